@@ -1,0 +1,82 @@
+//! The bucket: two integers and the arithmetic that both this crate and `spend.lua` do, in the same order on
+//! the same doubles, so that they agree bit for bit.
+
+use crate::{Cost, Limit, MicroTokens, Micros};
+
+/// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that
+/// the clock will catch up with; more would lock the caller out.
+const REBASE_AFTER_US: u64 = 1_000_000;
+
+/// What one key has left under one limit, as of the moment it was last written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Bucket {
+    held: MicroTokens,
+    written_at: Micros,
+}
+
+impl Bucket {
+    /// A bucket as a store kept it.
+    pub const fn new(held: MicroTokens, written_at: Micros) -> Self {
+        Self { held, written_at }
+    }
+
+    /// The bucket of a key that has not been seen yet.
+    pub const fn full(limit: &Limit, now: Micros) -> Self {
+        Self { held: limit.capacity_micro(), written_at: now }
+    }
+
+    /// Micro-tokens held when last written.
+    pub const fn held(self) -> MicroTokens {
+        self.held
+    }
+
+    /// When it was last written.
+    pub const fn written_at(self) -> Micros {
+        self.written_at
+    }
+
+    /// What is there to spend at `now`: what was held, and what has come back since, up to the capacity.
+    pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
+        let elapsed_us = now.since_us(self.written_at) as f64;
+        let gained = (elapsed_us * limit.rate()).floor();
+        let capacity = limit.capacity_micro().get() as f64;
+        MicroTokens::new((self.held.get() as f64 + gained).min(capacity) as u64)
+    }
+
+    /// The bucket after spending `cost`, or nothing where it does not cover it.
+    pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
+        let left = self.available(limit, now).get().checked_sub(cost.micro().get())?;
+        Some(Self { held: MicroTokens::new(left), written_at: self.written_at.max(now) })
+    }
+
+    /// The bucket after giving `cost` back, never above the capacity.
+    #[must_use]
+    pub fn refund(self, limit: &Limit, cost: Cost, now: Micros) -> Self {
+        let held = self.available(limit, now).get() + cost.micro().get();
+        let held = held.min(limit.capacity_micro().get());
+        Self { held: MicroTokens::new(held), written_at: self.written_at.max(now) }
+    }
+
+    /// Whether the clock has stepped so far back that waiting for it to catch up would be a lock-out.
+    pub const fn lies_ahead_of(self, now: Micros) -> bool {
+        self.written_at.since_us(now) > REBASE_AFTER_US
+    }
+
+    /// The same tokens, written now, where the clock has stepped far back; itself otherwise.
+    #[must_use]
+    pub fn rebased(self, now: Micros) -> Self {
+        if self.lies_ahead_of(now) { Self { written_at: now, ..self } } else { self }
+    }
+
+    /// Microseconds from `now` until `wanted` is there; zero where it already is.
+    ///
+    /// Counts from the last write, not from `now`: whoever waits exactly this long finds, by the very
+    /// multiplication that [`available`](Self::available) does, at least what it wanted.
+    pub fn wait_for_us(self, limit: &Limit, wanted: MicroTokens, now: Micros) -> u64 {
+        if self.available(limit, now) >= wanted {
+            return 0;
+        }
+        let missing = wanted.get().saturating_sub(self.held.get());
+        self.written_at.plus_us(limit.time_to_gain_us(missing)).since_us(now)
+    }
+}

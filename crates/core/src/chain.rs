@@ -1,0 +1,93 @@
+//! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, calls this and
+//! writes back what is marked. `spend.lua` says the same in Lua.
+
+use smallvec::SmallVec;
+
+use crate::{Bucket, Charges, Cost, Grant, Micros, Outcome};
+
+/// A bucket on its way through a step: what the store read, then what it has to write.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Slot {
+    /// What the store holds; nothing where the key has no state.
+    pub bucket: Option<Bucket>,
+    /// Whether the store must write [`bucket`](Self::bucket) back.
+    pub dirty: bool,
+}
+
+impl Slot {
+    /// A slot as read.
+    pub const fn read(bucket: Option<Bucket>) -> Self {
+        Self { bucket, dirty: false }
+    }
+}
+
+/// Spends every charge, or none of them.
+///
+/// A denial writes nothing, but for a bucket that lies far ahead of the clock: that is rebased, or its key
+/// would stay locked until the clock caught up. A charge of cost zero never writes.
+pub fn spend(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+    let mut stands = standings(charges, slots, now);
+    let covered = |(charge, bucket): (&crate::Charge<'_>, &Bucket)| {
+        bucket.available(charge.limit().limit(), now) >= charge.cost().micro()
+    };
+    let allowed = charges.iter().zip(&stands).all(covered);
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
+        if charge.cost() == Cost::ZERO {
+            continue;
+        }
+        let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(now));
+        if allowed && let Some(spent) = stand.spend(charge.limit().limit(), charge.cost(), now) {
+            *stand = spent;
+        }
+        if allowed || rebased {
+            *slot = Slot { bucket: Some(*stand), dirty: true };
+        }
+    }
+    Outcome { allowed, at: now, buckets: stands }
+}
+
+/// Spends as many whole tokens as every bucket of the chain has, up to the smallest cost asked for.
+pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Grant {
+    let mut stands = standings(charges, slots, now);
+    let most = |(charge, bucket): (&crate::Charge<'_>, &Bucket)| {
+        let there = bucket.available(charge.limit().limit(), now).whole_tokens();
+        there.min(u64::from(charge.cost().get()))
+    };
+    let tokens = charges.iter().zip(&stands).map(most).min().unwrap_or(0);
+    let granted = Cost::new(tokens).unwrap_or(Cost::ZERO);
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
+        let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(now));
+        if granted > Cost::ZERO
+            && let Some(spent) = stand.spend(charge.limit().limit(), granted, now)
+        {
+            *stand = spent;
+        }
+        if granted > Cost::ZERO || rebased {
+            *slot = Slot { bucket: Some(*stand), dirty: true };
+        }
+    }
+    let allowed = granted > Cost::ZERO;
+    Grant { tokens: granted.get(), outcome: Outcome { allowed, at: now, buckets: stands } }
+}
+
+/// Gives every cost back, never above the capacity. A key without state stays without.
+pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+    let mut stands = standings(charges, slots, now);
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
+        if slot.bucket.is_some() && charge.cost() > Cost::ZERO {
+            *stand = stand.refund(charge.limit().limit(), charge.cost(), now);
+            *slot = Slot { bucket: Some(*stand), dirty: true };
+        }
+    }
+    Outcome { allowed: true, at: now, buckets: stands }
+}
+
+/// How each bucket stands at `now`, before anything is spent.
+fn standings(charges: &Charges<'_>, slots: &[Slot], now: Micros) -> SmallVec<[Bucket; 1]> {
+    debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
+    let stand = |(charge, slot): (&crate::Charge<'_>, &Slot)| match slot.bucket {
+        Some(bucket) => bucket.rebased(now),
+        None => Bucket::full(charge.limit().limit(), now),
+    };
+    charges.iter().zip(slots).map(stand).collect()
+}

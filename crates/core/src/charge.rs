@@ -1,0 +1,120 @@
+//! What one decision asks for: keys, limits and costs that are spent together.
+
+use smallvec::SmallVec;
+
+use crate::{Cost, Key, LimitName, NamedLimit};
+
+/// A key, the limit it stands under and what it is to pay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Charge<'a> {
+    key: Key<'a>,
+    limit: NamedLimit,
+    cost: Cost,
+}
+
+impl<'a> Charge<'a> {
+    /// The charge, unless the cost is more than the limit can ever hold.
+    pub fn new(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Result<Self, ChargeError> {
+        if limit.limit().can_cover(cost) {
+            Ok(Self { key, limit, cost })
+        } else {
+            let capacity = limit.limit().capacity();
+            Err(ChargeError::CostAboveCapacity { limit: limit.name().clone(), cost: cost.get(), capacity })
+        }
+    }
+
+    /// Who pays.
+    pub const fn key(&self) -> Key<'a> {
+        self.key
+    }
+
+    /// Under which limit, with its name.
+    pub const fn limit(&self) -> &NamedLimit {
+        &self.limit
+    }
+
+    /// How much.
+    pub const fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    pub(crate) fn into_limit(self) -> (NamedLimit, Cost) {
+        (self.limit, self.cost)
+    }
+
+    /// Whether both stand for the same bucket.
+    fn shares_bucket_with(&self, other: &Self) -> bool {
+        self.key == other.key && self.limit.name() == other.limit.name()
+    }
+}
+
+/// One to [`Charges::MAX`] charges that are spent all together or not at all, each on a bucket of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Charges<'a>(SmallVec<[Charge<'a>; 1]>);
+
+impl<'a> Charges<'a> {
+    /// The longest chain.
+    pub const MAX: usize = 32;
+
+    /// The chain, unless it is empty, too long or names a bucket twice.
+    pub fn new(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
+        let charges: SmallVec<[Charge<'a>; 1]> = charges.into_iter().collect();
+        if !(1..=Self::MAX).contains(&charges.len()) {
+            return Err(ChargeError::Count(charges.len()));
+        }
+        for (index, charge) in charges.iter().enumerate() {
+            if charges[..index].iter().any(|earlier| earlier.shares_bucket_with(charge)) {
+                return Err(ChargeError::Duplicate { limit: charge.limit.name().clone() });
+            }
+        }
+        Ok(Self(charges))
+    }
+}
+
+impl<'a> From<Charge<'a>> for Charges<'a> {
+    fn from(charge: Charge<'a>) -> Self {
+        Self(SmallVec::from_buf([charge]))
+    }
+}
+
+impl<'a> IntoIterator for Charges<'a> {
+    type Item = Charge<'a>;
+    type IntoIter = smallvec::IntoIter<[Charge<'a>; 1]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> std::ops::Deref for Charges<'a> {
+    type Target = [Charge<'a>];
+
+    fn deref(&self) -> &[Charge<'a>] {
+        &self.0
+    }
+}
+
+/// Why charges cannot be made. Nothing has been spent.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// Waiting would not help: the bucket can never hold as much.
+    #[error("cost {cost} is above {capacity}, the capacity of limit {limit}: it can never pass")]
+    CostAboveCapacity {
+        /// The limit that is too small.
+        limit: LimitName,
+        /// What was asked for.
+        cost: u32,
+        /// The most that could be.
+        capacity: u32,
+    },
+    /// Two charges of one chain would spend from one bucket.
+    #[error("limit {limit} is charged twice for one key in one decision")]
+    Duplicate {
+        /// The limit that stands twice.
+        limit: LimitName,
+    },
+    /// The chain is empty or too long.
+    #[error("a decision takes 1 to {max} limits, not {0}", max = Charges::MAX)]
+    Count(usize),
+}

@@ -1,0 +1,103 @@
+//! The only place that reads time. Everything else is handed a [`Clock`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::Micros;
+
+/// Says what time it is.
+pub trait Clock: Send + Sync {
+    /// Microseconds since the Unix epoch, as this clock sees it.
+    fn now(&self) -> Micros;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Micros {
+        (**self).now()
+    }
+}
+
+/// The machine's clock: the wall time when it was made, and monotonic time from there, so that a step of the
+/// wall clock neither mints tokens nor takes them.
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    source: quanta::Clock,
+    started: quanta::Instant,
+    started_at: Micros,
+}
+
+impl SystemClock {
+    /// A clock anchored to the wall time of this moment.
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    pub fn new() -> Self {
+        let source = quanta::Clock::new();
+        let started = source.now();
+        Self { source, started, started_at: wall() }
+    }
+
+    /// The wall time of this moment, steps and all, for what people and other machines read.
+    pub fn wall_now() -> Micros {
+        wall()
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    fn now(&self) -> Micros {
+        self.started_at + self.source.now().saturating_duration_since(self.started)
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the clock")]
+fn wall() -> Micros {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Micros::new(0) + since_epoch
+}
+
+/// A clock that moves only when told, for tests: yours too.
+///
+/// Clones share the time.
+#[derive(Clone, Debug)]
+pub struct FakeClock(Arc<AtomicU64>);
+
+impl FakeClock {
+    /// A clock that stands at `now`.
+    pub fn at(now: Micros) -> Self {
+        Self(Arc::new(AtomicU64::new(now.get())))
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now() + by);
+    }
+
+    /// Steps the clock back, as a bad time server would.
+    pub fn step_back(&self, by: Duration) {
+        self.set(self.now() - by);
+    }
+
+    /// Puts the clock to `now`.
+    pub fn set(&self, now: Micros) {
+        self.0.store(now.get(), Ordering::SeqCst);
+    }
+}
+
+impl Default for FakeClock {
+    /// A clock that stands at an ordinary moment, a million seconds after the epoch.
+    fn default() -> Self {
+        Self::at(Micros::from_secs(1_000_000))
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Micros {
+        Micros::new(self.0.load(Ordering::SeqCst))
+    }
+}

@@ -1,0 +1,37 @@
+//! What one request spends.
+
+use crate::{Limit, MicroTokens};
+
+/// Tokens that one request spends. Zero looks without spending.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Cost(u32);
+
+impl Cost {
+    /// Nothing: a peek.
+    pub const ZERO: Self = Self(0);
+    /// What a request costs unless somebody says otherwise.
+    pub const ONE: Self = Self(1);
+
+    /// A cost of `tokens`, if any limit could ever cover it.
+    pub fn new(tokens: u64) -> Result<Self, CostError> {
+        match u32::try_from(tokens) {
+            Ok(tokens) if tokens <= Limit::MAX_TOKENS => Ok(Self(tokens)),
+            _ => Err(CostError(tokens)),
+        }
+    }
+
+    /// The number of tokens.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The cost in the unit that buckets are kept in.
+    pub const fn micro(self) -> MicroTokens {
+        MicroTokens::from_tokens(self.0)
+    }
+}
+
+/// A cost that no limit could ever cover.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("cost {0} is above {max} tokens, the most that any limit can hold", max = Limit::MAX_TOKENS)]
+pub struct CostError(pub u64);

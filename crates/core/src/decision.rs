@@ -1,0 +1,268 @@
+//! The answer: allowed or denied, and everything that explains it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::{Bucket, Charges, Cost, FailureReason, Limit, LimitName, Micros, NamedLimit, Outcome};
+
+/// Why the answer is what it is.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Every limit covered the cost.
+    Ok,
+    /// A limit did not.
+    Limited,
+    /// The store failed and the policy lets requests pass.
+    FailOpen,
+    /// The store failed and the policy refuses requests.
+    FailClosed,
+    /// The store failed and this machine decided alone.
+    Local,
+    /// A limit did not cover the cost, but the rule only watches.
+    Shadow,
+}
+
+impl Reason {
+    /// The word that the API and metrics use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Limited => "limited",
+            Self::FailOpen => "fail_open",
+            Self::FailClosed => "fail_closed",
+            Self::Local => "local",
+            Self::Shadow => "shadow",
+        }
+    }
+}
+
+/// Who gave the answer.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Source {
+    /// The store.
+    Store,
+    /// A remembered denial that is still true.
+    DenyCache,
+    /// Tokens taken from the store in advance.
+    Lease,
+    /// The embedded store that stands in for a failed one.
+    Local,
+    /// The failure policy alone.
+    Policy,
+}
+
+impl Source {
+    /// The label value that metrics carry.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::DenyCache => "deny_cache",
+            Self::Lease => "lease",
+            Self::Local => "local",
+            Self::Policy => "policy",
+        }
+    }
+}
+
+/// How one limit of the chain stands after the decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitStatus {
+    limit: NamedLimit,
+    cost: Cost,
+    bucket: Bucket,
+    at: Micros,
+}
+
+impl LimitStatus {
+    /// The limit's full name.
+    pub const fn name(&self) -> &LimitName {
+        self.limit.name()
+    }
+
+    /// The limit itself.
+    pub const fn limit(&self) -> &Limit {
+        self.limit.limit()
+    }
+
+    /// What the decision asked of it.
+    pub const fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// Whole tokens left.
+    pub fn remaining(&self) -> u64 {
+        self.bucket.available(self.limit(), self.at).whole_tokens()
+    }
+
+    /// How full the bucket is, from 0 to 1.
+    pub fn level(&self) -> f64 {
+        let there = self.bucket.available(self.limit(), self.at).get();
+        there as f64 / self.limit().capacity_micro().get() as f64
+    }
+
+    /// The time until the bucket covers the cost again; zero where it does now.
+    pub fn retry_after(&self) -> Duration {
+        Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.cost.micro(), self.at))
+    }
+
+    /// The time until the bucket is full.
+    pub fn reset_after(&self) -> Duration {
+        let full = self.limit().capacity_micro();
+        Duration::from_micros(self.bucket.wait_for_us(self.limit(), full, self.at))
+    }
+}
+
+/// Allowed or denied, and everything that explains it.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use = "a decision that nobody looks at limits nobody"]
+pub struct Decision {
+    allowed: bool,
+    reason: Reason,
+    source: Source,
+    failure: Option<FailureReason>,
+    /// What the policy says to wait where no bucket could be asked.
+    policy_wait: Duration,
+    binding: usize,
+    limits: SmallVec<[LimitStatus; 1]>,
+}
+
+impl Decision {
+    /// The decision that a store's outcome amounts to.
+    pub fn from_outcome(charges: Charges<'_>, outcome: &Outcome, source: Source) -> Self {
+        let reason = if outcome.allowed { Reason::Ok } else { Reason::Limited };
+        let limits: SmallVec<[LimitStatus; 1]> = charges
+            .into_iter()
+            .zip(&outcome.buckets)
+            .map(|(charge, &bucket)| {
+                let (limit, cost) = charge.into_limit();
+                LimitStatus { limit, cost, bucket, at: outcome.at }
+            })
+            .collect();
+        let binding = binding(&limits, outcome.allowed);
+        let (allowed, failure, policy_wait) = (outcome.allowed, None, Duration::ZERO);
+        Self { allowed, reason, source, failure, policy_wait, binding, limits }
+    }
+
+    /// The decision that lets a request pass because the store failed.
+    pub fn fail_open(charges: Charges<'_>, failure: FailureReason, now: Micros) -> Self {
+        Self::by_policy(charges, true, Reason::FailOpen, failure, now, Duration::ZERO)
+    }
+
+    /// The decision that refuses a request because the store failed.
+    pub fn fail_closed(charges: Charges<'_>, failure: FailureReason, now: Micros, wait: Duration) -> Self {
+        Self::by_policy(charges, false, Reason::FailClosed, failure, now, wait)
+    }
+
+    fn by_policy(
+        charges: Charges<'_>,
+        allowed: bool,
+        reason: Reason,
+        failure: FailureReason,
+        now: Micros,
+        policy_wait: Duration,
+    ) -> Self {
+        let buckets = charges.iter().map(|charge| Bucket::full(charge.limit().limit(), now)).collect();
+        let outcome = Outcome { allowed, at: now, buckets };
+        let decision = Self::from_outcome(charges, &outcome, Source::Policy);
+        Self { reason, failure: Some(failure), policy_wait, ..decision }
+    }
+
+    /// The same decision, taken on this machine because the store failed.
+    pub fn taken_locally(mut self, failure: FailureReason) -> Self {
+        self.reason = Reason::Local;
+        self.source = Source::Local;
+        self.failure = Some(failure);
+        self
+    }
+
+    /// The same decision under a rule that only watches: a denial lets the request pass and says so.
+    pub fn shadowed(mut self) -> Self {
+        if !self.allowed {
+            self.allowed = true;
+            self.reason = Reason::Shadow;
+        }
+        self
+    }
+
+    /// Whether the request may proceed.
+    pub const fn allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Why.
+    pub const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Who decided.
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Whether it was decided without the store.
+    pub const fn degraded(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// Why the store was not the one to decide.
+    pub const fn failure(&self) -> Option<FailureReason> {
+        self.failure
+    }
+
+    /// The limit that binds: on a denial the one with the longest wait, else the one with the fewest tokens
+    /// left.
+    pub fn binding(&self) -> &LimitStatus {
+        &self.limits[self.binding]
+    }
+
+    /// Each limit of the chain, in the order asked.
+    pub fn limits(&self) -> &[LimitStatus] {
+        &self.limits
+    }
+
+    /// The name of the limit that denied, if one did.
+    pub fn limited_by(&self) -> Option<&LimitName> {
+        let limited = match self.reason {
+            Reason::Limited | Reason::Shadow => true,
+            Reason::Local => !self.allowed,
+            _ => false,
+        };
+        limited.then(|| self.binding().name())
+    }
+
+    /// Whole tokens left under the binding limit.
+    pub fn remaining(&self) -> u64 {
+        if self.reason == Reason::FailClosed { 0 } else { self.binding().remaining() }
+    }
+
+    /// How long to wait before trying again; zero where the request was allowed.
+    pub fn retry_after(&self) -> Duration {
+        match self.reason {
+            Reason::FailClosed => self.policy_wait,
+            _ if self.allowed => Duration::ZERO,
+            _ => self.binding().retry_after(),
+        }
+    }
+
+    /// The time until the binding limit's bucket is full.
+    pub fn reset_after(&self) -> Duration {
+        self.binding().reset_after()
+    }
+}
+
+fn binding(limits: &[LimitStatus], allowed: bool) -> usize {
+    if limits.len() == 1 {
+        return 0;
+    }
+    let indexed = limits.iter().enumerate();
+    let first_of = |best: Option<(usize, &LimitStatus)>| best.map_or(0, |(index, _)| index);
+    if allowed {
+        first_of(indexed.min_by_key(|(_, status)| status.remaining()))
+    } else {
+        // `max_by_key` keeps the last of equals; reversed, the first limit of the chain is the one named.
+        first_of(indexed.rev().max_by_key(|(_, status)| status.retry_after()))
+    }
+}

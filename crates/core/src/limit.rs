@@ -1,0 +1,227 @@
+//! A limit: how much at once, and how fast it comes back. Cannot be built outside the bounds that keep the
+//! arithmetic exact.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Cost, MicroTokens};
+
+/// A capacity (the burst) and a refill: tokens per period.
+///
+/// ```
+/// use spile_core::Limit;
+///
+/// let limit = Limit::per_second(50).burst(100).build()?;
+/// assert_eq!(limit.to_string(), "100, 50/s");
+/// assert_eq!("100/min".parse::<Limit>()?, Limit::per_minute(100).build()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    capacity: u32,
+    refill: u32,
+    period_us: u64,
+    /// Micro-tokens per microsecond, which is tokens per second. Derived from the three above, kept because
+    /// every decision multiplies by it and both sides must multiply by the same double.
+    rate: f64,
+}
+
+impl Limit {
+    /// The most tokens that a bucket holds, and the most that a refill period brings.
+    pub const MAX_TOKENS: u32 = 1_000_000_000;
+    /// The fastest refill, in tokens per second.
+    pub const MAX_RATE: f64 = 1e9;
+    /// The longest time that a drained bucket may take to be full again: ten years.
+    pub const MAX_FILL: Duration = Duration::from_secs(10 * 365 * 86_400 + 3 * 86_400);
+
+    /// `tokens` come back every second, and so many may be spent at once unless [`LimitBuilder::burst`] says
+    /// otherwise.
+    pub const fn per_second(tokens: u64) -> LimitBuilder {
+        Self::per(tokens, Duration::from_secs(1))
+    }
+
+    /// `tokens` come back every minute.
+    pub const fn per_minute(tokens: u64) -> LimitBuilder {
+        Self::per(tokens, Duration::from_secs(60))
+    }
+
+    /// `tokens` come back every hour.
+    pub const fn per_hour(tokens: u64) -> LimitBuilder {
+        Self::per(tokens, Duration::from_secs(3_600))
+    }
+
+    /// `tokens` come back every day of 24 hours.
+    pub const fn per_day(tokens: u64) -> LimitBuilder {
+        Self::per(tokens, Duration::from_secs(86_400))
+    }
+
+    /// `tokens` come back every `period`, evenly: one token each `period / tokens`, not all at its end.
+    pub const fn per(tokens: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder { capacity: tokens, refill: tokens, period }
+    }
+
+    /// `rate` tokens come back every second, with up to six decimals: `0.5` is one token each two seconds.
+    pub fn per_second_f64(rate: f64, capacity: u64) -> Result<Self, LimitError> {
+        let decimal = |places: i32| rate * 10f64.powi(places);
+        let whole = |x: f64| (x - x.round()).abs() < 1e-9 * x.abs().max(1.0);
+        let Some(places) = (0..=6).find(|&places| whole(decimal(places))) else {
+            return Err(LimitError::Rate(rate));
+        };
+        let refill = decimal(places).round();
+        if !(1.0..=f64::from(Self::MAX_TOKENS)).contains(&refill) {
+            return Err(LimitError::Rate(rate));
+        }
+        Self::per(refill as u64, Duration::from_secs(10u64.pow(places.unsigned_abs())))
+            .burst(capacity)
+            .build()
+    }
+
+    /// The most tokens that can be spent at once.
+    pub const fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Tokens that come back per [`period`](Self::period).
+    pub const fn refill(&self) -> u32 {
+        self.refill
+    }
+
+    /// The time in which [`refill`](Self::refill) tokens come back.
+    pub const fn period(&self) -> Duration {
+        Duration::from_micros(self.period_us)
+    }
+
+    /// Tokens per second, the one number that the arithmetic uses.
+    pub const fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The capacity in the unit that buckets are kept in.
+    pub const fn capacity_micro(&self) -> MicroTokens {
+        MicroTokens::from_tokens(self.capacity)
+    }
+
+    /// Whether a request of this cost could ever pass.
+    pub const fn can_cover(&self, cost: Cost) -> bool {
+        cost.get() <= self.capacity
+    }
+
+    /// The time in which a drained bucket is full again, rounded up.
+    pub fn fill_time(&self) -> Duration {
+        Duration::from_micros(self.time_to_gain_us(self.capacity_micro().get()))
+    }
+
+    /// The same limit for one of `replicas` instances that each enforce their share: capacity and refill are
+    /// divided, and the capacity never falls below one token.
+    #[must_use]
+    pub fn share_of(&self, replicas: u32) -> Self {
+        let replicas = replicas.max(1);
+        let capacity = (self.capacity / replicas).max(1);
+        // Dividing the rate by lengthening the period keeps it exact where dividing the refill would round.
+        let period_us = self.period_us.saturating_mul(u64::from(replicas));
+        Self::checked(capacity, self.refill, period_us).unwrap_or(Self { capacity, ..*self })
+    }
+
+    /// The fewest microseconds in which `micro_tokens` come back.
+    pub(crate) fn time_to_gain_us(&self, micro_tokens: u64) -> u64 {
+        let wanted = micro_tokens as f64;
+        let wait = (wanted / self.rate).ceil();
+        // The quotient may have been rounded down onto a whole number; one more microsecond always covers that,
+        // for a wait stays below 2^49 and so a microsecond is worth more than the rounding.
+        if (wait * self.rate).floor() < wanted { wait as u64 + 1 } else { wait as u64 }
+    }
+
+    fn checked(capacity: u32, refill: u32, period_us: u64) -> Result<Self, LimitError> {
+        let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
+        if rate > Self::MAX_RATE {
+            return Err(LimitError::Rate(rate));
+        }
+        let limit = Self { capacity, refill, period_us, rate };
+        if f64::from(capacity) / rate > Self::MAX_FILL.as_secs_f64() {
+            return Err(LimitError::FillTime { capacity, rate });
+        }
+        Ok(limit)
+    }
+}
+
+impl fmt::Display for Limit {
+    /// Reads `capacity, refill/period`, as in `10, 1/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}/", self.capacity, self.refill)?;
+        match self.period_us {
+            1_000_000 => f.write_str("s"),
+            60_000_000 => f.write_str("min"),
+            3_600_000_000 => f.write_str("h"),
+            86_400_000_000 => f.write_str("day"),
+            us if us % 1_000_000 == 0 => write!(f, "{}s", us / 1_000_000),
+            us if us % 1_000 == 0 => write!(f, "{}ms", us / 1_000),
+            us => write!(f, "{us}us"),
+        }
+    }
+}
+
+/// A limit as it was asked for. Holds what was said; [`build`](Self::build) checks it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use = "call build(), or give it to a Plan"]
+pub struct LimitBuilder {
+    capacity: u64,
+    refill: u64,
+    period: Duration,
+}
+
+impl LimitBuilder {
+    /// Up to `tokens` may be spent at once.
+    pub const fn burst(mut self, tokens: u64) -> Self {
+        self.capacity = tokens;
+        self
+    }
+
+    /// The limit, if it lies within the bounds.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        let capacity = bounded(self.capacity).ok_or(LimitError::Capacity(self.capacity))?;
+        let refill = bounded(self.refill).ok_or(LimitError::Refill(self.refill))?;
+        let period_us = u64::try_from(self.period.as_micros())
+            .ok()
+            .filter(|&us| us > 0 && u128::from(us) * 1_000 == self.period.as_nanos())
+            .ok_or(LimitError::Period(self.period))?;
+        Limit::checked(capacity, refill, period_us)
+    }
+}
+
+impl TryFrom<LimitBuilder> for Limit {
+    type Error = LimitError;
+
+    fn try_from(builder: LimitBuilder) -> Result<Self, LimitError> {
+        builder.build()
+    }
+}
+
+fn bounded(tokens: u64) -> Option<u32> {
+    u32::try_from(tokens).ok().filter(|n| (1..=Limit::MAX_TOKENS).contains(n))
+}
+
+/// Why a limit cannot be built. Each names the value and the bound.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The burst is zero or too large to stay exact.
+    #[error("capacity {0} is outside 1 to {max} tokens", max = Limit::MAX_TOKENS)]
+    Capacity(u64),
+    /// Nothing would come back, or too much to stay exact.
+    #[error("refill {0} is outside 1 to {max} tokens per period", max = Limit::MAX_TOKENS)]
+    Refill(u64),
+    /// The period is zero, finer than a microsecond or longer than time goes.
+    #[error("period {0:?} is not a whole number of microseconds, at least one")]
+    Period(Duration),
+    /// The refill is too fast, too slow or too finely divided to stay exact.
+    #[error("a refill of {0} tokens per second is outside 0.000001 to 1000000000 with at most six decimals")]
+    Rate(f64),
+    /// A drained bucket would not be full again within ten years.
+    #[error("capacity {capacity} at {rate} tokens per second takes over ten years to fill")]
+    FillTime {
+        /// The burst that was asked for.
+        capacity: u32,
+        /// The refill, in tokens per second.
+        rate: f64,
+    },
+}

@@ -1,0 +1,72 @@
+//! Limits as people write them: `100/min`, or with a burst of its own `10, 1/s`.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::{Limit, LimitBuilder, LimitError};
+
+impl FromStr for Limit {
+    type Err = LimitTextError;
+
+    /// Reads `REFILL/PERIOD` or `CAPACITY, REFILL/PERIOD`; the period is a unit (`s`, `min`, `h`, `day` and
+    /// their long forms, `ms`) with an optional count: `5/10s`.
+    fn from_str(text: &str) -> Result<Self, LimitTextError> {
+        let (capacity, refill) = match text.split_once(',') {
+            Some((capacity, refill)) => (Some(whole(capacity, text)?), refill),
+            None => (None, text),
+        };
+        let builder = refill_from(refill, text)?;
+        let builder = capacity.map_or(builder, |tokens| builder.burst(tokens));
+        builder.build().map_err(|why| LimitTextError::OutOfBounds { text: text.to_owned(), why })
+    }
+}
+
+fn refill_from(refill: &str, text: &str) -> Result<LimitBuilder, LimitTextError> {
+    let (tokens, period) = refill.split_once('/').ok_or_else(|| unreadable(text))?;
+    Ok(Limit::per(whole(tokens, text)?, period_from(period.trim()).ok_or_else(|| unreadable(text))?))
+}
+
+fn period_from(period: &str) -> Option<Duration> {
+    let digits = period.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = period.split_at(digits);
+    let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
+    let unit_ms: u64 = match unit.trim() {
+        "ms" => 1,
+        "s" | "sec" | "second" | "seconds" => 1_000,
+        "m" | "min" | "minute" | "minutes" => 60_000,
+        "h" | "hr" | "hour" | "hours" => 3_600_000,
+        "d" | "day" | "days" => 86_400_000,
+        _ => return None,
+    };
+    count.checked_mul(unit_ms).map(Duration::from_millis)
+}
+
+fn whole(number: &str, text: &str) -> Result<u64, LimitTextError> {
+    let number = number.trim();
+    // `u64::from_str` takes a leading plus, which nobody means in a limit.
+    if number.starts_with('+') {
+        return Err(unreadable(text));
+    }
+    number.parse().map_err(|_| unreadable(text))
+}
+
+fn unreadable(text: &str) -> LimitTextError {
+    LimitTextError::Unreadable(text.to_owned())
+}
+
+/// Why a text is not a limit.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitTextError {
+    /// The text has not the form of a limit.
+    #[error("`{0}` is not a rate: write tokens per period, as in `1/s`, `100/min`, `5/10s` or `10000/day`")]
+    Unreadable(String),
+    /// The text reads well but asks for what cannot be kept exact.
+    #[error("`{text}` is out of bounds: {why}")]
+    OutOfBounds {
+        /// What was written.
+        text: String,
+        /// The bound that it breaks.
+        why: LimitError,
+    },
+}

@@ -1,0 +1,25 @@
+//! What a store answers: how each bucket of the chain stands after the step.
+
+use smallvec::SmallVec;
+
+use crate::{Bucket, Micros};
+
+/// What one atomic step did, and how the buckets stand after it, in the order of the charges.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Outcome {
+    /// Whether every charge was covered.
+    pub allowed: bool,
+    /// The store's own time when it decided.
+    pub at: Micros,
+    /// One bucket per charge. A key without state shows as a full bucket written at `at`.
+    pub buckets: SmallVec<[Bucket; 1]>,
+}
+
+/// What a partial spend took.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Grant {
+    /// Whole tokens taken from every bucket of the chain; zero means that nothing was written.
+    pub tokens: u32,
+    /// How the buckets stand after it. Allowed where anything was granted.
+    pub outcome: Outcome,
+}

@@ -1,0 +1,146 @@
+//! A plan: the named list of limits that a caller holds.
+
+use smallvec::SmallVec;
+
+use crate::{Charges, Limit, LimitError, LimitName, NameError, PlanName};
+
+/// A limit and the name that headers, metrics and stores know it by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedLimit {
+    name: LimitName,
+    limit: Limit,
+}
+
+impl NamedLimit {
+    /// `limit`, called `name`.
+    pub const fn new(name: LimitName, limit: Limit) -> Self {
+        Self { name, limit }
+    }
+
+    /// The full name: `free`, `gold/burst`.
+    pub const fn name(&self) -> &LimitName {
+        &self.name
+    }
+
+    /// The capacity and the refill.
+    pub const fn limit(&self) -> &Limit {
+        &self.limit
+    }
+}
+
+/// A named list of limits; a request must pass all of them.
+///
+/// ```
+/// use spile_core::{Limit, Plan};
+///
+/// let free = Plan::new("free", Limit::per_second(1).burst(10))?;
+/// let gold = Plan::chain("gold", [
+///     ("burst", Limit::per_second(1).burst(10)),
+///     ("daily", Limit::per_day(10_000)),
+/// ])?;
+/// assert_eq!(free.limits()[0].name().as_str(), "free");
+/// assert_eq!(gold.limits()[1].name().as_str(), "gold/daily");
+/// # Ok::<(), spile_core::PlanError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    name: PlanName,
+    /// One limit is held in place: most plans have one, and cloning it then touches no shared counter.
+    limits: SmallVec<[NamedLimit; 1]>,
+}
+
+impl Plan {
+    /// A plan of one limit, which is called like the plan.
+    pub fn new(
+        name: &str,
+        limit: impl TryInto<Limit, Error = impl Into<LimitError>>,
+    ) -> Result<Self, PlanError> {
+        let name = PlanName::new(name)?;
+        let limit = built(&name, None, limit)?;
+        let limits = SmallVec::from_iter([NamedLimit::new(LimitName::from(&name), limit)]);
+        Ok(Self { name, limits })
+    }
+
+    /// A plan of several limits, each with a name of its own. All of them are charged, or none is.
+    pub fn chain<'n, L, E>(
+        name: &str,
+        limits: impl IntoIterator<Item = (&'n str, L)>,
+    ) -> Result<Self, PlanError>
+    where
+        L: TryInto<Limit, Error = E>,
+        E: Into<LimitError>,
+    {
+        let name = PlanName::new(name)?;
+        let mut chain: SmallVec<[NamedLimit; 1]> = SmallVec::new();
+        for (own, limit) in limits {
+            let full = LimitName::within(&name, own)?;
+            if chain.iter().any(|other| *other.name() == full) {
+                return Err(PlanError::Duplicate { limit: full });
+            }
+            let limit = built(&name, Some(own), limit)?;
+            chain.push(NamedLimit::new(full, limit));
+        }
+        match chain.len() {
+            1..=Charges::MAX => Ok(Self { name, limits: chain }),
+            count => Err(PlanError::Count { plan: name, count }),
+        }
+    }
+
+    /// What it is called.
+    pub const fn name(&self) -> &PlanName {
+        &self.name
+    }
+
+    /// Its limits, at least one.
+    pub fn limits(&self) -> &[NamedLimit] {
+        &self.limits
+    }
+}
+
+fn built<L, E>(plan: &PlanName, own: Option<&str>, limit: L) -> Result<Limit, PlanError>
+where
+    L: TryInto<Limit, Error = E>,
+    E: Into<LimitError>,
+{
+    limit.try_into().map_err(|why| PlanError::Limit {
+        limit: own.map_or_else(|| plan.to_string(), |own| format!("{plan}/{own}")),
+        why: why.into(),
+    })
+}
+
+/// Why a plan cannot be built.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The plan or one of its limits has a name that is not safe everywhere.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// One of its limits is out of bounds.
+    #[error("limit {limit}: {why}")]
+    Limit {
+        /// The full name of the limit.
+        limit: String,
+        /// The bound that it breaks.
+        why: LimitError,
+    },
+    /// Two limits of the plan share a name, and would share a bucket.
+    #[error("limit {limit} is named twice")]
+    Duplicate {
+        /// The name that stands twice.
+        limit: LimitName,
+    },
+    /// The plan has no limit, or more than a chain takes.
+    #[error("plan {plan} has {count} limits; a plan takes 1 to {max}", max = Charges::MAX)]
+    Count {
+        /// The plan.
+        plan: PlanName,
+        /// How many it has.
+        count: usize,
+    },
+}
+
+impl From<std::convert::Infallible> for LimitError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,103 @@
+//! The boundary: what every store promises, and how it says that it could not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Charges, FailureReason, Grant, Outcome};
+
+/// Where buckets live. One call is one atomic step: every charge is spent, or none is.
+///
+/// `spile-testkit` holds the contract as a suite that any implementation can run.
+pub trait Store: Send + Sync {
+    /// Spends every charge, or none of them. See [`crate::spend`].
+    fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+
+    /// Answers as [`spend`](Self::spend) would, and writes nothing.
+    ///
+    /// An allowed peek shows the buckets as they are, not as they would be.
+    fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+
+    /// Spends what is there, up to what is asked. See [`crate::spend_up_to`].
+    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send;
+
+    /// Gives every cost back. See [`crate::refund`].
+    fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+
+    /// Forgets the bucket of each charge, so that its key starts full. Costs do not matter.
+    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        (**self).spend(charges)
+    }
+
+    fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        (**self).peek(charges)
+    }
+
+    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+        (**self).spend_up_to(charges)
+    }
+
+    fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        (**self).refund(charges)
+    }
+
+    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        (**self).reset(charges)
+    }
+}
+
+/// Why a store could not answer. Being over a limit is a [`crate::Decision`], not an error.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store could not be reached, or refused.
+    #[error("store unavailable: {message}")]
+    Unavailable {
+        /// What the store or the network said.
+        message: Arc<str>,
+        /// Whether the request had been sent when it failed.
+        may_have_run: bool,
+    },
+    /// No answer came in time.
+    #[error("store gave no answer within {0:?}")]
+    TimedOut(Duration),
+    /// An answer came that is none.
+    #[error("store gave an answer that cannot be read: {0}")]
+    BadResponse(Arc<str>),
+    /// The stored state has a type that could not be read or repaired.
+    #[error("stored bucket has a type that cannot be read: {0}")]
+    BadTypes(Arc<str>),
+    /// The breaker is open after repeated failures.
+    #[error("store is not asked while its breaker is open")]
+    BreakerOpen,
+    /// Too many requests are already waiting.
+    #[error("store is not asked while {0} requests wait for it")]
+    Overloaded(usize),
+}
+
+impl StoreError {
+    /// Whether the step may have happened all the same. If so it must not be tried again: that could charge
+    /// twice.
+    pub const fn may_have_run(&self) -> bool {
+        match self {
+            Self::Unavailable { may_have_run, .. } => *may_have_run,
+            Self::TimedOut(_) | Self::BadResponse(_) => true,
+            Self::BadTypes(_) | Self::BreakerOpen | Self::Overloaded(_) => false,
+        }
+    }
+
+    /// How it is counted.
+    pub const fn reason(&self) -> FailureReason {
+        match self {
+            Self::Unavailable { .. } => FailureReason::RedisError,
+            Self::TimedOut(_) => FailureReason::Timeout,
+            Self::BadResponse(_) => FailureReason::BadResponse,
+            Self::BadTypes(_) => FailureReason::BadTypes,
+            Self::BreakerOpen => FailureReason::BreakerOpen,
+            Self::Overloaded(_) => FailureReason::Overloaded,
+        }
+    }
+}
