@@ -1,0 +1,41 @@
+//! Waiting for a condition instead of for a time.
+
+use std::time::Duration;
+
+use spile_core::{Clock, SystemClock};
+
+/// How long a fixture may take to come up or to change its mind before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Short enough that no test notices, long enough that two cores are not spent on asking.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Asks until there is an answer, and returns it with the time that took.
+///
+/// # Panics
+/// Where there is none within `patience`: the message names `what` was waited for.
+pub fn until<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> (T, Duration) {
+    let clock = SystemClock::new();
+    let started = clock.now();
+    loop {
+        if let Some(answer) = ask() {
+            return (answer, Duration::from_micros(clock.now().since_us(started)));
+        }
+        let waited = Duration::from_micros(clock.now().since_us(started));
+        assert!(waited < patience, "waited {waited:?} for {what}");
+        pause();
+    }
+}
+
+/// Like [`until`], for a condition that is either met or not.
+///
+/// # Panics
+/// Where it is not met within [`PATIENCE`].
+pub fn until_true(what: &str, mut met: impl FnMut() -> bool) -> Duration {
+    until(what, PATIENCE, || met().then_some(())).1
+}
+
+#[allow(clippy::disallowed_methods, reason = "another process is waited for; no clock here moves it")]
+fn pause() {
+    std::thread::sleep(PAUSE);
+}
