@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{Bucket, Charges, Cost, Grant, Micros, Outcome};
+use crate::{Bucket, Charge, Charges, Cost, Grant, Micros, Outcome};
 
 /// A bucket on its way through a step: what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -27,10 +27,7 @@ impl Slot {
 /// would stay locked until the clock caught up. A charge of cost zero never writes.
 pub fn spend(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
-    let covered = |(charge, bucket): (&crate::Charge<'_>, &Bucket)| {
-        bucket.available(charge.limit().limit(), now) >= charge.cost().micro()
-    };
-    let allowed = charges.iter().zip(&stands).all(covered);
+    let allowed = covered(charges, &stands, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
         if charge.cost() == Cost::ZERO {
             continue;
@@ -46,10 +43,17 @@ pub fn spend(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome 
     Outcome { allowed, at: now, buckets: stands }
 }
 
+/// Answers as [`spend`] would, and writes nothing: the buckets are shown as they are.
+pub fn peek(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+    let stands = standings(charges, slots, now);
+    let allowed = covered(charges, &stands, now);
+    Outcome { allowed, at: now, buckets: stands }
+}
+
 /// Spends as many whole tokens as every bucket of the chain has, up to the smallest cost asked for.
 pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Grant {
     let mut stands = standings(charges, slots, now);
-    let most = |(charge, bucket): (&crate::Charge<'_>, &Bucket)| {
+    let most = |(charge, bucket): (&Charge<'_>, &Bucket)| {
         let there = bucket.available(charge.limit().limit(), now).whole_tokens();
         there.min(u64::from(charge.cost().get()))
     };
@@ -82,10 +86,17 @@ pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome
     Outcome { allowed: true, at: now, buckets: stands }
 }
 
+fn covered(charges: &Charges<'_>, stands: &[Bucket], now: Micros) -> bool {
+    let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
+        bucket.available(charge.limit().limit(), now) >= charge.cost().micro()
+    };
+    charges.iter().zip(stands).all(covers)
+}
+
 /// How each bucket stands at `now`, before anything is spent.
 fn standings(charges: &Charges<'_>, slots: &[Slot], now: Micros) -> SmallVec<[Bucket; 1]> {
     debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
-    let stand = |(charge, slot): (&crate::Charge<'_>, &Slot)| match slot.bucket {
+    let stand = |(charge, slot): (&Charge<'_>, &Slot)| match slot.bucket {
         Some(bucket) => bucket.rebased(now),
         None => Bucket::full(charge.limit().limit(), now),
     };

@@ -31,7 +31,7 @@ mod store;
 mod units;
 
 pub use bucket::Bucket;
-pub use chain::{Slot, refund, spend, spend_up_to};
+pub use chain::{Slot, peek, refund, spend, spend_up_to};
 pub use charge::{Charge, ChargeError, Charges};
 pub use clock::{Clock, FakeClock, SystemClock};
 pub use cost::{Cost, CostError};

@@ -1,0 +1,41 @@
+//! One question to the limiter, with everything that may differ from call to call.
+
+use spile_core::{Charges, FailurePolicy};
+
+/// What is asked: the charges, and on whose behalf.
+#[derive(Clone, Debug)]
+pub struct Ask<'a> {
+    pub(crate) charges: Charges<'a>,
+    pub(crate) rule: Option<&'a str>,
+    pub(crate) on_failure: Option<FailurePolicy>,
+    pub(crate) shadow: bool,
+}
+
+impl<'a> Ask<'a> {
+    /// Names the rule that asks, for observers.
+    #[must_use]
+    pub const fn rule(mut self, rule: &'a str) -> Self {
+        self.rule = Some(rule);
+        self
+    }
+
+    /// Decides by this policy, not the limiter's, where the store fails.
+    #[must_use]
+    pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.on_failure = Some(policy);
+        self
+    }
+
+    /// Only watches: what would be denied is spent on nobody and let pass.
+    #[must_use]
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+}
+
+impl<'a> From<Charges<'a>> for Ask<'a> {
+    fn from(charges: Charges<'a>) -> Self {
+        Self { charges, rule: None, on_failure: None, shadow: false }
+    }
+}

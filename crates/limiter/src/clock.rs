@@ -1,0 +1,30 @@
+//! Tokio's clock as a [`Clock`]: in a test with paused time, buckets refill exactly as `sleep` passes.
+
+use spile_core::{Clock, Micros, SystemClock};
+use tokio::time::Instant;
+
+/// Tells the time by tokio, and so stands still where tokio's time is paused.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    started: Instant,
+    started_at: Micros,
+}
+
+impl TokioClock {
+    /// A clock anchored to the wall time of this moment.
+    pub fn new() -> Self {
+        Self { started: Instant::now(), started_at: SystemClock::wall_now() }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Micros {
+        self.started_at + self.started.elapsed()
+    }
+}

@@ -1,0 +1,89 @@
+//! What decides when the store does not: the failure policy, and the small store behind `local`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_core::{
+    Charge, Charges, Clock, Cost, Decision, FailurePolicy, Grant, NamedLimit, Source, Store, StoreError,
+};
+use spile_memory::MemoryStore;
+
+/// The failure policy and what it needs to decide alone.
+pub(crate) struct Fallback {
+    pub(crate) policy: FailurePolicy,
+    pub(crate) retry_after: Duration,
+    pub(crate) replicas: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) local: MemoryStore<Arc<dyn Clock>>,
+}
+
+impl Fallback {
+    /// The decision in place of the store's.
+    pub(crate) fn decide(&self, charges: Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
+        match policy {
+            FailurePolicy::Deny => self.refuse(charges, why),
+            FailurePolicy::Local => {
+                let share = self.share_of(&charges);
+                let outcome = self.local.spend_now(&share);
+                Decision::from_outcome(share, &outcome, Source::Local).taken_locally(why.reason())
+            }
+            _ => self.let_pass(charges, why),
+        }
+    }
+
+    /// The same without spending anything.
+    pub(crate) async fn peek(&self, charges: Charges<'_>, why: &StoreError) -> Decision {
+        match self.policy {
+            FailurePolicy::Deny => self.refuse(charges, why),
+            FailurePolicy::Local => {
+                let share = self.share_of(&charges);
+                match self.local.peek(&share).await {
+                    Ok(outcome) => {
+                        Decision::from_outcome(share, &outcome, Source::Local).taken_locally(why.reason())
+                    }
+                    Err(_) => self.let_pass(charges, why),
+                }
+            }
+            _ => self.let_pass(charges, why),
+        }
+    }
+
+    /// As many tokens as the policy grants of those asked for.
+    pub(crate) async fn grant(&self, charges: Charges<'_>, asked: Cost, why: &StoreError) -> (u32, Decision) {
+        match self.policy {
+            FailurePolicy::Deny => (0, self.refuse(charges, why)),
+            FailurePolicy::Local => {
+                let share = self.share_of(&charges);
+                match self.local.spend_up_to(&share).await {
+                    Ok(Grant { tokens, outcome }) => {
+                        let decision = Decision::from_outcome(share, &outcome, Source::Local);
+                        (tokens, decision.taken_locally(why.reason()))
+                    }
+                    Err(_) => (asked.get(), self.let_pass(charges, why)),
+                }
+            }
+            _ => (asked.get(), self.let_pass(charges, why)),
+        }
+    }
+
+    fn let_pass(&self, charges: Charges<'_>, why: &StoreError) -> Decision {
+        Decision::fail_open(charges, why.reason(), self.clock.now())
+    }
+
+    fn refuse(&self, charges: Charges<'_>, why: &StoreError) -> Decision {
+        Decision::fail_closed(charges, why.reason(), self.clock.now(), self.retry_after)
+    }
+
+    /// The charges as one of several replicas enforces them. A cost above the share's capacity takes the
+    /// whole share: refusing it for good would turn an outage of the store into one of the service.
+    fn share_of<'k>(&self, charges: &Charges<'k>) -> Charges<'k> {
+        let share = |charge: &Charge<'k>| {
+            let limit = charge.limit().limit().share_of(self.replicas);
+            let cost = charge.cost().min(Cost::new(u64::from(limit.capacity())).unwrap_or(Cost::ONE));
+            let named = NamedLimit::new(charge.limit().name().clone(), limit);
+            Charge::new(charge.key(), named, cost)
+        };
+        let shares: Result<Vec<_>, _> = charges.iter().map(share).collect();
+        shares.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
+    }
+}

@@ -1,0 +1,283 @@
+//! The limiter: asks the store within a deadline, and turns a failure into a decision that says so.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use spile_core::{
+    Charge, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store, StoreError,
+};
+use tokio::time::Instant;
+
+use crate::ask::Ask;
+use crate::builder::Builder;
+use crate::error::{LimiterError, StoreFailed};
+use crate::fallback::Fallback;
+use crate::observer::Observer;
+use crate::wait::Wait;
+
+/// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
+pub struct RateLimiter<S> {
+    inner: Arc<Inner<S>>,
+}
+
+pub(crate) struct Inner<S> {
+    pub(crate) store: S,
+    pub(crate) plans: Arc<dyn PlanRegistry>,
+    pub(crate) deadline: Duration,
+    pub(crate) fallback: Fallback,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+}
+
+/// What a partial spend was granted.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// Tokens taken; zero where there was not a whole one.
+    pub tokens: u32,
+    /// How the limits stand after it.
+    pub decision: Decision,
+}
+
+impl RateLimiter<()> {
+    /// How to put one together.
+    pub fn builder() -> Builder<()> {
+        Builder::new()
+    }
+}
+
+impl<S: Store> RateLimiter<S> {
+    /// Spends `tokens` of `key` under every limit of these plans, or under none.
+    ///
+    /// A failing store is never an error here: the failure policy turns it into a decision that says so.
+    pub fn allow(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        let charges = self.charges(key, plans, tokens);
+        async move { Ok(self.decide(Ask::from(charges?)).await) }
+    }
+
+    /// Answers as [`allow`](Self::allow) would, and spends nothing.
+    pub fn peek(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
+        let charges = self.charges(key, plans, tokens);
+        async move { Ok(self.look(charges?).await) }
+    }
+
+    /// Spends as many tokens as every limit has, up to `tokens`.
+    pub fn spend_up_to(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> impl Future<Output = Result<Granted, LimiterError>> + Send {
+        let charges = self.reachable_charges(key, plans, tokens);
+        async move { Ok(self.grant(charges?).await) }
+    }
+
+    /// Gives `tokens` back under every limit of these plans, never above a capacity.
+    pub fn refund(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> impl Future<Output = Result<Decision, StoreFailed>> + Send {
+        let charges = self.charges(key, plans, tokens);
+        async move { Ok(self.give_back(charges?).await?) }
+    }
+
+    /// Forgets what `key` has spent under these plans: its buckets are full again.
+    pub fn reset(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> impl Future<Output = Result<(), StoreFailed>> + Send {
+        let charges = self.charges(key, plans, 0);
+        async move { Ok(self.forget(charges?).await?) }
+    }
+
+    /// Waits until `tokens` could be spent and spends them, or gives the denial back where that lies beyond
+    /// what `wait` allows.
+    ///
+    /// Dropping the future while it waits costs nothing: tokens are spent in the step that ends the wait.
+    pub async fn until_ready(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+        wait: Wait,
+    ) -> Result<Decision, LimiterError> {
+        let charges = self.charges(key, plans, tokens)?;
+        let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let decision = self.decide(Ask::from(charges.clone())).await;
+            if decision.allowed() {
+                return Ok(decision);
+            }
+            let ready = Instant::now() + decision.retry_after();
+            if give_up.is_some_and(|give_up| ready > give_up) {
+                return Ok(decision);
+            }
+            // Jitter must not carry anybody past the moment at which they give up.
+            let wake = ready + wait.drawn_jitter();
+            tokio::time::sleep_until(give_up.map_or(wake, |give_up| wake.min(give_up))).await;
+        }
+    }
+
+    /// Decides about charges that were put together by the caller.
+    pub async fn decide(&self, ask: Ask<'_>) -> Decision {
+        let Ask { charges, rule, on_failure, shadow } = ask;
+        let inner = &*self.inner;
+        let decision = match inner.in_time(inner.store.spend(&charges)).await {
+            Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
+            Err(why) => {
+                let policy = on_failure.unwrap_or(inner.fallback.policy);
+                inner.fallback.decide(charges, policy, &why)
+            }
+        };
+        let decision = if shadow { decision.shadowed() } else { decision };
+        if let Some(observer) = &inner.observer {
+            observer.decided(rule, &decision);
+        }
+        decision
+    }
+
+    /// Looks at charges that were put together by the caller.
+    pub async fn look(&self, charges: Charges<'_>) -> Decision {
+        let inner = &*self.inner;
+        match inner.in_time(inner.store.peek(&charges)).await {
+            Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
+            Err(why) => inner.fallback.peek(charges, &why).await,
+        }
+    }
+
+    /// Gives back charges that were put together by the caller.
+    pub async fn give_back(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
+        let outcome: Outcome = self.inner.in_time(self.inner.store.refund(&charges)).await?;
+        Ok(Decision::from_outcome(charges, &outcome, Source::Store))
+    }
+
+    /// Forgets the buckets of charges that were put together by the caller.
+    pub async fn forget(&self, charges: Charges<'_>) -> Result<(), StoreError> {
+        self.inner.in_time(self.inner.store.reset(&charges)).await
+    }
+
+    /// The plan of that name, as the registry has it now.
+    pub fn plan(&self, name: &str) -> Result<Plan, LimiterError> {
+        self.inner.plans.plan(name).ok_or_else(|| LimiterError::UnknownPlan(name.to_owned()))
+    }
+
+    /// The store that the limiter asks.
+    pub fn store(&self) -> &S {
+        &self.inner.store
+    }
+
+    async fn grant(&self, charges: Charges<'_>) -> Granted {
+        let inner = &*self.inner;
+        let (tokens, decision) = match inner.in_time(inner.store.spend_up_to(&charges)).await {
+            Ok(Grant { tokens, outcome }) => {
+                (tokens, Decision::from_outcome(charges, &outcome, Source::Store))
+            }
+            Err(why) => {
+                let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
+                inner.fallback.grant(charges, asked, &why).await
+            }
+        };
+        if let Some(observer) = &inner.observer {
+            observer.decided(None, &decision);
+        }
+        Granted { tokens, decision }
+    }
+
+    /// The charges of one key under every limit of these plans.
+    fn charges<'k>(
+        &self,
+        key: &'k str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> Result<Charges<'k>, LimiterError> {
+        self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
+    }
+
+    /// The same, with the cost brought down to what the smallest limit could ever grant.
+    fn reachable_charges<'k>(
+        &self,
+        key: &'k str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> Result<Charges<'k>, LimiterError> {
+        self.charges_of(key, plans, |plan| {
+            let smallest = plan.limits().iter().map(|limit| limit.limit().capacity()).min().unwrap_or(0);
+            Ok(Cost::new(tokens.min(u64::from(smallest)))?)
+        })
+    }
+
+    fn charges_of<'k>(
+        &self,
+        key: &'k str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
+    ) -> Result<Charges<'k>, LimiterError> {
+        let key = Key::new(key)?;
+        let mut plans = plans.into_iter();
+        let first = plans.next();
+        let second = plans.next();
+        if let (Some(only), None) = (&first, &second) {
+            let plan = self.plan(only.as_ref())?;
+            if let [limit] = plan.limits() {
+                return Ok(Charge::new(key, limit.clone(), cost(&plan)?)?.into());
+            }
+        }
+        let mut charges = Vec::new();
+        for name in first.into_iter().chain(second).chain(plans) {
+            let plan = self.plan(name.as_ref())?;
+            let cost = cost(&plan)?;
+            for limit in plan.limits() {
+                charges.push(Charge::new(key, limit.clone(), cost)?);
+            }
+        }
+        Ok(Charges::new(charges)?)
+    }
+}
+
+impl<S> Inner<S> {
+    /// Runs a store's call within the deadline. A call that is ready at once never starts a timer, and so
+    /// needs no runtime either.
+    async fn in_time<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let mut call = pin!(call);
+        if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+            return answer;
+        }
+        let answer = tokio::time::timeout(self.deadline, call).await;
+        answer.unwrap_or(Err(StoreError::TimedOut(self.deadline)))
+    }
+}
+
+impl<S> From<Inner<S>> for RateLimiter<S> {
+    fn from(inner: Inner<S>) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+impl<S> Clone for RateLimiter<S> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<S> std::fmt::Debug for RateLimiter<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("on_failure", &self.inner.fallback.policy)
+            .field("deadline", &self.inner.deadline)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,81 @@
+//! One lock's worth of buckets.
+
+use parking_lot::{Mutex, MutexGuard};
+use spile_core::{Bucket, Limit, Micros};
+
+use crate::entry::Entry;
+use crate::fingerprint::Fingerprint;
+use crate::table::Table;
+
+/// A table behind a lock, on cache lines of its own: neighbours do not slow each other down.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shard(Mutex<Held>);
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct Held {
+    table: Table,
+    /// This shard's part of the store's bound.
+    most: usize,
+    /// Slots that each new key tidies.
+    sweep: usize,
+    /// Buckets forgotten before they were full again.
+    evicted: u64,
+}
+
+impl Shard {
+    pub(crate) const fn new(most: usize, sweep: usize) -> Self {
+        Self(Mutex::new(Held { table: Table::new(), most, sweep, evicted: 0 }))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.lock()
+    }
+}
+
+impl Held {
+    pub(crate) fn bucket(&self, fingerprint: Fingerprint) -> Option<Bucket> {
+        self.table.get(fingerprint).map(Entry::bucket)
+    }
+
+    pub(crate) fn entry(&mut self, fingerprint: Fingerprint) -> Option<&mut Entry> {
+        self.table.get_mut(fingerprint)
+    }
+
+    pub(crate) fn write(&mut self, fingerprint: Fingerprint, bucket: Bucket, limit: &Limit, now: Micros) {
+        match self.table.get_mut(fingerprint) {
+            Some(entry) => entry.write(bucket, limit),
+            None => self.insert(Entry::new(fingerprint, bucket, limit), now),
+        }
+    }
+
+    /// Adds a bucket, tidies a few others, and makes room where there is none.
+    pub(crate) fn insert(&mut self, entry: Entry, now: Micros) {
+        self.table.sweep(self.sweep, now);
+        while self.table.len() >= self.most {
+            match self.table.evict(now) {
+                Some(level) if level < 1.0 => self.evicted += 1,
+                Some(_) => {}
+                None => break,
+            }
+        }
+        self.table.insert(entry);
+    }
+
+    pub(crate) fn forget(&mut self, fingerprint: Fingerprint) {
+        self.table.remove(fingerprint);
+    }
+
+    pub(crate) const fn keys(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    pub(crate) const fn evicted(&self) -> u64 {
+        self.evicted
+    }
+}

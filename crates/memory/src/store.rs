@@ -1,0 +1,234 @@
+//! The store itself: finds the shards of a chain, locks them in one order, and takes the step.
+
+use std::future::ready;
+
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use spile_core::{
+    Bucket, Charge, Charges, Clock, Cost, Grant, Micros, Outcome, Slot, Store, StoreError, SystemClock,
+};
+
+use crate::entry::Entry;
+use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::shard::{Held, Shard};
+
+/// Buckets in this process's memory.
+///
+/// ```
+/// use spile_memory::MemoryStore;
+///
+/// let store = MemoryStore::builder().max_keys(100_000).build();
+/// assert_eq!(store.usage().keys, 0);
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore<C = SystemClock> {
+    clock: C,
+    fingerprinter: Fingerprinter,
+    shards: Box<[Shard]>,
+}
+
+/// How much a store holds, and what it had to forget.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Buckets held.
+    pub keys: usize,
+    /// Bytes that the tables take.
+    pub bytes: usize,
+    /// Buckets forgotten at the bound before they were full again: each handed its key some tokens early.
+    pub evicted: u64,
+}
+
+/// How a [`MemoryStore`] is made.
+#[derive(Clone, Debug)]
+#[must_use = "call build()"]
+pub struct Builder<C = SystemClock> {
+    clock: C,
+    max_keys: usize,
+    sweep: usize,
+}
+
+impl MemoryStore {
+    /// A store of up to a million buckets on the machine's clock.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// How to make one that differs.
+    pub fn builder() -> Builder {
+        Builder { clock: SystemClock::new(), max_keys: 1_000_000, sweep: 4 }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C> Builder<C> {
+    /// Tells the time by `clock`.
+    pub fn clock<D: Clock>(self, clock: D) -> Builder<D> {
+        Builder { clock, max_keys: self.max_keys, sweep: self.sweep }
+    }
+
+    /// Holds at most this many buckets (at least one). A bucket takes 53 to 80 bytes.
+    pub const fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = keys;
+        self
+    }
+
+    /// Lets each new key look at this many slots for buckets that are full again. Zero keeps them until the
+    /// bound is reached.
+    pub const fn sweep(mut self, slots: usize) -> Self {
+        self.sweep = slots;
+        self
+    }
+
+    /// The store, empty. Memory is taken as keys come.
+    pub fn build(self) -> MemoryStore<C> {
+        let max_keys = self.max_keys.max(1);
+        // Few keys share one lock, so that the bound and the choice of whom to evict are exact.
+        let shards = (max_keys / 4_096).next_power_of_two().min(256);
+        let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
+        let shards = (0..shards).map(|index| Shard::new(part(index), self.sweep)).collect();
+        MemoryStore { clock: self.clock, fingerprinter: Fingerprinter::new(), shards }
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// How much it holds now. Locks one shard at a time.
+    pub fn usage(&self) -> Usage {
+        self.shards.iter().fold(Usage::default(), |sum, shard| {
+            let held = shard.lock();
+            Usage {
+                keys: sum.keys + held.keys(),
+                bytes: sum.bytes + held.bytes(),
+                evicted: sum.evicted + held.evicted(),
+            }
+        })
+    }
+
+    /// Spends without a future to wait on: this store never waits for anything but a lock.
+    pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
+        if let [charge] = &**charges {
+            return self.spend_one(charge);
+        }
+        let now = self.clock.now();
+        let mut chain = LockedChain::new(self, charges);
+        let outcome = spile_core::spend(charges, &mut chain.slots, now);
+        chain.write_back(charges, now);
+        outcome
+    }
+
+    /// The most common step, a single charge, without the book-keeping of a chain.
+    fn spend_one(&self, charge: &Charge<'_>) -> Outcome {
+        let (fingerprint, shard) = self.find(charge);
+        let limit = charge.limit().limit();
+        let now = self.clock.now();
+        let mut held = self.shards[shard].lock();
+        let entry = held.entry(fingerprint);
+        let known = entry.as_ref().map(|entry| entry.bucket());
+        let stand = known.map_or_else(|| Bucket::full(limit, now), |bucket| bucket.rebased(now));
+        let spent = stand.spend(limit, charge.cost(), now);
+        let allowed = spent.is_some();
+        if charge.cost() == Cost::ZERO {
+            return Outcome { allowed, at: now, buckets: SmallVec::from_buf([stand]) };
+        }
+        let after = spent.unwrap_or(stand);
+        match entry {
+            Some(entry) if allowed || stand.written_at() < entry.bucket().written_at() => {
+                entry.write(after, limit);
+            }
+            None if allowed => held.insert(Entry::new(fingerprint, after, limit), now),
+            _ => {}
+        }
+        Outcome { allowed, at: now, buckets: SmallVec::from_buf([after]) }
+    }
+
+    fn step<T>(&self, charges: &Charges<'_>, step: impl FnOnce(&Charges<'_>, &mut [Slot], Micros) -> T) -> T {
+        let now = self.clock.now();
+        let mut chain = LockedChain::new(self, charges);
+        let taken = step(charges, &mut chain.slots, now);
+        chain.write_back(charges, now);
+        taken
+    }
+
+    fn find(&self, charge: &Charge<'_>) -> (Fingerprint, usize) {
+        let (fingerprint, key_hash) = self.fingerprinter.of(charge);
+        (fingerprint, key_hash as usize & (self.shards.len() - 1))
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        ready(Ok(self.spend_now(charges)))
+    }
+
+    fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::peek)))
+    }
+
+    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::spend_up_to)))
+    }
+
+    fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::refund)))
+    }
+
+    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let mut chain = LockedChain::new(self, charges);
+        chain.forget();
+        ready(Ok(()))
+    }
+}
+
+/// The shards of a chain, all locked, and its buckets as read from them.
+struct LockedChain<'a> {
+    /// Sorted by shard, each shard once: two chains can never wait for each other in a circle.
+    locked: SmallVec<[(usize, MutexGuard<'a, Held>); 4]>,
+    places: SmallVec<[(Fingerprint, usize); 4]>,
+    slots: SmallVec<[Slot; 4]>,
+}
+
+impl<'a> LockedChain<'a> {
+    fn new<C: Clock>(store: &'a MemoryStore<C>, charges: &Charges<'_>) -> Self {
+        let places: SmallVec<[_; 4]> = charges.iter().map(|charge| store.find(charge)).collect();
+        let mut shards: SmallVec<[usize; 4]> = places.iter().map(|&(_, shard)| shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let locked = shards.into_iter().map(|shard| (shard, store.shards[shard].lock())).collect();
+        let mut chain = Self { locked, places, slots: SmallVec::new() };
+        chain.slots = (0..chain.places.len()).map(|index| Slot::read(chain.read(index))).collect();
+        chain
+    }
+
+    fn read(&mut self, index: usize) -> Option<Bucket> {
+        let (fingerprint, held) = self.held(index);
+        held.bucket(fingerprint)
+    }
+
+    fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
+        for (index, charge) in charges.iter().enumerate() {
+            let slot = self.slots[index];
+            if let Some(bucket) = slot.bucket.filter(|_| slot.dirty) {
+                let (fingerprint, held) = self.held(index);
+                held.write(fingerprint, bucket, charge.limit().limit(), now);
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        for index in 0..self.places.len() {
+            let (fingerprint, held) = self.held(index);
+            held.forget(fingerprint);
+        }
+    }
+
+    fn held(&mut self, index: usize) -> (Fingerprint, &mut Held) {
+        let (fingerprint, shard) = self.places[index];
+        let at = self.locked.partition_point(|(locked, _)| *locked < shard);
+        (fingerprint, &mut self.locked[at].1)
+    }
+}
