@@ -96,3 +96,26 @@ fn the_server_listens_on_its_port_and_its_socket() {
     std::net::TcpStream::connect(server.address()).expect("the port");
     std::os::unix::net::UnixStream::connect(server.socket()).expect("the socket");
 }
+
+#[test]
+fn a_tls_server_answers_nobody_who_speaks_plainly() {
+    use std::io::{Read, Write};
+
+    let server = RedisServer::builder().tls().start();
+    assert!(server.url().starts_with("rediss://"));
+    let mut plain = std::net::TcpStream::connect(server.address()).expect("the port");
+    plain.write_all(b"PING\r\n").expect("a sent ping");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("PONG"));
+}
+
+#[test]
+fn a_tls_server_makes_the_three_files_that_a_client_needs() {
+    let server = RedisServer::builder().tls_for_known_clients().start();
+    let made = server.certificates();
+    for file in [made.authority_file(), made.client_certificate_file(), made.client_key_file()] {
+        let pem = std::fs::read_to_string(&file).expect("a file");
+        assert!(pem.starts_with("-----BEGIN "), "{}", file.display());
+    }
+}

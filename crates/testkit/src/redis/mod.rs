@@ -3,13 +3,19 @@
 //! Starting blocks the thread until the server answers. A server binary that is missing fails the test and says
 //! how to get it; nothing is ever skipped.
 
+mod certificates;
+mod cluster;
 mod config;
 mod flavour;
 mod ports;
 mod process;
 mod resp;
+mod sentinel;
 mod server;
 
+pub use certificates::Certificates;
+pub use cluster::{RedisCluster, Takeover};
 pub use flavour::Flavour;
 pub use resp::{Reply, ReplyError};
+pub use sentinel::RedisSentinel;
 pub use server::{RedisServer, RedisServerBuilder};

@@ -42,7 +42,11 @@ impl Process {
     /// Returns once the kernel has stopped it, so that no command slips through afterwards.
     pub(super) fn freeze(&self) {
         self.signal(Signal::STOP);
-        wait::until_true("the server to freeze", || self.state() == Some('T'));
+        wait::until_true("the server to freeze", || self.is_frozen());
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.state() == Some('T')
     }
 
     pub(super) fn thaw(&self) {

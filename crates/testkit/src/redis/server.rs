@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::process::{Process, log_tail};
 use super::resp::{Connection, Reply, ReplyError};
-use super::{Flavour, config, ports};
+use super::{Certificates, Flavour, config, ports};
 use crate::wait;
 
 /// How often another port is tried where a server of another test took the first.
@@ -20,6 +20,15 @@ pub struct RedisServerBuilder {
     lines: Vec<String>,
     password: Option<String>,
     port: Option<u16>,
+    tls: Option<Tls>,
+    sentinel: bool,
+}
+
+/// Whether a server that speaks TLS asks its clients for a certificate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Tls {
+    AnyClient,
+    KnownClients,
 }
 
 impl RedisServerBuilder {
@@ -46,6 +55,24 @@ impl RedisServerBuilder {
         if self.flavour == Flavour::Redis62 { self } else { self.line("enable-debug-command yes") }
     }
 
+    /// TLS on the port, and nothing else. The certificates are made for this server alone.
+    pub const fn tls(mut self) -> Self {
+        self.tls = Some(Tls::AnyClient);
+        self
+    }
+
+    /// TLS, and only for clients that show a certificate.
+    pub const fn tls_for_known_clients(mut self) -> Self {
+        self.tls = Some(Tls::KnownClients);
+        self
+    }
+
+    /// A sentinel instead of a server of data.
+    pub(super) const fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
     /// A port that is known to be free, for a server that must come up where a client already looks for it.
     pub const fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
@@ -68,14 +95,22 @@ impl RedisServerBuilder {
     fn attempt(&self) -> Result<RedisServer, String> {
         let folder = tempfile::Builder::new().prefix("spile-").tempdir().expect("a temporary folder");
         let port = self.port.unwrap_or_else(ports::free);
+        let certificates = self.tls.map(|_| Certificates::make(folder.path()));
         let mut lines = self.lines.clone();
-        lines.push(format!("port {port}"));
+        lines.extend(self.listening(port, certificates.as_ref()));
         let config = config::write(folder.path(), &lines);
-        let binary = self.flavour.binary();
-        let process = launched(&binary, &config, folder.path());
+        let launch = Launch { binary: self.flavour.binary(), config, sentinel: self.sentinel };
+        let process = launch.run(folder.path());
         let password = self.password.clone();
-        let mut server = RedisServer { process, binary, config, folder, port, password };
+        let mut server = RedisServer { process, launch, folder, port, password, certificates };
         server.wait_until_ready().map(|()| server)
+    }
+
+    fn listening(&self, port: u16, certificates: Option<&Certificates>) -> Vec<String> {
+        match certificates {
+            Some(certificates) => certificates.server_lines(port, self.tls == Some(Tls::KnownClients)),
+            None => vec![format!("port {port}")],
+        }
     }
 }
 
@@ -83,11 +118,11 @@ impl RedisServerBuilder {
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
-    binary: PathBuf,
-    config: PathBuf,
+    launch: Launch,
     folder: TempDir,
     port: u16,
     password: Option<String>,
+    certificates: Option<Certificates>,
 }
 
 impl RedisServer {
@@ -111,12 +146,11 @@ impl RedisServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// `redis://…`, with the password where there is one.
+    /// `redis://…`, or `rediss://…` under TLS, with the password where there is one.
     pub fn url(&self) -> String {
-        match &self.password {
-            Some(password) => format!("redis://:{password}@{}", self.address()),
-            None => format!("redis://{}", self.address()),
-        }
+        let scheme = if self.certificates.is_some() { "rediss" } else { "redis" };
+        let user = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        format!("{scheme}://{user}{}", self.address())
     }
 
     /// The Unix socket that it listens on too.
@@ -127,6 +161,14 @@ impl RedisServer {
     /// `redis+unix://…`, for the same server by its socket.
     pub fn unix_url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// What a client needs to trust this server and to be known by it.
+    ///
+    /// # Panics
+    /// Where the server does not speak TLS.
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("a server started with tls()")
     }
 
     /// The folder that holds its data, log and configuration.
@@ -166,7 +208,7 @@ impl RedisServer {
     /// Starts it again and does not wait, for tests that want to meet it while it loads.
     pub fn launch_again(&mut self) {
         self.process.kill();
-        self.process = launched(&self.binary, &self.config, self.folder.path());
+        self.process = self.launch.run(self.folder.path());
     }
 
     /// What the server answers to a command.
@@ -206,6 +248,16 @@ impl RedisServer {
         matches!(self.try_command(&["PING"]), Ok(Reply::Text(pong)) if pong == "PONG")
     }
 
+    /// Whether it runs and is not frozen, so that a command would be answered or refused but not hang.
+    pub fn is_awake(&self) -> bool {
+        !self.process.is_frozen() && self.answers()
+    }
+
+    /// What it answers, or nothing where it is dead, frozen or refuses.
+    pub(super) fn asked_if_awake(&self, words: &[&str]) -> Option<Reply> {
+        if self.process.is_frozen() { None } else { self.try_command(words).ok() }
+    }
+
     /// Returns when it answers, or with the end of its log where it has ended instead.
     fn wait_until_ready(&mut self) -> Result<(), String> {
         let mut ended = false;
@@ -217,8 +269,20 @@ impl RedisServer {
     }
 }
 
-fn launched(binary: &Path, config: &Path, folder: &Path) -> Process {
-    // A socket file left by a killed server would be found and answer nothing.
-    let _ = std::fs::remove_file(config::socket(folder));
-    Process::start(binary, &[&config.to_string_lossy()], folder)
+/// What it takes to start the same server once more.
+#[derive(Debug)]
+struct Launch {
+    binary: PathBuf,
+    config: PathBuf,
+    sentinel: bool,
+}
+
+impl Launch {
+    fn run(&self, folder: &Path) -> Process {
+        // A socket file left by a killed server would be found and answer nothing.
+        let _ = std::fs::remove_file(config::socket(folder));
+        let config = self.config.to_string_lossy();
+        let arguments: &[&str] = if self.sentinel { &[&config, "--sentinel"] } else { &[&config] };
+        Process::start(&self.binary, arguments, folder)
+    }
 }

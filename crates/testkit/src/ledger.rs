@@ -1,0 +1,187 @@
+//! The ledger: every decision that was given and every answer of the store behind it, and whether they add up.
+//!
+//! It works the limits out anew and shares no arithmetic with the stores it checks.
+
+mod account;
+mod recorded;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spile_core::{Charge, Decision, FailurePolicy, Micros, Reason, Source};
+
+pub use account::Account;
+pub use recorded::Recorded;
+
+/// What a decision may take beyond its deadline: the scheduler of a busy machine, not the store.
+pub const GRACE: Duration = Duration::from_millis(20);
+
+/// Records what was decided, by whom and how fast. Clones write the same ledger.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger(Arc<Mutex<Book>>);
+
+#[derive(Debug, Default)]
+struct Book {
+    accounts: BTreeMap<String, Account>,
+    decisions: Vec<Line>,
+}
+
+/// One decision, as its caller saw it.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    allowed: bool,
+    reason: Reason,
+    source: Source,
+    failure: Option<&'static str>,
+    latency: Duration,
+}
+
+impl Ledger {
+    /// Writes down a decision and how long its caller waited.
+    pub fn decided(&self, decision: &Decision, latency: Duration) {
+        let failure = decision.failure().map(spile_core::FailureReason::as_str);
+        let (allowed, reason, source) = (decision.allowed(), decision.reason(), decision.source());
+        self.0.lock().decisions.push(Line { allowed, reason, source, failure, latency });
+    }
+
+    /// Writes down what the store admitted at its own time `at`.
+    pub fn admitted(&self, charge: &Charge<'_>, tokens: u32, at: Micros) {
+        let bucket = format!("{} {}", charge.key().as_str(), charge.limit().name());
+        let mut book = self.0.lock();
+        let account = book.accounts.entry(bucket).or_insert_with(|| Account::new(*charge.limit().limit()));
+        account.admitted(tokens, at);
+    }
+
+    /// How many decisions were given.
+    pub fn decisions(&self) -> usize {
+        self.0.lock().decisions.len()
+    }
+
+    /// How many of them came from the policy and not from the store.
+    pub fn by_policy(&self) -> usize {
+        self.count(|line| line.failure.is_some())
+    }
+
+    /// How many of them let the caller pass.
+    pub fn allowed(&self) -> usize {
+        self.count(|line| line.allowed)
+    }
+
+    /// How many decisions failed for each reason.
+    pub fn failures(&self) -> BTreeMap<&'static str, usize> {
+        let mut failures = BTreeMap::new();
+        for reason in self.0.lock().decisions.iter().filter_map(|line| line.failure) {
+            *failures.entry(reason).or_default() += 1;
+        }
+        failures
+    }
+
+    /// The longest that a caller waited.
+    pub fn slowest(&self) -> Duration {
+        self.0.lock().decisions.iter().map(|line| line.latency).max().unwrap_or_default()
+    }
+
+    /// Tokens that the store admitted in all.
+    pub fn tokens_admitted(&self) -> u64 {
+        self.0.lock().accounts.values().map(Account::tokens_admitted).sum()
+    }
+
+    /// The most tokens by which any bucket was overdrawn at any moment; zero where all is well.
+    pub fn over_admission(&self) -> f64 {
+        self.0.lock().accounts.values().map(Account::overdrawn).fold(0.0, f64::max)
+    }
+
+    /// The least share of its entitlement that any bucket's callers were given.
+    pub fn entitlement_used(&self) -> f64 {
+        self.0.lock().accounts.values().map(Account::entitlement_used).fold(f64::INFINITY, f64::min)
+    }
+
+    /// I1: no bucket gave more than its capacity and what came back, but for `extra` tokens that the fault may
+    /// cost.
+    pub fn check_conserved(&self, extra: f64) -> Result<(), Breach> {
+        let over = self.over_admission();
+        if over <= extra { Ok(()) } else { Err(Breach::Conservation { over, extra }) }
+    }
+
+    /// I2: every decision came within the deadline and a little grace.
+    pub fn check_bounded(&self, deadline: Duration) -> Result<(), Breach> {
+        let (slowest, bound) = (self.slowest(), deadline + GRACE);
+        if slowest <= bound { Ok(()) } else { Err(Breach::Bound { slowest, bound }) }
+    }
+
+    /// I3: every decision without an answer follows the policy and says so, and no other does.
+    pub fn check_policy(&self, policy: FailurePolicy) -> Result<(), Breach> {
+        match self.0.lock().decisions.iter().find(|line| !line.follows(policy)) {
+            None => Ok(()),
+            Some(line) => Err(Breach::Policy { policy, line: format!("{line:?}") }),
+        }
+    }
+
+    /// I6: callers who asked for more than there was were given at least this share of it.
+    pub fn check_entitlement(&self, share: f64) -> Result<(), Breach> {
+        let used = self.entitlement_used();
+        if used >= share { Ok(()) } else { Err(Breach::Entitlement { used, share }) }
+    }
+
+    fn count(&self, counts: impl Fn(&Line) -> bool) -> usize {
+        self.0.lock().decisions.iter().filter(|line| counts(line)).count()
+    }
+}
+
+impl Line {
+    fn follows(&self, policy: FailurePolicy) -> bool {
+        let seen = (self.allowed, self.reason, self.source);
+        match (self.failure, policy) {
+            (None, _) => {
+                matches!(seen, (true, Reason::Ok, source) | (false, Reason::Limited, source) if from_store(source))
+            }
+            (Some(_), FailurePolicy::Allow) => seen == (true, Reason::FailOpen, Source::Policy),
+            (Some(_), FailurePolicy::Deny) => seen == (false, Reason::FailClosed, Source::Policy),
+            (Some(_), FailurePolicy::Local) => matches!(seen, (_, Reason::Local, Source::Local)),
+            (Some(_), _) => false,
+        }
+    }
+}
+
+const fn from_store(source: Source) -> bool {
+    matches!(source, Source::Store | Source::DenyCache | Source::Lease)
+}
+
+/// A promise that was not kept.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Breach {
+    /// I1: tokens were given that were not there.
+    #[error("a bucket was overdrawn by {over:.3} tokens; this fault may cost {extra}")]
+    Conservation {
+        /// By how much.
+        over: f64,
+        /// What would have been within the bound.
+        extra: f64,
+    },
+    /// I2: a caller waited too long.
+    #[error("a decision took {slowest:?}; the bound is {bound:?}")]
+    Bound {
+        /// The longest wait.
+        slowest: Duration,
+        /// The deadline and the grace.
+        bound: Duration,
+    },
+    /// I3: a decision is not what the policy says, or does not say so.
+    #[error("a decision does not follow the policy `{policy}`: {line}")]
+    Policy {
+        /// The policy in force.
+        policy: FailurePolicy,
+        /// The decision.
+        line: String,
+    },
+    /// I6: callers got less than they were owed.
+    #[error("only {used:.4} of the entitlement was admitted; at least {share} is owed")]
+    Entitlement {
+        /// The share that was given.
+        used: f64,
+        /// The share that is owed.
+        share: f64,
+    },
+}

@@ -1,0 +1,58 @@
+//! What one bucket gave, and what it could have given.
+
+use spile_core::{Limit, Micros};
+
+/// Everything that the store admitted from one bucket.
+#[derive(Clone, Debug)]
+pub struct Account {
+    limit: Limit,
+    /// The store's time, and the tokens that it let go then.
+    admitted: Vec<(Micros, u32)>,
+}
+
+impl Account {
+    /// The account of a bucket that starts full.
+    pub const fn new(limit: Limit) -> Self {
+        Self { limit, admitted: Vec::new() }
+    }
+
+    /// Writes down `tokens`; zero counts as a moment at which somebody asked.
+    pub fn admitted(&mut self, tokens: u32, at: Micros) {
+        self.admitted.push((at, tokens));
+    }
+
+    /// Tokens given in all.
+    pub fn tokens_admitted(&self) -> u64 {
+        self.admitted.iter().map(|&(_, tokens)| u64::from(tokens)).sum()
+    }
+
+    /// The most by which any stretch of time gave more than the capacity and what came back in it.
+    ///
+    /// Follows a bucket that may go below zero: how deep it falls is the excess of the worst stretch.
+    pub fn overdrawn(&self) -> f64 {
+        let mut entries = self.admitted.clone();
+        entries.sort_by_key(|&(at, _)| at);
+        let capacity = f64::from(self.limit.capacity());
+        let (mut level, mut deepest, mut last) = (capacity, 0.0, None);
+        for (at, tokens) in entries {
+            let elapsed_us = last.map_or(0, |last| at.since_us(last));
+            level = (level + self.refilled(elapsed_us)).min(capacity) - f64::from(tokens);
+            deepest = f64::min(deepest, level);
+            last = Some(at);
+        }
+        // A double loses less than a millionth of a token over any test, and the store counts in whole millionths.
+        if deepest > -1e-6 { 0.0 } else { -deepest }
+    }
+
+    /// The share of what could have been given between the first and the last question that was given.
+    pub fn entitlement_used(&self) -> f64 {
+        let times = || self.admitted.iter().map(|&(at, _)| at);
+        let (Some(first), Some(last)) = (times().min(), times().max()) else { return 1.0 };
+        let entitlement = f64::from(self.limit.capacity()) + self.refilled(last.since_us(first));
+        self.tokens_admitted() as f64 / entitlement
+    }
+
+    fn refilled(&self, elapsed_us: u64) -> f64 {
+        elapsed_us as f64 * self.limit.rate() / 1e6
+    }
+}

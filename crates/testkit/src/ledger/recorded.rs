@@ -1,0 +1,58 @@
+//! A store whose answers are written down.
+
+use spile_core::{Charges, Grant, Outcome, Store, StoreError};
+
+use super::Ledger;
+
+/// Passes every call on to the store under test and enters what it admitted.
+///
+/// A call that failed is not entered: if it did run, the tokens are gone and nobody has them, which can break no
+/// bound.
+#[derive(Clone, Debug)]
+pub struct Recorded<S> {
+    store: S,
+    ledger: Ledger,
+}
+
+impl<S> Recorded<S> {
+    /// `store`, with its answers entered in `ledger`.
+    pub const fn new(store: S, ledger: Ledger) -> Self {
+        Self { store, ledger }
+    }
+
+    /// The store itself.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+}
+
+impl<S: Store> Store for Recorded<S> {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        let outcome = self.store.spend(charges).await?;
+        for charge in charges.iter() {
+            let tokens = if outcome.allowed { charge.cost().get() } else { 0 };
+            self.ledger.admitted(charge, tokens, outcome.at);
+        }
+        Ok(outcome)
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        let grant = self.store.spend_up_to(charges).await?;
+        for charge in charges.iter() {
+            self.ledger.admitted(charge, grant.tokens, grant.outcome.at);
+        }
+        Ok(grant)
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.store.peek(charges).await
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.store.refund(charges).await
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.store.reset(charges).await
+    }
+}

@@ -1,0 +1,203 @@
+//! One connection through the proxy.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Mode, frame};
+
+/// How long a reply waits for another to be swapped with.
+const SWAP_WINDOW: Duration = Duration::from_millis(20);
+
+/// A link's state: what the proxy does now, and what this connection has already lost.
+#[derive(Clone)]
+pub(super) struct Link {
+    modes: watch::Receiver<Mode>,
+    requests_lost: Arc<AtomicBool>,
+    replies_lost: Arc<AtomicBool>,
+}
+
+impl Link {
+    pub(super) fn new(modes: watch::Receiver<Mode>) -> Self {
+        Self { modes, requests_lost: Arc::default(), replies_lost: Arc::default() }
+    }
+
+    /// Carries bytes both ways until one side closes or the link is struck.
+    pub(super) async fn carry(self, client: TcpStream, server: TcpStream) {
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let (queue, queued) = mpsc::unbounded_channel();
+        let mut reset = self.modes.clone();
+        let struck = tokio::select! {
+            _ = self.requests(from_client, to_server) => false,
+            _ = self.replies(from_server, queue) => false,
+            _ = deliver(queued, &to_client) => false,
+            _ = reset.wait_for(|mode| *mode == Mode::Reset) => true,
+            () = self.watch_for_half_open() => false,
+        };
+        if struck {
+            let _ = to_client.as_ref().set_zero_linger();
+            // Dropping the half would say goodbye first, and the client would see an end instead of a reset.
+            to_client.forget();
+        }
+    }
+
+    /// Marks the link as dead when the mode passes by, even where no traffic meets it.
+    async fn watch_for_half_open(&self) {
+        let mut modes = self.modes.clone();
+        if modes.wait_for(|mode| *mode == Mode::HalfOpen).await.is_ok() {
+            self.requests_lost.store(true, Ordering::Relaxed);
+            self.replies_lost.store(true, Ordering::Relaxed);
+        }
+        std::future::pending::<()>().await;
+    }
+
+    async fn requests(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> io::Result<()> {
+        let mut chunk = vec![0; 64 * 1024];
+        loop {
+            let length = from.read(&mut chunk).await?;
+            if length == 0 {
+                return Ok(());
+            }
+            if self.mode() == Mode::HalfOpen {
+                self.requests_lost.store(true, Ordering::Relaxed);
+            }
+            if !self.requests_lost.load(Ordering::Relaxed) {
+                to.write_all(&chunk[..length]).await?;
+            }
+        }
+    }
+
+    async fn replies(&self, from: OwnedReadHalf, queue: Queue) -> io::Result<()> {
+        let mut replies = Replies { from, held: Vec::new() };
+        while let Some(chunk) = replies.next(self.mode() == Mode::Swapped).await? {
+            let mode = self.mode();
+            if matches!(mode, Mode::HalfOpen | Mode::DropReplies) {
+                self.replies_lost.store(true, Ordering::Relaxed);
+            }
+            if self.replies_lost.load(Ordering::Relaxed) {
+                continue;
+            }
+            let Some(parcel) = Parcel::new(chunk, mode) else { continue };
+            let ends = parcel.then_closes;
+            if queue.send(parcel).is_err() || ends {
+                // The delivery closes the link once the half reply is on its way.
+                return std::future::pending().await;
+            }
+        }
+        Ok(())
+    }
+
+    fn mode(&self) -> Mode {
+        *self.modes.borrow()
+    }
+}
+
+type Queue = mpsc::UnboundedSender<Parcel>;
+
+/// Bytes on their way to the client, and how they are to arrive.
+struct Parcel {
+    bytes: Vec<u8>,
+    due: Instant,
+    byte_by_byte: bool,
+    then_closes: bool,
+}
+
+impl Parcel {
+    fn new(bytes: Vec<u8>, mode: Mode) -> Option<Self> {
+        let whole = Self { bytes, due: Instant::now(), byte_by_byte: false, then_closes: false };
+        match mode {
+            Mode::Pass | Mode::Swapped => Some(whole),
+            Mode::Delay(by) => Some(Self { due: whole.due + by, ..whole }),
+            Mode::OneByte => Some(Self { byte_by_byte: true, ..whole }),
+            Mode::CutMidReply => {
+                let half = whole.bytes[..whole.bytes.len() / 2].to_vec();
+                Some(Self { bytes: half, then_closes: true, ..whole })
+            }
+            Mode::Garbage => Some(Self { bytes: garbage(whole.bytes.len()), ..whole }),
+            Mode::HalfOpen | Mode::Reset | Mode::DropReplies => None,
+        }
+    }
+}
+
+async fn deliver(mut queued: mpsc::UnboundedReceiver<Parcel>, to: &OwnedWriteHalf) -> io::Result<()> {
+    while let Some(parcel) = queued.recv().await {
+        sleep_until(parcel.due).await;
+        let piece = if parcel.byte_by_byte { 1 } else { parcel.bytes.len().max(1) };
+        for bytes in parcel.bytes.chunks(piece) {
+            write_all(to, bytes).await?;
+        }
+        if parcel.then_closes {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Writes by a shared reference, so that the link can still be reset while a write is under way.
+async fn write_all(to: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        to.writable().await?;
+        match to.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(())
+}
+
+/// What the server sends, in chunks as they come or, to be swapped, in whole replies.
+struct Replies {
+    from: OwnedReadHalf,
+    held: Vec<u8>,
+}
+
+impl Replies {
+    async fn next(&mut self, swapped: bool) -> io::Result<Option<Vec<u8>>> {
+        if self.held.is_empty() && !self.read().await? {
+            return Ok(None);
+        }
+        if swapped {
+            let _ = timeout(SWAP_WINDOW, self.read_until_two()).await;
+            self.swap_first_two();
+        }
+        Ok(Some(std::mem::take(&mut self.held)))
+    }
+
+    async fn read_until_two(&mut self) -> io::Result<()> {
+        while self.first_two().is_none() && self.read().await? {}
+        Ok(())
+    }
+
+    fn first_two(&self) -> Option<(usize, usize)> {
+        let first = frame::length(&self.held)?;
+        let rest = self.held.get(first..).filter(|rest| !rest.is_empty())?;
+        Some((first, frame::length(rest)?))
+    }
+
+    fn swap_first_two(&mut self) {
+        if let Some((first, second)) = self.first_two() {
+            self.held[..first + second].rotate_left(first);
+        }
+    }
+
+    /// Appends what arrives; false where the server has closed.
+    async fn read(&mut self) -> io::Result<bool> {
+        self.held.reserve(64 * 1024);
+        Ok(self.from.read_buf(&mut self.held).await? > 0)
+    }
+}
+
+/// Bytes that begin no reply of any version of the protocol.
+fn garbage(length: usize) -> Vec<u8> {
+    b"\x00\xfenot a reply\r\n".iter().copied().cycle().take(length.max(1)).collect()
+}

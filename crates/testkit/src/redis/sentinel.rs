@@ -1,0 +1,139 @@
+//! A master, a replica and three sentinels that watch them.
+
+use std::time::Duration;
+
+use super::{RedisServer, Reply};
+use crate::wait;
+
+/// How many sentinels must agree that the master is gone.
+const QUORUM: usize = 2;
+const SENTINELS: usize = 3;
+
+/// After so long without an answer a sentinel takes the master for dead.
+const DOWN_AFTER: Duration = Duration::from_millis(500);
+
+/// A master that can be lost, and the three that notice.
+#[derive(Debug)]
+pub struct RedisSentinel {
+    nodes: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+impl RedisSentinel {
+    /// The name under which the sentinels know the master.
+    pub const MASTER_NAME: &'static str = "spile";
+
+    /// Starts all five, and returns when the replica is in step and every sentinel knows all the others.
+    pub fn start() -> Self {
+        let master = RedisServer::builder().line(SYNC_AT_ONCE).start();
+        let replica = RedisServer::builder()
+            .line(SYNC_AT_ONCE)
+            .line(format!("replicaof 127.0.0.1 {}", master.port()))
+            .start();
+        wait::until_true("the first sync", || in_step(&replica));
+        let sentinels = (0..SENTINELS).map(|_| sentinel(master.port())).collect();
+        let started = Self { nodes: vec![master, replica], sentinels };
+        started.wait_until_watched();
+        started
+    }
+
+    /// `redis-sentinel://…` with every sentinel and the master's name.
+    pub fn url(&self) -> String {
+        format!("redis-sentinel://{}/{}", self.addresses().join(","), Self::MASTER_NAME)
+    }
+
+    /// Where the sentinels listen.
+    pub fn addresses(&self) -> Vec<String> {
+        self.sentinels.iter().map(RedisServer::address).collect()
+    }
+
+    /// The three that watch.
+    pub fn sentinels(&mut self) -> &mut [RedisServer] {
+        &mut self.sentinels
+    }
+
+    /// The two that are watched: the first master, and its first replica.
+    pub fn nodes(&mut self) -> &mut [RedisServer] {
+        &mut self.nodes
+    }
+
+    /// Which of [`nodes`](Self::nodes) most sentinels take for the master.
+    ///
+    /// # Panics
+    /// Where no sentinel answers.
+    pub fn master(&self) -> usize {
+        let believed: Vec<_> = self.sentinels.iter().filter_map(master_port).collect();
+        let votes = |node: &RedisServer| believed.iter().filter(|&&port| port == node.port()).count();
+        let votes: Vec<_> = self.nodes.iter().map(votes).collect();
+        assert!(votes.iter().sum::<usize>() > 0, "no sentinel knows a master");
+        usize::from(votes[1] > votes[0])
+    }
+
+    /// Asks a sentinel to promote the replica although the master is well, and waits until all have switched.
+    pub fn fail_over(&self) -> Duration {
+        let before = self.master();
+        // A sentinel refuses while it has not yet heard from the replica since the last switch.
+        let ask = || self.sentinels[0].try_command(&["SENTINEL", "FAILOVER", Self::MASTER_NAME]).is_ok();
+        wait::until_true("a sentinel to start a failover", ask);
+        self.wait_for_switch(before)
+    }
+
+    /// Waits until every sentinel names another master than `before` and that one takes writes.
+    pub fn wait_for_switch(&self, before: usize) -> Duration {
+        let next = &self.nodes[1 - before];
+        wait::until_true("the sentinels to switch masters", || {
+            let switched = |sentinel| master_port(sentinel) == Some(next.port());
+            self.sentinels.iter().all(switched) && role(next) == "master"
+        })
+    }
+
+    /// Waits until the other node follows the master and is in step with it.
+    pub fn wait_for_replica(&self) -> Duration {
+        let replica = &self.nodes[1 - self.master()];
+        wait::until_true("the replica to be in step", || in_step(replica))
+    }
+
+    fn wait_until_watched(&self) {
+        self.wait_for_replica();
+        wait::until_true("the sentinels to know each other", || self.sentinels.iter().all(knows_all));
+    }
+}
+
+/// Redis waits five seconds for more replicas before it syncs the first; a test has only one.
+pub(super) const SYNC_AT_ONCE: &str = "repl-diskless-sync-delay 0";
+
+fn sentinel(master_port: u16) -> RedisServer {
+    let name = RedisSentinel::MASTER_NAME;
+    let sentinel = RedisServer::builder()
+        .sentinel()
+        .line(format!("sentinel monitor {name} 127.0.0.1 {master_port} {QUORUM}"))
+        .line(format!("sentinel down-after-milliseconds {name} {}", DOWN_AFTER.as_millis()))
+        .line(format!("sentinel failover-timeout {name} 3000"))
+        .line(format!("sentinel parallel-syncs {name} 1"))
+        .start();
+    // A sentinel asks its servers every ten seconds and greets the others every two; a test cannot wait so long to
+    // be introduced. How a failover itself is timed stays as it ships.
+    sentinel.command(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "200"]);
+    sentinel
+}
+
+fn master_port(sentinel: &RedisServer) -> Option<u16> {
+    let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", RedisSentinel::MASTER_NAME];
+    let reply = sentinel.asked_if_awake(&words)?;
+    reply.list().get(1)?.text().parse().ok()
+}
+
+fn knows_all(sentinel: &RedisServer) -> bool {
+    let count = |what| sentinel.command(&["SENTINEL", what, RedisSentinel::MASTER_NAME]).list().len();
+    count("SENTINELS") == SENTINELS - 1 && count("REPLICAS") == 1
+}
+
+/// What the server takes itself for; empty where it does not answer.
+pub(super) fn role(server: &RedisServer) -> String {
+    let reply = server.asked_if_awake(&["ROLE"]);
+    reply.and_then(|reply| reply.list().first().map(Reply::text).map(str::to_owned)).unwrap_or_default()
+}
+
+pub(super) fn in_step(replica: &RedisServer) -> bool {
+    replica.is_awake() && replica.info("replication", "master_link_status").as_deref() == Some("up")
+}

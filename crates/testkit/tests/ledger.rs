@@ -1,0 +1,88 @@
+//! The ledger finds what it is there to find.
+
+use std::time::Duration;
+
+use spile_core::{
+    Charge, Charges, Cost, Decision, FailurePolicy, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
+    PlanName,
+};
+use spile_testkit::ledger::{Account, Breach, Ledger};
+
+fn limit() -> Limit {
+    Limit::per_second(10).burst(5).build().expect("within bounds")
+}
+
+fn charge() -> Charge<'static> {
+    let name = LimitName::from(&PlanName::new("free").expect("a name"));
+    let key = Key::new("caller").expect("a key");
+    Charge::new(key, NamedLimit::new(name, limit()), Cost::ONE).expect("covered")
+}
+
+fn ms(ms: u64) -> Micros {
+    Micros::from_secs(1_000).plus_us(ms * 1_000)
+}
+
+#[test]
+fn a_burst_and_the_refill_are_within_the_limit() {
+    let mut account = Account::new(limit());
+    account.admitted(5, ms(0));
+    account.admitted(1, ms(100));
+    account.admitted(5, ms(600));
+    assert!(account.overdrawn().abs() < f64::EPSILON);
+}
+
+#[test]
+fn one_token_too_many_shows_even_where_the_total_is_small() {
+    let mut account = Account::new(limit());
+    account.admitted(1, ms(0));
+    account.admitted(5, ms(60_000));
+    account.admitted(1, ms(60_000));
+    assert!((account.overdrawn() - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn answers_that_arrive_out_of_order_are_put_in_order() {
+    let mut account = Account::new(limit());
+    account.admitted(5, ms(500));
+    account.admitted(5, ms(0));
+    assert!(account.overdrawn().abs() < f64::EPSILON);
+}
+
+#[test]
+fn what_was_not_given_shows_in_the_entitlement() {
+    let ledger = Ledger::default();
+    ledger.admitted(&charge(), 5, ms(0));
+    ledger.admitted(&charge(), 0, ms(500));
+    assert_eq!(ledger.tokens_admitted(), 5);
+    assert!((ledger.entitlement_used() - 0.5).abs() < 1e-9);
+    assert!(matches!(ledger.check_entitlement(0.98), Err(Breach::Entitlement { .. })));
+}
+
+#[test]
+fn an_overdraft_is_a_breach_beyond_what_the_fault_may_cost() {
+    let ledger = Ledger::default();
+    ledger.admitted(&charge(), 5, ms(0));
+    ledger.admitted(&charge(), 3, ms(0));
+    assert!(matches!(ledger.check_conserved(0.0), Err(Breach::Conservation { .. })));
+    assert_eq!(ledger.check_conserved(5.0), Ok(()));
+}
+
+#[test]
+fn a_slow_decision_is_a_breach() {
+    let ledger = Ledger::default();
+    let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
+    ledger.decided(&open, Duration::from_millis(71));
+    assert!(matches!(ledger.check_bounded(Duration::from_millis(50)), Err(Breach::Bound { .. })));
+    assert_eq!(ledger.check_bounded(Duration::from_millis(51)), Ok(()));
+}
+
+#[test]
+fn a_decision_that_follows_another_policy_is_a_breach() {
+    let ledger = Ledger::default();
+    let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
+    ledger.decided(&open, Duration::ZERO);
+    assert_eq!(ledger.check_policy(FailurePolicy::Allow), Ok(()));
+    assert!(matches!(ledger.check_policy(FailurePolicy::Deny), Err(Breach::Policy { .. })));
+    assert_eq!((ledger.decisions(), ledger.by_policy(), ledger.allowed()), (1, 1, 1));
+    assert_eq!(ledger.failures()["timeout"], 1);
+}
