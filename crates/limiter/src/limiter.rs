@@ -170,6 +170,16 @@ impl<S: Store> RateLimiter<S> {
         self.inner.in_time(self.inner.store.reset(&charges)).await
     }
 
+    /// The charges of one key under every limit of these plans, to be [decided](Self::decide) upon.
+    pub fn charges<'k>(
+        &self,
+        key: &'k str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+    ) -> Result<Charges<'k>, LimiterError> {
+        self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
+    }
+
     /// The plan of that name, as the registry has it now.
     pub fn plan(&self, name: &str) -> Result<Plan, LimiterError> {
         self.inner.plans.plan(name).ok_or_else(|| LimiterError::UnknownPlan(name.to_owned()))
@@ -197,17 +207,7 @@ impl<S: Store> RateLimiter<S> {
         Granted { tokens, decision }
     }
 
-    /// The charges of one key under every limit of these plans.
-    fn charges<'k>(
-        &self,
-        key: &'k str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
-        tokens: u64,
-    ) -> Result<Charges<'k>, LimiterError> {
-        self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
-    }
-
-    /// The same, with the cost brought down to what the smallest limit could ever grant.
+    /// The charges of one key, with the cost brought down to what the smallest limit could ever grant.
     fn reachable_charges<'k>(
         &self,
         key: &'k str,

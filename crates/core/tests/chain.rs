@@ -1,0 +1,104 @@
+//! One step over a chain: all or nothing, and only what must be written is.
+
+use proptest::prelude::*;
+use spile_core::{
+    Bucket, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, Slot, peek,
+    refund, spend, spend_up_to,
+};
+
+const NOW: Micros = Micros::from_secs(1_700_000_000);
+
+/// One charge's limit and cost, and the bucket it meets: none, or tokens written some time from now.
+#[derive(Clone, Debug)]
+struct Link {
+    capacity: u64,
+    refill: u64,
+    cost: u64,
+    bucket: Option<(u64, i64)>,
+}
+
+fn links() -> impl Strategy<Value = Vec<Link>> {
+    let link =
+        (1u64..50, 1u64..100, 0u64..50, prop::option::of((0u64..60_000_000, -5_000_000i64..5_000_000)));
+    let link = link.prop_map(|(capacity, refill, cost, bucket)| Link {
+        capacity,
+        refill,
+        cost: cost.min(capacity),
+        bucket,
+    });
+    prop::collection::vec(link, 1..6)
+}
+
+fn charges(links: &[Link]) -> Charges<'static> {
+    let charge = |(index, link): (usize, &Link)| {
+        let limit = Limit::per_second(link.refill).burst(link.capacity).build().unwrap();
+        let limit = NamedLimit::new(LimitName::new(&format!("limit{index}")).unwrap(), limit);
+        Charge::new(Key::new("ann").unwrap(), limit, Cost::new(link.cost).unwrap()).unwrap()
+    };
+    Charges::new(links.iter().enumerate().map(charge)).unwrap()
+}
+
+fn slots(links: &[Link]) -> Vec<Slot> {
+    let slot = |link: &Link| {
+        Slot::read(link.bucket.map(|(held, offset_us)| {
+            Bucket::new(MicroTokens::new(held), Micros::new(NOW.get().saturating_add_signed(offset_us)))
+        }))
+    };
+    links.iter().map(slot).collect()
+}
+
+fn there(charge: &Charge<'_>, slot: &Slot) -> u64 {
+    let limit = charge.limit().limit();
+    slot.bucket.map_or(limit.capacity_micro(), |bucket| bucket.rebased(NOW).available(limit, NOW)).get()
+}
+
+proptest! {
+    #[test]
+    fn every_charge_is_spent_or_none_is(links in links()) {
+        let (charges, before) = (charges(&links), slots(&links));
+        let mut after = before.clone();
+        let outcome = spend(&charges, &mut after, NOW);
+        let covered = charges.iter().zip(&before).all(|(c, s)| there(c, s) >= c.cost().micro().get());
+        prop_assert_eq!(outcome.allowed, covered);
+        for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
+            let taken = if covered { charge.cost().micro().get() } else { 0 };
+            prop_assert_eq!(there(charge, after), there(charge, before) - taken);
+            let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(NOW));
+            let writes = charge.cost() > Cost::ZERO && (covered || ahead);
+            prop_assert_eq!(after.dirty, writes);
+        }
+    }
+
+    #[test]
+    fn a_peek_agrees_with_a_spend_and_touches_nothing(links in links()) {
+        let (charges, mut looked, mut spent) = (charges(&links), slots(&links), slots(&links));
+        let outcome = peek(&charges, &mut looked, NOW);
+        prop_assert_eq!(outcome.allowed, spend(&charges, &mut spent, NOW).allowed);
+        prop_assert_eq!(looked, slots(&links));
+    }
+
+    #[test]
+    fn a_partial_spend_takes_the_same_from_every_bucket(links in links()) {
+        let (charges, before) = (charges(&links), slots(&links));
+        let mut after = before.clone();
+        let grant = spend_up_to(&charges, &mut after, NOW);
+        let most = charges.iter().zip(&before).map(|(c, s)| (there(c, s) / 1_000_000).min(u64::from(c.cost().get()))).min();
+        prop_assert_eq!(Some(u64::from(grant.tokens)), most);
+        for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
+            prop_assert_eq!(there(charge, after), there(charge, before) - u64::from(grant.tokens) * 1_000_000);
+        }
+    }
+
+    #[test]
+    fn a_refund_adds_up_to_the_capacity_and_creates_nothing(links in links()) {
+        let (charges, before) = (charges(&links), slots(&links));
+        let mut after = before.clone();
+        let _ = refund(&charges, &mut after, NOW);
+        for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
+            prop_assert_eq!(after.bucket.is_some(), before.bucket.is_some());
+            let capacity = charge.limit().limit().capacity_micro().get();
+            let full = (there(charge, before) + charge.cost().micro().get()).min(capacity);
+            prop_assert_eq!(there(charge, after), full);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Limits, plans and charges cannot be built wrong, and say why.
+
+use std::time::Duration;
+
+use spile_core::{
+    Charge, ChargeError, Charges, Cost, CostError, InMemoryPlans, Key, KeyError, Limit, LimitError,
+    LimitTextError, Plan, PlanError, PlanName, PlanRegistry,
+};
+
+#[test]
+fn limits_read_like_speech() {
+    let limit = Limit::per_second(50).burst(100).build().unwrap();
+    assert_eq!((limit.capacity(), limit.refill(), limit.period()), (100, 50, Duration::from_secs(1)));
+    assert_eq!(limit.to_string(), "100, 50/s");
+    assert_eq!(Limit::per_day(10_000).build().unwrap().to_string(), "10000, 10000/day");
+    assert!((Limit::per_minute(90).build().unwrap().rate() - 1.5).abs() < f64::EPSILON);
+}
+
+#[test]
+fn texts_are_limits_and_limits_are_texts() {
+    for (text, same) in [
+        ("100/min", Limit::per_minute(100)),
+        ("1/s", Limit::per_second(1)),
+        ("10, 1/s", Limit::per_second(1).burst(10)),
+        ("5/10s", Limit::per(5, Duration::from_secs(10))),
+        ("10000/day", Limit::per_day(10_000)),
+        (" 7 / hour ", Limit::per_hour(7)),
+        ("3/250ms", Limit::per(3, Duration::from_millis(250))),
+    ] {
+        let limit: Limit = text.parse().unwrap_or_else(|why| panic!("{text}: {why}"));
+        assert_eq!(limit, same.build().unwrap(), "{text}");
+        assert_eq!(limit.to_string().parse(), Ok(limit), "{text} and back");
+    }
+}
+
+#[test]
+fn texts_that_are_no_limits_are_quoted_with_what_would_be_right() {
+    for text in [
+        "",
+        "100",
+        "100/",
+        "/s",
+        "ten/s",
+        "1/fortnight",
+        "-1/s",
+        "+1/s",
+        "1.5/s",
+        "1/s/s",
+        "1/99999999999999999999s",
+    ] {
+        let why = text.parse::<Limit>().unwrap_err();
+        assert_eq!(why, LimitTextError::Unreadable(text.to_owned()), "{text}");
+        assert!(why.to_string().contains("`100/min`"));
+    }
+    let why = "0/s".parse::<Limit>().unwrap_err().to_string();
+    assert_eq!(why, "`0/s` is out of bounds: capacity 0 is outside 1 to 1000000000 tokens");
+}
+
+#[test]
+fn limits_outside_the_bounds_cannot_be_built() {
+    let second = Duration::from_secs(1);
+    for (limit, why) in [
+        (Limit::per_second(0), LimitError::Capacity(0)),
+        (Limit::per_second(0).burst(1), LimitError::Refill(0)),
+        (Limit::per_second(1).burst(1_000_000_001), LimitError::Capacity(1_000_000_001)),
+        (Limit::per_second(u64::MAX), LimitError::Capacity(u64::MAX)),
+        (Limit::per(1, Duration::ZERO), LimitError::Period(Duration::ZERO)),
+        (Limit::per(1, Duration::from_nanos(1_500)), LimitError::Period(Duration::from_nanos(1_500))),
+        (Limit::per(1, Duration::MAX), LimitError::Period(Duration::MAX)),
+        (Limit::per(2_000_000, second / 1_000), LimitError::Rate(2e9)),
+        (Limit::per_day(1).burst(3_654), LimitError::FillTime { capacity: 3_654, rate: 1.0 / 86_400.0 }),
+    ] {
+        assert_eq!(limit.build(), Err(why));
+    }
+    assert!(Limit::per_day(1).burst(3_650).build().is_ok(), "ten years are within");
+}
+
+#[test]
+fn a_rate_per_second_may_have_decimals_but_not_be_nonsense() {
+    for (rate, text) in [
+        (1.0, "10, 1/s"),
+        (0.5, "10, 5/10s"),
+        (2.5, "10, 25/10s"),
+        (0.001, "10, 1/1000s"),
+        (1e9, "10, 1000000000/s"),
+    ] {
+        let limit = Limit::per_second_f64(rate, 10).unwrap();
+        assert_eq!(limit.to_string(), text);
+        assert!((limit.rate() - rate).abs() <= rate * 1e-12);
+    }
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-7, 1.000_000_1, 2e9] {
+        assert!(Limit::per_second_f64(rate, 10).is_err(), "{rate}");
+    }
+}
+
+#[test]
+fn a_share_divides_the_capacity_and_the_rate() {
+    let limit = Limit::per_second(50).burst(100).build().unwrap();
+    let share = limit.share_of(3);
+    assert_eq!(share.capacity(), 33);
+    assert!((share.rate() - 50.0 / 3.0).abs() < 1e-9);
+    assert_eq!(Limit::per_second(1).build().unwrap().share_of(8).capacity(), 1, "never less than one token");
+}
+
+#[test]
+fn plans_name_what_is_wrong_with_them() {
+    let sound = || Limit::per_second(1);
+    assert!(matches!(Plan::new("no spaces", sound()), Err(PlanError::Name(_))));
+    assert!(matches!(Plan::new("", sound()), Err(PlanError::Name(_))));
+    assert!(matches!(Plan::new(&"x".repeat(65), sound()), Err(PlanError::Name(_))));
+    let why = Plan::chain("gold", [("burst", sound()), ("daily", Limit::per_day(0))]).unwrap_err();
+    assert_eq!(why.to_string(), "limit gold/daily: capacity 0 is outside 1 to 1000000000 tokens");
+    let why = Plan::chain("gold", [("burst", sound()), ("burst", sound())]).unwrap_err();
+    assert_eq!(why.to_string(), "limit gold/burst is named twice");
+    let none: [(&str, Limit); 0] = [];
+    assert_eq!(
+        Plan::chain("gold", none),
+        Err(PlanError::Count { plan: PlanName::new("gold").unwrap(), count: 0 })
+    );
+}
+
+#[test]
+fn a_cost_that_can_never_pass_is_an_error_of_its_own() {
+    let plan = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let key = Key::new("ann").unwrap();
+    let why = Charge::new(key, plan.limits()[0].clone(), Cost::new(11).unwrap()).unwrap_err();
+    assert!(matches!(why, ChargeError::CostAboveCapacity { cost: 11, capacity: 10, .. }));
+    assert_eq!(why.to_string(), "cost 11 is above 10, the capacity of limit free: it can never pass");
+    assert_eq!(Cost::new(1_000_000_001), Err(CostError(1_000_000_001)));
+}
+
+#[test]
+fn a_chain_names_each_bucket_once_and_has_a_bound() {
+    let plan = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let charge = |key| Charge::new(Key::new(key).unwrap(), plan.limits()[0].clone(), Cost::ONE).unwrap();
+    assert!(matches!(Charges::new([charge("ann"), charge("ann")]), Err(ChargeError::Duplicate { .. })));
+    assert!(Charges::new([charge("ann"), charge("bob")]).is_ok());
+    assert_eq!(Charges::new([]), Err(ChargeError::Count(0)));
+    let keys: Vec<String> = (0..33).map(|n| n.to_string()).collect();
+    assert_eq!(Charges::new(keys.iter().map(|key| charge(key))), Err(ChargeError::Count(33)));
+}
+
+#[test]
+fn keys_are_never_empty_nor_endless_and_never_shown() {
+    assert_eq!(Key::new(""), Err(KeyError::Empty));
+    assert_eq!(Key::new(&"x".repeat(1_025)), Err(KeyError::TooLong { bytes: 1_025 }));
+    assert_eq!(format!("{:?}", Key::new("4111-1111").unwrap()), "Key(9 bytes)");
+}
+
+#[test]
+fn plans_can_be_replaced_while_they_are_read() {
+    let plans = InMemoryPlans::new([Plan::new("free", Limit::per_second(1)).unwrap()]);
+    plans.put(&Plan::new("free", Limit::per_second(2)).unwrap());
+    plans.put(&Plan::new("pro", Limit::per_second(50)).unwrap());
+    assert_eq!(plans.plan("free").unwrap().limits()[0].limit().refill(), 2);
+    assert_eq!(
+        plans.all().iter().map(|plan| plan.name().as_str().to_owned()).collect::<Vec<_>>(),
+        ["free", "pro"]
+    );
+    plans.remove("free");
+    assert_eq!(plans.plan("free"), None);
+}

@@ -1,0 +1,178 @@
+//! A failing store becomes a decision that says so.
+
+use std::future::{pending, ready};
+use std::time::Duration;
+
+use spile_core::{
+    Charges, FailurePolicy, FailureReason, FakeClock, Grant, Limit, Outcome, Plan, Reason, Source, Store,
+    StoreError,
+};
+use spile_limiter::{Ask, RateLimiter, StoreFailed};
+
+/// A store that answers every call with one error, or never.
+#[derive(Clone)]
+enum Broken {
+    With(StoreError),
+    Hanging,
+}
+
+impl Broken {
+    async fn answer<T: Send>(&self) -> Result<T, StoreError> {
+        match self {
+            Self::With(why) => ready(Err(why.clone())).await,
+            Self::Hanging => pending().await,
+        }
+    }
+}
+
+impl Store for Broken {
+    fn spend(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        self.answer()
+    }
+
+    fn peek(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        self.answer()
+    }
+
+    fn spend_up_to(&self, _: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+        self.answer()
+    }
+
+    fn refund(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        self.answer()
+    }
+
+    fn reset(&self, _: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        self.answer()
+    }
+}
+
+fn limiter(store: Broken, policy: FailurePolicy, clock: &FakeClock) -> RateLimiter<Broken> {
+    RateLimiter::builder()
+        .store(store)
+        .plans([Plan::new("free", Limit::per_second(3).burst(30)).unwrap()])
+        .on_failure(policy)
+        .replicas(3)
+        .clock(clock.clone())
+        .build()
+}
+
+fn down() -> Broken {
+    Broken::With(StoreError::Unavailable { message: "connection refused".into(), may_have_run: false })
+}
+
+#[tokio::test]
+async fn allow_lets_pass_and_says_so() {
+    let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
+    let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert!(decision.allowed() && decision.degraded());
+    assert_eq!((decision.reason(), decision.source()), (Reason::FailOpen, Source::Policy));
+    assert_eq!(decision.failure(), Some(FailureReason::RedisError));
+    assert_eq!(decision.retry_after(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn deny_refuses_for_a_second() {
+    let limiter = limiter(down(), FailurePolicy::Deny, &FakeClock::default());
+    let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert!(!decision.allowed() && decision.degraded());
+    assert_eq!((decision.reason(), decision.source()), (Reason::FailClosed, Source::Policy));
+    assert_eq!(decision.retry_after(), Duration::from_secs(1));
+    assert_eq!(decision.remaining(), 0);
+    assert_eq!(decision.limited_by(), None, "being down is not being limited");
+}
+
+#[tokio::test]
+async fn local_enforces_this_instances_share() {
+    let clock = FakeClock::default();
+    let limiter = limiter(down(), FailurePolicy::Local, &clock);
+    for _ in 0..10 {
+        let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+        assert!(decision.allowed() && decision.degraded());
+        assert_eq!((decision.reason(), decision.source()), (Reason::Local, Source::Local));
+    }
+    let denied = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert!(!denied.allowed());
+    assert_eq!(denied.limited_by().unwrap().as_str(), "free");
+    assert_eq!(denied.retry_after(), Duration::from_secs(1), "a third of three per second");
+    clock.advance(Duration::from_secs(1));
+    assert!(limiter.allow("ann", ["free"], 1).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn local_lets_a_cost_above_its_share_take_the_whole_share() {
+    let clock = FakeClock::default();
+    let limiter = limiter(down(), FailurePolicy::Local, &clock);
+    assert!(limiter.allow("ann", ["free"], 25).await.unwrap().allowed());
+    assert!(!limiter.allow("ann", ["free"], 25).await.unwrap().allowed());
+    clock.advance(Duration::from_secs(10));
+    assert!(limiter.allow("ann", ["free"], 25).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn a_call_can_bring_a_policy_of_its_own() {
+    let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
+    let charges = limiter.charges("ann", ["free"], 1).unwrap();
+    let ask = Ask::from(charges).on_failure(FailurePolicy::Deny).rule("login");
+    assert_eq!(limiter.decide(ask).await.reason(), Reason::FailClosed);
+}
+
+#[tokio::test]
+async fn each_failure_is_counted_by_its_own_reason() {
+    for (why, reason) in [
+        (StoreError::TimedOut(Duration::from_millis(50)), "timeout"),
+        (StoreError::BadResponse("garbage".into()), "badresponse"),
+        (StoreError::BadTypes("a list".into()), "badtypes"),
+        (StoreError::BreakerOpen, "breakeropen"),
+        (StoreError::Overloaded(1_024), "overloaded"),
+    ] {
+        let limiter = limiter(Broken::With(why), FailurePolicy::Allow, &FakeClock::default());
+        let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+        assert_eq!(decision.failure().unwrap().as_str(), reason);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_hangs_is_given_up_on_at_the_deadline() {
+    let limiter = limiter(Broken::Hanging, FailurePolicy::Allow, &FakeClock::default());
+    let started = tokio::time::Instant::now();
+    let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert_eq!(decision.failure(), Some(FailureReason::Timeout));
+    let took = started.elapsed();
+    assert!((Duration::from_millis(50)..Duration::from_millis(55)).contains(&took), "{took:?}");
+}
+
+#[tokio::test]
+async fn partial_spends_and_peeks_follow_the_policy_too() {
+    let clock = FakeClock::default();
+    let open = limiter(down(), FailurePolicy::Allow, &clock);
+    assert_eq!(open.spend_up_to("ann", ["free"], 12).await.unwrap().tokens, 12);
+    assert!(open.peek("ann", ["free"], 1).await.unwrap().degraded());
+    let closed = limiter(down(), FailurePolicy::Deny, &clock);
+    assert_eq!(closed.spend_up_to("ann", ["free"], 12).await.unwrap().tokens, 0);
+    assert!(!closed.peek("ann", ["free"], 1).await.unwrap().allowed());
+    let local = limiter(down(), FailurePolicy::Local, &clock);
+    assert_eq!(local.spend_up_to("ann", ["free"], 12).await.unwrap().tokens, 10);
+    assert!(!local.peek("ann", ["free"], 1).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn what_no_policy_can_do_fails() {
+    let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
+    assert!(matches!(limiter.refund("ann", ["free"], 1).await, Err(StoreFailed::Store(_))));
+    assert!(matches!(limiter.reset("ann", ["free"]).await, Err(StoreFailed::Store(_))));
+    assert!(matches!(limiter.refund("ann", ["silver"], 1).await, Err(StoreFailed::Asked(_))));
+}
+
+#[tokio::test]
+async fn shadow_mode_counts_a_denial_and_lets_it_pass() {
+    let limiter = limiter(down(), FailurePolicy::Local, &FakeClock::default());
+    for _ in 0..10 {
+        let _ = limiter.allow("ann", ["free"], 1).await.unwrap();
+    }
+    let charges = limiter.charges("ann", ["free"], 1).unwrap();
+    let decision = limiter.decide(Ask::from(charges).shadow(true)).await;
+    assert!(decision.allowed());
+    assert_eq!(decision.reason(), Reason::Shadow);
+    assert_eq!(decision.limited_by().unwrap().as_str(), "free");
+}

@@ -1,0 +1,162 @@
+//! What the limiter promises over the embedded store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spile_core::{ChargeError, Decision, FakeClock, InMemoryPlans, KeyError, Limit, Plan, Reason, Source};
+use spile_limiter::{LimiterError, Observer, RateLimiter, TokioClock, Wait};
+use spile_memory::MemoryStore;
+
+fn plans() -> [Plan; 3] {
+    [
+        Plan::new("free", Limit::per_second(1).burst(10)).unwrap(),
+        Plan::chain("gold", [("burst", Limit::per_second(10).burst(20)), ("daily", Limit::per_day(100))])
+            .unwrap(),
+        Plan::new("extra", Limit::per_minute(30)).unwrap(),
+    ]
+}
+
+fn limiter() -> (RateLimiter<MemoryStore<FakeClock>>, FakeClock) {
+    let clock = FakeClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    (RateLimiter::builder().store(store).plans(plans()).build(), clock)
+}
+
+#[tokio::test]
+async fn ten_pass_and_the_eleventh_is_told_when_to_come_back() {
+    let (limiter, clock) = limiter();
+    for left in (0..10).rev() {
+        let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+        assert!(decision.allowed());
+        assert_eq!(
+            (decision.remaining(), decision.reason(), decision.source()),
+            (left, Reason::Ok, Source::Store)
+        );
+    }
+    let denied = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert!(!denied.allowed());
+    assert_eq!((denied.reason(), denied.retry_after()), (Reason::Limited, Duration::from_secs(1)));
+    assert_eq!(denied.limited_by().unwrap().as_str(), "free");
+    assert_eq!(denied.reset_after(), Duration::from_secs(10));
+    clock.advance(denied.retry_after());
+    assert!(limiter.allow("ann", ["free"], 1).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn several_plans_are_one_chain() {
+    let (limiter, _) = limiter();
+    let decision = limiter.allow("ann", ["gold", "extra"], 5).await.unwrap();
+    let names: Vec<_> = decision.limits().iter().map(|limit| limit.name().as_str()).collect();
+    assert_eq!(names, ["gold/burst", "gold/daily", "extra"]);
+    assert_eq!(decision.binding().name().as_str(), "gold/burst");
+}
+
+#[tokio::test]
+async fn questions_that_cannot_be_answered_are_typed_errors_and_cost_nothing() {
+    let (limiter, _) = limiter();
+    let ask = |plans: &'static [&'static str], cost| limiter.allow("ann", plans, cost);
+    assert_eq!(ask(&["silver"], 1).await, Err(LimiterError::UnknownPlan("silver".to_owned())));
+    assert!(matches!(
+        ask(&["free"], 11).await,
+        Err(LimiterError::Charge(ChargeError::CostAboveCapacity { .. }))
+    ));
+    assert!(matches!(ask(&["free"], u64::MAX).await, Err(LimiterError::Cost(_))));
+    assert!(matches!(
+        ask(&["free", "free"], 1).await,
+        Err(LimiterError::Charge(ChargeError::Duplicate { .. }))
+    ));
+    assert!(matches!(ask(&[], 1).await, Err(LimiterError::Charge(ChargeError::Count(0)))));
+    assert!(matches!(ask(&["free", "silver"], 1).await, Err(LimiterError::UnknownPlan(_))));
+    assert_eq!(limiter.allow("", ["free"], 1).await, Err(LimiterError::Key(KeyError::Empty)));
+    assert_eq!(limiter.peek("ann", ["free"], 1).await.unwrap().remaining(), 10);
+}
+
+#[tokio::test]
+async fn peek_refund_reset_and_partial_spends_work_by_plan() {
+    let (limiter, _) = limiter();
+    let granted = limiter.spend_up_to("ann", ["free"], 1_000).await.unwrap();
+    assert_eq!((granted.tokens, granted.decision.remaining()), (10, 0));
+    assert_eq!(limiter.spend_up_to("ann", ["free"], 1).await.unwrap().tokens, 0);
+    assert_eq!(limiter.refund("ann", ["free"], 4).await.unwrap().remaining(), 4);
+    assert!(limiter.peek("ann", ["free"], 4).await.unwrap().allowed());
+    assert!(!limiter.peek("ann", ["free"], 5).await.unwrap().allowed());
+    limiter.reset("ann", ["free"]).await.unwrap();
+    assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 10);
+}
+
+#[tokio::test]
+async fn a_replaced_plan_takes_effect_on_the_next_decision_and_tokens_carry_over() {
+    let registry = Arc::new(InMemoryPlans::new(plans()));
+    let store = MemoryStore::builder().clock(FakeClock::default()).build();
+    let limiter = RateLimiter::builder().store(store).registry(Arc::clone(&registry)).build();
+    assert_eq!(limiter.allow("ann", ["free"], 4).await.unwrap().remaining(), 6);
+    registry.put(&Plan::new("free", Limit::per_second(1).burst(100)).unwrap());
+    assert_eq!(limiter.allow("ann", ["free"], 1).await.unwrap().remaining(), 5);
+    registry.put(&Plan::new("free", Limit::per_second(1).burst(3)).unwrap());
+    assert_eq!(limiter.allow("ann", ["free"], 1).await.unwrap().remaining(), 2, "clamped to three, less one");
+}
+
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<(bool, Reason)>>>);
+
+impl Observer for Heard {
+    fn decided(&self, _rule: Option<&str>, decision: &Decision) {
+        self.0.lock().push((decision.allowed(), decision.reason()));
+    }
+}
+
+#[tokio::test]
+async fn observers_hear_of_every_decision() {
+    let heard = Heard::default();
+    let store = MemoryStore::builder().clock(FakeClock::default()).build();
+    let limiter = RateLimiter::builder().store(store).plans(plans()).observer(heard.clone()).build();
+    let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
+    let _ = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert_eq!(*heard.0.lock(), [(true, Reason::Ok), (false, Reason::Limited)]);
+}
+
+/// A limiter whose buckets refill as tokio's paused time passes.
+fn paused_limiter() -> RateLimiter<MemoryStore<TokioClock>> {
+    let store = MemoryStore::builder().clock(TokioClock::new()).build();
+    RateLimiter::builder().store(store).plans(plans()).build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_waits_exactly_as_long_as_it_must() {
+    let (limiter, started) = (paused_limiter(), tokio::time::Instant::now());
+    for _ in 0..13 {
+        assert!(limiter.until_ready("ann", ["free"], 1, Wait::forever()).await.unwrap().allowed());
+    }
+    let waited = started.elapsed();
+    assert!((Duration::from_secs(3)..Duration::from_millis(3_010)).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_ready_gives_the_denial_back_at_once_where_admission_lies_beyond_the_deadline() {
+    let (limiter, started) = (paused_limiter(), tokio::time::Instant::now());
+    let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
+    let wait = Wait::at_most(Duration::from_secs(2));
+    assert!(!limiter.until_ready("ann", ["free"], 5, wait).await.unwrap().allowed());
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert!(limiter.until_ready("ann", ["free"], 2, wait).await.unwrap().allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_spreads_those_who_wait_but_never_past_their_deadline() {
+    let limiter = paused_limiter();
+    let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
+    let started = tokio::time::Instant::now();
+    let wait = Wait::at_most(Duration::from_millis(1_500)).with_jitter(Duration::from_secs(60));
+    assert!(limiter.until_ready("ann", ["free"], 1, wait).await.unwrap().allowed());
+    assert!(started.elapsed() <= Duration::from_millis(1_501));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_costs_nothing() {
+    let limiter = paused_limiter();
+    let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
+    let waiting = limiter.until_ready("ann", ["free"], 5, Wait::forever());
+    assert!(tokio::time::timeout(Duration::from_secs(4), waiting).await.is_err());
+    assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 4);
+}

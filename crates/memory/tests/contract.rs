@@ -1,0 +1,38 @@
+//! The embedded store keeps what every store promises, whether it sweeps or not.
+
+use std::future::{Ready, ready};
+
+use spile_core::FakeClock;
+use spile_memory::MemoryStore;
+
+mod as_it_comes {
+    use super::*;
+
+    fn make(clock: FakeClock) -> Ready<(MemoryStore<FakeClock>, ())> {
+        ready((MemoryStore::builder().clock(clock).build(), ()))
+    }
+
+    spile_testkit::store_contract!(make);
+}
+
+mod in_a_single_shard {
+    use super::*;
+
+    fn make(clock: FakeClock) -> Ready<(MemoryStore<FakeClock>, ())> {
+        ready((MemoryStore::builder().clock(clock).max_keys(100).sweep(64).build(), ()))
+    }
+
+    spile_testkit::store_contract!(make);
+}
+
+mod the_model {
+    use spile_testkit::model::ModelStore;
+
+    use super::*;
+
+    fn make(clock: FakeClock) -> Ready<(ModelStore<FakeClock>, ())> {
+        ready((ModelStore::new(clock), ()))
+    }
+
+    spile_testkit::store_contract!(make);
+}

@@ -1,0 +1,81 @@
+//! What every store promises, each promise a named test. Run them all on a store of yours:
+//!
+//! ```
+//! # #[derive(Clone)] struct Guard;
+//! use spile_core::FakeClock;
+//! use spile_testkit::model::ModelStore;
+//!
+//! /// Makes an empty store on this clock, and whatever must stay alive as long as the store.
+//! async fn make(clock: FakeClock) -> (ModelStore<FakeClock>, ()) {
+//!     (ModelStore::new(clock), ())
+//! }
+//!
+//! spile_testkit::store_contract!(make);
+//! # fn main() {}
+//! ```
+
+mod chains;
+mod clocks;
+mod keys;
+mod spending;
+mod subject;
+mod taking_back;
+
+pub use chains::*;
+pub use clocks::*;
+pub use keys::*;
+pub use spending::*;
+pub use subject::{Line, Subject, charges};
+pub use taking_back::*;
+
+/// Makes one test per promise. Takes an async function from a `FakeClock` to the store and what keeps it
+/// alive.
+#[macro_export]
+macro_rules! store_contract {
+    ($make:path) => {
+        $crate::store_contract! { @each $make;
+            a_bucket_starts_full
+            a_spend_takes_what_it_costs
+            a_denial_takes_nothing
+            a_polling_client_does_not_starve_itself
+            tokens_come_back_at_the_rate
+            a_bucket_never_holds_more_than_its_capacity
+            a_denied_caller_who_waits_retry_after_is_let_in_and_not_a_microsecond_before
+            cost_zero_looks_without_spending
+            a_peek_answers_like_a_spend_and_writes_nothing
+            the_slowest_and_the_fastest_rates_work
+            the_smallest_and_the_largest_capacities_work
+            a_changed_limit_carries_tokens_over_and_clamps_them
+            many_callers_at_once_share_exactly_one_bucket
+            a_chain_is_spent_whole_or_not_at_all
+            a_denied_chain_names_the_limit_with_the_longest_wait
+            an_allowed_chain_names_the_limit_with_the_fewest_tokens
+            a_chain_across_keys_is_spent_whole_or_not_at_all
+            crossing_chains_conserve_every_token
+            a_refund_gives_back_what_was_spent
+            a_refund_never_rises_above_the_capacity
+            a_refund_never_creates_a_bucket
+            a_reset_fills_the_bucket
+            a_partial_spend_takes_what_is_there
+            a_partial_spend_of_a_chain_takes_what_every_limit_has
+            a_clock_that_steps_back_a_little_mints_nothing
+            a_clock_that_steps_far_back_locks_nobody_out
+            a_frozen_clock_mints_nothing
+            a_clock_that_jumps_ahead_fills_to_the_capacity_only
+            an_oscillating_clock_mints_nothing
+            keys_have_buckets_of_their_own
+            limits_of_one_key_have_buckets_of_their_own
+            odd_keys_are_kept_apart
+        }
+    };
+    (@each $make:path; $($promise:ident)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                let clock = ::spile_core::FakeClock::default();
+                let (store, _alive) = $make(clock.clone()).await;
+                $crate::contract::$promise($crate::contract::Subject::new(store, clock)).await;
+            }
+        )+
+    };
+}

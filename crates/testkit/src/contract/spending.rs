@@ -1,0 +1,180 @@
+//! Promises about one bucket.
+
+use std::time::Duration;
+
+use spile_core::{Limit, Store};
+
+use super::Subject;
+
+/// Nobody has to earn a first burst.
+pub async fn a_bucket_starts_full(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(1).burst(10);
+    assert_eq!(subject.left("starts full", limit).await, 10);
+    for left in (0..10).rev() {
+        let decision = subject.spend("starts full", limit, 1).await;
+        assert!(decision.allowed());
+        assert_eq!(decision.remaining(), left);
+    }
+    assert!(!subject.spend("starts full", limit, 1).await.allowed());
+}
+
+/// A request of cost n is worth n of cost one.
+pub async fn a_spend_takes_what_it_costs(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(1).burst(10);
+    assert_eq!(subject.spend("costs", limit, 7).await.remaining(), 3);
+    assert_eq!(subject.spend("costs", limit, 3).await.remaining(), 0);
+}
+
+/// Who is refused keeps what they have.
+pub async fn a_denial_takes_nothing(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(1).burst(10);
+    assert!(subject.spend("denied", limit, 7).await.allowed());
+    let denied = subject.spend("denied", limit, 4).await;
+    assert!(!denied.allowed());
+    assert_eq!(denied.remaining(), 3);
+    assert_eq!(denied.retry_after(), Duration::from_secs(1));
+    assert!(subject.spend("denied", limit, 3).await.allowed());
+}
+
+/// Asking too early, however often, does not move the moment of admission.
+pub async fn a_polling_client_does_not_starve_itself(subject: Subject<impl Store>) {
+    let limit = Limit::per_minute(1);
+    subject.drain("polls", limit).await;
+    for _ in 0..59 {
+        subject.wait(Duration::from_secs(1));
+        assert!(!subject.spend("polls", limit, 1).await.allowed());
+    }
+    subject.wait(Duration::from_secs(1));
+    assert!(subject.spend("polls", limit, 1).await.allowed());
+}
+
+/// Refill is even, not at the end of the period.
+pub async fn tokens_come_back_at_the_rate(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(50).burst(100);
+    subject.drain("refills", limit).await;
+    subject.wait(Duration::from_millis(20));
+    assert_eq!(subject.left("refills", limit).await, 1);
+    subject.wait(Duration::from_millis(980));
+    assert_eq!(subject.left("refills", limit).await, 50);
+}
+
+/// Idling saves up one burst, never more.
+pub async fn a_bucket_never_holds_more_than_its_capacity(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(1).burst(10);
+    assert!(subject.spend("idles", limit, 5).await.allowed());
+    subject.wait(Duration::from_secs(86_400 * 365));
+    assert_eq!(subject.left("idles", limit).await, 10);
+    subject.drain("idles", limit).await;
+    assert!(!subject.spend("idles", limit, 1).await.allowed());
+}
+
+/// The wait that a denial names is exact.
+pub async fn a_denied_caller_who_waits_retry_after_is_let_in_and_not_a_microsecond_before(
+    subject: Subject<impl Store>,
+) {
+    let limits =
+        [Limit::per_minute(7).burst(3), Limit::per_second(3), Limit::per_day(11), Limit::per_hour(1)];
+    for (index, limit) in limits.into_iter().enumerate() {
+        let key = format!("waits {index}");
+        subject.drain(&key, limit).await;
+        subject.wait(Duration::from_micros(123_457));
+        let denied = subject.spend(&key, limit, 1).await;
+        assert!(!denied.allowed());
+        subject.wait(denied.retry_after().saturating_sub(Duration::from_micros(1)));
+        assert!(!subject.spend(&key, limit, 1).await.allowed(), "{limit:?} a microsecond early");
+        subject.wait(Duration::from_micros(1));
+        assert!(subject.spend(&key, limit, 1).await.allowed(), "{limit:?} in time");
+    }
+}
+
+/// A cost of nothing changes nothing.
+pub async fn cost_zero_looks_without_spending(subject: Subject<impl Store>) {
+    let limit = Limit::per_day(10);
+    assert!(subject.spend("zero", limit, 4).await.allowed());
+    for _ in 0..20 {
+        subject.wait(Duration::from_micros(1));
+        let looked = subject.spend("zero", limit, 0).await;
+        assert!(looked.allowed());
+        assert_eq!(looked.remaining(), 6);
+    }
+    subject.wait(Duration::from_secs(8_640).saturating_sub(Duration::from_micros(20)));
+    assert_eq!(subject.left("zero", limit).await, 7, "no look has moved the refill");
+    subject.drain("zero", limit).await;
+    assert!(subject.spend("zero", limit, 0).await.allowed(), "an empty bucket covers nothing");
+}
+
+/// Looking says what spending would say.
+pub async fn a_peek_answers_like_a_spend_and_writes_nothing(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(1).burst(10);
+    for _ in 0..3 {
+        let looked = subject.peek("peeks", limit, 10).await;
+        assert!(looked.allowed());
+        assert_eq!(looked.remaining(), 10);
+    }
+    assert!(subject.spend("peeks", limit, 8).await.allowed());
+    let looked = subject.peek("peeks", limit, 3).await;
+    assert!(!looked.allowed());
+    assert_eq!(looked.retry_after(), Duration::from_secs(1));
+    assert_eq!(looked.retry_after(), subject.spend("peeks", limit, 3).await.retry_after());
+}
+
+/// One token a day and a thousand million a second.
+pub async fn the_slowest_and_the_fastest_rates_work(subject: Subject<impl Store>) {
+    let slow = Limit::per_day(1);
+    subject.drain("slow", slow).await;
+    subject.wait(Duration::from_secs(86_399));
+    assert!(!subject.spend("slow", slow, 1).await.allowed());
+    subject.wait(Duration::from_secs(1));
+    assert!(subject.spend("slow", slow, 1).await.allowed());
+
+    let fast = Limit::per_second(1_000_000_000);
+    subject.drain("fast", fast).await;
+    subject.wait(Duration::from_micros(1));
+    assert_eq!(subject.left("fast", fast).await, 1_000);
+}
+
+/// A burst of one and a burst of a thousand million.
+pub async fn the_smallest_and_the_largest_capacities_work(subject: Subject<impl Store>) {
+    let smallest = Limit::per_second(1_000).burst(1);
+    assert!(subject.spend("smallest", smallest, 1).await.allowed());
+    assert!(!subject.spend("smallest", smallest, 1).await.allowed());
+    subject.wait(Duration::from_millis(1));
+    assert!(subject.spend("smallest", smallest, 1).await.allowed());
+
+    let largest = Limit::per_second(100).burst(1_000_000_000);
+    assert_eq!(subject.spend("largest", largest, 1).await.remaining(), 999_999_999);
+    subject.drain("largest", largest).await;
+    assert!(!subject.spend("largest", largest, 1).await.allowed());
+}
+
+/// A plan that changes takes effect at once, and nobody gains by it.
+pub async fn a_changed_limit_carries_tokens_over_and_clamps_them(subject: Subject<impl Store>) {
+    let (small, large) = (Limit::per_second(1).burst(10), Limit::per_second(5).burst(100));
+    assert!(subject.spend("changes", small, 4).await.allowed());
+    assert_eq!(subject.left("changes", large).await, 6, "a larger plan keeps what is there");
+    subject.wait(Duration::from_secs(10));
+    assert_eq!(subject.left("changes", large).await, 56, "and fills at its own rate");
+    assert!(subject.spend("changes", large, 1).await.allowed());
+    assert_eq!(subject.left("changes", small).await, 10, "a smaller one clamps");
+}
+
+/// However many ask at once, no more pass than the bucket held.
+pub async fn many_callers_at_once_share_exactly_one_bucket<S: Store + 'static>(subject: Subject<S>) {
+    let limit = Limit::per_hour(1).burst(100);
+    let callers = (0..8).map(|_| {
+        let store = std::sync::Arc::clone(&subject.store);
+        tokio::spawn(async move {
+            let charges = super::charges(&[("crowd", "limit", limit, 1)]);
+            let mut admitted = 0;
+            for _ in 0..50 {
+                admitted += u32::from(store.spend(&charges).await.expect("the store answers").allowed);
+            }
+            admitted
+        })
+    });
+    let mut admitted = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        admitted += caller.await.expect("no caller panics");
+    }
+    assert_eq!(admitted, 100);
+}

@@ -1,0 +1,99 @@
+//! A store under test, and the few words that the promises are written in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_core::{
+    Charge, Charges, Cost, Decision, FakeClock, Grant, Key, Limit, LimitBuilder, LimitName, NamedLimit,
+    Source, Store,
+};
+
+/// A store and the clock that it tells the time by.
+#[derive(Debug)]
+pub struct Subject<S> {
+    /// The store under test.
+    pub store: Arc<S>,
+    /// Its only source of time.
+    pub clock: FakeClock,
+}
+
+/// One charge, in the words of a test: key, limit's name, limit, cost.
+pub type Line<'a> = (&'a str, &'a str, LimitBuilder, u64);
+
+impl<S: Store> Subject<S> {
+    /// A store that was made with this clock.
+    pub fn new(store: S, clock: FakeClock) -> Self {
+        Self { store: Arc::new(store), clock }
+    }
+
+    /// Spends one charge.
+    pub async fn spend(&self, key: &str, limit: LimitBuilder, cost: u64) -> Decision {
+        self.spend_chain(&[(key, "limit", limit, cost)]).await
+    }
+
+    /// Spends a chain.
+    pub async fn spend_chain(&self, lines: &[Line<'_>]) -> Decision {
+        let charges = charges(lines);
+        let outcome = self.store.spend(&charges).await.expect("the store answers");
+        Decision::from_outcome(charges, &outcome, Source::Store)
+    }
+
+    /// Looks at one charge.
+    pub async fn peek(&self, key: &str, limit: LimitBuilder, cost: u64) -> Decision {
+        self.peek_chain(&[(key, "limit", limit, cost)]).await
+    }
+
+    /// Looks at a chain.
+    pub async fn peek_chain(&self, lines: &[Line<'_>]) -> Decision {
+        let charges = charges(lines);
+        let outcome = self.store.peek(&charges).await.expect("the store answers");
+        Decision::from_outcome(charges, &outcome, Source::Store)
+    }
+
+    /// Spends what is there of one charge.
+    pub async fn spend_up_to(&self, lines: &[Line<'_>]) -> Grant {
+        self.store.spend_up_to(&charges(lines)).await.expect("the store answers")
+    }
+
+    /// Gives one charge back.
+    pub async fn refund(&self, key: &str, limit: LimitBuilder, cost: u64) {
+        self.store.refund(&charges(&[(key, "limit", limit, cost)])).await.expect("the store answers");
+    }
+
+    /// Forgets one bucket.
+    pub async fn reset(&self, key: &str, limit: LimitBuilder) {
+        self.store.reset(&charges(&[(key, "limit", limit, 0)])).await.expect("the store answers");
+    }
+
+    /// Whole tokens that a key has left.
+    pub async fn left(&self, key: &str, limit: LimitBuilder) -> u64 {
+        self.peek(key, limit, 0).await.remaining()
+    }
+
+    /// Spends all that a key has.
+    pub async fn drain(&self, key: &str, limit: LimitBuilder) {
+        let left = self.left(key, limit).await;
+        assert!(self.spend(key, limit, left).await.allowed(), "what is there can be spent");
+    }
+
+    /// Lets time pass.
+    pub fn wait(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+}
+
+/// The charges that these lines stand for.
+pub fn charges<'a>(lines: &[Line<'a>]) -> Charges<'a> {
+    let charge = |&(key, name, limit, cost): &Line<'a>| {
+        let limit = limit.build().expect("the limit is within bounds");
+        charge(key, name, limit, cost)
+    };
+    Charges::new(lines.iter().map(charge)).expect("the chain is sound")
+}
+
+fn charge<'a>(key: &'a str, name: &str, limit: Limit, cost: u64) -> Charge<'a> {
+    let name = LimitName::new(name).expect("the name is sound");
+    let key = Key::new(key).expect("the key is sound");
+    let cost = Cost::new(cost).expect("the cost is within bounds");
+    Charge::new(key, NamedLimit::new(name, limit), cost).expect("the limit covers the cost")
+}

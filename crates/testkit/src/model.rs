@@ -1,0 +1,69 @@
+//! The plainest store there is: a map, one lock, and the arithmetic of `spile-core`. Others are held against it.
+
+use std::collections::HashMap;
+use std::future::ready;
+
+use parking_lot::Mutex;
+use spile_core::{Bucket, Charge, Charges, Clock, Grant, Micros, Outcome, Slot, Store, StoreError};
+
+/// Buckets in a map that never forgets. Slow, unbounded and obviously right.
+#[derive(Debug)]
+pub struct ModelStore<C> {
+    clock: C,
+    buckets: Mutex<HashMap<(String, String), Bucket>>,
+}
+
+impl<C: Clock> ModelStore<C> {
+    /// An empty store that tells the time by `clock`.
+    pub fn new(clock: C) -> Self {
+        Self { clock, buckets: Mutex::new(HashMap::new()) }
+    }
+
+    /// What is stored for a key under a limit.
+    pub fn bucket(&self, key: &str, limit: &str) -> Option<Bucket> {
+        self.buckets.lock().get(&(key.to_owned(), limit.to_owned())).copied()
+    }
+
+    fn step<T>(&self, charges: &Charges<'_>, step: impl FnOnce(&Charges<'_>, &mut [Slot], Micros) -> T) -> T {
+        let mut buckets = self.buckets.lock();
+        let mut slots: Vec<Slot> =
+            charges.iter().map(|charge| Slot::read(buckets.get(&name(charge)).copied())).collect();
+        let taken = step(charges, &mut slots, self.clock.now());
+        for (charge, slot) in charges.iter().zip(slots) {
+            if let Some(bucket) = slot.bucket.filter(|_| slot.dirty) {
+                buckets.insert(name(charge), bucket);
+            }
+        }
+        taken
+    }
+}
+
+impl<C: Clock> Store for ModelStore<C> {
+    fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::spend)))
+    }
+
+    fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::peek)))
+    }
+
+    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::spend_up_to)))
+    }
+
+    fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::refund)))
+    }
+
+    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let mut buckets = self.buckets.lock();
+        for charge in charges.iter() {
+            buckets.remove(&name(charge));
+        }
+        ready(Ok(()))
+    }
+}
+
+fn name(charge: &Charge<'_>) -> (String, String) {
+    (charge.key().as_str().to_owned(), charge.limit().name().to_string())
+}
