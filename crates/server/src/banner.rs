@@ -1,0 +1,46 @@
+//! What a newcomer reads first: where it listens, what it runs on, and a line to try.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::config::Config;
+use crate::listen::Listeners;
+
+/// The lines that `spile serve` prints once it listens.
+#[derive(Debug)]
+pub struct Banner<'a> {
+    config: &'a Config,
+    http: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl<'a> Banner<'a> {
+    /// The banner of a server on these listeners.
+    pub fn new(config: &'a Config, listeners: &Listeners) -> std::io::Result<Self> {
+        let (http, admin) = (listeners.http.local_addr()?, listeners.admin.local_addr()?);
+        Ok(Self { config, http, admin })
+    }
+}
+
+impl fmt::Display for Banner<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { config, http, admin } = self;
+        writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
+        writeln!(
+            f,
+            "  http   http://{http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund"
+        )?;
+        writeln!(f, "  admin  http://{admin}   /livez, /readyz, /metrics")?;
+        writeln!(f, "  store  {}   when it fails: {}", config.store, config.on_failure)?;
+        write!(f, "  plans ")?;
+        for plan in &config.plans {
+            let limits: Vec<String> = plan.limits().iter().map(|limit| limit.limit().to_string()).collect();
+            write!(f, " {} ({})", plan.name(), limits.join("; "))?;
+        }
+        writeln!(f)?;
+        writeln!(f, "Try it:")?;
+        writeln!(f, "  curl -i http://{http}/api/ping -H 'X-API-Key: demo'")?;
+        write!(f, "  curl -i http://{http}/v1/check -H 'Content-Type: application/json' ")?;
+        writeln!(f, "-d '{{\"ruleId\":\"default\",\"identity\":\"user:123\"}}'")
+    }
+}

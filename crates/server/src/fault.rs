@@ -1,0 +1,31 @@
+//! What is wrong with something that was typed, and where it stands.
+
+use std::fmt;
+
+/// A field, and the bound that it breaks.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Fault {
+    field: String,
+    why: String,
+}
+
+impl Fault {
+    pub(crate) fn new(field: impl Into<String>, why: impl fmt::Display) -> Self {
+        Self { field: field.into(), why: why.to_string() }
+    }
+
+    /// The same fault in one item of a list: `cost` becomes `[3].cost`.
+    pub(crate) fn at_index(self, index: usize) -> Self {
+        Self { field: format!("[{index}].{}", self.field), ..self }
+    }
+
+    pub(crate) fn field(&self) -> &str {
+        &self.field
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.why)
+    }
+}

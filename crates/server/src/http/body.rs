@@ -1,0 +1,90 @@
+//! Reads a request's body within its bounds: type, size and time.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+
+use super::problem::Problem;
+
+/// The largest body, in bytes.
+pub(crate) const MAX_BYTES: usize = 64 * 1024;
+/// How much of a body that is too large is read all the same, so that its sender gets to see the answer.
+const MAX_DISCARDED_BYTES: usize = 4 * 1024 * 1024;
+/// How long a caller may take to send a body.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// The bytes of a JSON body.
+pub(crate) async fn read_json(request: Request<Incoming>) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
+        let detail = "Content-Type: this path takes application/json";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "Content-Type"));
+    }
+    in_time(collect(request.into_body())).await
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// A body that is already there never starts a timer.
+async fn in_time(body: impl Future<Output = Result<Bytes, Problem>>) -> Result<Bytes, Problem> {
+    let mut body = pin!(body);
+    if let Poll::Ready(bytes) = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await {
+        return bytes;
+    }
+    tokio::time::timeout(MAX_WAIT, body).await.unwrap_or_else(|_| {
+        let detail = format!("body: did not arrive within {} seconds", MAX_WAIT.as_secs());
+        Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail).with("field", "body"))
+    })
+}
+
+async fn collect(mut body: Incoming) -> Result<Bytes, Problem> {
+    if body.size_hint().lower() > MAX_BYTES as u64 {
+        return Err(too_large(body).await);
+    }
+    let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
+    // Most bodies come in one piece, which need not be copied.
+    if body.is_end_stream() && first.len() <= MAX_BYTES {
+        return Ok(first);
+    }
+    let mut whole = BytesMut::from(first);
+    while let Some(more) = next(&mut body).await? {
+        if whole.len() + more.len() > MAX_BYTES {
+            return Err(too_large(body).await);
+        }
+        whole.extend_from_slice(&more);
+    }
+    Ok(whole.freeze())
+}
+
+async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|why| {
+            let detail = format!("body: could not be read to its end: {why}");
+            Problem::new(StatusCode::BAD_REQUEST, detail).with("field", "body")
+        })?;
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+async fn too_large(mut body: Incoming) -> Problem {
+    let mut discarded = 0;
+    while discarded < MAX_DISCARDED_BYTES
+        && let Ok(Some(more)) = next(&mut body).await
+    {
+        discarded += more.len();
+    }
+    let detail = format!("body: is larger than {MAX_BYTES} bytes, the most that is read");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("field", "body")
+}

@@ -1,0 +1,101 @@
+//! The decision API: check, batch, peek and refund.
+
+use futures_util::future::join_all;
+use http::{HeaderMap, Request, StatusCode};
+use hyper::body::Incoming;
+use spile_core::{Decision, Micros, Reason};
+
+use super::body::read_json;
+use super::fields;
+use super::json::write_decision;
+use super::problem::Problem;
+use super::reply::{Reply, reply};
+use crate::decider::Decider;
+use crate::fault::Fault;
+use crate::question::Question;
+use crate::typed::{Object, TypedQuestion, parse};
+
+const JSON: &str = "application/json";
+/// Room for a decision about one limit.
+const USUAL_BYTES: usize = 256;
+/// The most questions in one batch.
+const MAX_BATCH: usize = 1_000;
+
+/// Decides: 200 allowed, 429 denied, 503 refused because the store failed; always with the decision as the body.
+pub(crate) async fn check(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+    let body = read_json(request).await?;
+    let Object(typed) = parse(&body)?;
+    let question = Question::parse(&typed, &decider.policies())?;
+    let decision = decider.check(question).await;
+    Ok(decision_reply(status_of(&decision), &decision, decider.wall_now()))
+}
+
+/// Looks without spending: 200 whatever the answer, for the question itself was answered.
+pub(crate) async fn peek(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+    let body = read_json(request).await?;
+    let Object(typed) = parse(&body)?;
+    let question = Question::parse(&typed, &decider.policies())?;
+    let decision = decider.peek(question).await;
+    let status = match decision.reason() {
+        Reason::FailClosed => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::OK,
+    };
+    Ok(decision_reply(status, &decision, decider.wall_now()))
+}
+
+/// Gives tokens back, never above a capacity.
+pub(crate) async fn refund(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+    let body = read_json(request).await?;
+    let Object(typed) = parse(&body)?;
+    let question = Question::parse(&typed, &decider.policies())?;
+    let decision = decider.refund(question).await.map_err(|_| Problem::store_failed())?;
+    Ok(decision_reply(StatusCode::OK, &decision, decider.wall_now()))
+}
+
+/// Decides a list of questions, one answer each, in order. One bad question refuses all, before any is charged.
+pub(crate) async fn batch(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+    let body = read_json(request).await?;
+    let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
+    let questions = parse_all(&typed, decider)?;
+    // Asked side by side, so that a store across the network can answer them in one round trip.
+    let decisions = join_all(questions.into_iter().map(|question| decider.check(question))).await;
+    let mut body = Vec::with_capacity(USUAL_BYTES * decisions.len());
+    body.push(b'[');
+    for (index, decision) in decisions.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        write_decision(&mut body, decision);
+    }
+    body.push(b']');
+    Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
+}
+
+fn parse_all<'a>(
+    typed: &'a [Object<TypedQuestion<'_>>],
+    decider: &Decider,
+) -> Result<Vec<Question<'a>>, Fault> {
+    if !(1..=MAX_BATCH).contains(&typed.len()) {
+        let why = format_args!("holds {} questions; a batch takes 1 to {MAX_BATCH}", typed.len());
+        return Err(Fault::new("body", why));
+    }
+    let policies = decider.policies();
+    let parse = |(index, Object(typed)): (usize, &'a Object<_>)| {
+        Question::parse(typed, &policies).map_err(|fault| fault.at_index(index))
+    };
+    typed.iter().enumerate().map(parse).collect()
+}
+
+fn status_of(decision: &Decision) -> StatusCode {
+    match (decision.allowed(), decision.reason()) {
+        (true, _) => StatusCode::OK,
+        (false, Reason::FailClosed) => StatusCode::SERVICE_UNAVAILABLE,
+        (false, _) => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Reply {
+    let mut body = Vec::with_capacity(USUAL_BYTES);
+    write_decision(&mut body, decision);
+    reply(status, fields::of(decision, wall), JSON, body)
+}

@@ -1,0 +1,59 @@
+//! Decisions as JSON, written straight into a buffer: this is what the service does most.
+//!
+//! Names of limits are made of letters, digits and `._-/`, so nothing here needs escaping.
+
+use std::time::Duration;
+
+use spile_core::{Decision, LimitStatus};
+
+/// Appends the decision in the shape that `POST /v1/check` answers with.
+pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
+    let binding = decision.binding();
+    text(out, if decision.allowed() { "{\"allowed\":true" } else { "{\"allowed\":false" });
+    number(out, ",\"limit\":", u64::from(binding.limit().capacity()));
+    number(out, ",\"remaining\":", decision.remaining());
+    number(out, ",\"retryAfterMs\":", ms_ceil(decision.retry_after()));
+    number(out, ",\"resetAfterMs\":", ms_ceil(decision.reset_after()));
+    match decision.limited_by() {
+        Some(name) => quoted(out, ",\"limitedBy\":", name.as_str()),
+        None => text(out, ",\"limitedBy\":null"),
+    }
+    quoted(out, ",\"reason\":", decision.reason().as_str());
+    text(out, if decision.degraded() { ",\"degraded\":true" } else { ",\"degraded\":false" });
+    text(out, ",\"limits\":[");
+    for (index, status) in decision.limits().iter().enumerate() {
+        text(out, if index == 0 { "" } else { "," });
+        write_limit(out, status);
+    }
+    text(out, "]}");
+}
+
+fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {
+    quoted(out, "{\"name\":", status.name().as_str());
+    number(out, ",\"limit\":", u64::from(status.limit().capacity()));
+    number(out, ",\"remaining\":", status.remaining());
+    number(out, ",\"retryAfterMs\":", ms_ceil(status.retry_after()));
+    number(out, ",\"resetAfterMs\":", ms_ceil(status.reset_after()));
+    text(out, "}");
+}
+
+/// Rounded up, so that whoever waits as long as told is let in.
+fn ms_ceil(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn number(out: &mut Vec<u8>, label: &str, number: u64) {
+    text(out, label);
+    text(out, itoa::Buffer::new().format(number));
+}
+
+fn quoted(out: &mut Vec<u8>, label: &str, value: &str) {
+    text(out, label);
+    text(out, "\"");
+    text(out, value);
+    text(out, "\"");
+}

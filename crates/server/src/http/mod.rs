@@ -1,0 +1,14 @@
+//! The `http` listener: the decision API and the sample endpoint.
+
+mod api;
+mod body;
+mod check;
+mod fields;
+mod json;
+mod ping;
+mod problem;
+mod reply;
+
+pub(crate) use api::Api;
+pub(crate) use problem::Problem;
+pub(crate) use reply::Reply;

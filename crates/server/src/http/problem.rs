@@ -1,0 +1,92 @@
+//! What is wrong, as RFC 9457 has it: `application/problem+json`.
+
+use http::header::{ALLOW, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Value, json};
+
+use super::reply::{Reply, reply};
+use crate::fault::Fault;
+
+const CONTENT_TYPE: &str = "application/problem+json";
+/// What callers read when the policy refuses because the store failed.
+pub(crate) const BACKEND_ERROR: &str = "Service temporarily unavailable (rate limiter backend error)";
+
+/// A refusal that is no decision: the request was wrong, or the store could not do it.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    /// Boxed to keep results that may be a problem small: most are none.
+    headers: Box<HeaderMap>,
+    members: Members,
+}
+
+/// The members of the document in the order that they were said, for whoever reads it.
+#[derive(Debug)]
+struct Members(Vec<(&'static str, Value)>);
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let members = vec![
+            ("type", json!("about:blank")),
+            ("title", json!(status.canonical_reason().unwrap_or("Error"))),
+            ("status", json!(status.as_u16())),
+            ("detail", json!(detail.into())),
+        ];
+        Self { status, headers: Box::default(), members: Members(members) }
+    }
+
+    /// Sets a member beside the standard ones, or in place of one.
+    pub(crate) fn with(mut self, member: &'static str, value: impl Into<Value>) -> Self {
+        match self.members.0.iter_mut().find(|(name, _)| *name == member) {
+            Some((_, standing)) => *standing = value.into(),
+            None => self.members.0.push((member, value.into())),
+        }
+        self
+    }
+
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    pub(crate) fn with_headers(mut self, headers: HeaderMap) -> Self {
+        *self.headers = headers;
+        self
+    }
+
+    pub(crate) fn no_such_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; POST /v1/check decides")
+    }
+
+    pub(crate) fn wrong_method(allowed: &'static str) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("method: this path takes {allowed}"))
+            .with_header(ALLOW, HeaderValue::from_static(allowed))
+    }
+
+    pub(crate) fn store_failed() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, BACKEND_ERROR)
+            .with_header(RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    pub(crate) fn into_reply(self) -> Reply {
+        let body = serde_json::to_vec(&self.members).expect("names and JSON values are JSON");
+        reply(self.status, *self.headers, CONTENT_TYPE, body)
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, fault.to_string()).with("field", fault.field())
+    }
+}

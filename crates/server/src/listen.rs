@@ -1,0 +1,39 @@
+//! The sockets that the server answers on, bound before anything else starts.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use crate::config::Listen;
+
+/// One bound socket per listener. Port 0 takes a free one, which is what tests do.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The decision API and the sample endpoint.
+    pub http: TcpListener,
+    /// Health and metrics.
+    pub admin: TcpListener,
+}
+
+impl Listeners {
+    /// Binds every listener, or none.
+    pub async fn bind(listen: &Listen) -> Result<Self, BindError> {
+        Ok(Self { http: bind("http", listen.http).await?, admin: bind("admin", listen.admin).await? })
+    }
+}
+
+async fn bind(listener: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.map_err(|why| BindError { listener, address, why })
+}
+
+/// A listener that could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot listen on {address} for {listener}: {why}; free it, or choose another with --{listener} ADDR"
+)]
+pub struct BindError {
+    listener: &'static str,
+    address: SocketAddr,
+    why: io::Error,
+}

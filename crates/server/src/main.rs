@@ -1,0 +1,55 @@
+//! The binary `spile`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use spile_server::cli::{Cli, Command, ServeArgs};
+use spile_server::{Banner, Listeners, Server, termination};
+
+/// Requests allocate small and free fast, on many threads: what mimalloc is made for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The exit code of anything that went wrong; 1 means "denied".
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(why) => return explain(&why),
+    };
+    let done = match cli.command {
+        Command::Serve(args) => serve(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("spile: {why:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Help goes to whoever asked for it; a bad flag gets one line.
+fn explain(why: &clap::Error) -> ExitCode {
+    if !why.use_stderr() {
+        // Nothing sensible is left to do where even the help cannot be printed.
+        let _printed = why.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = why.to_string();
+    let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    eprintln!("spile: {line}; see `spile --help`");
+    ExitCode::from(FAILED)
+}
+
+#[tokio::main]
+async fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    let config = args.config();
+    let shutdown = termination()?;
+    let listeners = Listeners::bind(&config.listen).await?;
+    let server = Server::new(&config)?;
+    print!("{}", Banner::new(&config, &listeners)?);
+    server.run(listeners, shutdown).await;
+    Ok(())
+}

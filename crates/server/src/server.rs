@@ -1,0 +1,107 @@
+//! The whole server: listeners in, requests answered, until told to stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use metrics_exporter_prometheus::PrometheusHandle;
+use spile_core::{Clock, SystemClock};
+use tokio::sync::watch;
+
+use crate::admin::{Admin, Readiness};
+use crate::clock::WallClock;
+use crate::config::Config;
+use crate::decider::Decider;
+use crate::http::{Api, Reply};
+use crate::listen::Listeners;
+use crate::metrics::{DecisionMetrics, HttpMetrics, Telemetry};
+use crate::serve::{Answer, serve};
+
+/// How often histograms are folded, so that they do not grow between scrapes.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// A server that is set up and not yet running.
+pub struct Server {
+    decider: Arc<Decider>,
+    telemetry: Telemetry,
+}
+
+impl Server {
+    /// A server on the machine's clock.
+    pub fn new(config: &Config) -> anyhow::Result<Self> {
+        Self::with_clocks(config, Arc::new(SystemClock::new()), Arc::new(WallClock))
+    }
+
+    /// A server whose time is told by `clock`, so that tests can move it.
+    pub fn on_clock(config: &Config, clock: impl Clock + Clone + 'static) -> anyhow::Result<Self> {
+        Self::with_clocks(config, Arc::new(clock.clone()), Arc::new(clock))
+    }
+
+    fn with_clocks(config: &Config, clock: Arc<dyn Clock>, wall: Arc<dyn Clock>) -> anyhow::Result<Self> {
+        let telemetry = Telemetry::new()?;
+        let decisions = DecisionMetrics::new(telemetry.clone());
+        Ok(Self { decider: Arc::new(Decider::new(config, clock, wall, decisions)), telemetry })
+    }
+
+    /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.
+    ///
+    /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
+    pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
+        let readiness = Readiness::default();
+        let admin = Admin::new(readiness.clone(), self.telemetry.handle());
+        let api = Api::new(Arc::clone(&self.decider));
+        let (stop_http, http_stopped) = watch::channel(false);
+        let (stop_admin, admin_stopped) = watch::channel(false);
+        let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
+        let http = tokio::spawn(serve(listeners.http, api, metrics("http"), http_stopped));
+        let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
+        let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
+
+        shutdown.await;
+        readiness.start_draining();
+        stop_http.send_replace(true);
+        finished(http).await;
+        stop_admin.send_replace(true);
+        finished(admin).await;
+        upkeep.abort();
+    }
+}
+
+impl Answer for Api {
+    type Body = http_body_util::Full<bytes::Bytes>;
+
+    fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> impl Future<Output = Reply> + Send {
+        Self::answer(self, peer, request)
+    }
+}
+
+impl Answer for Admin {
+    type Body = axum::body::Body;
+
+    fn answer(
+        &self,
+        _peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<axum::body::Body>> + Send {
+        Self::answer(self, request)
+    }
+}
+
+/// A listener's task never fails unless the program is wrong, and then it should say so.
+async fn finished(listener: tokio::task::JoinHandle<()>) {
+    if let Err(why) = listener.await
+        && why.is_panic()
+    {
+        std::panic::resume_unwind(why.into_panic());
+    }
+}
+
+async fn fold_histograms(metrics: PrometheusHandle) {
+    let mut tick = tokio::time::interval(UPKEEP);
+    loop {
+        tick.tick().await;
+        metrics.run_upkeep();
+    }
+}

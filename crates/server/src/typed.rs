@@ -1,0 +1,159 @@
+//! What callers type into a JSON body. Holds it; checks only that it has the right type.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use spile_core::{Charges, Key, Limit};
+
+use crate::fault::Fault;
+
+/// One question as it stands in a body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+pub(crate) struct TypedQuestion<'a> {
+    #[serde(borrow)]
+    pub(crate) rule_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) identity: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) plans: Option<Vec<Text<'a>>>,
+    pub(crate) cost: Option<Whole>,
+    pub(crate) capacity: Option<Whole>,
+    pub(crate) refill_per_second: Option<f64>,
+}
+
+/// Reads a body, and where that fails reads it once more to find the field that is to blame.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|_| blame::<T>(body))
+}
+
+/// A JSON object. Left to itself serde also reads a struct from a list of its fields, which nobody means.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData))
+    }
+}
+
+/// Text that is copied only where the JSON escapes part of it.
+#[derive(Debug)]
+pub(crate) struct Text<'a>(Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A whole number, also where it is written with a point: `1.0` is 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WholeVisitor;
+
+        impl Visitor<'_> for WholeVisitor {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Whole, E> {
+                u64::try_from(number).map(Whole).map_err(|_| E::custom(format_args!("{number} is negative")))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+                // Beyond 2^53 a double no longer says which whole number was meant.
+                let is_exact = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
+                if is_exact {
+                    Ok(Whole(number as u64))
+                } else {
+                    Err(E::custom(format_args!("{number} is no whole number from 0 to 2^53")))
+                }
+            }
+        }
+
+        deserializer.deserialize_u64(WholeVisitor)
+    }
+}
+
+fn blame<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Fault {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
+        Ok(_) => Fault::new("body", "holds more than one JSON value"),
+        Err(why) => {
+            let path = why.path().to_string();
+            let what = why.into_inner();
+            match bound_of(&path) {
+                Some(bound) => Fault::new(path, format_args!("{what}; it takes {bound}")),
+                None if path == "." || path == "?" => Fault::new("body", what),
+                None => Fault::new(path, what),
+            }
+        }
+    }
+}
+
+/// What the field at the end of a path takes, in words.
+fn bound_of(path: &str) -> Option<String> {
+    let field = path.rsplit('.').next()?.split('[').next()?;
+    Some(match field {
+        "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
+        "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
+        "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
+        "identity" => format!("1 to {} bytes of visible text", Key::MAX_BYTES),
+        "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
+        "plans" => format!("a list of 1 to {} plan names", Charges::MAX),
+        _ => return None,
+    })
+}
