@@ -1,0 +1,88 @@
+//! `Forwarded` (RFC 7239): elements between commas, each with a `for` that names whom the proxy speaks for.
+//!
+//! Read from the right, quotes and all: an unclosed quote that a client sends lies to the left of what the proxy
+//! added, and so cannot swallow it.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::FORWARDED;
+
+use super::node;
+
+/// The hops that the lines name, from the right. A hop that names no address is nothing.
+pub(crate) fn hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
+    let lines = headers.get_all(FORWARDED).iter().rev();
+    let elements = lines.flat_map(|line| Split { rest: Some(line.as_bytes()), at: b',' });
+    elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty()).map(hop)
+}
+
+fn hop(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    for pair in (Split { rest: Some(element), at: b';' }) {
+        let pair = std::str::from_utf8(pair).ok()?.trim_ascii();
+        let Some((name, value)) = pair.split_once('=') else {
+            if pair.is_empty() {
+                continue;
+            }
+            return None;
+        };
+        // Two of them contradict each other, and it is not for us to choose.
+        if name.eq_ignore_ascii_case("for") && found.replace(value).is_some() {
+            return None;
+        }
+    }
+    found.and_then(unquoted).and_then(|value| node::address(&value))
+}
+
+/// The value as meant: without the quotes around it and the backslashes in it.
+fn unquoted(value: &str) -> Option<Cow<'_, str>> {
+    let Some(rest) = value.strip_prefix('"') else { return Some(Cow::Borrowed(value)) };
+    let inner = rest.strip_suffix('"')?;
+    if !inner.contains(['\\', '"']) {
+        return Some(Cow::Borrowed(inner));
+    }
+    let mut plain = String::with_capacity(inner.len());
+    let mut letters = inner.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => plain.push(letters.next()?),
+            '"' => return None,
+            _ => plain.push(letter),
+        }
+    }
+    Some(Cow::Owned(plain))
+}
+
+/// Pieces of a text between separators that stand outside quotes, from the right.
+struct Split<'a> {
+    rest: Option<&'a [u8]>,
+    at: u8,
+}
+
+impl<'a> Iterator for Split<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let text = self.rest?;
+        let mut quoted = false;
+        for index in (0..text.len()).rev() {
+            match text[index] {
+                b'"' if !escaped(&text[..index]) => quoted = !quoted,
+                byte if byte == self.at && !quoted => {
+                    self.rest = Some(&text[..index]);
+                    return Some(&text[index + 1..]);
+                }
+                _ => {}
+            }
+        }
+        self.rest = None;
+        Some(text)
+    }
+}
+
+/// Whether what follows `before` is taken literally: an odd number of backslashes ends it.
+fn escaped(before: &[u8]) -> bool {
+    before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}

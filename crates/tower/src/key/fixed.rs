@@ -1,0 +1,22 @@
+//! The key is always the same: one bucket for everybody.
+
+use http::request::Parts;
+
+use super::{KeyResolver, ResolvedKey};
+
+/// One key for every request: `static:everyone`. What a limit on the whole service counts under.
+#[derive(Clone, Debug)]
+pub struct Fixed(ResolvedKey);
+
+impl Fixed {
+    /// The key that every request gets.
+    pub fn new(name: &str) -> Self {
+        Self(ResolvedKey::of(&["static:", name]))
+    }
+}
+
+impl KeyResolver for Fixed {
+    fn resolve(&self, _request: &Parts) -> Option<ResolvedKey> {
+        Some(self.0.clone())
+    }
+}

@@ -1,0 +1,82 @@
+//! Who pays for a request: the resolvers that read a key out of it.
+//!
+//! The trait lives here and not in `spile-core`, because a resolver reads [`http::request::Parts`] and the core
+//! knows no HTTP. Services that speak something else hand the limiter a key of their own making.
+//!
+//! Every resolver names its kind in the key it makes (`ip:…`, `header:x-api-key:…`), so that no header can be
+//! written to look like somebody's address, and none of them ever drops a key for being too long: long keys are
+//! hashed. A resolver must not decide whether a request passes.
+//!
+//! ```
+//! use spile_tower::key::{ClientIp, Header, KeyResolver};
+//!
+//! // The API key where there is one, else the address.
+//! let key = Header::api_key().or(ClientIp::direct());
+//! let (parts, ()) = http::Request::builder().header("x-api-key", "k-1").body(())?.into_parts();
+//! assert_eq!(key.resolve(&parts).unwrap().as_str(), "header:x-api-key:k-1");
+//! # Ok::<(), http::Error>(())
+//! ```
+
+use std::sync::Arc;
+
+use http::request::Parts;
+
+mod client_ip;
+mod custom;
+mod first_of;
+mod fixed;
+mod header;
+mod joined;
+mod path;
+mod principal;
+mod resolved;
+mod route;
+mod tenant;
+
+pub use client_ip::ClientIp;
+pub use custom::Custom;
+pub use first_of::FirstOf;
+pub use fixed::Fixed;
+pub use header::Header;
+pub use joined::Joined;
+pub use path::Path;
+pub use principal::{Principal, PrincipalKey, PrincipalResolver};
+pub use resolved::ResolvedKey;
+pub use route::{MatchedRoute, Route};
+pub use tenant::{Tenant, TenantKey};
+
+/// Finds out who pays for a request.
+pub trait KeyResolver: Send + Sync {
+    /// The key of whoever sent the request, or nothing where the request does not say.
+    fn resolve(&self, request: &Parts) -> Option<ResolvedKey>;
+
+    /// Asks `other` where this one does not know.
+    fn or<K>(self, other: K) -> FirstOf
+    where
+        Self: Sized + 'static,
+        K: KeyResolver + 'static,
+    {
+        FirstOf::new([Box::new(self) as Box<dyn KeyResolver>, Box::new(other)])
+    }
+
+    /// One bucket per pair: this key and `other` together. Nothing where either does not know.
+    fn and<K>(self, other: K) -> Joined
+    where
+        Self: Sized + 'static,
+        K: KeyResolver + 'static,
+    {
+        Joined::new([Box::new(self) as Box<dyn KeyResolver>, Box::new(other)])
+    }
+}
+
+impl<K: KeyResolver + ?Sized> KeyResolver for Box<K> {
+    fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
+        (**self).resolve(request)
+    }
+}
+
+impl<K: KeyResolver + ?Sized> KeyResolver for Arc<K> {
+    fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
+        (**self).resolve(request)
+    }
+}

@@ -1,0 +1,157 @@
+//! A key as a resolver made it: always a valid key, and never equal to one of another kind.
+
+use std::fmt::{self, Write};
+
+use arrayvec::ArrayString;
+use sha2::{Digest, Sha256};
+use spile_core::Key;
+
+/// How long a key may be without a trip to the allocator.
+const INLINE_BYTES: usize = 96;
+
+/// Who pays, as text that starts with the kind of its resolver: `ip:203.0.113.7`, `tenant:acme`.
+///
+/// Two keys are equal only where kind and value are. A text beyond [`Key::MAX_BYTES`] is replaced by its
+/// SHA-256 (`sha256:…`), so that an overlong header has a bucket of its own rather than none. The `Debug` form
+/// hides the value.
+#[derive(Clone, Eq, PartialEq)]
+pub struct ResolvedKey(Text);
+
+impl ResolvedKey {
+    /// The key of `value` for resolvers of your own, told apart from others by `label`.
+    pub fn custom(label: &str, value: &str) -> Self {
+        // A colon in the label would let two labels meet: `a:b` with `c`, and `a` with `b:c`.
+        let label = label.replace('%', "%25").replace(':', "%3A");
+        Self::of(&["custom:", &label, ":", value])
+    }
+
+    /// The text, for the limiter. Not for logs.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The key that these pieces make when written one after the other. The first piece starts with the kind
+    /// and a colon, and whoever calls keeps the pieces of one kind injective.
+    pub(crate) fn of(pieces: &[&str]) -> Self {
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if bytes > Key::MAX_BYTES {
+            return Self::hashed(pieces);
+        }
+        let mut text = Text::with_room_for(bytes);
+        for piece in pieces {
+            text.push(piece);
+        }
+        Self(text)
+    }
+
+    /// The same for what is cheaper to format than to borrow.
+    pub(crate) fn format(value: fmt::Arguments<'_>) -> Self {
+        let mut text = Text::with_room_for(0);
+        // Writing to memory cannot fail, and neither do the address types that are formatted here.
+        let _ = text.write_fmt(value);
+        Self(text)
+    }
+
+    /// The key that stands for these pieces without showing them.
+    pub(crate) fn hashed(pieces: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        for piece in pieces {
+            hash.update(piece);
+        }
+        let mut text = Text::with_room_for(0);
+        text.push("sha256:");
+        for byte in hash.finalize() {
+            let _ = write!(text, "{byte:02x}");
+        }
+        Self(text)
+    }
+}
+
+impl fmt::Debug for ResolvedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ResolvedKey({} bytes)", self.as_str().len())
+    }
+}
+
+#[derive(Clone)]
+enum Text {
+    Short(ArrayString<INLINE_BYTES>),
+    Long(String),
+}
+
+impl Text {
+    fn with_room_for(bytes: usize) -> Self {
+        if bytes <= INLINE_BYTES {
+            Self::Short(ArrayString::new())
+        } else {
+            Self::Long(String::with_capacity(bytes))
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Short(text) => text,
+            Self::Long(text) => text,
+        }
+    }
+
+    fn push(&mut self, piece: &str) {
+        match self {
+            Self::Long(text) => text.push_str(piece),
+            Self::Short(text) => {
+                if text.try_push_str(piece).is_err() {
+                    *self = Self::Long([text.as_str(), piece].concat());
+                }
+            }
+        }
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        self.push(piece);
+        Ok(())
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Text {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_any_length_is_a_valid_key() {
+        for bytes in [1, 95, 96, 97, 1_000, 1_024, 1_025, 100_000] {
+            let key = ResolvedKey::custom("x", &"v".repeat(bytes));
+            assert!(Key::new(key.as_str()).is_ok(), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn long_keys_that_differ_anywhere_stay_apart() {
+        let long = "v".repeat(5_000);
+        assert_ne!(
+            ResolvedKey::custom("x", &format!("{long}a")),
+            ResolvedKey::custom("x", &format!("{long}b"))
+        );
+        assert_ne!(ResolvedKey::custom("x", &long), ResolvedKey::custom("y", &long));
+    }
+
+    #[test]
+    fn a_colon_in_a_label_does_not_make_two_labels_meet() {
+        assert_ne!(ResolvedKey::custom("a:b", "c"), ResolvedKey::custom("a", "b:c"));
+        assert_ne!(ResolvedKey::custom("a%3Ab", "c"), ResolvedKey::custom("a:b", "c"));
+    }
+
+    #[test]
+    fn a_key_does_not_show_itself_in_logs() {
+        assert_eq!(format!("{:?}", ResolvedKey::custom("x", "secret")), "ResolvedKey(15 bytes)");
+    }
+}

@@ -1,0 +1,47 @@
+//! The key is the customer.
+
+use http::request::Parts;
+
+use super::{KeyResolver, ResolvedKey};
+
+/// The customer whose request this is. Authentication puts it into the request's extensions.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tenant {
+    id: String,
+    plan: Option<String>,
+}
+
+impl Tenant {
+    /// The tenant of that id, under whatever plan holds for those without one.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), plan: None }
+    }
+
+    /// The plan that the tenant pays for, which [`TenantPlan`](crate::TenantPlan) applies.
+    #[must_use]
+    pub fn on_plan(mut self, plan: impl Into<String>) -> Self {
+        self.plan = Some(plan.into());
+        self
+    }
+
+    /// Which tenant it is.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The plan that the tenant pays for, if it is known.
+    pub fn plan(&self) -> Option<&str> {
+        self.plan.as_deref()
+    }
+}
+
+/// Reads the key from the [`Tenant`] in the request's extensions: `tenant:acme`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TenantKey;
+
+impl KeyResolver for TenantKey {
+    fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
+        let tenant = request.extensions.get::<Tenant>().filter(|tenant| !tenant.id.is_empty())?;
+        Some(ResolvedKey::of(&["tenant:", &tenant.id]))
+    }
+}

@@ -1,0 +1,7 @@
+//! Spile as tower middleware.
+
+#![deny(missing_docs)]
+
+pub mod client;
+pub mod key;
+pub mod response;

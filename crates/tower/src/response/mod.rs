@@ -1,0 +1,73 @@
+//! A decision as HTTP: status, header fields and bodies.
+//!
+//! Pure functions of a [`Decision`] and the wall-clock time at which it was made, so that whoever answers over
+//! HTTP says the same: the layer, the decision service, a gateway. Nothing here reads a clock or a request.
+//!
+//! ```
+//! use spile_core::{Limit, Micros, Plan};
+//! use spile_limiter::RateLimiter;
+//! use spile_memory::MemoryStore;
+//! use spile_tower::response;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let free = Plan::new("free", Limit::per_minute(1))?;
+//! let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
+//! limiter.allow("user:1", ["free"], 1).await?;
+//!
+//! let denied = limiter.allow("user:1", ["free"], 1).await?;
+//! let answer = response::refusal(&denied, Micros::from_secs(1_765_469_725));
+//! assert_eq!(answer.status(), 429);
+//! assert_eq!(answer.headers()["retry-after"], "60");
+//! assert_eq!(answer.headers()["ratelimit-policy"], "\"free\";q=1;w=60");
+//! # Ok(())
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use http::StatusCode;
+use spile_core::{Decision, Micros, Reason};
+
+mod body;
+mod fields;
+mod grpc;
+mod problem;
+mod timestamp;
+
+pub use body::{PROBLEM_JSON, UNAVAILABLE, body, refusal};
+pub use fields::{Fields, Reset, write_fields};
+pub(crate) use grpc::grpc_problem;
+pub use grpc::{grpc_refusal, is_grpc};
+pub use problem::problem;
+pub use timestamp::Rfc3339;
+
+/// The status that the decision amounts to: 200, 429, or 503 where it was refused because the store failed.
+pub fn status(decision: &Decision) -> StatusCode {
+    match decision.reason() {
+        _ if decision.allowed() => StatusCode::OK,
+        Reason::FailClosed => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// What `Retry-After` says: whole seconds, rounded up and at least one. Nothing where the request may proceed.
+pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
+    (!decision.allowed()).then(|| secs_ceil(decision.retry_after()).max(1))
+}
+
+/// When the binding limit's bucket is full again, as the caller's clock has it.
+///
+/// A refusal because the store failed knows of no bucket; it names the moment to try again.
+pub fn reset_at(decision: &Decision, now: Micros) -> Micros {
+    now + reset_after(decision)
+}
+
+fn reset_after(decision: &Decision) -> Duration {
+    if decision.reason() == Reason::FailClosed { decision.retry_after() } else { decision.reset_after() }
+}
+
+/// Whole seconds, rounded up.
+fn secs_ceil(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
