@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
-use spile_tower::client::{ClientAddress, Forwarding, PeerAddr, TrustedProxies};
+use spile_tower::client::{ClientAddress, Forwarding, Networks, PeerAddr};
 use spile_tower::key::{ClientIp, KeyResolver};
 
 const PROXY: &str = "10.0.0.1";
 
-fn proxies() -> TrustedProxies {
-    TrustedProxies::parse(["10.0.0.0/8", "fd00::/8"]).unwrap()
+fn proxies() -> Networks {
+    Networks::parse(["10.0.0.0/8", "fd00::/8"]).unwrap()
 }
 
 fn seen(header: Forwarding, peer: &str, lines: &[&str]) -> String {
@@ -101,7 +101,7 @@ fn a_proxy_is_known_by_its_mapped_address_as_well() {
 
 #[test]
 fn a_text_that_names_no_network_is_refused_by_name() {
-    let error = TrustedProxies::parse(["10.0.0.0/8", "10.0.0.0/33"]).unwrap_err();
+    let error = Networks::parse(["10.0.0.0/8", "10.0.0.0/33"]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "`10.0.0.0/33` is no network: write an address and a prefix, as in 10.0.0.0/8"

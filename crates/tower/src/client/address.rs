@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use http::HeaderMap;
 use http::request::Parts;
 
+use super::networks::Networks;
 use super::peer::peer_of;
-use super::trusted::TrustedProxies;
 use super::{forwarded, x_forwarded_for};
 
 /// The header in which the proxies in front of a service say whom they speak for.
@@ -26,7 +26,7 @@ pub enum Forwarding {
 /// Finds the address of whoever sent a request.
 #[derive(Clone, Debug, Default)]
 pub struct ClientAddress {
-    trusted: TrustedProxies,
+    trusted: Networks,
     header: Forwarding,
 }
 
@@ -37,7 +37,7 @@ impl ClientAddress {
     }
 
     /// The address that these proxies report in `header`.
-    pub const fn reported_in(header: Forwarding, proxies: TrustedProxies) -> Self {
+    pub const fn reported_in(header: Forwarding, proxies: Networks) -> Self {
         Self { trusted: proxies, header }
     }
 

@@ -6,11 +6,11 @@
 
 mod address;
 mod forwarded;
+mod networks;
 mod node;
 mod peer;
-mod trusted;
 mod x_forwarded_for;
 
 pub use address::{ClientAddress, Forwarding};
+pub use networks::{Networks, NotANetwork};
 pub use peer::{PeerAddr, peer_of};
-pub use trusted::{NotANetwork, TrustedProxies};

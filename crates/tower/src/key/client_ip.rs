@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::request::Parts;
 
 use super::{KeyResolver, ResolvedKey};
-use crate::client::{ClientAddress, Forwarding, TrustedProxies};
+use crate::client::{ClientAddress, Forwarding, Networks};
 
 /// Reads the key from the client's address: `ip:203.0.113.7`, `ip:2001:db8:1:2::/64`.
 ///
@@ -23,12 +23,12 @@ impl ClientIp {
     }
 
     /// The address that these proxies report in `X-Forwarded-For`.
-    pub fn behind(proxies: TrustedProxies) -> Self {
+    pub fn behind(proxies: Networks) -> Self {
         Self::reported_in(Forwarding::XForwardedFor, proxies)
     }
 
     /// The address that these proxies report in the header that they write.
-    pub fn reported_in(header: Forwarding, proxies: TrustedProxies) -> Self {
+    pub fn reported_in(header: Forwarding, proxies: Networks) -> Self {
         Self::of(ClientAddress::reported_in(header, proxies))
     }
 

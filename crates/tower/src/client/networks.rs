@@ -1,14 +1,14 @@
-//! The proxies whose word is taken.
+//! A list of networks: the proxies whose word is taken, the callers who are let pass.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Networks whose members are believed when they say whom they speak for.
+/// Networks by their prefix. An empty list contains nobody.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct TrustedProxies(Vec<IpNet>);
+pub struct Networks(Vec<IpNet>);
 
-impl TrustedProxies {
+impl Networks {
     /// These networks.
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self(networks.into_iter().collect())
