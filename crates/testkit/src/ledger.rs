@@ -24,7 +24,8 @@ pub struct Ledger(Arc<Mutex<Book>>);
 
 #[derive(Debug, Default)]
 struct Book {
-    accounts: BTreeMap<String, Account>,
+    /// By key and limit.
+    accounts: BTreeMap<(String, String), Account>,
     decisions: Vec<Line>,
 }
 
@@ -35,20 +36,21 @@ struct Line {
     reason: Reason,
     source: Source,
     failure: Option<&'static str>,
+    given_at: Micros,
     latency: Duration,
 }
 
 impl Ledger {
-    /// Writes down a decision and how long its caller waited.
-    pub fn decided(&self, decision: &Decision, latency: Duration) {
+    /// Writes down a decision, when its caller had it, and how long the caller had waited.
+    pub fn decided(&self, decision: &Decision, given_at: Micros, latency: Duration) {
         let failure = decision.failure().map(spile_core::FailureReason::as_str);
         let (allowed, reason, source) = (decision.allowed(), decision.reason(), decision.source());
-        self.0.lock().decisions.push(Line { allowed, reason, source, failure, latency });
+        self.0.lock().decisions.push(Line { allowed, reason, source, failure, given_at, latency });
     }
 
     /// Writes down what the store admitted at its own time `at`.
     pub fn admitted(&self, charge: &Charge<'_>, tokens: u32, at: Micros) {
-        let bucket = format!("{} {}", charge.key().as_str(), charge.limit().name());
+        let bucket = (charge.key().as_str().to_owned(), charge.limit().name().to_string());
         let mut book = self.0.lock();
         let account = book.accounts.entry(bucket).or_insert_with(|| Account::new(*charge.limit().limit()));
         account.admitted(tokens, at);
@@ -62,6 +64,17 @@ impl Ledger {
     /// How many of them came from the policy and not from the store.
     pub fn by_policy(&self) -> usize {
         self.count(|line| line.failure.is_some())
+    }
+
+    /// When the last of those was given.
+    pub fn last_by_policy(&self) -> Option<Micros> {
+        let book = self.0.lock();
+        book.decisions.iter().filter(|line| line.failure.is_some()).map(|line| line.given_at).max()
+    }
+
+    /// How many decisions the store has given since the policy last had to.
+    pub fn calm(&self) -> usize {
+        self.0.lock().decisions.iter().rev().take_while(|line| line.failure.is_none()).count()
     }
 
     /// How many of them let the caller pass.
@@ -93,9 +106,11 @@ impl Ledger {
         self.0.lock().accounts.values().map(Account::overdrawn).fold(0.0, f64::max)
     }
 
-    /// The least share of its entitlement that any bucket's callers were given.
-    pub fn entitlement_used(&self) -> f64 {
-        self.0.lock().accounts.values().map(Account::entitlement_used).fold(f64::INFINITY, f64::min)
+    /// The share of its entitlement that `key` was given, in the limit that gave it least.
+    pub fn entitlement_used(&self, key: &str) -> f64 {
+        let book = self.0.lock();
+        let of_key = book.accounts.iter().filter(|((of, _), _)| of == key);
+        of_key.map(|(_, account)| account.entitlement_used()).fold(f64::INFINITY, f64::min)
     }
 
     /// I1: no bucket gave more than its capacity and what came back, but for `extra` tokens that the fault may
@@ -119,9 +134,9 @@ impl Ledger {
         }
     }
 
-    /// I6: callers who asked for more than there was were given at least this share of it.
-    pub fn check_entitlement(&self, share: f64) -> Result<(), Breach> {
-        let used = self.entitlement_used();
+    /// I6: `key`, which asked for more than there was, was given at least this share of it.
+    pub fn check_entitlement(&self, key: &str, share: f64) -> Result<(), Breach> {
+        let used = self.entitlement_used(key);
         if used >= share { Ok(()) } else { Err(Breach::Entitlement { used, share }) }
     }
 

@@ -35,7 +35,15 @@ pub fn until_true(what: &str, mut met: impl FnMut() -> bool) -> Duration {
     until(what, PATIENCE, || met().then_some(())).1
 }
 
-#[allow(clippy::disallowed_methods, reason = "another process is waited for; no clock here moves it")]
+/// Lets what goes on go on for so long: a fault that is to last, or a load that is to be measured.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "other processes live by the machine's clock; no clock here moves them"
+)]
+pub fn lasting(time: Duration) {
+    std::thread::sleep(time);
+}
+
 fn pause() {
-    std::thread::sleep(PAUSE);
+    lasting(PAUSE);
 }

@@ -54,8 +54,8 @@ fn what_was_not_given_shows_in_the_entitlement() {
     ledger.admitted(&charge(), 5, ms(0));
     ledger.admitted(&charge(), 0, ms(500));
     assert_eq!(ledger.tokens_admitted(), 5);
-    assert!((ledger.entitlement_used() - 0.5).abs() < 1e-9);
-    assert!(matches!(ledger.check_entitlement(0.98), Err(Breach::Entitlement { .. })));
+    assert!((ledger.entitlement_used("caller") - 0.5).abs() < 1e-9);
+    assert!(matches!(ledger.check_entitlement("caller", 0.98), Err(Breach::Entitlement { .. })));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn an_overdraft_is_a_breach_beyond_what_the_fault_may_cost() {
 fn a_slow_decision_is_a_breach() {
     let ledger = Ledger::default();
     let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
-    ledger.decided(&open, Duration::from_millis(71));
+    ledger.decided(&open, ms(0), Duration::from_millis(71));
     assert!(matches!(ledger.check_bounded(Duration::from_millis(50)), Err(Breach::Bound { .. })));
     assert_eq!(ledger.check_bounded(Duration::from_millis(51)), Ok(()));
 }
@@ -80,9 +80,10 @@ fn a_slow_decision_is_a_breach() {
 fn a_decision_that_follows_another_policy_is_a_breach() {
     let ledger = Ledger::default();
     let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
-    ledger.decided(&open, Duration::ZERO);
+    ledger.decided(&open, ms(0), Duration::ZERO);
     assert_eq!(ledger.check_policy(FailurePolicy::Allow), Ok(()));
     assert!(matches!(ledger.check_policy(FailurePolicy::Deny), Err(Breach::Policy { .. })));
     assert_eq!((ledger.decisions(), ledger.by_policy(), ledger.allowed()), (1, 1, 1));
     assert_eq!(ledger.failures()["timeout"], 1);
+    assert_eq!((ledger.last_by_policy(), ledger.calm()), (Some(ms(0)), 0));
 }

@@ -27,3 +27,16 @@ fn a_killed_master_is_replaced_by_its_replica() {
     cluster.wait_until_whole();
     assert_eq!(cluster.master_of(slot), replica);
 }
+
+#[test]
+fn a_moved_slot_takes_its_keys_along() {
+    let cluster = RedisCluster::start();
+    let slot = cluster.slot_of("key");
+    let source = cluster.master_of(slot);
+    let target = (source + 1) % 3;
+    cluster.nodes()[source].command(&["SET", "key", "value"]);
+    cluster.move_slot(slot, target);
+    assert_eq!(cluster.nodes()[target].command(&["GET", "key"]).text(), "value");
+    let refused = cluster.nodes()[source].try_command(&["GET", "key"]).expect_err("moved away");
+    assert!(refused.to_string().starts_with("MOVED"), "{refused}");
+}

@@ -6,8 +6,9 @@ use spile_testkit::redis::RedisSentinel;
 fn a_failover_on_request_moves_the_master_and_what_it_held() {
     let mut sentinel = RedisSentinel::start();
     let first = sentinel.master();
-    sentinel.nodes()[first].command(&["SET", "key", "value"]);
-    sentinel.nodes()[first].command(&["WAIT", "1", "1000"]);
+    let mut connection = sentinel.nodes()[first].connect().expect("a connection");
+    connection.command(&["SET", "key", "value"]).expect("a master takes writes");
+    assert_eq!(connection.command(&["WAIT", "1", "5000"]).expect("a reply").int(), 1);
     sentinel.fail_over();
     let second = sentinel.master();
     assert_ne!(first, second);

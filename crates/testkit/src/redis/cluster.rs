@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::sentinel::{SYNC_AT_ONCE, in_step, role};
+use super::sentinel::{SYNC_AT_ONCE, in_step, reaches_a_replica, role};
 use super::{RedisServer, Reply};
 use crate::wait;
 
@@ -97,6 +97,23 @@ impl RedisCluster {
         replica
     }
 
+    /// Moves a slot and its keys to another master while the cluster serves, as resharding does, and waits until
+    /// that is known everywhere.
+    pub fn move_slot(&self, slot: u16, to: usize) {
+        let (source, target) = (&self.nodes[self.master_of(slot)], &self.nodes[to]);
+        let (source_id, target_id) = (node_id(source), node_id(target));
+        let number = slot.to_string();
+        target.command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &source_id]);
+        source.command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &target_id]);
+        migrate_keys(source, target, &number);
+        // The target first: it must own the slot before anybody sends callers there.
+        let masters = [target, source].into_iter().chain(self.awake().filter(|node| role(node) == "master"));
+        for node in masters {
+            node.command(&["CLUSTER", "SETSLOT", &number, "NODE", &target_id]);
+        }
+        self.wait_for_master(slot, to);
+    }
+
     /// Waits until every node that answers takes `node` for the master of `slot`.
     pub fn wait_for_master(&self, slot: u16, node: usize) -> Duration {
         let port = self.nodes[node].port();
@@ -108,8 +125,12 @@ impl RedisCluster {
 
     /// Waits until every node that answers says that the cluster is well and each replica is in step.
     pub fn wait_until_whole(&self) -> Duration {
+        let replicates = |node: &RedisServer| match role(node).as_str() {
+            "master" => !has_replicas(node) || reaches_a_replica(node),
+            _ => in_step(node),
+        };
         wait::until_true("the cluster to be whole", || {
-            self.awake().all(|node| is_ok(node) && (role(node) == "master" || in_step(node)))
+            self.awake().all(|node| is_ok(node) && replicates(node))
         })
     }
 
@@ -190,9 +211,28 @@ fn knows(node: &RedisServer, count: usize) -> bool {
     text.lines().count() == count && !text.contains("handshake")
 }
 
+fn has_replicas(node: &RedisServer) -> bool {
+    node.info("replication", "connected_slaves").is_some_and(|count| count != "0")
+}
+
 fn is_ok(node: &RedisServer) -> bool {
     let info = node.asked_if_awake(&["CLUSTER", "INFO"]);
     info.is_some_and(|reply| reply.text().contains("cluster_state:ok"))
+}
+
+/// Sends every key of a slot over. Keys that callers make meanwhile are made at the target.
+fn migrate_keys(source: &RedisServer, target: &RedisServer, slot: &str) {
+    let port = target.port().to_string();
+    loop {
+        let reply = source.command(&["CLUSTER", "GETKEYSINSLOT", slot, "100"]);
+        if reply.list().is_empty() {
+            return;
+        }
+        let keys = reply.list().iter().map(Reply::text);
+        let words: Vec<_> =
+            ["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "KEYS"].into_iter().chain(keys).collect();
+        source.command(&words);
+    }
 }
 
 /// The port of the master that `seer` sends callers of a slot to.

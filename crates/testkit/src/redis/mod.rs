@@ -16,6 +16,6 @@ mod server;
 pub use certificates::Certificates;
 pub use cluster::{RedisCluster, Takeover};
 pub use flavour::Flavour;
-pub use resp::{Reply, ReplyError};
+pub use resp::{Connection, Reply, ReplyError};
 pub use sentinel::RedisSentinel;
 pub use server::{RedisServer, RedisServerBuilder};

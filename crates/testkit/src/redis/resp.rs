@@ -57,8 +57,9 @@ pub enum ReplyError {
     Io(#[from] io::Error),
 }
 
-/// One connection.
-pub(super) struct Connection {
+/// One connection to a server's Unix socket.
+#[derive(Debug)]
+pub struct Connection {
     stream: BufReader<UnixStream>,
 }
 
@@ -70,7 +71,8 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub(super) fn command(&mut self, words: &[&str]) -> Result<Reply, ReplyError> {
+    /// What the server answers to a command, or why it does not.
+    pub fn command(&mut self, words: &[&str]) -> Result<Reply, ReplyError> {
         self.stream.get_mut().write_all(&encoded(words))?;
         self.reply()
     }

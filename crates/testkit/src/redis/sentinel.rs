@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use super::{RedisServer, Reply};
+use super::{RedisServer, Reply, ReplyError};
 use crate::wait;
 
 /// How many sentinels must agree that the master is gone.
 const QUORUM: usize = 2;
 const SENTINELS: usize = 3;
 
-/// After so long without an answer a sentinel takes the master for dead.
-const DOWN_AFTER: Duration = Duration::from_millis(500);
+/// After so long without an answer a sentinel takes the master for dead. Less would take a busy machine for a dead
+/// master.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// A master that can be lost, and the three that notice.
 #[derive(Debug)]
@@ -89,8 +90,9 @@ impl RedisSentinel {
 
     /// Waits until the other node follows the master and is in step with it.
     pub fn wait_for_replica(&self) -> Duration {
-        let replica = &self.nodes[1 - self.master()];
-        wait::until_true("the replica to be in step", || in_step(replica))
+        let master = self.master();
+        let (master, replica) = (&self.nodes[master], &self.nodes[1 - master]);
+        wait::until_true("the replica to be in step", || in_step(replica) && reaches_a_replica(master))
     }
 
     fn wait_until_watched(&self) {
@@ -136,4 +138,18 @@ pub(super) fn role(server: &RedisServer) -> String {
 
 pub(super) fn in_step(replica: &RedisServer) -> bool {
     replica.is_awake() && replica.info("replication", "master_link_status").as_deref() == Some("up")
+}
+
+/// Whether what the master writes arrives at a replica. A replica says that its link is up up to a second before the
+/// master begins to stream to it, and what is written in between would be lost with the master.
+pub(super) fn reaches_a_replica(master: &RedisServer) -> bool {
+    // On a cluster each master takes a third of all keys, so one of a few is its own.
+    (0..64).any(|number| written_through(master, &format!("probe:{number}")).unwrap_or(false))
+}
+
+fn written_through(master: &RedisServer, key: &str) -> Result<bool, ReplyError> {
+    let mut connection = master.connect()?;
+    connection.command(&["SET", key, "1"])?;
+    connection.command(&["DEL", key])?;
+    Ok(connection.command(&["WAIT", "1", "100"])?.int() > 0)
 }

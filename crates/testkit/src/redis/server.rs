@@ -158,9 +158,9 @@ impl RedisServer {
         config::socket(self.folder.path())
     }
 
-    /// `redis+unix://…`, for the same server by its socket.
+    /// `unix://…`, for the same server by its socket.
     pub fn unix_url(&self) -> String {
-        format!("redis+unix://{}", self.socket().display())
+        format!("unix://{}", self.socket().display())
     }
 
     /// What a client needs to trust this server and to be known by it.
@@ -221,11 +221,16 @@ impl RedisServer {
 
     /// What the server answers to a command, or why it does not.
     pub fn try_command(&self, words: &[&str]) -> Result<Reply, ReplyError> {
+        self.connect()?.command(words)
+    }
+
+    /// A connection of one's own, for where the server takes no new ones or several commands belong together.
+    pub fn connect(&self) -> Result<Connection, ReplyError> {
         let mut connection = Connection::open(&self.socket())?;
         if let Some(password) = &self.password {
             connection.command(&["AUTH", password])?;
         }
-        connection.command(words)
+        Ok(connection)
     }
 
     /// One field of `INFO`, as text; nothing where the section lacks it.
