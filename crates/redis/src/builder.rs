@@ -1,0 +1,226 @@
+//! How a store is set up. Building never waits for Redis and never fails because it is down.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::connection::{Introduction, RoleCheck};
+use crate::dialer::{Dialer, Whereabouts};
+use crate::encoding::Prefix;
+use crate::endpoint::Endpoint;
+use crate::lane::LaneSetup;
+use crate::node::ServedNode;
+use crate::pace::DialPace;
+use crate::router::Router;
+use crate::sentinel::Sentinels;
+use crate::stats::Counters;
+use crate::store::{Inner, RedisStore};
+use crate::time_source::TimeSource;
+use crate::tls::{Tls, TlsError};
+use crate::url::{Credentials, Target, TlsFiles, Topology, UrlError};
+
+/// A [`RedisStore`] to be.
+#[derive(Clone, Debug)]
+#[must_use = "call build()"]
+pub struct RedisStoreBuilder {
+    url: String,
+    prefix: String,
+    timeout: Duration,
+    time: TimeSource,
+    connections: usize,
+    max_waiting: usize,
+    tls: TlsFiles,
+}
+
+/// Why a store cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The URL cannot be read.
+    #[error("store URL: {0}")]
+    Url(#[from] UrlError),
+    /// The prefix could be read as a pattern or a hash tag.
+    #[error("prefix `{0}` is not 1 to {max} letters, digits, `.`, `_`, `-`, `:` or `/`", max = Prefix::MAX_BYTES)]
+    Prefix(String),
+    /// The timeout leaves no time.
+    #[error("a timeout of {0:?} is outside 1 ms to 60 s")]
+    Timeout(Duration),
+    /// There must be a connection, but not a crowd of them.
+    #[error("{0} connections per node are outside 1 to 64")]
+    Connections(usize),
+    /// There must be room for somebody to wait.
+    #[error("room for {0} waiting callers is outside 1 to 1000000")]
+    MaxWaiting(usize),
+    /// Certificates cannot be read.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Its tasks need a tokio runtime to run on.
+    #[error("a Redis store must be built within a tokio runtime")]
+    NoRuntime,
+}
+
+impl RedisStoreBuilder {
+    pub(crate) fn new(url: String) -> Self {
+        Self {
+            url,
+            prefix: "spile".into(),
+            timeout: Duration::from_millis(50),
+            time: TimeSource::Server,
+            connections: 2,
+            max_waiting: 4_096,
+            tls: TlsFiles::default(),
+        }
+    }
+
+    /// What every Redis key begins with; `spile` unless said otherwise.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The longest that any call takes, queueing and connecting included; 50 ms unless said otherwise.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Whose clock decides; the server's unless said otherwise.
+    pub fn time(mut self, time: TimeSource) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// Connections per node; two unless said otherwise, so that a lost packet on one does not stop all.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// How many callers may wait at once; the next is turned away. 4096 unless said otherwise.
+    pub fn max_waiting(mut self, callers: usize) -> Self {
+        self.max_waiting = callers;
+        self
+    }
+
+    /// The certificate authority to trust in place of the system's, as a PEM file. For `rediss` URLs.
+    pub fn authority_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tls.authority = Some(path.into());
+        self
+    }
+
+    /// The certificate to show and its key, as PEM files. For `rediss` URLs.
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.client = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The store. It connects in the background, and answers with errors until it has.
+    pub fn build(self) -> Result<RedisStore, BuildError> {
+        let target = Target::read(&self.url)?;
+        let prefix = Prefix::new(&self.prefix).ok_or_else(|| BuildError::Prefix(self.prefix.clone()))?;
+        self.check_bounds()?;
+        let tls = target.tls.as_ref().map(|files| Tls::new(&self.tls_files(files))).transpose()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(BuildError::NoRuntime);
+        }
+        let counters = Arc::new(Counters::default());
+        let plan = Plan { settings: &self, tls, pace: Arc::new(DialPace::new()), counters: counters.clone() };
+        Ok(RedisStore::new(Inner {
+            router: plan.router(target),
+            prefix,
+            timeout: self.timeout,
+            most_waiting: self.max_waiting,
+            waiting: AtomicUsize::new(0),
+            counters,
+        }))
+    }
+
+    fn check_bounds(&self) -> Result<(), BuildError> {
+        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout) {
+            return Err(BuildError::Timeout(self.timeout));
+        }
+        if !(1..=64).contains(&self.connections) {
+            return Err(BuildError::Connections(self.connections));
+        }
+        if !(1..=1_000_000).contains(&self.max_waiting) {
+            return Err(BuildError::MaxWaiting(self.max_waiting));
+        }
+        Ok(())
+    }
+
+    /// What the methods said counts before what the URL says.
+    fn tls_files(&self, url: &TlsFiles) -> TlsFiles {
+        TlsFiles {
+            authority: self.tls.authority.clone().or_else(|| url.authority.clone()),
+            client: self.tls.client.clone().or_else(|| url.client.clone()),
+        }
+    }
+}
+
+/// What the parts of a store are made from.
+struct Plan<'a> {
+    settings: &'a RedisStoreBuilder,
+    tls: Option<Tls>,
+    pace: Arc<DialPace>,
+    counters: Arc<Counters>,
+}
+
+impl Plan<'_> {
+    fn router(&self, target: Target) -> Router {
+        let Target { topology, credentials, database, .. } = target;
+        match topology {
+            Topology::Standalone(endpoint) => {
+                let dialer = self.dialer(credentials, database, RoleCheck::IfAllowed);
+                Router::Single(self.node(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
+            }
+            Topology::Sentinel { sentinels, master, credentials: own } => {
+                let dialer = self.dialer(own, 0, RoleCheck::None);
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, dialer));
+                let dialer = self.dialer(credentials, database, RoleCheck::Master);
+                let whereabouts = Whereabouts::AskSentinels(sentinels.clone());
+                let mut served = self.node(&self.lanes(whereabouts, dialer));
+                let watch = tokio::spawn(sentinels.watch(served.node.clone()));
+                served.also(watch.abort_handle());
+                Router::Single(served)
+            }
+            Topology::Cluster { seeds } => self.cluster(seeds, credentials),
+        }
+    }
+
+    fn cluster(&self, seeds: Vec<Endpoint>, credentials: Option<Credentials>) -> Router {
+        let dialer = self.dialer(credentials, 0, RoleCheck::None);
+        // Each node gets its own whereabouts when it is found; the first seed stands in until then.
+        let anywhere = Whereabouts::Fixed(seeds[0].clone());
+        let setup = LaneSetup { by_slot: true, ..self.lanes(anywhere, dialer) };
+        let settings = self.settings;
+        let cluster = Arc::new(Cluster::new(setup, seeds, settings.connections, settings.max_waiting));
+        let keeper = tokio::spawn(cluster.clone().keep_up()).abort_handle();
+        Router::Cluster { cluster, keeper }
+    }
+
+    fn node(&self, setup: &LaneSetup) -> ServedNode {
+        ServedNode::start(setup, self.settings.connections, self.settings.max_waiting)
+    }
+
+    fn dialer(&self, credentials: Option<Credentials>, database: u32, role: RoleCheck) -> Dialer {
+        let introduction = Introduction { credentials, database, tls: self.tls.clone(), role };
+        Dialer { introduction, pace: self.pace.clone(), counters: self.counters.clone() }
+    }
+
+    fn lanes(&self, whereabouts: Whereabouts, dialer: Dialer) -> LaneSetup {
+        const SHORTEST_STALL: Duration = Duration::from_millis(150);
+        LaneSetup {
+            whereabouts,
+            dialer: Arc::new(dialer),
+            time: self.settings.time.clone(),
+            timeout: self.settings.timeout,
+            stall: (self.settings.timeout * 3).max(SHORTEST_STALL),
+            by_slot: false,
+            // A random start keeps the replies to one process from ever looking like those to another.
+            sequence: Arc::new(AtomicU64::new(fastrand::u64(..1 << 48))),
+            counters: self.counters.clone(),
+        }
+    }
+}

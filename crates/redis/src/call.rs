@@ -1,0 +1,182 @@
+//! One call of the script: the requests that share it, how they are written and how its reply is read.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+use spile_core::{Bucket, MicroTokens, Micros};
+
+use crate::request::{Company, Operation, Reply, Request, Waiting, WireLimit};
+use crate::resp::Value;
+use crate::{msgpack, resp, script};
+
+/// The most micro-tokens that any bucket can hold, and the last microsecond that a double counts.
+const MOST_HELD: u64 = 1_000_000_000_000_000;
+const LAST_US: u64 = (1 << 53) - 1;
+
+/// Numbers before the first decision, in what the script takes and in what it returns.
+const HEADER: usize = 3;
+
+/// How the script is named to Redis.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Naming {
+    /// By its hash, which is short and fails where the node does not know it.
+    Hash,
+    /// By its text, which always works and makes it known.
+    Text,
+}
+
+/// Requests that are decided together, all of whose keys are in one slot.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// Echoed by the script, so that no reply can answer another call.
+    sequence: u64,
+    waiting: Vec<Waiting>,
+}
+
+/// What a call's reply says.
+#[derive(Debug)]
+pub(crate) struct Replies {
+    /// One per request, in their order.
+    pub(crate) replies: Vec<Reply>,
+    /// How many buckets the script found broken and repaired.
+    pub(crate) repairs: u64,
+}
+
+/// A reply that does not belong to the call, or is none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum BadReply {
+    #[error("reply to another request")]
+    Foreign,
+    #[error("reply of an unexpected shape")]
+    Shape,
+}
+
+impl Call {
+    pub(crate) fn new(sequence: u64, waiting: Vec<Waiting>) -> Self {
+        Self { sequence, waiting }
+    }
+
+    pub(crate) fn into_waiting(self) -> Vec<Waiting> {
+        self.waiting
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.company == Company::Asking)
+    }
+
+    /// Appends the command to `out`. `now_us` of zero lets Redis say what time it is.
+    pub(crate) fn write(&self, naming: Naming, now_us: u64, out: &mut Vec<u8>) {
+        let (keys, numbers) = self.arguments(now_us);
+        let (command, script): (&[u8], &[u8]) = match naming {
+            Naming::Hash => (b"EVALSHA", script::NAME.as_bytes()),
+            Naming::Text => (b"EVAL", script::TEXT.as_bytes()),
+        };
+        resp::push_header(out, 4 + keys.len());
+        resp::push_part(out, command);
+        resp::push_part(out, script);
+        resp::push_part(out, keys.len().to_string().as_bytes());
+        for key in keys {
+            resp::push_part(out, key);
+        }
+        resp::push_part(out, &numbers);
+    }
+
+    /// Reads the reply, unless it is another call's or none at all.
+    pub(crate) fn read(&self, reply: &Value) -> Result<Replies, BadReply> {
+        let numbers = reply.as_array().ok_or(BadReply::Shape)?;
+        if numbers.first().and_then(whole) != Some(self.sequence) {
+            return Err(BadReply::Foreign);
+        }
+        self.read_numbers(numbers).ok_or(BadReply::Shape)
+    }
+
+    fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.waiting.iter().map(|waiting| &*waiting.request)
+    }
+
+    /// The keys, each once, and everything else as one packed array that names keys and limits by position.
+    fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
+        let mut keys = Positions::default();
+        let mut limits: Vec<WireLimit> = Vec::new();
+        let mut decisions = Vec::with_capacity(16 * self.waiting.len());
+        let mut count = HEADER;
+        for request in self.requests() {
+            msgpack::push_int(&mut decisions, request.operation as u64);
+            msgpack::push_int(&mut decisions, request.charges.len() as u64);
+            for charge in &request.charges {
+                msgpack::push_int(&mut decisions, keys.position(&charge.key) as u64);
+                msgpack::push_int(&mut decisions, limit_position(&mut limits, charge.limit) as u64);
+                msgpack::push_int(&mut decisions, charge.cost_micro);
+            }
+            count += 2 + 3 * request.charges.len();
+        }
+        let mut numbers = Vec::with_capacity(32 + 24 * limits.len() + decisions.len());
+        msgpack::push_array(&mut numbers, count + 3 * limits.len());
+        msgpack::push_int(&mut numbers, self.sequence);
+        msgpack::push_int(&mut numbers, now_us);
+        msgpack::push_int(&mut numbers, limits.len() as u64);
+        for limit in &limits {
+            msgpack::push_int(&mut numbers, limit.capacity_micro);
+            msgpack::push_double(&mut numbers, limit.rate);
+            msgpack::push_int(&mut numbers, limit.ttl_ms);
+        }
+        numbers.extend_from_slice(&decisions);
+        (keys.in_order, numbers)
+    }
+
+    fn read_numbers(&self, numbers: &[Value]) -> Option<Replies> {
+        let mut numbers = numbers.iter().skip(1).map(whole);
+        let mut next = |most: u64| numbers.next()?.filter(|&number| number <= most);
+        let at = Micros::new(next(LAST_US)?);
+        let repairs = next(LAST_US)?;
+        let mut replies = Vec::with_capacity(self.waiting.len());
+        for request in self.requests() {
+            let granted = next(u64::from(u32::MAX))? as u32;
+            let mut buckets = SmallVec::new();
+            if request.operation != Operation::Reset {
+                for _ in &request.charges {
+                    let held = MicroTokens::new(next(MOST_HELD)?);
+                    buckets.push(Bucket::new(held, Micros::new(next(LAST_US)?)));
+                }
+            }
+            replies.push(Reply { granted, at, buckets });
+        }
+        numbers.next().is_none().then_some(Replies { replies, repairs })
+    }
+}
+
+/// The distinct keys of a call, in the order in which they were first seen.
+#[derive(Default)]
+struct Positions<'a> {
+    in_order: Vec<&'a [u8]>,
+    seen: HashMap<&'a [u8], usize, foldhash::quality::RandomState>,
+}
+
+impl<'a> Positions<'a> {
+    /// Counted from one, as Lua counts.
+    fn position(&mut self, key: &'a [u8]) -> usize {
+        let next = self.in_order.len() + 1;
+        let position = *self.seen.entry(key).or_insert(next);
+        if position == next {
+            self.in_order.push(key);
+        }
+        position
+    }
+}
+
+/// Counted from one. Few limits share a call, so looking through them beats hashing them.
+fn limit_position(limits: &mut Vec<WireLimit>, limit: WireLimit) -> usize {
+    let found = limits.iter().position(|seen| *seen == limit);
+    1 + found.unwrap_or_else(|| {
+        limits.push(limit);
+        limits.len() - 1
+    })
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    value.as_int().and_then(|int| u64::try_from(int).ok())
+}

@@ -1,0 +1,271 @@
+//! Cluster: which node serves which slot, kept up to date.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::connection::{Connection, ConnectionError};
+use crate::dialer::Whereabouts;
+use crate::endpoint::Endpoint;
+use crate::lane::LaneSetup;
+use crate::node::{Node, ServedNode};
+use crate::pace::Backoff;
+use crate::resp::{Malformed, Value};
+use crate::slot::SLOTS;
+
+/// How often the map is read again while all is well, and while a node that should serve slots does not.
+const CALM: Duration = Duration::from_secs(5);
+const TROUBLED: Duration = Duration::from_millis(200);
+
+/// However many callers doubt the map, it is read no more often than this.
+const AT_LEAST: Duration = Duration::from_millis(50);
+
+/// How long a node may take to say what it knows.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// A node that the map has not named so many times in a row is let go. It may have been reached by a redirection
+/// and get its first slot soon.
+const ROUNDS_KEPT: u8 = 3;
+
+/// Whether the cluster has been found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Found {
+    NotYet,
+    Yes,
+    /// No seed answers.
+    No,
+}
+
+/// A cluster and the nodes of it that are in use.
+pub(crate) struct Cluster {
+    setup: LaneSetup,
+    lanes: usize,
+    most_waiting: usize,
+    seeds: Vec<Endpoint>,
+    map: ArcSwap<SlotMap>,
+    nodes: Mutex<HashMap<Endpoint, Member>>,
+    found: watch::Sender<Found>,
+    doubted: Notify,
+    /// Why the map could not be read last, until it is.
+    lost: Mutex<Option<String>>,
+}
+
+struct Member {
+    served: ServedNode,
+    rounds_unnamed: u8,
+}
+
+/// Which node serves which slot.
+#[derive(Default)]
+struct SlotMap {
+    /// Ranges in order, none of which overlap.
+    ranges: Vec<(u16, u16, Arc<Node>)>,
+    /// Every node that was named, replicas too: any of them can be asked for the next map.
+    named: Vec<Endpoint>,
+}
+
+impl SlotMap {
+    fn node(&self, slot: u16) -> Option<&Arc<Node>> {
+        let index = self.ranges.partition_point(|(_, last, _)| *last < slot);
+        self.ranges.get(index).filter(|(first, ..)| *first <= slot).map(|(.., node)| node)
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(setup: LaneSetup, seeds: Vec<Endpoint>, lanes: usize, most_waiting: usize) -> Self {
+        Self {
+            setup,
+            lanes,
+            most_waiting,
+            seeds,
+            map: ArcSwap::default(),
+            nodes: Mutex::default(),
+            found: watch::Sender::new(Found::NotYet),
+            doubted: Notify::new(),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// The node that serves a slot, as far as is known.
+    pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
+        self.map.load().node(slot).cloned()
+    }
+
+    /// The node at an address that a redirection named.
+    pub(crate) fn node_at(&self, endpoint: &Endpoint) -> Arc<Node> {
+        self.member(&mut self.nodes.lock(), endpoint)
+    }
+
+    /// Whether the cluster has been found, for callers that wait for its first map.
+    pub(crate) fn found(&self) -> watch::Receiver<Found> {
+        self.found.subscribe()
+    }
+
+    /// Says that the map seems out of date.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// How many nodes are in use, and how many of them have an open breaker.
+    pub(crate) fn census(&self) -> (u64, u64) {
+        let nodes = self.nodes.lock();
+        let open = nodes.values().filter(|member| member.served.node.breaker.is_open()).count();
+        (nodes.len() as u64, open as u64)
+    }
+
+    /// Why some node cannot be reached, while it cannot.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let why = |(endpoint, member): (&Endpoint, &Member)| {
+            member.served.node.trouble().map(|why| format!("{endpoint}: {why}"))
+        };
+        self.nodes.lock().iter().find_map(why).or_else(|| self.lost.lock().clone())
+    }
+
+    /// Keeps the map up to date for ever.
+    pub(crate) async fn keep_up(self: Arc<Self>) {
+        let mut control = None;
+        let mut backoff = Backoff::default();
+        loop {
+            let started = Instant::now();
+            let read = self.read_map(&mut control).await;
+            *self.lost.lock() = read.as_ref().err().map(ToString::to_string);
+            if read.is_ok() {
+                self.found.send_replace(Found::Yes);
+                backoff = Backoff::default();
+                self.until_due(started).await;
+            } else {
+                self.found.send_if_modified(|found| {
+                    let first_failure = *found == Found::NotYet;
+                    if first_failure {
+                        *found = Found::No;
+                    }
+                    first_failure
+                });
+                backoff.pause().await;
+            }
+        }
+    }
+
+    async fn until_due(&self, started: Instant) {
+        let pause = if self.is_troubled() { TROUBLED } else { CALM };
+        tokio::select! {
+            () = sleep_until(started + pause) => {}
+            () = self.doubted.notified() => sleep_until(started + AT_LEAST).await,
+        }
+    }
+
+    fn is_troubled(&self) -> bool {
+        let map = self.map.load();
+        let covered: u32 = map.ranges.iter().map(|(first, last, _)| u32::from(last - first) + 1).sum();
+        covered < u32::from(SLOTS) || map.ranges.iter().any(|(.., node)| node.breaker.is_open())
+    }
+
+    /// Asks over the connection that is open, else every node that is known, one after the other.
+    async fn read_map(&self, control: &mut Option<Connection>) -> Result<(), ConnectionError> {
+        if let Some(mut connection) = control.take()
+            && self.read_map_from(&mut connection).await.is_ok()
+        {
+            *control = Some(connection);
+            return Ok(());
+        }
+        let mut last = ConnectionError::Closed;
+        for endpoint in self.candidates() {
+            match self.setup.dialer.open(&endpoint).await {
+                Ok(mut connection) => match self.read_map_from(&mut connection).await {
+                    Ok(()) => {
+                        *control = Some(connection);
+                        return Ok(());
+                    }
+                    Err(why) => last = why,
+                },
+                Err(why) => last = why,
+            }
+        }
+        Err(last)
+    }
+
+    fn candidates(&self) -> Vec<Endpoint> {
+        let mut seen = HashSet::new();
+        let map = self.map.load();
+        let mut all: Vec<_> =
+            map.named.iter().chain(&self.seeds).filter(|endpoint| seen.insert(*endpoint)).cloned().collect();
+        fastrand::shuffle(&mut all);
+        all
+    }
+
+    async fn read_map_from(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
+        let reply = timeout(PATIENCE, connection.ask(&[b"CLUSTER", b"SLOTS"])).await;
+        let reply = reply.unwrap_or(Err(ConnectionError::Stalled(PATIENCE)))?;
+        if let Value::Error(refusal) = reply {
+            return Err(ConnectionError::Refused(refusal));
+        }
+        let ranges = read_ranges(&reply, connection.endpoint()).ok_or(Malformed)?;
+        if ranges.is_empty() {
+            // A node that was reset or never joined knows nothing; another may know more.
+            return Err(ConnectionError::Refused("node serves no cluster".into()));
+        }
+        self.adopt(&ranges);
+        Ok(())
+    }
+
+    fn adopt(&self, ranges: &[SlotRange]) {
+        let mut nodes = self.nodes.lock();
+        let masters: HashSet<&Endpoint> = ranges.iter().filter_map(|range| range.nodes.first()).collect();
+        let mut map = SlotMap::default();
+        for range in ranges {
+            if let Some(master) = range.nodes.first() {
+                map.ranges.push((range.first, range.last, self.member(&mut nodes, master)));
+            }
+            map.named.extend(range.nodes.iter().cloned());
+        }
+        map.ranges.sort_by_key(|(first, ..)| *first);
+        nodes.retain(|endpoint, member| {
+            let unnamed = !masters.contains(endpoint);
+            member.rounds_unnamed = if unnamed { member.rounds_unnamed + 1 } else { 0 };
+            member.rounds_unnamed < ROUNDS_KEPT
+        });
+        self.map.store(Arc::new(map));
+    }
+
+    fn member(&self, nodes: &mut HashMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
+        let start = || {
+            let setup = LaneSetup { whereabouts: Whereabouts::Fixed(endpoint.clone()), ..self.setup.clone() };
+            Member { served: ServedNode::start(&setup, self.lanes, self.most_waiting), rounds_unnamed: 0 }
+        };
+        nodes.entry(endpoint.clone()).or_insert_with(start).served.node.clone()
+    }
+}
+
+/// Slots and who serves them, the master first.
+struct SlotRange {
+    first: u16,
+    last: u16,
+    nodes: Vec<Endpoint>,
+}
+
+fn read_ranges(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
+    reply.as_array()?.iter().map(|range| read_range(range, asked)).collect()
+}
+
+fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
+    let [first, last, nodes @ ..] = range.as_array()? else { return None };
+    let slot = |value: &Value| u16::try_from(value.as_int()?).ok().filter(|slot| *slot < SLOTS);
+    let nodes: Option<Vec<_>> = nodes.iter().map(|node| read_node(node, asked)).collect();
+    let (first, last) = (slot(first)?, slot(last)?);
+    (first <= last).then_some(SlotRange { first, last, nodes: nodes? })
+}
+
+/// A node that does not know its own address leaves it out: it is the one that was asked.
+fn read_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
+    let [host, port, ..] = node.as_array()? else { return None };
+    let port = u16::try_from(port.as_int()?).ok()?;
+    match (host.as_str().unwrap_or_default(), asked) {
+        ("" | "?", Endpoint::Tcp { host, .. }) => Some(Endpoint::tcp(host, port)),
+        (host, _) => Some(Endpoint::tcp(host, port)),
+    }
+}

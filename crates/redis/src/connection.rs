@@ -1,0 +1,210 @@
+//! One socket to one node: opened, introduced and checked, then command by command.
+//!
+//! It knows neither queues nor topologies. Whoever holds it must not use it again after an error: the bytes that
+//! come next would answer an earlier command.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::call::BadReply;
+use crate::endpoint::Endpoint;
+use crate::resp::{self, Malformed, Value};
+use crate::tls::Tls;
+use crate::url::Credentials;
+
+/// More than any reply to a batch; the slot map of a large cluster fits too.
+const LARGEST_REPLY: usize = 4 << 20;
+
+/// What a node must be for a connection to be of use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RoleCheck {
+    /// Nothing is asked: redirections will tell.
+    None,
+    /// A replica is refused, but a user who may not ask is let through.
+    IfAllowed,
+    /// Only a node that says that it is a master will do.
+    Master,
+}
+
+/// Everything that opening a connection takes besides the address.
+#[derive(Clone)]
+pub(crate) struct Introduction {
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) database: u32,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) role: RoleCheck,
+}
+
+/// Why a connection is of no use, or no more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("connection closed")]
+    Closed,
+    #[error("no reply within {0:?}")]
+    Stalled(Duration),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error(transparent)]
+    Foreign(#[from] BadReply),
+    #[error("{0}")]
+    Refused(String),
+    #[error("node is a {0}, not a master")]
+    NotMaster(String),
+}
+
+/// An open connection.
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
+    endpoint: Endpoint,
+    /// Bytes that have come and are not read yet.
+    unread: Vec<u8>,
+}
+
+/// Any byte stream that a node can be reached by.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Connection {
+    /// Connects and introduces itself. Takes as long as the network does: the caller bounds it.
+    pub(crate) async fn open(
+        endpoint: &Endpoint,
+        introduction: &Introduction,
+    ) -> Result<Self, ConnectionError> {
+        let stream = reach(endpoint, introduction.tls.as_ref()).await?;
+        let mut connection = Self { stream, endpoint: endpoint.clone(), unread: Vec::with_capacity(1_024) };
+        connection.introduce(introduction).await?;
+        Ok(connection)
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Sends bytes that hold whole commands.
+    pub(crate) async fn send(&mut self, commands: &[u8]) -> Result<(), ConnectionError> {
+        self.stream.write_all(commands).await?;
+        self.stream.flush().await?;
+        Ok(())
+    }
+
+    /// The next reply.
+    pub(crate) async fn receive(&mut self) -> Result<Value, ConnectionError> {
+        loop {
+            if let Some((value, used)) = resp::parse(&self.unread)? {
+                self.unread.drain(..used);
+                return Ok(value);
+            }
+            if self.unread.len() > LARGEST_REPLY {
+                return Err(Malformed.into());
+            }
+            self.read_more().await?;
+        }
+    }
+
+    /// One command and its reply, whatever it is.
+    pub(crate) async fn ask(&mut self, parts: &[&[u8]]) -> Result<Value, ConnectionError> {
+        let mut command = Vec::new();
+        resp::push_command(&mut command, parts);
+        self.send(&command).await?;
+        self.receive().await
+    }
+
+    /// Waits until the other side speaks or hangs up while nobody has asked it anything; either ends the
+    /// connection. May be dropped at any time.
+    pub(crate) async fn until_unasked(&mut self) -> ConnectionError {
+        if !self.unread.is_empty() {
+            return Malformed.into();
+        }
+        match self.read_more().await {
+            Ok(()) => Malformed.into(),
+            Err(why) => why,
+        }
+    }
+
+    async fn read_more(&mut self) -> Result<(), ConnectionError> {
+        match self.stream.read_buf(&mut self.unread).await? {
+            0 => Err(ConnectionError::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// All of it goes in one write, so that a new connection costs one round trip more than a socket.
+    async fn introduce(&mut self, introduction: &Introduction) -> Result<(), ConnectionError> {
+        let mut commands = Vec::new();
+        let mut expected = 0;
+        if let Some(Credentials { user, password }) = &introduction.credentials {
+            match user {
+                Some(user) => {
+                    resp::push_command(&mut commands, &[b"AUTH", user.as_bytes(), password.as_bytes()]);
+                }
+                None => resp::push_command(&mut commands, &[b"AUTH", password.as_bytes()]),
+            }
+            expected += 1;
+        }
+        if introduction.database != 0 {
+            resp::push_command(&mut commands, &[b"SELECT", introduction.database.to_string().as_bytes()]);
+            expected += 1;
+        }
+        if introduction.role != RoleCheck::None {
+            resp::push_command(&mut commands, &[b"ROLE"]);
+        }
+        if !commands.is_empty() {
+            self.send(&commands).await?;
+        }
+        for _ in 0..expected {
+            if let Value::Error(refusal) = self.receive().await? {
+                return Err(ConnectionError::Refused(refusal));
+            }
+        }
+        if introduction.role == RoleCheck::None { Ok(()) } else { self.check_role(introduction.role).await }
+    }
+
+    async fn check_role(&mut self, check: RoleCheck) -> Result<(), ConnectionError> {
+        match self.receive().await? {
+            Value::Error(refusal) if check == RoleCheck::Master || !refusal.starts_with("NOPERM") => {
+                Err(ConnectionError::Refused(refusal))
+            }
+            Value::Error(_) => Ok(()),
+            reply => match reply.as_array().and_then(|parts| parts.first()?.as_str()) {
+                Some("master") => Ok(()),
+                Some(role) => Err(ConnectionError::NotMaster(role.to_owned())),
+                None => Err(Malformed.into()),
+            },
+        }
+    }
+}
+
+async fn reach(endpoint: &Endpoint, tls: Option<&Tls>) -> io::Result<Box<dyn Stream>> {
+    match endpoint {
+        Endpoint::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Endpoint::Tcp { host, port } => {
+            let stream = TcpStream::connect((&**host, *port)).await?;
+            tune(&stream)?;
+            match tls {
+                Some(tls) => Ok(Box::new(tls.wrap(host, stream).await?)),
+                None => Ok(Box::new(stream)),
+            }
+        }
+    }
+}
+
+/// Small writes go at once, and a peer that vanished is noticed even while nothing is being said.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(3))
+        .with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(2)))?;
+    Ok(())
+}

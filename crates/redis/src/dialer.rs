@@ -1,0 +1,67 @@
+//! Opens connections for lanes: finds out where, waits its turn, introduces itself and checks that the script runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::call::{Call, Naming};
+use crate::connection::{Connection, ConnectionError, Introduction};
+use crate::endpoint::Endpoint;
+use crate::pace::DialPace;
+use crate::resp::Value;
+use crate::sentinel::Sentinels;
+use crate::stats::Counters;
+
+/// How long a lane may take to find its node, reach it and be answered.
+const DIAL_TIME: Duration = Duration::from_millis(400);
+
+/// Opens connections to one kind of node.
+pub(crate) struct Dialer {
+    pub(crate) introduction: Introduction,
+    pub(crate) pace: Arc<DialPace>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Where a node is to be found.
+#[derive(Clone)]
+pub(crate) enum Whereabouts {
+    /// Always at the same address.
+    Fixed(Endpoint),
+    /// Where the sentinels say that the master is now.
+    AskSentinels(Arc<Sentinels>),
+}
+
+impl Dialer {
+    /// A connection to a node that runs the script. Bounded in time, and spaced.
+    pub(crate) async fn dial(&self, whereabouts: &Whereabouts) -> Result<Connection, ConnectionError> {
+        let endpoint = match whereabouts {
+            Whereabouts::Fixed(endpoint) => endpoint.clone(),
+            Whereabouts::AskSentinels(sentinels) => sentinels.master().await?,
+        };
+        let mut connection = self.open(&endpoint).await?;
+        let probed = timeout(DIAL_TIME, probe(&mut connection, Naming::Text)).await;
+        probed.unwrap_or(Err(ConnectionError::Stalled(DIAL_TIME)))?;
+        Ok(connection)
+    }
+
+    /// A connection that has introduced itself.
+    pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
+        self.pace.turn().await;
+        self.counters.dials.add(1);
+        let opened = timeout(DIAL_TIME, Connection::open(endpoint, &self.introduction)).await;
+        opened.unwrap_or(Err(ConnectionError::Stalled(DIAL_TIME)))
+    }
+}
+
+/// Runs the script on nothing, which shows more than `PING` would: a paused, stuck or loading node does not run it.
+pub(crate) async fn probe(connection: &mut Connection, naming: Naming) -> Result<(), ConnectionError> {
+    let call = Call::new(fastrand::u64(..1 << 52), Vec::new());
+    let mut command = Vec::new();
+    call.write(naming, 1, &mut command);
+    connection.send(&command).await?;
+    match connection.receive().await? {
+        Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
+        reply => Ok(call.read(&reply).map(drop)?),
+    }
+}

@@ -1,0 +1,159 @@
+//! Redis keys: `spile:{user%3A123}:gold/burst`.
+//!
+//! The encoding is injective, so that no two callers share a bucket. The caller's key stands alone between the
+//! braces of the hash tag, so that all its limits sit in one cluster slot, and it can neither close the braces,
+//! leave the prefix nor grow without bound.
+
+use sha2::{Digest, Sha256};
+use spile_core::{Key, LimitName};
+
+/// The longest encoded key that is kept as it is. Longer ones are hashed.
+const LONGEST_TAG: usize = 200;
+
+/// Opens the tag of a hashed key. A plain encoding writes every `:` as `%3A`, so it can never begin like this.
+const HASHED: &[u8] = b"sha256:";
+
+/// How many bytes of the hash are kept: 128 bits.
+const HASH_BYTES: usize = 16;
+
+/// What all keys of one store begin with.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Prefix(Box<str>);
+
+impl Prefix {
+    /// The longest prefix, in bytes.
+    pub(crate) const MAX_BYTES: usize = 64;
+
+    /// The prefix, unless it could open a hash tag or match several keys.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);
+        let fits = (1..=Self::MAX_BYTES).contains(&text.len()) && text.bytes().all(allowed);
+        fits.then(|| Self(text.into()))
+    }
+
+    /// The Redis key of the bucket that `key` has under `limit`.
+    pub(crate) fn bucket(&self, key: Key<'_>, limit: &LimitName) -> Vec<u8> {
+        let mut bucket = Vec::with_capacity(self.0.len() + key.as_str().len() + limit.as_str().len() + 4);
+        bucket.extend_from_slice(self.0.as_bytes());
+        bucket.extend_from_slice(b":{");
+        push_tag(&mut bucket, key.as_str().as_bytes());
+        bucket.extend_from_slice(b"}:");
+        bucket.extend_from_slice(limit.as_str().as_bytes());
+        bucket
+    }
+
+    /// The pattern that matches every key of this store and no other, for an ACL.
+    pub(crate) fn pattern(&self) -> String {
+        format!("{}:{{*", self.0)
+    }
+}
+
+fn push_tag(out: &mut Vec<u8>, key: &[u8]) {
+    let start = out.len();
+    for &byte in key {
+        if must_escape(byte) {
+            out.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 0xf)]);
+        } else {
+            out.push(byte);
+        }
+    }
+    if out.len() - start > LONGEST_TAG {
+        out.truncate(start);
+        push_hash(out, key);
+    }
+}
+
+fn push_hash(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(HASHED);
+    for &byte in &Sha256::digest(key)[..HASH_BYTES] {
+        out.extend_from_slice(&[hex(byte >> 4), hex(byte & 0xf)]);
+    }
+}
+
+/// Braces would choose the slot, a colon would look like our own, a percent sign is the escape itself, and control
+/// bytes garble what people read.
+const fn must_escape(byte: u8) -> bool {
+    matches!(byte, b'{' | b'}' | b'%' | b':' | 0x7f) || byte < 0x20
+}
+
+const fn hex(nibble: u8) -> u8 {
+    b"0123456789ABCDEF"[nibble as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(key: &str, limit: &str) -> String {
+        let prefix = Prefix::new("spile").unwrap();
+        let bytes = prefix.bucket(Key::new(key).unwrap(), &LimitName::new(limit).unwrap());
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// Keys that are made to be confused: the characters that matter, often.
+    fn hostile_key() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[{}%:a3A\\x00-\\x1f\\x7f]{1,12}",
+            "\\PC{1,300}",
+            "(sha256:)?[0-9A-F]{32}",
+            "[%]{60,80}",
+            "[a-c]{199,202}",
+        ]
+    }
+
+    #[test]
+    fn a_key_reads_as_in_the_design() {
+        assert_eq!(bucket("user:123", "gold/burst"), "spile:{user%3A123}:gold/burst");
+    }
+
+    #[test]
+    fn a_long_key_becomes_a_hash_of_128_bits_that_no_short_key_can_equal() {
+        let long = bucket(&"x".repeat(201), "free");
+        assert_eq!(long.len(), "spile:{sha256:}:free".len() + 32);
+        let tag = long.trim_start_matches("spile:{").trim_end_matches("}:free");
+        assert_ne!(bucket(tag, "free"), long);
+        assert_eq!(bucket(&"x".repeat(200), "free"), format!("spile:{{{}}}:free", "x".repeat(200)));
+    }
+
+    #[test]
+    fn a_prefix_cannot_hold_what_a_pattern_or_a_tag_would_read() {
+        for bad in ["", "a{b", "a}b", "a*", "a?", "a[b", "a b", &"x".repeat(65)] {
+            assert_eq!(Prefix::new(bad), None, "{bad:?}");
+        }
+        assert_eq!(Prefix::new("team/spile:v1").unwrap().pattern(), "team/spile:v1:{*");
+    }
+
+    proptest! {
+        #[test]
+        fn two_buckets_never_share_a_redis_key(
+            a in hostile_key(), b in hostile_key(),
+            x in "[a-c./]{1,3}", y in "[a-c./]{1,3}",
+        ) {
+            prop_assume!(LimitName::new(&x).is_ok() && LimitName::new(&y).is_ok());
+            prop_assert_eq!(bucket(&a, &x) == bucket(&b, &y), a == b && x == y);
+        }
+
+        #[test]
+        fn no_key_leaves_the_prefix_or_the_braces_or_grows_without_bound(key in hostile_key()) {
+            let bucket = bucket(&key, "free");
+            let tag = bucket.strip_prefix("spile:{").and_then(|rest| rest.strip_suffix("}:free"));
+            let tag = tag.expect("prefix, tag and limit stand in their places");
+            prop_assert!(!tag.is_empty() && tag.len() <= LONGEST_TAG);
+            let escapes = |c: char| c == '{' || c == '}' || c.is_ascii_control();
+            prop_assert!(!tag.chars().any(escapes));
+        }
+
+        #[test]
+        fn a_key_decodes_to_itself(key in "[{}%:a-c]{1,60}") {
+            let bucket = bucket(&key, "free");
+            let tag = bucket.trim_start_matches("spile:{").trim_end_matches("}:free").to_owned();
+            let mut decoded = tag;
+            for (code, plain) in [("%7B", "{"), ("%7D", "}"), ("%3A", ":"), ("%25", "%")] {
+                decoded = decoded.replace(code, plain);
+            }
+            prop_assert_eq!(decoded, key);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Where one Redis node listens.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A TCP address, by name or number, or a Unix socket.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Endpoint {
+    Tcp { host: Box<str>, port: u16 },
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    pub(crate) fn tcp(host: &str, port: u16) -> Self {
+        Self::Tcp { host: host.into(), port }
+    }
+
+    /// Reads `host:port`, `[::1]:port` or `::1:port`, with `default_port` where there is none.
+    ///
+    /// An address of version 6 without brackets is read as Redis Cluster writes it, the port last.
+    pub(crate) fn read(text: &str, default_port: Option<u16>) -> Option<Self> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, after) = rest.split_once(']')?;
+                (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+            }
+            None => match text.rsplit_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        let port = match port {
+            Some(digits) => digits.parse().ok().filter(|&port| port > 0)?,
+            None => default_port?,
+        };
+        let sane = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
+        (host.bytes().all(sane)).then(|| Self::tcp(host, port))
+    }
+
+    /// Where a redirection from this node leads. An empty host means this node's own.
+    pub(crate) fn redirected(&self, to: &str) -> Option<Self> {
+        match (Self::read(to, None)?, self) {
+            (Self::Tcp { host, port }, Self::Tcp { host: own, .. }) if host.is_empty() || &*host == "?" => {
+                Some(Self::tcp(own, port))
+            }
+            (Self::Tcp { host, .. }, Self::Unix(_)) if host.is_empty() => None,
+            (to, _) => Some(to),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}

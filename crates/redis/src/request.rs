@@ -1,0 +1,138 @@
+//! One decision on its way to Redis: what is asked, in the numbers that the script takes, and who waits for it.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use spile_core::{Bucket, Charge, Limit, Micros};
+use tokio::sync::oneshot;
+
+use crate::encoding::Prefix;
+use crate::refusal::Refusal;
+use crate::slot::slot_of;
+
+/// What the script is to do. The numbers are its own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Operation {
+    Spend = 1,
+    Peek = 2,
+    SpendUpTo = 3,
+    Refund = 4,
+    Reset = 5,
+}
+
+/// One atomic step over buckets that live on one node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    pub(crate) operation: Operation,
+    pub(crate) charges: SmallVec<[WireCharge; 1]>,
+}
+
+impl Request {
+    /// The cluster slot of all its keys.
+    pub(crate) fn slot(&self) -> u16 {
+        self.charges.first().map_or(0, |charge| slot_of(&charge.key))
+    }
+}
+
+/// A charge in the numbers that the script takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WireCharge {
+    pub(crate) key: Vec<u8>,
+    pub(crate) limit: WireLimit,
+    pub(crate) cost_micro: u64,
+}
+
+/// A limit in the numbers that the script takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct WireLimit {
+    pub(crate) capacity_micro: u64,
+    pub(crate) rate: f64,
+    pub(crate) ttl_ms: u64,
+}
+
+impl WireCharge {
+    pub(crate) fn new(prefix: &Prefix, charge: &Charge<'_>) -> Self {
+        Self {
+            key: prefix.bucket(charge.key(), charge.limit().name()),
+            limit: WireLimit::from(charge.limit().limit()),
+            cost_micro: charge.cost().micro().get(),
+        }
+    }
+}
+
+impl WireLimit {
+    /// What a bucket that was just read has to spend, in micro-tokens.
+    pub(crate) fn available(&self, bucket: Bucket, now: Micros) -> u64 {
+        let elapsed_us = now.since_us(bucket.written_at()) as f64;
+        let gained = (elapsed_us * self.rate).floor();
+        (bucket.held().get() as f64 + gained).min(self.capacity_micro as f64) as u64
+    }
+}
+
+impl From<&Limit> for WireLimit {
+    fn from(limit: &Limit) -> Self {
+        Self { capacity_micro: limit.capacity_micro().get(), rate: limit.rate(), ttl_ms: ttl_ms(limit) }
+    }
+}
+
+/// Twice the seconds that a drained bucket takes to be full, rounded up. So a key that is written at least once per
+/// fill time needs a new time to live only once per fill time.
+fn ttl_ms(limit: &Limit) -> u64 {
+    let fill = limit.fill_time();
+    let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
+    2_000 * whole_seconds.max(1)
+}
+
+/// What the script answered to one request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reply {
+    /// 1 or 0, or for a partial spend the tokens granted.
+    pub(crate) granted: u32,
+    pub(crate) at: Micros,
+    pub(crate) buckets: SmallVec<[Bucket; 1]>,
+}
+
+/// With whom a request may share a script call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Company {
+    /// With any request of the same slot.
+    Any,
+    /// With none: part of its slot is moving, and company would keep it from following its key.
+    Alone,
+    /// With none, and after `ASKING`: its slot is moving to this node.
+    Asking,
+}
+
+/// A request and the caller that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) request: Arc<Request>,
+    pub(crate) company: Company,
+    pub(crate) answer: oneshot::Sender<Result<Reply, Refusal>>,
+}
+
+impl Waiting {
+    /// Whether nobody waits any more, so that asking Redis would charge for nothing.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    /// Answers, unless the caller has gone. Says whether it was still there.
+    pub(crate) fn answer(self, answer: Result<Reply, Refusal>) -> bool {
+        self.answer.send(answer).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_kept_for_twice_the_whole_seconds_it_takes_to_fill() {
+        let ttl = |text: &str| ttl_ms(&text.parse::<Limit>().unwrap());
+        assert_eq!(ttl("10, 1/s"), 20_000);
+        assert_eq!(ttl("10, 3/s"), 8_000);
+        assert_eq!(ttl("1, 1000000/s"), 2_000);
+        assert_eq!(ttl("100, 100/day"), 2 * 86_400_000);
+    }
+}

@@ -1,0 +1,182 @@
+-- Takes one or many decisions in one atomic step. Each decision is a chain of charges: all are spent, or none is.
+-- Must agree bit for bit with `spile_core`'s `spend`, `spend_up_to` and `refund`, operation by operation.
+--
+-- KEYS      the buckets, each once, however many decisions touch it: read once, written once.
+-- ARGV[1]   one msgpack array of numbers, since a single unpack costs less than an argument per number:
+--             sequence, now_us (0: ask TIME), number of limits,
+--             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms,
+--             per decision: operation, number of charges, then per charge: key, limit, cost (micro-tokens).
+-- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
+--           tokens granted) and per charge the bucket after the step: micro-tokens held, and when written.
+--
+-- A bucket is a hash of `t` (micro-tokens), `ts` (microsecond of the last write) and `v` (format, 1). Numbers stay
+-- below 2^53: microseconds are exact in a Lua double, nanoseconds since the epoch are not.
+-- Everything is read and decided before the first write, for Lua is atomic but not transactional.
+
+local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET = 1, 2, 3, 4, 5
+local ABSENT, LIVE, BROKEN = 0, 1, 2
+local REBASE_AFTER_US = 1000000
+local TOKEN = 1000000
+local MOST_HELD = 1e15
+local LAST_US = 9007199254740991
+
+local call, floor = redis.call, math.floor
+local args = cmsgpack.unpack(ARGV[1])
+local now = args[2]
+if now == 0 then
+  local time = call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+
+-- What each key held when it was read, and what it is to hold: `held` is nil for a key without state.
+local found, held, written, dirty, ttl_ms = {}, {}, {}, {}, {}
+
+for k = 1, #KEYS do
+  local fields = redis.pcall('HMGET', KEYS[k], 't', 'ts', 'v')
+  local t, ts, v = fields[1], fields[2], fields[3]
+  if fields.err then
+    if not string.find(fields.err, 'WRONGTYPE', 1, true) then
+      return fields
+    end
+    found[k] = BROKEN
+  elseif t or ts or v then
+    t, ts = tonumber(t), tonumber(ts)
+    if v == '1' and t and ts and t >= 0 and t <= MOST_HELD and t % 1 == 0
+        and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
+      found[k], held[k], written[k] = LIVE, t, ts
+    else
+      found[k] = BROKEN
+    end
+  else
+    found[k] = ABSENT
+  end
+end
+
+local out, o = { args[1], now, 0 }, 3
+local standing, available = {}, {}
+local i, last = 4 + 3 * args[3], #args
+while i < last do
+  local op, first, past = args[i], i + 2, i + 2 + 3 * args[i + 1]
+  i = past
+  o = o + 1
+  if op == RESET then
+    out[o] = 1
+    for at = first, past - 1, 3 do
+      local k = args[at]
+      held[k], dirty[k] = nil, true
+    end
+  else
+    -- How each bucket stands now, before anything is spent, and how much the chain can give.
+    local allowed, grant = true, MOST_HELD
+    for at = first, past - 1, 3 do
+      local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
+      local capacity = args[limit]
+      local t, there = held[k], capacity
+      if t then
+        local elapsed = now - written[k]
+        if elapsed > 0 then
+          t = t + floor(elapsed * args[limit + 1])
+        end
+        if t < capacity then
+          there = t
+        end
+      end
+      available[at] = there
+      if there < cost then
+        allowed = false
+      end
+      if op == SPEND_UP_TO then
+        local most = floor(there / TOKEN)
+        if cost < most * TOKEN then
+          most = cost / TOKEN
+        end
+        if most < grant then
+          grant = most
+        end
+      end
+    end
+    if op == SPEND_UP_TO then
+      allowed = grant > 0
+      out[o] = grant
+    elseif op == REFUND then
+      out[o] = 1
+    else
+      out[o] = allowed and 1 or 0
+    end
+
+    for at = first, past - 1, 3 do
+      local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
+      local t, ts = held[k], written[k]
+      local known, rebased = t ~= nil, false
+      if not known then
+        t, ts = args[limit], now
+      elseif ts - now > REBASE_AFTER_US then
+        ts, rebased = now, true
+      end
+      local writes = false
+      if op == SPEND or op == SPEND_UP_TO then
+        local spent = cost
+        if op == SPEND_UP_TO then
+          spent = grant * TOKEN
+          writes = allowed or rebased
+        else
+          writes = cost > 0 and (allowed or rebased)
+        end
+        if allowed and writes then
+          t = available[at] - spent
+          if ts < now then
+            ts = now
+          end
+        end
+      elseif op == REFUND and known and cost > 0 then
+        writes = true
+        t = available[at] + cost
+        if t > args[limit] then
+          t = args[limit]
+        end
+        if ts < now then
+          ts = now
+        end
+      end
+      if writes then
+        held[k], written[k], dirty[k], ttl_ms[k] = t, ts, true, args[limit + 2]
+      elseif found[k] == BROKEN and op ~= PEEK and cost > 0 then
+        dirty[k] = true
+      end
+      out[o + 1], out[o + 2] = t, ts
+      o = o + 2
+    end
+  end
+end
+
+-- A live key keeps its time to live while that still covers a whole refill, so most spends write none. It is read
+-- from the key rather than worked out from `ts`: the last writer may have known the limit by a faster refill.
+for k in pairs(dirty) do
+  local key, t, ts = KEYS[k], held[k], written[k]
+  if found[k] == BROKEN then
+    out[3] = out[3] + 1
+    call('DEL', key)
+  end
+  if not t then
+    if found[k] == LIVE then
+      call('DEL', key)
+    end
+  else
+    local ahead_ms = 0
+    if ts > now then
+      ahead_ms = math.ceil((ts - now) / 1000)
+    end
+    if found[k] == LIVE then
+      call('HSET', key, 't', t, 'ts', ts)
+      -- Two milliseconds cover the rounding between TIME and the clock that expires keys.
+      if call('PTTL', key) < ttl_ms[k] / 2 + ahead_ms + 2 then
+        call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
+      end
+    else
+      call('HSET', key, 't', t, 'ts', ts, 'v', 1)
+      call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
+    end
+  end
+end
+
+return out

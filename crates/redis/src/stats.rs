@@ -1,0 +1,56 @@
+//! What the store counts about itself, for metrics and health.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters since the store was built, and how it stands now.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests that Redis answered.
+    pub answered: u64,
+    /// Script calls that carried them. Fewer than the requests, where callers came at once.
+    pub calls: u64,
+    /// Buckets that were found with a wrong type, corrupt numbers or an unknown version, and made full again.
+    pub repairs: u64,
+    /// Sockets that the store tried to open.
+    pub dials: u64,
+    /// Connections that were open and were given up.
+    pub connections_lost: u64,
+    /// Callers that wait for an answer now.
+    pub waiting: u64,
+    /// Nodes whose breaker is open now.
+    pub breakers_open: u64,
+    /// Nodes that the store talks to now.
+    pub nodes: u64,
+}
+
+impl Stats {
+    /// Whether any node is not being asked because it stopped answering.
+    pub const fn is_breaker_open(&self) -> bool {
+        self.breakers_open > 0
+    }
+}
+
+/// The counters that lanes add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) answered: Counter,
+    pub(crate) calls: Counter,
+    pub(crate) repairs: Counter,
+    pub(crate) dials: Counter,
+    pub(crate) connections_lost: Counter,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

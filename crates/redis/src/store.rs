@@ -1,0 +1,171 @@
+//! The store: charges in, outcomes out. Everything between is bounded by one deadline.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use spile_core::{Charges, Grant, Outcome, Store, StoreError};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::builder::RedisStoreBuilder;
+use crate::encoding::Prefix;
+use crate::refusal::may_have_run;
+use crate::request::{Company, Operation, Reply, Request, Waiting, WireCharge};
+use crate::router::{Router, Way};
+use crate::spread::Spread;
+use crate::stats::{Counters, Stats};
+
+/// Buckets in Redis. Clones share the connections, which close when the last clone is dropped.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+impl RedisStore {
+    /// A store at `url`, to be set up and built.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), spile_redis::BuildError> {
+    /// use spile_redis::RedisStore;
+    ///
+    /// let store = RedisStore::builder("redis://127.0.0.1:6379").prefix("shop").build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
+        RedisStoreBuilder::new(url.into())
+    }
+
+    /// What it has counted, and how it stands.
+    pub fn stats(&self) -> Stats {
+        let counters = &self.inner.counters;
+        let (nodes, breakers_open) = self.inner.router.census();
+        Stats {
+            answered: counters.answered.count(),
+            calls: counters.calls.count(),
+            repairs: counters.repairs.count(),
+            dials: counters.dials.count(),
+            connections_lost: counters.connections_lost.count(),
+            waiting: self.inner.waiting.load(Ordering::Relaxed) as u64,
+            breakers_open,
+            nodes,
+        }
+    }
+
+    /// What keeps it from reaching Redis, while something does: for logs and health pages.
+    pub fn trouble(&self) -> Option<String> {
+        self.inner.router.trouble()
+    }
+
+    /// The pattern of every Redis key that it writes, as an ACL takes it after `~`.
+    pub fn key_pattern(&self) -> String {
+        self.inner.prefix.pattern()
+    }
+
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// One step. Chains whose keys are in several slots of a cluster are taken apart by [`Spread`].
+    async fn step(&self, operation: Operation, charges: &Charges<'_>) -> Result<Reply, StoreError> {
+        let _turn = self.inner.enter()?;
+        let deadline = self.inner.deadline();
+        let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge)).collect();
+        let request = Request { operation, charges: wire };
+        if self.inner.router.is_cluster() && charges.len() > 1 {
+            return Spread::new(self.inner.clone(), request, deadline).run().await;
+        }
+        self.inner.ask(Arc::new(request), deadline).await
+    }
+}
+
+impl Store for RedisStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.step(Operation::Spend, charges).await.map(outcome)
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.step(Operation::Peek, charges).await.map(outcome)
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        let reply = self.step(Operation::SpendUpTo, charges).await?;
+        Ok(Grant { tokens: reply.granted, outcome: outcome(reply) })
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.step(Operation::Refund, charges).await.map(outcome)
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.step(Operation::Reset, charges).await.map(drop)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+fn outcome(reply: Reply) -> Outcome {
+    Outcome { allowed: reply.granted > 0, at: reply.at, buckets: reply.buckets }
+}
+
+/// What all clones of a store share.
+pub(crate) struct Inner {
+    pub(crate) router: Router,
+    pub(crate) prefix: Prefix,
+    pub(crate) timeout: Duration,
+    pub(crate) most_waiting: usize,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Inner {
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Asks until Redis has answered or said why not, but never again after it may have run.
+    pub(crate) async fn ask(&self, request: Arc<Request>, deadline: Instant) -> Result<Reply, StoreError> {
+        let slot = request.slot();
+        let mut way = Way::Usual(Company::Any);
+        loop {
+            let node = self.router.node(slot, &way, deadline).await?;
+            let (answer, answered) = oneshot::channel();
+            let waiting = Waiting { request: request.clone(), company: way.company(), answer };
+            node.submit(waiting).inspect_err(|_| self.router.doubt())?;
+            let refusal = match timeout_at(deadline, answered).await {
+                Ok(Ok(Ok(reply))) => return Ok(reply),
+                Ok(Ok(Err(refusal))) => refusal,
+                Ok(Err(_)) => return Err(may_have_run("connection given up")),
+                Err(_) => {
+                    node.failed();
+                    self.router.doubt();
+                    return Err(StoreError::TimedOut(self.timeout));
+                }
+            };
+            way = match timeout_at(deadline, self.router.after(refusal)).await {
+                Ok(way) => way?,
+                Err(_) => return Err(StoreError::TimedOut(self.timeout)),
+            };
+        }
+    }
+
+    fn enter(&self) -> Result<Turn<'_>, StoreError> {
+        let turn = Turn(&self.waiting);
+        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
+        if before < self.most_waiting { Ok(turn) } else { Err(StoreError::Overloaded(before)) }
+    }
+}
+
+/// A caller's place among those who wait, given back when dropped: also by a caller who gives up.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

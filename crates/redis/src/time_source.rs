@@ -1,0 +1,41 @@
+//! Whose clock decides.
+
+use std::fmt;
+use std::sync::Arc;
+
+use spile_core::Clock;
+
+/// Whose clock the buckets go by.
+#[derive(Clone, Default)]
+pub enum TimeSource {
+    /// The server's, so that the skew of callers cannot matter.
+    #[default]
+    Server,
+    /// The caller's, for services that refuse `TIME` in scripts, and for tests. Every caller's clock should agree:
+    /// one that is ahead refills early.
+    Client(Arc<dyn Clock>),
+}
+
+impl TimeSource {
+    /// The caller's clock.
+    pub fn client(clock: impl Clock + 'static) -> Self {
+        Self::Client(Arc::new(clock))
+    }
+
+    /// What the script is told: microseconds, or zero for the server to say.
+    pub(crate) fn now_us(&self) -> u64 {
+        match self {
+            Self::Server => 0,
+            Self::Client(clock) => clock.now().get().max(1),
+        }
+    }
+}
+
+impl fmt::Debug for TimeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Server => "Server",
+            Self::Client(_) => "Client",
+        })
+    }
+}

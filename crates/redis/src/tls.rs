@@ -1,0 +1,96 @@
+//! TLS by rustls: which authorities are trusted, and which certificate is shown.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::url::TlsFiles;
+
+/// Why encrypted connections cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A PEM file is missing or holds something else.
+    #[error("{what} {}: {why}", path.display())]
+    File {
+        /// What the file should hold.
+        what: &'static str,
+        /// Where it should be.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The system trusts nobody.
+    #[error("the system has no trusted certificate authorities: name one with ca=FILE")]
+    NoAuthorities,
+    /// The certificate and the key cannot be used.
+    #[error("the client certificate and its key cannot be used: {0}")]
+    Client(#[source] rustls::Error),
+    /// The TLS library refuses its own defaults.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(#[source] rustls::Error),
+}
+
+/// Encrypts connections.
+#[derive(Clone)]
+pub(crate) struct Tls(TlsConnector);
+
+impl Tls {
+    /// Reads the files once, so that a mistake shows when the store is built and not when it connects.
+    pub(crate) fn new(files: &TlsFiles) -> Result<Self, TlsError> {
+        // The provider is named here, so that the store works whatever the rest of the process installs.
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Setup)?
+            .with_root_certificates(authorities(files.authority.as_deref())?);
+        let config = match &files.client {
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(certificates("client certificate", certificate)?, private_key(key)?)
+                .map_err(TlsError::Client)?,
+            None => builder.with_no_client_auth(),
+        };
+        Ok(Self(TlsConnector::from(Arc::new(config))))
+    }
+
+    /// Encrypts `stream` and checks that the other side is `host`.
+    pub(crate) async fn wrap(&self, host: &str, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+        self.0.connect(name, stream).await
+    }
+}
+
+fn authorities(own: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    let trusted = match own {
+        Some(path) => certificates("certificate authority", path)?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    store.add_parsable_certificates(trusted);
+    if store.is_empty() { Err(TlsError::NoAuthorities) } else { Ok(store) }
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |why: String| TlsError::File { what, path: path.to_owned(), why };
+    let found: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).map_err(|why| failed(why.to_string()))?.collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(failed("holds no certificate".into())),
+        Ok(found) => Ok(found),
+        Err(why) => Err(failed(why.to_string())),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|why| TlsError::File {
+        what: "client key",
+        path: path.to_owned(),
+        why: why.to_string(),
+    })
+}
