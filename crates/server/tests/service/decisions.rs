@@ -1,0 +1,163 @@
+//! What `POST /v1/check` and its siblings answer.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::Spile;
+
+#[tokio::test]
+async fn a_rule_lets_its_plan_through_and_then_says_how_long_to_wait() {
+    let spile = Spile::start().await;
+    let question = || json!({"ruleId": "default", "identity": "user:123"});
+    for left in (0..10).rev() {
+        spile.check(question()).await.is(200).says("/allowed", true).says("/remaining", left);
+    }
+    spile
+        .check(question())
+        .await
+        .is(429)
+        .says("/allowed", false)
+        .says("/limitedBy", "free")
+        .says("/reason", "limited")
+        .says("/retryAfterMs", 1000);
+    spile.advance(Duration::from_secs(1));
+    spile.check(question()).await.is(200).says("/remaining", 0);
+}
+
+#[tokio::test]
+async fn the_decision_has_exactly_the_documented_shape() {
+    let spile = Spile::start().await;
+    let answer = spile.check(json!({"ruleId": "default", "identity": "user:123"})).await.is(200);
+    let limit = json!({"name": "free", "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000});
+    let expected = json!({
+        "allowed": true, "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000,
+        "limitedBy": null, "reason": "ok", "degraded": false, "limits": [limit],
+    });
+    assert_eq!(answer.json(), expected);
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+}
+
+#[tokio::test]
+async fn a_decision_carries_both_families_of_header_fields() {
+    let spile = Spile::start().await;
+    let question = || json!({"ruleId": "default", "identity": "user:123", "cost": 10});
+    spile
+        .check(question())
+        .await
+        .is(200)
+        .carries("x-ratelimit-limit", "10")
+        .carries("x-ratelimit-remaining", "0")
+        .carries("x-ratelimit-reset", "1800000010")
+        .carries("ratelimit-policy", "\"free\";q=10;w=10")
+        .carries("ratelimit", "\"free\";r=0;t=10")
+        .lacks("retry-after")
+        .lacks("x-ratelimit-degraded");
+    spile.advance(Duration::from_millis(500));
+    spile
+        .check(question())
+        .await
+        .is(429)
+        .carries("retry-after", "10")
+        .carries("ratelimit", "\"free\";r=0;t=10")
+        .carries("cache-control", "no-store");
+}
+
+#[tokio::test]
+async fn plans_are_a_chain_that_is_spent_whole_or_not_at_all() {
+    let spile = Spile::start().await;
+    let both = |cost| json!({"identity": "user:123", "plans": ["free", "pro"], "cost": cost});
+    spile
+        .check(both(8))
+        .await
+        .is(200)
+        .says("/limit", 10)
+        .says("/remaining", 2)
+        .says("/limits/1/name", "pro")
+        .says("/limits/1/remaining", 92)
+        .carries("ratelimit-policy", "\"free\";q=10;w=10, \"pro\";q=100;w=2")
+        .carries("ratelimit", "\"free\";r=2;t=8, \"pro\";r=92;t=1");
+    spile
+        .check(both(3))
+        .await
+        .is(429)
+        .says("/limitedBy", "free")
+        .says("/limits/1/remaining", 92)
+        .carries("ratelimit", "\"free\";r=2;t=1");
+}
+
+#[tokio::test]
+async fn a_caller_may_bring_its_own_limit() {
+    let spile = Spile::start().await;
+    let question = || json!({"ruleId": "x", "identity": "y", "capacity": 2, "refillPerSecond": 0.5});
+    spile.check(question()).await.is(200).says("/limits/0/name", "x").says("/remaining", 1);
+    spile.check(question()).await.is(200);
+    spile.check(question()).await.is(429).says("/retryAfterMs", 2000).says("/limitedBy", "x");
+}
+
+#[tokio::test]
+async fn a_limit_of_ones_own_never_spends_from_a_plan_of_that_name() {
+    let spile = Spile::start().await;
+    spile
+        .check(json!({"ruleId": "free", "identity": "y", "capacity": 5, "refillPerSecond": 1, "cost": 5}))
+        .await
+        .is(200)
+        .says("/limits/0/name", "own/free");
+    spile.peek(json!({"identity": "y", "plans": ["free"]})).await.is(200).says("/remaining", 10);
+}
+
+#[tokio::test]
+async fn looking_spends_nothing() {
+    let spile = Spile::start().await;
+    let question = || json!({"ruleId": "default", "identity": "user:123"});
+    let free = || json!({"ruleId": "default", "identity": "user:123", "cost": 0});
+    spile.peek(question()).await.is(200).says("/remaining", 10);
+    spile.check(free()).await.is(200).says("/remaining", 10);
+    spile.check(json!({"ruleId": "default", "identity": "user:123", "cost": 10})).await.is(200);
+    spile.peek(question()).await.is(200).says("/allowed", false).says("/retryAfterMs", 1000);
+    spile.check(free()).await.is(200).says("/remaining", 0);
+}
+
+#[tokio::test]
+async fn a_refund_gives_back_what_was_spent_and_no_more() {
+    let spile = Spile::start().await;
+    let question = |cost| json!({"ruleId": "default", "identity": "user:123", "cost": cost});
+    spile.check(question(4)).await.is(200).says("/remaining", 6);
+    spile.refund(question(3)).await.is(200).says("/remaining", 9);
+    spile.refund(question(3)).await.is(200).says("/remaining", 10);
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_question_in_order() {
+    let spile = Spile::start().await;
+    let question = |who: &str, cost| json!({"ruleId": "default", "identity": who, "cost": cost});
+    let questions = json!([question("a", 10), question("b", 1), question("a", 1)]);
+    let answers = spile.batch(questions).await.is(200).json();
+    let allowed = |index: usize| answers[index]["allowed"].clone();
+    assert_eq!([allowed(0), allowed(1), allowed(2)], [json!(true), json!(true), json!(false)]);
+    assert_eq!(answers.as_array().map(Vec::len), Some(3));
+}
+
+#[tokio::test]
+async fn one_bad_question_keeps_a_whole_batch_from_being_charged() {
+    let spile = Spile::start().await;
+    let good = || json!({"ruleId": "default", "identity": "a"});
+    let bad = json!({"ruleId": "default", "identity": "a", "cost": 11});
+    spile.batch(json!([good(), good(), good(), bad])).await.is(400).says("/field", "[3].cost");
+    spile.peek(good()).await.says("/remaining", 10);
+}
+
+#[tokio::test]
+async fn a_batch_takes_one_to_a_thousand_questions() {
+    let spile = Spile::start().await;
+    spile.batch(json!([])).await.is(400).says("/field", "body");
+    // Short fields keep a thousand and one questions below the bound on the body.
+    let questions = |count: usize| {
+        let question = |index: usize| json!({"plans": ["enterprise"], "identity": index.to_string()});
+        Value::Array((0..count).map(question).collect())
+    };
+    let answers = spile.batch(questions(1_000)).await.is(200).json();
+    assert_eq!(answers.as_array().map(Vec::len), Some(1_000));
+    let refused = spile.batch(questions(1_001)).await.is(400).says("/field", "body");
+    assert!(refused.text.contains("1 to 1000"), "{}", refused.text);
+}

@@ -1,0 +1,9 @@
+//! The service as its callers and operators see it: a real server on a port of its own, asked over HTTP.
+
+mod admin;
+mod bad_input;
+mod decisions;
+mod process;
+mod sample_endpoint;
+mod shutdown;
+mod support;

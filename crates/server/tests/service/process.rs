@@ -1,0 +1,61 @@
+//! The binary itself: what it prints, and how it ends.
+
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use crate::support::Process;
+
+#[test]
+fn it_says_where_it_listens_what_it_runs_on_and_what_to_try() {
+    let spile = Process::serve(&[]);
+    for words in
+        ["memory:", "free (10, 1/s)", "pro (100, 50/s)", "enterprise (500, 200/s)", "curl -i http://"]
+    {
+        assert!(spile.banner.contains(words), "{words} in {}", spile.banner);
+    }
+    assert_ne!(spile.address("http"), spile.address("admin"));
+}
+
+#[test]
+fn it_ends_well_when_told_to() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (status, _) = Process::serve(&[]).end_by(signal);
+        assert_eq!(status.code(), Some(0), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_one_line_that_says_which() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    assert_refused(&["serve", "--http", &address], &["cannot listen on", &address, "--http"]);
+}
+
+#[test]
+fn a_bad_flag_is_one_line_that_names_it() {
+    assert_refused(&["serve", "--htp", "127.0.0.1:0"], &["--htp"]);
+    assert_refused(&["serve", "--http", "nowhere"], &["--http", "nowhere"]);
+    assert_refused(&["serve", "--on-failure", "panic"], &["allow", "deny", "local"]);
+    assert_refused(&["serve", "--store", "floppy:"], &["--store", "floppy:", "memory:"]);
+    assert_refused(&["sevre"], &["sevre"]);
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    assert!(Process::run(&["--version"]).status.success());
+    let help = Process::run(&["serve", "--help"]);
+    assert!(help.status.success());
+    assert!(String::from_utf8_lossy(&help.stdout).contains("--http <ADDR>"));
+}
+
+#[track_caller]
+fn assert_refused(arguments: &[&str], words: &[&str]) {
+    let output = Process::run(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{word} in {stderr}");
+    }
+}
