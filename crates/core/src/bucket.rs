@@ -36,14 +36,18 @@ impl Bucket {
     }
 
     /// What is there to spend at `now`: what was held, and what has come back since, up to the capacity.
+    #[inline]
     pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
         let elapsed_us = now.since_us(self.written_at) as f64;
-        let gained = (elapsed_us * limit.rate()).floor();
-        let capacity = limit.capacity_micro().get() as f64;
-        MicroTokens::new((self.held.get() as f64 + gained).min(capacity) as u64)
+        // The cast rounds down as `floor` does, and stops at the largest integer where `floor` would go on;
+        // both are far beyond any capacity.
+        let gained = (elapsed_us * limit.rate()) as u64;
+        let held = self.held.get().saturating_add(gained);
+        MicroTokens::new(held.min(limit.capacity_micro().get()))
     }
 
     /// The bucket after spending `cost`, or nothing where it does not cover it.
+    #[inline]
     pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
         let left = self.available(limit, now).get().checked_sub(cost.micro().get())?;
         Some(Self { held: MicroTokens::new(left), written_at: self.written_at.max(now) })
@@ -64,6 +68,7 @@ impl Bucket {
 
     /// The same tokens, written now, where the clock has stepped far back; itself otherwise.
     #[must_use]
+    #[inline]
     pub fn rebased(self, now: Micros) -> Self {
         if self.lies_ahead_of(now) { Self { written_at: now, ..self } } else { self }
     }

@@ -14,6 +14,7 @@ pub struct Charge<'a> {
 
 impl<'a> Charge<'a> {
     /// The charge, unless the cost is more than the limit can ever hold.
+    #[inline]
     pub fn new(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Result<Self, ChargeError> {
         if limit.limit().can_cover(cost) {
             Ok(Self { key, limit, cost })
@@ -24,20 +25,24 @@ impl<'a> Charge<'a> {
     }
 
     /// Who pays.
+    #[inline]
     pub const fn key(&self) -> Key<'a> {
         self.key
     }
 
     /// Under which limit, with its name.
+    #[inline]
     pub const fn limit(&self) -> &NamedLimit {
         &self.limit
     }
 
     /// How much.
+    #[inline]
     pub const fn cost(&self) -> Cost {
         self.cost
     }
 
+    #[inline]
     pub(crate) fn into_limit(self) -> (NamedLimit, Cost) {
         (self.limit, self.cost)
     }
@@ -58,20 +63,27 @@ impl<'a> Charges<'a> {
 
     /// The chain, unless it is empty, too long or names a bucket twice.
     pub fn new(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
-        let charges: SmallVec<[Charge<'a>; 1]> = charges.into_iter().collect();
-        if !(1..=Self::MAX).contains(&charges.len()) {
-            return Err(ChargeError::Count(charges.len()));
+        let mut charges = charges.into_iter();
+        let mut chain = Self::from(charges.next().ok_or(ChargeError::Empty)?);
+        charges.try_for_each(|charge| chain.push(charge))?;
+        Ok(chain)
+    }
+
+    /// Adds a charge, unless the chain is full or has its bucket already.
+    pub fn push(&mut self, charge: Charge<'a>) -> Result<(), ChargeError> {
+        if self.0.len() == Self::MAX {
+            return Err(ChargeError::TooMany);
         }
-        for (index, charge) in charges.iter().enumerate() {
-            if charges[..index].iter().any(|earlier| earlier.shares_bucket_with(charge)) {
-                return Err(ChargeError::Duplicate { limit: charge.limit.name().clone() });
-            }
+        if self.0.iter().any(|earlier| earlier.shares_bucket_with(&charge)) {
+            return Err(ChargeError::Duplicate { limit: charge.limit.name().clone() });
         }
-        Ok(Self(charges))
+        self.0.push(charge);
+        Ok(())
     }
 }
 
 impl<'a> From<Charge<'a>> for Charges<'a> {
+    #[inline]
     fn from(charge: Charge<'a>) -> Self {
         Self(SmallVec::from_buf([charge]))
     }
@@ -114,7 +126,10 @@ pub enum ChargeError {
         /// The limit that stands twice.
         limit: LimitName,
     },
-    /// The chain is empty or too long.
-    #[error("a decision takes 1 to {max} limits, not {0}", max = Charges::MAX)]
-    Count(usize),
+    /// Nothing is charged.
+    #[error("a decision takes 1 to {max} limits, not none", max = Charges::MAX)]
+    Empty,
+    /// The chain is too long.
+    #[error("a decision takes 1 to {max} limits, not more", max = Charges::MAX)]
+    TooMany,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::{Bucket, Charges, Cost, FailureReason, Limit, LimitName, Micros, NamedLimit, Outcome};
+use crate::{Bucket, Charge, Charges, Cost, FailureReason, Limit, LimitName, Micros, NamedLimit, Outcome};
 
 /// Why the answer is what it is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -131,16 +131,15 @@ pub struct Decision {
 
 impl Decision {
     /// The decision that a store's outcome amounts to.
+    #[inline]
     pub fn from_outcome(charges: Charges<'_>, outcome: &Outcome, source: Source) -> Self {
         let reason = if outcome.allowed { Reason::Ok } else { Reason::Limited };
-        let limits: SmallVec<[LimitStatus; 1]> = charges
-            .into_iter()
-            .zip(&outcome.buckets)
-            .map(|(charge, &bucket)| {
-                let (limit, cost) = charge.into_limit();
-                LimitStatus { limit, cost, bucket, at: outcome.at }
-            })
-            .collect();
+        let status = |(charge, &bucket): (Charge<'_>, &Bucket)| {
+            let (limit, cost) = charge.into_limit();
+            LimitStatus { limit, cost, bucket, at: outcome.at }
+        };
+        let limits: SmallVec<[LimitStatus; 1]> =
+            charges.into_iter().zip(&outcome.buckets).map(status).collect();
         let binding = binding(&limits, outcome.allowed);
         let (allowed, failure, policy_wait) = (outcome.allowed, None, Duration::ZERO);
         Self { allowed, reason, source, failure, policy_wait, binding, limits }

@@ -1,5 +1,9 @@
 //! A plan: the named list of limits that a caller holds.
 
+use std::hash::BuildHasher;
+use std::sync::LazyLock;
+
+use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 
 use crate::{Charges, Limit, LimitError, LimitName, NameError, PlanName};
@@ -9,12 +13,15 @@ use crate::{Charges, Limit, LimitError, LimitName, NameError, PlanName};
 pub struct NamedLimit {
     name: LimitName,
     limit: Limit,
+    tag: u64,
 }
 
 impl NamedLimit {
     /// `limit`, called `name`.
-    pub const fn new(name: LimitName, limit: Limit) -> Self {
-        Self { name, limit }
+    pub fn new(name: LimitName, limit: Limit) -> Self {
+        static TAGS: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+        let tag = TAGS.hash_one(name.as_str());
+        Self { name, limit, tag }
     }
 
     /// The full name: `free`, `gold/burst`.
@@ -25,6 +32,12 @@ impl NamedLimit {
     /// The capacity and the refill.
     pub const fn limit(&self) -> &Limit {
         &self.limit
+    }
+
+    /// A hash of the name, the same throughout this process and in no other: stores that look buckets up by
+    /// hash need not hash the name on every decision.
+    pub const fn tag(&self) -> u64 {
+        self.tag
     }
 }
 

@@ -135,9 +135,9 @@ fn a_chain_names_each_bucket_once_and_has_a_bound() {
     let charge = |key| Charge::new(Key::new(key).unwrap(), plan.limits()[0].clone(), Cost::ONE).unwrap();
     assert!(matches!(Charges::new([charge("ann"), charge("ann")]), Err(ChargeError::Duplicate { .. })));
     assert!(Charges::new([charge("ann"), charge("bob")]).is_ok());
-    assert_eq!(Charges::new([]), Err(ChargeError::Count(0)));
+    assert_eq!(Charges::new([]), Err(ChargeError::Empty));
     let keys: Vec<String> = (0..33).map(|n| n.to_string()).collect();
-    assert_eq!(Charges::new(keys.iter().map(|key| charge(key))), Err(ChargeError::Count(33)));
+    assert_eq!(Charges::new(keys.iter().map(|key| charge(key))), Err(ChargeError::TooMany));
 }
 
 #[test]

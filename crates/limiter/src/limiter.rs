@@ -6,7 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store, StoreError,
+    Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store,
+    StoreError,
 };
 use tokio::time::Instant;
 
@@ -136,14 +137,17 @@ impl<S: Store> RateLimiter<S> {
     pub async fn decide(&self, ask: Ask<'_>) -> Decision {
         let Ask { charges, rule, on_failure, shadow } = ask;
         let inner = &*self.inner;
-        let decision = match inner.in_time(inner.store.spend(&charges)).await {
+        let answer = inner.in_time(inner.store.spend(&charges)).await;
+        let mut decision = match answer {
             Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
             Err(why) => {
                 let policy = on_failure.unwrap_or(inner.fallback.policy);
                 inner.fallback.decide(charges, policy, &why)
             }
         };
-        let decision = if shadow { decision.shadowed() } else { decision };
+        if shadow {
+            decision = decision.shadowed();
+        }
         if let Some(observer) = &inner.observer {
             observer.decided(rule, &decision);
         }
@@ -227,25 +231,36 @@ impl<S: Store> RateLimiter<S> {
         cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
     ) -> Result<Charges<'k>, LimiterError> {
         let key = Key::new(key)?;
-        let mut plans = plans.into_iter();
-        let first = plans.next();
-        let second = plans.next();
-        if let (Some(only), None) = (&first, &second) {
-            let plan = self.plan(only.as_ref())?;
-            if let [limit] = plan.limits() {
-                return Ok(Charge::new(key, limit.clone(), cost(&plan)?)?.into());
+        let mut chain: Option<Charges<'k>> = None;
+        for name in plans {
+            let mut sound = Ok(());
+            let known = self.inner.plans.visit(name.as_ref(), &mut |plan| {
+                sound = cost(plan).and_then(|cost| extend(&mut chain, key, plan, cost));
+            });
+            if !known {
+                return Err(LimiterError::UnknownPlan(name.as_ref().to_owned()));
             }
+            sound?;
         }
-        let mut charges = Vec::new();
-        for name in first.into_iter().chain(second).chain(plans) {
-            let plan = self.plan(name.as_ref())?;
-            let cost = cost(&plan)?;
-            for limit in plan.limits() {
-                charges.push(Charge::new(key, limit.clone(), cost)?);
-            }
-        }
-        Ok(Charges::new(charges)?)
+        chain.ok_or(LimiterError::Charge(ChargeError::Empty))
     }
+}
+
+/// Adds a charge for each limit of the plan.
+fn extend<'k>(
+    chain: &mut Option<Charges<'k>>,
+    key: Key<'k>,
+    plan: &Plan,
+    cost: Cost,
+) -> Result<(), LimiterError> {
+    for limit in plan.limits() {
+        let charge = Charge::new(key, limit.clone(), cost)?;
+        match chain {
+            Some(chain) => chain.push(charge)?,
+            None => *chain = Some(charge.into()),
+        }
+    }
+    Ok(())
 }
 
 impl<S> Inner<S> {

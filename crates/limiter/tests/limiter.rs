@@ -66,7 +66,7 @@ async fn questions_that_cannot_be_answered_are_typed_errors_and_cost_nothing() {
         ask(&["free", "free"], 1).await,
         Err(LimiterError::Charge(ChargeError::Duplicate { .. }))
     ));
-    assert!(matches!(ask(&[], 1).await, Err(LimiterError::Charge(ChargeError::Count(0)))));
+    assert!(matches!(ask(&[], 1).await, Err(LimiterError::Charge(ChargeError::Empty))));
     assert!(matches!(ask(&["free", "silver"], 1).await, Err(LimiterError::UnknownPlan(_))));
     assert_eq!(limiter.allow("", ["free"], 1).await, Err(LimiterError::Key(KeyError::Empty)));
     assert_eq!(limiter.peek("ann", ["free"], 1).await.unwrap().remaining(), 10);

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
-use spile_core::Charge;
+use spile_core::{Key, NamedLimit};
 
 /// The identity of one bucket in this process.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -37,35 +37,32 @@ pub(crate) struct Fingerprinter {
 
 impl Fingerprinter {
     pub(crate) fn new() -> Self {
-        static PLACE: OnceLock<SharedSeed> = OnceLock::new();
-        static CHECK: OnceLock<SharedSeed> = OnceLock::new();
+        static SEEDS: [OnceLock<SharedSeed>; 2] = [const { OnceLock::new() }; 2];
+        let [place, check] = &SEEDS;
         let state = |shared: &'static OnceLock<SharedSeed>| {
             let shared = shared.get_or_init(|| SharedSeed::from_u64(random()));
             SeedableRandomState::with_seed(random(), shared)
         };
-        Self { place: state(&PLACE), check: state(&CHECK) }
+        Self { place: state(place), check: state(check) }
     }
 
-    /// The fingerprint of the charge's bucket, and a hash of its key alone: a chain on one key then stays in
-    /// one shard.
-    pub(crate) fn of(&self, charge: &Charge<'_>) -> (Fingerprint, u64) {
-        let key = charge.key().as_str().as_bytes();
-        let limit = charge.limit().name().as_str().as_bytes();
-        let (place, key_hash) = hash(&self.place, key, limit);
-        let (check, _) = hash(&self.check, key, limit);
+    /// The fingerprint of the bucket of a key under a limit, and a hash of the key alone: a chain on one key
+    /// then stays in one shard.
+    #[inline]
+    pub(crate) fn of(&self, key: Key<'_>, limit: &NamedLimit) -> (Fingerprint, u64) {
+        let key = key.as_str().as_bytes();
+        let key_hash = hash(&self.place, key);
+        let check = hash(&self.check, key) ^ limit.tag().rotate_left(32);
         // A fingerprint of all zeros would read as a free slot.
-        (Fingerprint { place, check: check.max(1) }, key_hash)
+        (Fingerprint { place: key_hash ^ limit.tag(), check: check.max(1) }, key_hash)
     }
 }
 
-fn hash(state: &SeedableRandomState, key: &[u8], limit: &[u8]) -> (u64, u64) {
+#[inline]
+fn hash(state: &SeedableRandomState, bytes: &[u8]) -> u64 {
     let mut hasher = state.build_hasher();
-    hasher.write(key);
-    let key_hash = hasher.finish();
-    // The length keeps (`ab`, `c`) apart from (`a`, `bc`).
-    hasher.write_usize(key.len());
-    hasher.write(limit);
-    (hasher.finish(), key_hash)
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// Sixty-four bits from the operating system's generator, by way of the standard library.

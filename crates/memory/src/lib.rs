@@ -9,4 +9,4 @@ mod shard;
 mod store;
 mod table;
 
-pub use store::{Builder, MemoryStore, Usage};
+pub use store::{Builder, MemoryStore, Spent, Usage};

@@ -1,11 +1,10 @@
 //! The store itself: finds the shards of a chain, locks them in one order, and takes the step.
 
-use std::future::ready;
-
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, Grant, Micros, Outcome, Slot, Store, StoreError, SystemClock,
+    Bucket, Charge, Charges, Clock, Cost, Grant, Key, Micros, NamedLimit, Outcome, Slot, Store, StoreError,
+    SystemClock,
 };
 
 use crate::entry::Entry;
@@ -37,6 +36,18 @@ pub struct Usage {
     pub bytes: usize,
     /// Buckets forgotten at the bound before they were full again: each handed its key some tokens early.
     pub evicted: u64,
+}
+
+/// What a single charge came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Spent {
+    /// Whether the bucket covered the cost.
+    pub allowed: bool,
+    /// The store's time when it decided.
+    pub at: Micros,
+    /// How the bucket stands after it.
+    pub bucket: Bucket,
 }
 
 /// How a [`MemoryStore`] is made.
@@ -89,7 +100,7 @@ impl<C> Builder<C> {
     pub fn build(self) -> MemoryStore<C> {
         let max_keys = self.max_keys.max(1);
         // Few keys share one lock, so that the bound and the choice of whom to evict are exact.
-        let shards = (max_keys / 4_096).next_power_of_two().min(256);
+        let shards = (max_keys / 4_096).next_power_of_two().min(64);
         let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
         let shards = (0..shards).map(|index| Shard::new(part(index), self.sweep)).collect();
         MemoryStore { clock: self.clock, fingerprinter: Fingerprinter::new(), shards }
@@ -112,38 +123,37 @@ impl<C: Clock> MemoryStore<C> {
     /// Spends without a future to wait on: this store never waits for anything but a lock.
     pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
         if let [charge] = &**charges {
-            return self.spend_one(charge);
+            let Spent { allowed, at, bucket } = self.spend_one(charge.key(), charge.limit(), charge.cost());
+            return Outcome { allowed, at, buckets: SmallVec::from_buf([bucket]) };
         }
-        let now = self.clock.now();
-        let mut chain = LockedChain::new(self, charges);
-        let outcome = spile_core::spend(charges, &mut chain.slots, now);
-        chain.write_back(charges, now);
-        outcome
+        self.step(charges, spile_core::spend)
     }
 
-    /// The most common step, a single charge, without the book-keeping of a chain.
-    fn spend_one(&self, charge: &Charge<'_>) -> Outcome {
-        let (fingerprint, shard) = self.find(charge);
-        let limit = charge.limit().limit();
+    /// Spends a single charge, without the book-keeping of a chain. A cost above the capacity is never covered.
+    pub fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Spent {
+        let (fingerprint, key_hash) = self.fingerprinter.of(key, limit);
+        let limit = limit.limit();
         let now = self.clock.now();
-        let mut held = self.shards[shard].lock();
+        let mut held = self.shards[self.shard(key_hash)].lock();
         let entry = held.entry(fingerprint);
-        let known = entry.as_ref().map(|entry| entry.bucket());
-        let stand = known.map_or_else(|| Bucket::full(limit, now), |bucket| bucket.rebased(now));
-        let spent = stand.spend(limit, charge.cost(), now);
+        let stand = match &entry {
+            Some(entry) => entry.bucket().rebased(now),
+            None => Bucket::full(limit, now),
+        };
+        let spent = stand.spend(limit, cost, now);
         let allowed = spent.is_some();
-        if charge.cost() == Cost::ZERO {
-            return Outcome { allowed, at: now, buckets: SmallVec::from_buf([stand]) };
+        if cost == Cost::ZERO {
+            return Spent { allowed, at: now, bucket: stand };
         }
-        let after = spent.unwrap_or(stand);
+        let bucket = spent.unwrap_or(stand);
         match entry {
             Some(entry) if allowed || stand.written_at() < entry.bucket().written_at() => {
-                entry.write(after, limit);
+                entry.write(bucket, limit);
             }
-            None if allowed => held.insert(Entry::new(fingerprint, after, limit), now),
+            None if allowed => held.insert(Entry::new(fingerprint, bucket, limit), now),
             _ => {}
         }
-        Outcome { allowed, at: now, buckets: SmallVec::from_buf([after]) }
+        Spent { allowed, at: now, bucket }
     }
 
     fn step<T>(&self, charges: &Charges<'_>, step: impl FnOnce(&Charges<'_>, &mut [Slot], Micros) -> T) -> T {
@@ -155,32 +165,35 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn find(&self, charge: &Charge<'_>) -> (Fingerprint, usize) {
-        let (fingerprint, key_hash) = self.fingerprinter.of(charge);
-        (fingerprint, key_hash as usize & (self.shards.len() - 1))
+        let (fingerprint, key_hash) = self.fingerprinter.of(charge.key(), charge.limit());
+        (fingerprint, self.shard(key_hash))
+    }
+
+    const fn shard(&self, key_hash: u64) -> usize {
+        key_hash as usize & (self.shards.len() - 1)
     }
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        ready(Ok(self.spend_now(charges)))
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Ok(self.spend_now(charges))
     }
 
-    fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        ready(Ok(self.step(charges, spile_core::peek)))
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Ok(self.step(charges, spile_core::peek))
     }
 
-    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
-        ready(Ok(self.step(charges, spile_core::spend_up_to)))
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        Ok(self.step(charges, spile_core::spend_up_to))
     }
 
-    fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        ready(Ok(self.step(charges, spile_core::refund)))
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Ok(self.step(charges, spile_core::refund))
     }
 
-    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
-        let mut chain = LockedChain::new(self, charges);
-        chain.forget();
-        ready(Ok(()))
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        LockedChain::new(self, charges).forget();
+        Ok(())
     }
 }
 
