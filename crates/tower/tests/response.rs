@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use spile_core::{Decision, FailurePolicy, FakeClock, Limit, Micros, Plan, Store, StoreError};
+use spile_core::{Decision, FailurePolicy, FakeClock, Limit, Micros, Plan};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_tower::response::{self, Fields, Reset};
+
+use common::Broken;
+
+mod common;
 
 /// 2025-12-11T16:15:20Z.
 const NOW: Micros = Micros::from_secs(1_765_469_720);
@@ -151,29 +155,4 @@ async fn a_grpc_call_is_refused_with_trailers_only() {
 async fn failed(policy: FailurePolicy) -> Decision {
     let limiter = RateLimiter::builder().store(Broken).plans([free()]).on_failure(policy).build();
     limiter.allow("k", ["free"], 1).await.unwrap()
-}
-
-/// A store that never has an answer.
-struct Broken;
-
-impl Store for Broken {
-    async fn spend(&self, _: &spile_core::Charges<'_>) -> Result<spile_core::Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn peek(&self, _: &spile_core::Charges<'_>) -> Result<spile_core::Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn spend_up_to(&self, _: &spile_core::Charges<'_>) -> Result<spile_core::Grant, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund(&self, _: &spile_core::Charges<'_>) -> Result<spile_core::Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn reset(&self, _: &spile_core::Charges<'_>) -> Result<(), StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
 }

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response};
 use spile_core::{Decision, LimitStatus, Micros, Reason};
 
 use super::timestamp::Rfc3339;
-use super::{reset_at, retry_after_secs, status, write_fields};
+use super::{Fields, reset_at, retry_after_secs, status};
 
 /// What a caller is told who is refused because the store failed.
 pub const UNAVAILABLE: &str = "Service temporarily unavailable (rate limiter backend error)";
@@ -16,11 +16,18 @@ pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/prob
 
 /// The whole answer to a request that was refused at `now`: status, header fields and body.
 pub fn refusal(decision: &Decision, now: Micros) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body(decision, now)));
-    *response.status_mut() = status(decision);
-    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-    write_fields(decision, now, response.headers_mut());
-    response
+    Fields::default().refusal(decision, now)
+}
+
+impl Fields {
+    /// The whole answer to a request that was refused at `now`, with these fields.
+    pub fn refusal(&self, decision: &Decision, now: Micros) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(body(decision, now)));
+        *response.status_mut() = status(decision);
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+        self.write(decision, now, response.headers_mut());
+        response
+    }
 }
 
 /// The body of a refusal, as JSON.

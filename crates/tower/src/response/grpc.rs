@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use spile_core::{Decision, Micros, Reason};
 
 use super::body::retry_message;
-use super::{UNAVAILABLE, write_fields};
+use super::{Fields, UNAVAILABLE};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -29,16 +29,23 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 ///
 /// It is a response of trailers only, and tells clients that retry by themselves how long to wait.
 pub fn grpc_refusal(decision: &Decision, now: Micros) -> Response<Bytes> {
-    let (status, message) = match decision.reason() {
-        Reason::FailClosed => (GONE, HeaderValue::from_static(UNAVAILABLE)),
-        _ => (EXHAUSTED, text(&retry_message(decision))),
-    };
-    let mut response = trailers_only(status, message);
-    let headers = response.headers_mut();
-    write_fields(decision, now, headers);
-    let wait_ms = decision.retry_after().as_micros().div_ceil(1_000);
-    headers.insert(PUSHBACK, HeaderValue::from(u64::try_from(wait_ms).unwrap_or(u64::MAX)));
-    response
+    Fields::default().grpc_refusal(decision, now)
+}
+
+impl Fields {
+    /// The whole answer to a gRPC call that was refused at `now`, with these fields.
+    pub fn grpc_refusal(&self, decision: &Decision, now: Micros) -> Response<Bytes> {
+        let (status, message) = match decision.reason() {
+            Reason::FailClosed => (GONE, HeaderValue::from_static(UNAVAILABLE)),
+            _ => (EXHAUSTED, text(&retry_message(decision))),
+        };
+        let mut response = trailers_only(status, message);
+        let headers = response.headers_mut();
+        self.write(decision, now, headers);
+        let wait_ms = decision.retry_after().as_micros().div_ceil(1_000);
+        headers.insert(PUSHBACK, HeaderValue::from(u64::try_from(wait_ms).unwrap_or(u64::MAX)));
+        response
+    }
 }
 
 /// The answer to a gRPC call that cannot be limited at all.

@@ -1,0 +1,50 @@
+//! What a request owes once its rules have been read: keys, plans and costs, ready to be charged.
+
+use smallvec::SmallVec;
+use spile_core::{Charge, ChargeError, Charges, Cost, Key, KeyError, Plan};
+use spile_limiter::LimiterError;
+
+use crate::key::ResolvedKey;
+
+/// What one rule asks of one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Due {
+    pub(crate) key: ResolvedKey,
+    pub(crate) plans: SmallVec<[Plan; 1]>,
+    pub(crate) cost: Cost,
+}
+
+/// What a request owes under all of its rules. It is charged together or not at all.
+pub(crate) type Dues = SmallVec<[Due; 1]>;
+
+/// The charges for these dues, each at what `price` makes of its cost.
+pub(crate) fn charges(dues: &[Due], price: impl Fn(&Due) -> Cost) -> Result<Charges<'_>, LimiterError> {
+    if let [due] = dues
+        && let [plan] = &*due.plans
+        && let [limit] = plan.limits()
+    {
+        return Ok(Charge::new(key_of(due)?, limit.clone(), price(due))?.into());
+    }
+    let mut charges = Vec::new();
+    for due in dues {
+        let (key, cost) = (key_of(due)?, price(due));
+        for limit in due.plans.iter().flat_map(Plan::limits) {
+            charges.push(Charge::new(key, limit.clone(), cost)?);
+        }
+    }
+    Charges::new(charges).map_err(LimiterError::from)
+}
+
+fn key_of(due: &Due) -> Result<Key<'_>, KeyError> {
+    Key::new(due.key.as_str())
+}
+
+/// Whether the caller's own request is at fault, and not how the service was set up.
+pub(crate) const fn is_callers_fault(error: &LimiterError) -> bool {
+    matches!(
+        error,
+        LimiterError::Key(_)
+            | LimiterError::Cost(_)
+            | LimiterError::Charge(ChargeError::CostAboveCapacity { .. })
+    )
+}

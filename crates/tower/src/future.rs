@@ -1,0 +1,158 @@
+//! A request on its way: being decided about, being served, or refused.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use spile_core::{Decision, Micros, Store};
+use spile_limiter::LimiterError;
+use tower_service::Service;
+
+use crate::body::ReplyBody;
+use crate::refusal::Cause;
+use crate::response::Fields;
+use crate::settle::Settle;
+use crate::shared::{Ruling, Shared};
+
+pin_project! {
+    /// The response of a limited service.
+    pub struct ResponseFuture<Svc, S, B>
+    where
+        Svc: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<Svc, S, B, Svc::Future>,
+    }
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<Svc, S, B, F> {
+        Deciding { deciding: Deciding<Svc, S, B> },
+        Passing { #[pin] inner: F, told: Option<Told> },
+        Refused { response: Option<Response<Bytes>> },
+    }
+}
+
+/// A request whose decision the store still owes, and the service that is ready for it.
+pub(crate) struct Deciding<Svc, S, B> {
+    pub(crate) verdict: Pin<Box<dyn Future<Output = Verdict> + Send>>,
+    pub(crate) shared: Arc<Shared<S>>,
+    /// Taken when the decision is there.
+    pub(crate) held: Option<(Svc, Parts, B)>,
+}
+
+/// What the response is to tell of the decision.
+pub(crate) struct Told {
+    decision: Decision,
+    now: Micros,
+    fields: Fields,
+}
+
+pub(crate) type Verdict = Result<Ruling, LimiterError>;
+
+impl<Svc, S, B> ResponseFuture<Svc, S, B>
+where
+    Svc: Service<Request<B>>,
+{
+    pub(crate) const fn deciding(deciding: Deciding<Svc, S, B>) -> Self {
+        Self { state: State::Deciding { deciding } }
+    }
+
+    pub(crate) const fn passing(inner: Svc::Future, told: Option<Told>) -> Self {
+        Self { state: State::Passing { inner, told } }
+    }
+
+    pub(crate) const fn refused(response: Response<Bytes>) -> Self {
+        Self { state: State::Refused { response: Some(response) } }
+    }
+
+    /// The way of a request that was decided about: to the service, or back.
+    pub(crate) fn decided(
+        verdict: Verdict,
+        shared: &Arc<Shared<S>>,
+        ready: &mut Svc,
+        mut parts: Parts,
+        body: B,
+    ) -> Self
+    where
+        S: Store + 'static,
+    {
+        let told = match verdict {
+            Ok(ruling) if ruling.decision.allowed() => Some(admit(ruling, shared, &mut parts)),
+            Err(_) if shared.shadow => None,
+            Ok(Ruling { decision, now, .. }) => {
+                return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
+            }
+            Err(error) => {
+                return Self::refused(shared.refuse(Cause::Invalid(&error), &parts, shared.clock.now()));
+            }
+        };
+        Self::passing(ready.call(Request::from_parts(parts, body)), told)
+    }
+}
+
+/// Shows the decision to the service, and keeps it for the response.
+fn admit<S: Store + 'static>(ruling: Ruling, shared: &Arc<Shared<S>>, parts: &mut Parts) -> Told {
+    let Ruling { decision, dues, now } = ruling;
+    parts.extensions.insert(Settle::new(Arc::clone(shared), dues, &decision));
+    parts.extensions.insert(decision.clone());
+    Told { decision, now, fields: shared.fields }
+}
+
+impl<Svc, S, B, R> Future for ResponseFuture<Svc, S, B>
+where
+    Svc: Service<Request<B>, Response = Response<R>>,
+    R: ReplyBody,
+    S: Store + 'static,
+{
+    type Output = Result<Response<R>, Svc::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProj::Deciding { deciding } => ready!(deciding.poll(cx)),
+                StateProj::Passing { inner, told } => {
+                    let mut response = ready!(inner.poll(cx))?;
+                    if let Some(Told { decision, now, fields }) = told.take() {
+                        fields.write(&decision, now, response.headers_mut());
+                    }
+                    return Poll::Ready(Ok(response));
+                }
+                StateProj::Refused { response } => {
+                    let response = response.take().expect("a future is not polled after it is ready");
+                    return Poll::Ready(Ok(response.map(R::from_bytes)));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+impl<Svc, S, B> Deciding<Svc, S, B>
+where
+    Svc: Service<Request<B>>,
+    S: Store + 'static,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<Svc, S, B, Svc::Future>> {
+        let verdict = ready!(self.verdict.as_mut().poll(cx));
+        let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
+        let decided = ResponseFuture::decided(verdict, &self.shared, &mut ready, parts, body);
+        Poll::Ready(decided.state)
+    }
+}
+
+impl<Svc, S, B> fmt::Debug for ResponseFuture<Svc, S, B>
+where
+    Svc: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

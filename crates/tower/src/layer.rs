@@ -1,0 +1,172 @@
+//! The layer, and how it is put together.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use spile_core::{Clock, FailurePolicy, Micros, Store, SystemClock};
+use spile_limiter::RateLimiter;
+use tower_layer::Layer;
+
+use crate::client::{ClientAddress, Networks};
+use crate::refusal::Refusal;
+use crate::response::Fields;
+use crate::rule::Rule;
+use crate::service::RateLimit;
+use crate::shared::{Keyless, Shared};
+
+/// Limits the requests of any tower HTTP stack.
+///
+/// ```
+/// use spile_core::{Limit, Plan};
+/// use spile_limiter::RateLimiter;
+/// use spile_memory::MemoryStore;
+/// use spile_tower::key::ClientIp;
+/// use spile_tower::{RateLimitLayer, Rule};
+///
+/// let free = Plan::new("free", Limit::per_second(1).burst(10))?;
+/// let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
+/// let layer = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free"));
+/// # Ok::<(), spile_core::PlanError>(())
+/// ```
+///
+/// Several rules in one layer are one decision: each is charged or none is. Several layers on one route decide
+/// one after the other, and what the outer one has spent stays spent where the inner one denies.
+pub struct RateLimitLayer<S> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S: Store> RateLimitLayer<S> {
+    /// Limits by this rule.
+    pub fn new(limiter: RateLimiter<S>, rule: Rule) -> Self {
+        Self::builder(limiter, rule).build()
+    }
+
+    /// Limits by this rule, and lets you say how.
+    pub fn builder(limiter: RateLimiter<S>, rule: Rule) -> Builder<S> {
+        Builder(Shared {
+            limiter,
+            rules: vec![rule],
+            name: None,
+            on_failure: None,
+            shadow: false,
+            keyless: Keyless::default(),
+            skips: Vec::new(),
+            fields: Fields::default(),
+            respond: None,
+            clock: Arc::new(WallClock),
+        })
+    }
+}
+
+impl<S, Svc> Layer<Svc> for RateLimitLayer<S> {
+    type Service = RateLimit<Svc, S>;
+
+    fn layer(&self, inner: Svc) -> Self::Service {
+        RateLimit::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl<S> Clone for RateLimitLayer<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> fmt::Debug for RateLimitLayer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RateLimitLayer").field(&self.shared).finish()
+    }
+}
+
+/// How a [`RateLimitLayer`] is put together. Everything but the first rule has a default.
+#[derive(Debug)]
+#[must_use = "call build()"]
+pub struct Builder<S>(Shared<S>);
+
+impl<S: Store> Builder<S> {
+    /// Charges by this rule as well: the user *and* the tenant, the tenant *and* the whole service.
+    pub fn and(mut self, rule: Rule) -> Self {
+        self.0.rules.push(rule);
+        self
+    }
+
+    /// The name that observers hear beside each decision.
+    pub fn name(mut self, name: &str) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// Decides so where the store fails, whatever the limiter would do.
+    pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.0.on_failure = Some(policy);
+        self
+    }
+
+    /// Only watches: decides and counts, and lets every request pass.
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.0.shadow = shadow;
+        self
+    }
+
+    /// What happens to a request in which no resolver finds a key.
+    pub const fn keyless(mut self, keyless: Keyless) -> Self {
+        self.0.keyless = keyless;
+        self
+    }
+
+    /// Leaves requests alone whose path is one of these, exactly: health checks, metrics.
+    pub fn skip_paths<P: Into<String>>(self, paths: impl IntoIterator<Item = P>) -> Self {
+        let paths: Vec<String> = paths.into_iter().map(Into::into).collect();
+        self.skip_if(move |request| paths.iter().any(|path| path == request.uri.path()))
+    }
+
+    /// Leaves requests alone that come from one of these networks, as `address` finds out.
+    pub fn skip_networks(self, networks: Networks, address: ClientAddress) -> Self {
+        self.skip_if(move |request| address.of(request).is_some_and(|client| networks.contain(client)))
+    }
+
+    /// Leaves requests alone of which `skip` says so.
+    pub fn skip_if(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.0.skips.push(Box::new(skip));
+        self
+    }
+
+    /// Which header fields responses carry.
+    pub const fn fields(mut self, fields: Fields) -> Self {
+        self.0.fields = fields;
+        self
+    }
+
+    /// Answers requests that are refused with what `respond` makes of them. [`Refusal::response`] is what they
+    /// would have been answered, to start from.
+    pub fn respond_with(
+        mut self,
+        respond: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.respond = Some(Box::new(respond));
+        self
+    }
+
+    /// Tells the time of day in responses by `clock`. Decisions go by the store's clock.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.0.clock = Arc::new(clock);
+        self
+    }
+
+    /// The layer.
+    pub fn build(self) -> RateLimitLayer<S> {
+        RateLimitLayer { shared: Arc::new(self.0) }
+    }
+}
+
+/// The time of day, steps and all: what callers compare their own clocks with.
+struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Micros {
+        SystemClock::wall_now()
+    }
+}

@@ -1,0 +1,142 @@
+//! Which plans a request counts under.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::request::Parts;
+use smallvec::SmallVec;
+
+use crate::key::Tenant;
+
+/// Says which plans apply to a request. The plans themselves are looked up at each decision, so that a plan
+/// that is replaced takes effect at once.
+pub trait PlanResolver: Send + Sync {
+    /// The names of the plans. Where there is none, the rule does not limit the request.
+    fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r>;
+}
+
+/// The names of the plans that apply to one request.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PlanNames<'r>(SmallVec<[Cow<'r, str>; 1]>);
+
+impl<'r> PlanNames<'r> {
+    /// No plan at all: the request is not limited.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The names, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|name| &**name)
+    }
+
+    fn one(name: impl Into<Cow<'r, str>>) -> Self {
+        Self(SmallVec::from_buf([name.into()]))
+    }
+}
+
+impl<'r> From<&'r str> for PlanNames<'r> {
+    fn from(name: &'r str) -> Self {
+        Self::one(name)
+    }
+}
+
+impl From<String> for PlanNames<'_> {
+    fn from(name: String) -> Self {
+        Self::one(name)
+    }
+}
+
+impl<'r, N: Into<Cow<'r, str>>, const COUNT: usize> From<[N; COUNT]> for PlanNames<'r> {
+    fn from(names: [N; COUNT]) -> Self {
+        names.into_iter().collect()
+    }
+}
+
+impl<'r, N: Into<Cow<'r, str>>> From<Vec<N>> for PlanNames<'r> {
+    fn from(names: Vec<N>) -> Self {
+        names.into_iter().collect()
+    }
+}
+
+impl<'r, N: Into<Cow<'r, str>>> FromIterator<N> for PlanNames<'r> {
+    fn from_iter<I: IntoIterator<Item = N>>(names: I) -> Self {
+        Self(names.into_iter().map(Into::into).collect())
+    }
+}
+
+impl PlanResolver for &'static str {
+    fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        PlanNames::one(*self)
+    }
+}
+
+impl PlanResolver for String {
+    fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        PlanNames::one(self.as_str())
+    }
+}
+
+impl<const COUNT: usize> PlanResolver for [&'static str; COUNT] {
+    fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        self.iter().copied().collect()
+    }
+}
+
+impl PlanResolver for Vec<String> {
+    fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        self.iter().map(String::as_str).collect()
+    }
+}
+
+/// The plan of the [`Tenant`] in the request's extensions.
+#[derive(Clone, Debug)]
+pub struct TenantPlan {
+    otherwise: String,
+}
+
+impl TenantPlan {
+    /// The tenant's plan; `plan` for a tenant that has none, and for requests of no tenant.
+    pub fn or(plan: impl Into<String>) -> Self {
+        Self { otherwise: plan.into() }
+    }
+}
+
+impl PlanResolver for TenantPlan {
+    fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r> {
+        let tenant = request.extensions.get::<Tenant>();
+        PlanNames::one(tenant.and_then(Tenant::plan).unwrap_or(&self.otherwise))
+    }
+}
+
+/// The plans that a closure names.
+#[derive(Clone)]
+pub struct PlansBy<F>(F);
+
+impl<F, N> PlansBy<F>
+where
+    F: Fn(&Parts) -> N + Send + Sync,
+    N: Into<PlanNames<'static>>,
+{
+    /// Asks `find` for the names: a `&'static str`, a `String`, or a list of either.
+    pub const fn new(find: F) -> Self {
+        Self(find)
+    }
+}
+
+impl<F, N> PlanResolver for PlansBy<F>
+where
+    F: Fn(&Parts) -> N + Send + Sync,
+    N: Into<PlanNames<'static>>,
+{
+    fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r> {
+        let names: PlanNames<'static> = (self.0)(request).into();
+        names.0.into_iter().map(|name| -> Cow<'r, str> { name }).collect()
+    }
+}
+
+impl<F> fmt::Debug for PlansBy<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlansBy")
+    }
+}

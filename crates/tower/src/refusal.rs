@@ -1,0 +1,84 @@
+//! A request that does not reach the service, and the answer it gets instead.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Response, StatusCode};
+use spile_core::{Decision, Micros};
+use spile_limiter::LimiterError;
+
+use crate::due::is_callers_fault;
+use crate::response::{self, Fields};
+
+/// gRPC's `INVALID_ARGUMENT`.
+const INVALID_ARGUMENT: u8 = 3;
+/// gRPC's `INTERNAL`.
+const INTERNAL: u8 = 13;
+
+const NO_KEY: &str = "The request carries nothing that it could be rate limited by.";
+
+/// Why a request does not reach the service.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Cause<'a> {
+    /// It is over a limit, or the store failed and the policy is to refuse.
+    Denied(&'a Decision),
+    /// No resolver found a key, and [`Keyless::Refuse`](crate::Keyless) holds.
+    NoKey,
+    /// It could never be decided: an unknown plan, or a cost above what a limit holds. Nothing was spent.
+    Invalid(&'a LimiterError),
+}
+
+/// A request that does not reach the service. What [`respond_with`](crate::Builder::respond_with) answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal<'a> {
+    pub(crate) cause: Cause<'a>,
+    pub(crate) request: &'a Parts,
+    pub(crate) now: Micros,
+    pub(crate) fields: Fields,
+}
+
+impl<'a> Refusal<'a> {
+    /// Why.
+    pub const fn cause(&self) -> Cause<'a> {
+        self.cause
+    }
+
+    /// The decision that refused, if it came to one.
+    pub const fn decision(&self) -> Option<&'a Decision> {
+        match self.cause {
+            Cause::Denied(decision) => Some(decision),
+            _ => None,
+        }
+    }
+
+    /// The request.
+    pub const fn request(&self) -> &'a Parts {
+        self.request
+    }
+
+    /// The wall-clock time of the decision.
+    pub const fn now(&self) -> Micros {
+        self.now
+    }
+
+    /// The answer that is given unless told otherwise: 429, 503, or a 4xx or 5xx that says what is wrong; for
+    /// gRPC the status that stands for it.
+    pub fn response(&self) -> Response<Bytes> {
+        let grpc = response::is_grpc(&self.request.headers);
+        match self.cause {
+            Cause::Denied(decision) if grpc => self.fields.grpc_refusal(decision, self.now),
+            Cause::Denied(decision) => self.fields.refusal(decision, self.now),
+            Cause::NoKey => problem(grpc, true, NO_KEY),
+            Cause::Invalid(error) => problem(grpc, is_callers_fault(error), &error.to_string()),
+        }
+    }
+}
+
+fn problem(grpc: bool, callers_fault: bool, detail: &str) -> Response<Bytes> {
+    match (grpc, callers_fault) {
+        (true, true) => response::grpc_problem(INVALID_ARGUMENT, detail),
+        (true, false) => response::grpc_problem(INTERNAL, detail),
+        (false, true) => response::problem(StatusCode::BAD_REQUEST, detail),
+        (false, false) => response::problem(StatusCode::INTERNAL_SERVER_ERROR, detail),
+    }
+}

@@ -1,0 +1,72 @@
+//! A rule: who pays, under which plans, how much.
+
+use std::fmt;
+
+use http::request::Parts;
+
+use crate::key::{KeyResolver, ResolvedKey};
+use crate::plans::{PlanNames, PlanResolver};
+
+/// Who pays for a request, under which plans, and how much.
+///
+/// ```
+/// use spile_tower::Rule;
+/// use spile_tower::key::{ClientIp, TenantKey};
+///
+/// let by_address = Rule::new(ClientIp::direct(), "free");
+/// let by_tenant = Rule::new(TenantKey, ["gold", "daily"]).cost_by(|request| {
+///     if request.method == http::Method::POST { 5 } else { 1 }
+/// });
+/// ```
+pub struct Rule {
+    key: Box<dyn KeyResolver>,
+    plans: Box<dyn PlanResolver>,
+    cost: Price,
+}
+
+enum Price {
+    Fixed(u64),
+    By(Box<dyn Fn(&Parts) -> u64 + Send + Sync>),
+}
+
+impl Rule {
+    /// Charges whom `key` finds one token under every limit of `plans`: a name, several, or a resolver.
+    pub fn new(key: impl KeyResolver + 'static, plans: impl PlanResolver + 'static) -> Self {
+        Self { key: Box::new(key), plans: Box::new(plans), cost: Price::Fixed(1) }
+    }
+
+    /// Charges this many tokens.
+    #[must_use]
+    pub fn cost(mut self, tokens: u64) -> Self {
+        self.cost = Price::Fixed(tokens);
+        self
+    }
+
+    /// Charges as many tokens as `price` says.
+    #[must_use]
+    pub fn cost_by(mut self, price: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost = Price::By(Box::new(price));
+        self
+    }
+
+    pub(crate) fn key_of(&self, request: &Parts) -> Option<ResolvedKey> {
+        self.key.resolve(request)
+    }
+
+    pub(crate) fn plans_of<'r>(&'r self, request: &'r Parts) -> PlanNames<'r> {
+        self.plans.plans(request)
+    }
+
+    pub(crate) fn cost_of(&self, request: &Parts) -> u64 {
+        match &self.cost {
+            Price::Fixed(tokens) => *tokens,
+            Price::By(price) => price(request),
+        }
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rule")
+    }
+}

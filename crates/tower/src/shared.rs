@@ -1,0 +1,130 @@
+//! What every clone of a layer and its services share: the limiter, the rules and how to answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http::request::Parts;
+use spile_core::{Clock, Cost, Decision, FailurePolicy, Micros, Store};
+use spile_limiter::{Ask, LimiterError, RateLimiter};
+
+use crate::due::{Due, Dues, charges};
+use crate::key::ResolvedKey;
+use crate::refusal::{Cause, Refusal};
+use crate::response::Fields;
+use crate::rule::Rule;
+
+pub(crate) type Skip = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
+pub(crate) type Respond = Box<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+
+/// What happens to a request in which no resolver finds a key.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Keyless {
+    /// It is refused with 400. A service that forgot to tell the layer who its peers are notices at once.
+    #[default]
+    Refuse,
+    /// It counts with all others that have no key, under one bucket of each limit.
+    Share,
+    /// It passes and is not limited.
+    Pass,
+}
+
+pub(crate) struct Shared<S> {
+    pub(crate) limiter: RateLimiter<S>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) on_failure: Option<FailurePolicy>,
+    pub(crate) shadow: bool,
+    pub(crate) keyless: Keyless,
+    pub(crate) skips: Vec<Skip>,
+    pub(crate) fields: Fields,
+    pub(crate) respond: Option<Respond>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// A request that was decided about: the decision, when it was made, and what was charged.
+pub(crate) struct Ruling {
+    pub(crate) decision: Decision,
+    pub(crate) dues: Dues,
+    pub(crate) now: Micros,
+}
+
+/// Why there is nothing to charge for a request.
+pub(crate) enum Undue {
+    NoKey,
+    Invalid(LimiterError),
+}
+
+impl<S: Store> Shared<S> {
+    pub(crate) fn skips(&self, request: &Parts) -> bool {
+        self.skips.iter().any(|skip| skip(request))
+    }
+
+    /// What the request owes under each of the rules; nothing where no plan applies to it.
+    pub(crate) fn dues(&self, request: &Parts) -> Result<Dues, Undue> {
+        let mut dues = Dues::new();
+        for rule in &self.rules {
+            if let Some(due) = self.due(rule, request)? {
+                dues.push(due);
+            }
+        }
+        Ok(dues)
+    }
+
+    fn due(&self, rule: &Rule, request: &Parts) -> Result<Option<Due>, Undue> {
+        let key = match (rule.key_of(request), self.keyless) {
+            (Some(key), _) => key,
+            (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
+            (None, Keyless::Pass) => return Ok(None),
+            (None, Keyless::Refuse) => return Err(Undue::NoKey),
+        };
+        let plans =
+            rule.plans_of(request).iter().map(|name| self.limiter.plan(name)).collect::<Result<_, _>>();
+        let due =
+            Due { key, plans: plans?, cost: Cost::new(rule.cost_of(request)).map_err(LimiterError::from)? };
+        Ok((!due.plans.is_empty()).then_some(due))
+    }
+
+    /// Asks the limiter. A failing store is not an error: the failure policy makes it a decision.
+    pub(crate) async fn decide(self: Arc<Self>, dues: Dues) -> Result<Ruling, LimiterError> {
+        let ask = Ask::from(charges(&dues, |due| due.cost)?);
+        let decision = self.limiter.decide(self.ask(ask)).await;
+        Ok(Ruling { decision, now: self.clock.now(), dues })
+    }
+
+    /// The question as this layer asks it.
+    pub(crate) fn ask<'a>(&'a self, ask: Ask<'a>) -> Ask<'a> {
+        let mut ask = ask.shadow(self.shadow);
+        if let Some(name) = &self.name {
+            ask = ask.rule(name);
+        }
+        if let Some(policy) = self.on_failure {
+            ask = ask.on_failure(policy);
+        }
+        ask
+    }
+
+    /// The answer to a request that does not reach the service.
+    pub(crate) fn refuse(&self, cause: Cause<'_>, request: &Parts, now: Micros) -> Response<Bytes> {
+        let refusal = Refusal { cause, request, now, fields: self.fields };
+        self.respond.as_ref().map_or_else(|| refusal.response(), |respond| respond(&refusal))
+    }
+}
+
+impl From<LimiterError> for Undue {
+    fn from(error: LimiterError) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+impl<S> fmt::Debug for Shared<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("limiter", &self.limiter)
+            .field("rules", &self.rules.len())
+            .field("shadow", &self.shadow)
+            .finish_non_exhaustive()
+    }
+}
