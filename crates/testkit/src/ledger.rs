@@ -26,6 +26,8 @@ pub struct Ledger(Arc<Mutex<Book>>);
 struct Book {
     /// By key and limit.
     accounts: BTreeMap<(String, String), Account>,
+    /// The same for what this machine admitted alone while the store failed.
+    local: BTreeMap<(String, String), Account>,
     decisions: Vec<Line>,
 }
 
@@ -41,11 +43,19 @@ struct Line {
 }
 
 impl Ledger {
-    /// Writes down a decision, when its caller had it, and how long the caller had waited.
-    pub fn decided(&self, decision: &Decision, given_at: Micros, latency: Duration) {
+    /// Writes down a decision about `key`, when its caller had it, and how long the caller had waited.
+    pub fn decided(&self, key: &str, decision: &Decision, given_at: Micros, latency: Duration) {
         let failure = decision.failure().map(spile_core::FailureReason::as_str);
         let (allowed, reason, source) = (decision.allowed(), decision.reason(), decision.source());
-        self.0.lock().decisions.push(Line { allowed, reason, source, failure, given_at, latency });
+        let mut book = self.0.lock();
+        book.decisions.push(Line { allowed, reason, source, failure, given_at, latency });
+        if source == Source::Local && allowed {
+            for status in decision.limits() {
+                let bucket = (key.to_owned(), status.name().to_string());
+                let account = book.local.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
+                account.admitted(status.cost().get(), given_at);
+            }
+        }
     }
 
     /// Writes down what the store admitted at its own time `at`.
@@ -118,6 +128,15 @@ impl Ledger {
     pub fn check_conserved(&self, extra: f64) -> Result<(), Breach> {
         let over = self.over_admission();
         if over <= extra { Ok(()) } else { Err(Breach::Conservation { over, extra }) }
+    }
+
+    /// I1 while the store fails: this machine alone admitted no more than its share of each limit.
+    ///
+    /// Goes by when callers had their answers, so what a caller may be late by is excused.
+    pub fn check_conserved_locally(&self) -> Result<(), Breach> {
+        let excess = |account: &Account| account.overdrawn() - account.refilled(GRACE.as_micros() as u64);
+        let over = self.0.lock().local.values().map(excess).fold(0.0, f64::max);
+        if over > 0.0 { Err(Breach::Conservation { over, extra: 0.0 }) } else { Ok(()) }
     }
 
     /// I2: every decision came within the deadline and a little grace.

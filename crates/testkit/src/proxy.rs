@@ -3,6 +3,7 @@
 //! It knows enough of the Redis protocol to tell where one reply ends and the next begins, and nothing of what
 //! they mean.
 
+mod exchange;
 mod frame;
 mod link;
 
@@ -15,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use exchange::Exchange;
 use link::Link;
 
 /// What happens to the traffic. Switched while connections are open, and felt by them at once.
@@ -35,7 +37,8 @@ pub enum Mode {
     Reset,
     /// Replies are replaced by bytes that are none.
     Garbage,
-    /// Of two replies that follow each other closely, the later comes first.
+    /// Two replies trade places: with the next on the same connection where two are under way, else with one on
+    /// another connection, as a proxy that mixes up its clients would do.
     Swapped,
     /// Requests arrive and replies do not. A connection that lost a reply never delivers another: TCP has no gaps.
     DropReplies,
@@ -111,26 +114,28 @@ async fn accept(
     counts: Arc<Counts>,
 ) {
     let mut links = JoinSet::new();
+    let exchange = Arc::<Exchange>::default();
     loop {
         tokio::select! {
             Ok((client, _)) = listener.accept() => {
                 counts.dials.fetch_add(1, Ordering::Relaxed);
-                links.spawn(serve(client, upstream, modes.clone(), Arc::clone(&counts)));
+                let link = Link::new(modes.clone(), Arc::clone(&exchange));
+                links.spawn(serve(client, upstream, link, Arc::clone(&counts)));
             }
             Some(_) = links.join_next() => {}
         }
     }
 }
 
-async fn serve(client: TcpStream, upstream: SocketAddr, modes: watch::Receiver<Mode>, counts: Arc<Counts>) {
+async fn serve(client: TcpStream, upstream: SocketAddr, link: Link, counts: Arc<Counts>) {
     counts.open.fetch_add(1, Ordering::Relaxed);
     let _closed = Closed(counts);
-    if *modes.borrow() == Mode::Reset {
+    if link.mode() == Mode::Reset {
         let _ = client.set_zero_linger();
         return;
     }
     if let Ok(server) = TcpStream::connect(upstream).await {
-        Link::new(modes).carry(client, server).await;
+        link.carry(client, server).await;
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Decision, FailurePolicy, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
-    PlanName,
+    Bucket, Charge, Charges, Cost, Decision, FailurePolicy, FailureReason, Key, Limit, LimitName, Micros,
+    NamedLimit, Outcome, PlanName, Source,
 };
 use spile_testkit::ledger::{Account, Breach, Ledger};
 
@@ -71,7 +71,7 @@ fn an_overdraft_is_a_breach_beyond_what_the_fault_may_cost() {
 fn a_slow_decision_is_a_breach() {
     let ledger = Ledger::default();
     let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
-    ledger.decided(&open, ms(0), Duration::from_millis(71));
+    ledger.decided("caller", &open, ms(0), Duration::from_millis(71));
     assert!(matches!(ledger.check_bounded(Duration::from_millis(50)), Err(Breach::Bound { .. })));
     assert_eq!(ledger.check_bounded(Duration::from_millis(51)), Ok(()));
 }
@@ -80,10 +80,29 @@ fn a_slow_decision_is_a_breach() {
 fn a_decision_that_follows_another_policy_is_a_breach() {
     let ledger = Ledger::default();
     let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
-    ledger.decided(&open, ms(0), Duration::ZERO);
+    ledger.decided("caller", &open, ms(0), Duration::ZERO);
     assert_eq!(ledger.check_policy(FailurePolicy::Allow), Ok(()));
     assert!(matches!(ledger.check_policy(FailurePolicy::Deny), Err(Breach::Policy { .. })));
     assert_eq!((ledger.decisions(), ledger.by_policy(), ledger.allowed()), (1, 1, 1));
     assert_eq!(ledger.failures()["timeout"], 1);
     assert_eq!((ledger.last_by_policy(), ledger.calm()), (Some(ms(0)), 0));
+}
+
+#[test]
+fn what_this_machine_admits_alone_is_held_against_the_limit_too() {
+    let local = || {
+        let charges = Charges::from(charge());
+        let outcome = Outcome {
+            allowed: true,
+            at: ms(0),
+            buckets: [Bucket::full(&limit(), ms(0))].into_iter().collect(),
+        };
+        Decision::from_outcome(charges, &outcome, Source::Local).taken_locally(FailureReason::Timeout)
+    };
+    let ledger = Ledger::default();
+    (0..5).for_each(|_| ledger.decided("caller", &local(), ms(0), Duration::ZERO));
+    assert_eq!(ledger.check_conserved_locally(), Ok(()));
+    ledger.decided("caller", &local(), ms(0), Duration::ZERO);
+    assert!(ledger.check_conserved_locally().is_err());
+    assert_eq!(ledger.check_policy(FailurePolicy::Local), Ok(()));
 }

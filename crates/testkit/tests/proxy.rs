@@ -102,6 +102,23 @@ async fn swapped_replies_trade_places() {
 }
 
 #[tokio::test]
+async fn replies_of_two_connections_trade_places() {
+    let (_server, proxy, mut one) = setting().await;
+    let mut other = TcpStream::connect(proxy.address()).await.expect("the proxy");
+    proxy.set(Mode::Swapped);
+    let (to_one, to_other) = tokio::join!(ask(&mut one, "ECHO 1", 7), ask(&mut other, "ECHO 2", 7));
+    assert_eq!(to_one.expect("a reply"), "$1\r\n2\r\n");
+    assert_eq!(to_other.expect("a reply"), "$1\r\n1\r\n");
+}
+
+#[tokio::test]
+async fn a_reply_with_none_to_trade_with_arrives_all_the_same() {
+    let (_server, proxy, mut client) = setting().await;
+    proxy.set(Mode::Swapped);
+    assert_eq!(ask(&mut client, "PING", 7).await.expect("a reply"), "+PONG\r\n");
+}
+
+#[tokio::test]
 async fn a_dropped_reply_leaves_its_request_done_and_its_connection_mute() {
     let (server, proxy, mut client) = setting().await;
     proxy.set(Mode::DropReplies);

@@ -52,7 +52,8 @@ impl Account {
         self.tokens_admitted() as f64 / entitlement
     }
 
-    fn refilled(&self, elapsed_us: u64) -> f64 {
+    /// Tokens that come back in so long.
+    pub fn refilled(&self, elapsed_us: u64) -> f64 {
         elapsed_us as f64 * self.limit.rate() / 1e6
     }
 }

@@ -15,6 +15,13 @@ pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
+/// The lengths of the first two whole replies, where there are two.
+pub(super) fn first_two(bytes: &[u8]) -> Option<(usize, usize)> {
+    let first = length(bytes)?;
+    let rest = bytes.get(first..).filter(|rest| !rest.is_empty())?;
+    Some((first, length(rest)?))
+}
+
 fn members(bytes: &[u8], start: usize, count: i64) -> Option<usize> {
     (0..count)
         .try_fold(start, |end, _| Some(end + length(bytes.get(end..).filter(|rest| !rest.is_empty())?)?))

@@ -3,30 +3,28 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
+use super::exchange::Exchange;
 use super::{Mode, frame};
-
-/// How long a reply waits for another to be swapped with.
-const SWAP_WINDOW: Duration = Duration::from_millis(20);
 
 /// A link's state: what the proxy does now, and what this connection has already lost.
 #[derive(Clone)]
 pub(super) struct Link {
     modes: watch::Receiver<Mode>,
+    exchange: Arc<Exchange>,
     requests_lost: Arc<AtomicBool>,
     replies_lost: Arc<AtomicBool>,
 }
 
 impl Link {
-    pub(super) fn new(modes: watch::Receiver<Mode>) -> Self {
-        Self { modes, requests_lost: Arc::default(), replies_lost: Arc::default() }
+    pub(super) fn new(modes: watch::Receiver<Mode>, exchange: Arc<Exchange>) -> Self {
+        Self { modes, exchange, requests_lost: Arc::default(), replies_lost: Arc::default() }
     }
 
     /// Carries bytes both ways until one side closes or the link is struck.
@@ -77,9 +75,10 @@ impl Link {
     }
 
     async fn replies(&self, from: OwnedReadHalf, queue: Queue) -> io::Result<()> {
-        let mut replies = Replies { from, held: Vec::new() };
-        while let Some(chunk) = replies.next(self.mode() == Mode::Swapped).await? {
+        let mut replies = Replies(from);
+        while let Some(chunk) = replies.next().await? {
             let mode = self.mode();
+            let chunk = if mode == Mode::Swapped { self.swapped(chunk, &mut replies).await? } else { chunk };
             if matches!(mode, Mode::HalfOpen | Mode::DropReplies) {
                 self.replies_lost.store(true, Ordering::Relaxed);
             }
@@ -96,7 +95,21 @@ impl Link {
         Ok(())
     }
 
-    fn mode(&self) -> Mode {
+    /// The chunk with its first two replies in each other's place, or with its one reply traded for another
+    /// connection's.
+    async fn swapped(&self, mut chunk: Vec<u8>, replies: &mut Replies) -> io::Result<Vec<u8>> {
+        while frame::length(&chunk).is_none() {
+            let Some(more) = replies.next().await? else { return Ok(chunk) };
+            chunk.extend(more);
+        }
+        match frame::first_two(&chunk) {
+            Some((first, second)) => chunk[..first + second].rotate_left(first),
+            None => chunk = self.exchange.trade(chunk).await,
+        }
+        Ok(chunk)
+    }
+
+    pub(super) fn mode(&self) -> Mode {
         *self.modes.borrow()
     }
 }
@@ -155,45 +168,15 @@ async fn write_all(to: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the server sends, in chunks as they come or, to be swapped, in whole replies.
-struct Replies {
-    from: OwnedReadHalf,
-    held: Vec<u8>,
-}
+/// What the server sends, in chunks as they come.
+struct Replies(OwnedReadHalf);
 
 impl Replies {
-    async fn next(&mut self, swapped: bool) -> io::Result<Option<Vec<u8>>> {
-        if self.held.is_empty() && !self.read().await? {
-            return Ok(None);
-        }
-        if swapped {
-            let _ = timeout(SWAP_WINDOW, self.read_until_two()).await;
-            self.swap_first_two();
-        }
-        Ok(Some(std::mem::take(&mut self.held)))
-    }
-
-    async fn read_until_two(&mut self) -> io::Result<()> {
-        while self.first_two().is_none() && self.read().await? {}
-        Ok(())
-    }
-
-    fn first_two(&self) -> Option<(usize, usize)> {
-        let first = frame::length(&self.held)?;
-        let rest = self.held.get(first..).filter(|rest| !rest.is_empty())?;
-        Some((first, frame::length(rest)?))
-    }
-
-    fn swap_first_two(&mut self) {
-        if let Some((first, second)) = self.first_two() {
-            self.held[..first + second].rotate_left(first);
-        }
-    }
-
-    /// Appends what arrives; false where the server has closed.
-    async fn read(&mut self) -> io::Result<bool> {
-        self.held.reserve(64 * 1024);
-        Ok(self.from.read_buf(&mut self.held).await? > 0)
+    /// The next chunk; nothing where the server has closed.
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut chunk = Vec::with_capacity(64 * 1024);
+        let length = self.0.read_buf(&mut chunk).await?;
+        Ok((length > 0).then_some(chunk))
     }
 }
 
