@@ -1,0 +1,128 @@
+//! A limiter under load while something breaks.
+
+use std::time::Duration;
+
+use spile_core::{Clock, FailurePolicy, SystemClock};
+use spile_limiter::{Builder, RateLimiter};
+use spile_redis::RedisStore;
+use spile_testkit::ledger::{Ledger, Recorded};
+use spile_testkit::wait;
+use tokio::runtime::Runtime;
+
+use crate::callers::{self, Callers, Limiter};
+use crate::counted::Counted;
+use crate::findings::Findings;
+use crate::stall::StallWatch;
+
+/// What the limiter gives a decision, as it ships.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
+
+/// So many decisions of the store in a row are taken for normal service.
+const CALM: usize = 150;
+
+/// How long callers go on after a fault is healed, for what it left behind to show.
+const AFTERMATH: Duration = Duration::from_millis(400);
+
+/// How a trial is to be.
+pub(crate) struct Setup {
+    policy: FailurePolicy,
+    state_may_be_lost: bool,
+    down_at_start: bool,
+}
+
+impl Setup {
+    /// Where the store fails, decides by `policy`.
+    pub(crate) const fn policy(policy: FailurePolicy) -> Self {
+        Self { policy, state_may_be_lost: false, down_at_start: false }
+    }
+
+    /// The fault may cost Redis what it holds.
+    pub(crate) const fn state_may_be_lost(mut self) -> Self {
+        self.state_may_be_lost = true;
+        self
+    }
+
+    /// Nothing answers when the callers begin.
+    pub(crate) const fn down_at_start(mut self) -> Self {
+        self.down_at_start = true;
+        self
+    }
+
+    /// Starts the callers against the store at `url`, and returns once they are served.
+    pub(crate) fn start(self, url: &str) -> Trial {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let ledger = Ledger::default();
+        let counted = Counted::default();
+        let store = runtime.block_on(async { store(url) });
+        let limiter =
+            limiter(Recorded::new(store, ledger.clone()), self.policy).observer(counted.clone()).build();
+        let callers = Callers::start(runtime.handle(), &limiter, &ledger, self.state_may_be_lost);
+        let (stalls, clock) = (StallWatch::start(), SystemClock::new());
+        let trial = Trial { runtime, limiter, ledger, counted, callers, policy: self.policy, stalls, clock };
+        if !self.down_at_start {
+            trial.wait_for_calm();
+        }
+        trial
+    }
+}
+
+/// A limiter under load.
+pub(crate) struct Trial {
+    pub(crate) runtime: Runtime,
+    pub(crate) limiter: Limiter,
+    pub(crate) ledger: Ledger,
+    counted: Counted,
+    callers: Callers,
+    policy: FailurePolicy,
+    stalls: StallWatch,
+    clock: SystemClock,
+}
+
+impl Trial {
+    /// A limiter on the same store for callers of the scenario's own, whose decisions are in nobody's ledger. What the
+    /// store admits to them is.
+    pub(crate) fn limiter_beside(&self) -> Limiter {
+        limiter(self.limiter.store().clone(), self.policy).build()
+    }
+
+    /// Waits until the store has served for a while without the policy's help.
+    pub(crate) fn wait_for_calm(&self) {
+        wait::until_true("the store to serve", || self.ledger.calm() >= CALM);
+    }
+
+    /// Ends a fault that has just been healed: waits until the store serves again, stops the callers, and says what
+    /// was found.
+    pub(crate) fn healed(self) -> Findings {
+        self.healed_earlier(Duration::ZERO)
+    }
+
+    /// The same for a fault that was healed so long ago.
+    pub(crate) fn healed_earlier(self, ago: Duration) -> Findings {
+        let healed = self.clock.now() - ago;
+        wait::lasting(AFTERMATH);
+        self.wait_for_calm();
+        let last = self.ledger.last_by_policy();
+        let recovery = Duration::from_micros(last.map_or(0, |last| last.since_us(healed)));
+        self.finish(recovery)
+    }
+
+    fn finish(self, recovery: Duration) -> Findings {
+        let Self { runtime, limiter, ledger, counted, callers, policy, stalls, .. } = self;
+        let mut complaints = runtime.block_on(callers.finish());
+        complaints.extend(counted.complaint(&ledger));
+        let stall = stalls.worst();
+        drop(limiter);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        Findings::new(ledger, policy, recovery, stall, complaints)
+    }
+}
+
+fn limiter(store: Recorded<RedisStore>, policy: FailurePolicy) -> Builder<Recorded<RedisStore>> {
+    RateLimiter::builder().store(store).plans(callers::plans()).on_failure(policy).deadline(DEADLINE)
+}
+
+/// The store as it ships.
+pub(crate) fn store(url: &str) -> RedisStore {
+    RedisStore::builder(url).timeout(DEADLINE).build().expect("a store URL")
+}
