@@ -87,6 +87,11 @@ impl LimitStatus {
         self.limit.limit()
     }
 
+    /// A hash of the limit's name. See [`NamedLimit::tag`].
+    pub const fn tag(&self) -> u64 {
+        self.limit.tag()
+    }
+
     /// What the decision asked of it.
     pub const fn cost(&self) -> Cost {
         self.cost
@@ -215,6 +220,16 @@ impl Decision {
     /// left.
     pub fn binding(&self) -> &LimitStatus {
         &self.limits[self.binding]
+    }
+
+    /// Where in [`limits`](Self::limits) the one that binds stands.
+    pub const fn binding_index(&self) -> usize {
+        self.binding
+    }
+
+    /// When it was decided, by the clock of whoever decided.
+    pub fn at(&self) -> Micros {
+        self.binding().at
     }
 
     /// Each limit of the chain, in the order asked.

@@ -7,6 +7,7 @@ use spile_core::{Charges, FailurePolicy};
 pub struct Ask<'a> {
     pub(crate) charges: Charges<'a>,
     pub(crate) rule: Option<&'a str>,
+    pub(crate) tenant: Option<&'a str>,
     pub(crate) on_failure: Option<FailurePolicy>,
     pub(crate) shadow: bool,
 }
@@ -16,6 +17,13 @@ impl<'a> Ask<'a> {
     #[must_use]
     pub const fn rule(mut self, rule: &'a str) -> Self {
         self.rule = Some(rule);
+        self
+    }
+
+    /// Names the tenant that asks, for observers.
+    #[must_use]
+    pub const fn tenant(mut self, tenant: &'a str) -> Self {
+        self.tenant = Some(tenant);
         self
     }
 
@@ -36,6 +44,6 @@ impl<'a> Ask<'a> {
 
 impl<'a> From<Charges<'a>> for Ask<'a> {
     fn from(charges: Charges<'a>) -> Self {
-        Self { charges, rule: None, on_failure: None, shadow: false }
+        Self { charges, rule: None, tenant: None, on_failure: None, shadow: false }
     }
 }

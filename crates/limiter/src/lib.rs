@@ -36,5 +36,5 @@ pub use builder::Builder;
 pub use clock::TokioClock;
 pub use error::{LimiterError, StoreFailed};
 pub use limiter::{Granted, RateLimiter};
-pub use observer::Observer;
+pub use observer::{Observed, Observer};
 pub use wait::Wait;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store,
     StoreError,
@@ -15,7 +16,7 @@ use crate::ask::Ask;
 use crate::builder::Builder;
 use crate::error::{LimiterError, StoreFailed};
 use crate::fallback::Fallback;
-use crate::observer::Observer;
+use crate::observer::{Observed, Observer};
 use crate::wait::Wait;
 
 /// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
@@ -135,8 +136,9 @@ impl<S: Store> RateLimiter<S> {
 
     /// Decides about charges that were put together by the caller.
     pub async fn decide(&self, ask: Ask<'_>) -> Decision {
-        let Ask { charges, rule, on_failure, shadow } = ask;
+        let Ask { charges, rule, tenant, on_failure, shadow } = ask;
         let inner = &*self.inner;
+        let keys = inner.keys_to_observe(&charges);
         let answer = inner.in_time(inner.store.spend(&charges)).await;
         let mut decision = match answer {
             Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
@@ -149,7 +151,7 @@ impl<S: Store> RateLimiter<S> {
             decision = decision.shadowed();
         }
         if let Some(observer) = &inner.observer {
-            observer.decided(rule, &decision);
+            observer.decided(&Observed { rule, tenant, keys: &keys, decision: &decision });
         }
         decision
     }
@@ -196,6 +198,7 @@ impl<S: Store> RateLimiter<S> {
 
     async fn grant(&self, charges: Charges<'_>) -> Granted {
         let inner = &*self.inner;
+        let keys = inner.keys_to_observe(&charges);
         let (tokens, decision) = match inner.in_time(inner.store.spend_up_to(&charges)).await {
             Ok(Grant { tokens, outcome }) => {
                 (tokens, Decision::from_outcome(charges, &outcome, Source::Store))
@@ -206,7 +209,7 @@ impl<S: Store> RateLimiter<S> {
             }
         };
         if let Some(observer) = &inner.observer {
-            observer.decided(None, &decision);
+            observer.decided(&Observed { rule: None, tenant: None, keys: &keys, decision: &decision });
         }
         Granted { tokens, decision }
     }
@@ -264,6 +267,16 @@ fn extend<'k>(
 }
 
 impl<S> Inner<S> {
+    /// The keys of the charges, where somebody wants to know them: a decision does not keep them.
+    #[inline]
+    fn keys_to_observe<'k>(&self, charges: &Charges<'k>) -> SmallVec<[Key<'k>; 1]> {
+        match (&self.observer, &**charges) {
+            (None, _) => SmallVec::new(),
+            (Some(_), [charge]) => SmallVec::from_buf([charge.key()]),
+            (Some(_), charges) => charges.iter().map(Charge::key).collect(),
+        }
+    }
+
     /// Runs a store's call within the deadline. A call that is ready at once never starts a timer, and so
     /// needs no runtime either.
     async fn in_time<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {

@@ -1,9 +1,66 @@
 //! Whoever wants to know of every decision: metrics, a dashboard, a log.
 
-use spile_core::Decision;
+use spile_core::{Decision, Key};
 
 /// Hears of every decision, on the caller's own time: it must be quick and must not block.
 pub trait Observer: Send + Sync {
-    /// A decision was made, for this rule if one asked.
-    fn decided(&self, rule: Option<&str>, decision: &Decision);
+    /// A decision was made.
+    fn decided(&self, observed: &Observed<'_>);
+}
+
+/// A decision, and on whose behalf it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    pub(crate) rule: Option<&'a str>,
+    pub(crate) tenant: Option<&'a str>,
+    pub(crate) keys: &'a [Key<'a>],
+    pub(crate) decision: &'a Decision,
+}
+
+impl<'a> Observed<'a> {
+    /// A decision about `keys`, one for each limit of the decision and in the same order. For those who decide
+    /// without the limiter, and for tests of observers.
+    pub const fn new(keys: &'a [Key<'a>], decision: &'a Decision) -> Self {
+        Self { rule: None, tenant: None, keys, decision }
+    }
+
+    /// The same, asked by this rule.
+    #[must_use]
+    pub const fn by_rule(mut self, rule: Option<&'a str>) -> Self {
+        self.rule = rule;
+        self
+    }
+
+    /// The same, on behalf of this tenant.
+    #[must_use]
+    pub const fn for_tenant(mut self, tenant: Option<&'a str>) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// The rule that asked, if one did.
+    pub const fn rule(&self) -> Option<&'a str> {
+        self.rule
+    }
+
+    /// The tenant that asked, if one is known.
+    pub const fn tenant(&self) -> Option<&'a str> {
+        self.tenant
+    }
+
+    /// Who pays under the limit that binds. Not for logs or labels.
+    #[inline]
+    pub fn key(&self) -> Option<Key<'a>> {
+        self.keys.get(self.decision.binding_index()).copied()
+    }
+
+    /// Who pays, for each limit of the decision.
+    pub const fn keys(&self) -> &'a [Key<'a>] {
+        self.keys
+    }
+
+    /// What was decided.
+    pub const fn decision(&self) -> &'a Decision {
+        self.decision
+    }
 }

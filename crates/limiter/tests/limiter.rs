@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{ChargeError, Decision, FakeClock, InMemoryPlans, KeyError, Limit, Plan, Reason, Source};
-use spile_limiter::{LimiterError, Observer, RateLimiter, TokioClock, Wait};
+use spile_core::{ChargeError, FakeClock, InMemoryPlans, KeyError, Limit, Plan, Reason, Source};
+use spile_limiter::{LimiterError, Observed, Observer, RateLimiter, TokioClock, Wait};
 use spile_memory::MemoryStore;
 
 fn plans() -> [Plan; 3] {
@@ -98,22 +98,23 @@ async fn a_replaced_plan_takes_effect_on_the_next_decision_and_tokens_carry_over
 }
 
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<(bool, Reason)>>>);
+struct Heard(Arc<Mutex<Vec<(String, bool, Reason)>>>);
 
 impl Observer for Heard {
-    fn decided(&self, _rule: Option<&str>, decision: &Decision) {
-        self.0.lock().push((decision.allowed(), decision.reason()));
+    fn decided(&self, observed: &Observed<'_>) {
+        let (key, decision) = (observed.key().expect("somebody pays"), observed.decision());
+        self.0.lock().push((key.as_str().to_owned(), decision.allowed(), decision.reason()));
     }
 }
 
 #[tokio::test]
-async fn observers_hear_of_every_decision() {
+async fn observers_hear_of_every_decision_and_who_pays() {
     let heard = Heard::default();
     let store = MemoryStore::builder().clock(FakeClock::default()).build();
     let limiter = RateLimiter::builder().store(store).plans(plans()).observer(heard.clone()).build();
     let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
     let _ = limiter.allow("ann", ["free"], 1).await.unwrap();
-    assert_eq!(*heard.0.lock(), [(true, Reason::Ok), (false, Reason::Limited)]);
+    assert_eq!(*heard.0.lock(), [("ann".to_owned(), true, Reason::Ok), ("ann".to_owned(), false, Reason::Limited)]);
 }
 
 /// A limiter whose buckets refill as tokio's paused time passes.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{Broken, Clocked, Slow, from_user, large, limiter, small};
 use http::{Request, Response, StatusCode};
 use spile_core::{Decision, FailurePolicy, FakeClock, InMemoryPlans, Limit, Micros, Plan, Reason};
-use spile_limiter::{Observer, RateLimiter, TokioClock};
+use spile_limiter::{Observed, Observer, RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
 use spile_tower::client::{ClientAddress, Networks};
 use spile_tower::key::{ClientIp, Fixed, Header, KeyResolver, Path, Tenant, TenantKey};
@@ -287,8 +287,8 @@ async fn a_grpc_call_over_the_limit_is_refused_in_grpc() {
 async fn observers_hear_the_name_of_the_layer() {
     struct Heard(Arc<AtomicUsize>);
     impl Observer for Heard {
-        fn decided(&self, rule: Option<&str>, _: &Decision) {
-            assert_eq!(rule, Some("api"));
+        fn decided(&self, observed: &Observed<'_>) {
+            assert_eq!(observed.rule(), Some("api"));
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -9,7 +9,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 use parking_lot::Mutex;
 use smol_str::SmolStr;
 use spile_core::{Decision, FailureReason, LimitName, Reason, Source};
-use spile_limiter::Observer;
+use spile_limiter::{Observed, Observer};
 
 use super::{BUCKET_LEVEL, Telemetry};
 
@@ -71,7 +71,8 @@ impl DecisionMetrics {
 }
 
 impl Observer for DecisionMetrics {
-    fn decided(&self, rule: Option<&str>, decision: &Decision) {
+    fn decided(&self, observed: &Observed<'_>) {
+        let (rule, decision) = (observed.rule(), observed.decision());
         let binding = decision.binding();
         let series = self.0.series(rule.unwrap_or(""), binding.name().as_str());
         series.count(&self.0.telemetry, outcome(decision), decision.source(), 1);
