@@ -12,12 +12,23 @@ use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower::ServiceExt;
 
+use crate::decider::Decider;
 use crate::http::Problem;
+use crate::metrics::{RedisGauges, Telemetry};
 
 /// Everything that operators can ask of the `admin` listener.
 #[derive(Clone)]
 pub(crate) struct Admin {
     router: axum::Router,
+}
+
+/// What the handlers work with.
+#[derive(Clone)]
+struct Desk {
+    decider: Arc<Decider>,
+    readiness: Readiness,
+    metrics: PrometheusHandle,
+    gauges: RedisGauges,
 }
 
 /// Whether the server still takes on work. Clones tell each other.
@@ -37,12 +48,14 @@ impl Readiness {
 }
 
 impl Admin {
-    pub(crate) fn new(readiness: Readiness, metrics: PrometheusHandle) -> Self {
-        let health = axum::Router::new().route("/livez", get("ok\n")).route("/readyz", get(ready));
-        let metrics = axum::Router::new().route("/metrics", get(exposition)).with_state(metrics);
-        let router = health
-            .with_state(readiness)
-            .merge(metrics)
+    pub(crate) fn new(decider: Arc<Decider>, readiness: Readiness, telemetry: &Telemetry) -> Self {
+        let state =
+            Desk { decider, readiness, metrics: telemetry.handle(), gauges: RedisGauges::new(telemetry) };
+        let router = axum::Router::new()
+            .route("/livez", get("ok\n"))
+            .route("/readyz", get(ready))
+            .route("/metrics", get(exposition))
+            .with_state(state)
             .fallback(|| async { Problem::no_such_path().into_reply() })
             .method_not_allowed_fallback(|| async { Problem::wrong_method("GET, HEAD").into_reply() });
         Self { router }
@@ -55,14 +68,19 @@ impl Admin {
 }
 
 /// Whether traffic should be sent here. A failing store does not matter unless the policy refuses without it.
-async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
-    if readiness.is_draining() {
+async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
+    if desk.readiness.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+    } else if desk.decider.refuses_all() {
+        (StatusCode::SERVICE_UNAVAILABLE, "store out of reach\n")
     } else {
         (StatusCode::OK, "ready\n")
     }
 }
 
-async fn exposition(State(metrics): State<PrometheusHandle>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics.render())
+async fn exposition(State(desk): State<Desk>) -> impl IntoResponse {
+    if let Some(stats) = desk.decider.store().redis_stats() {
+        desk.gauges.show(stats);
+    }
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.render())
 }

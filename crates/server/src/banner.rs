@@ -31,7 +31,7 @@ impl fmt::Display for Banner<'_> {
             "  http   http://{http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund"
         )?;
         writeln!(f, "  admin  http://{admin}   /livez, /readyz, /metrics")?;
-        writeln!(f, "  store  {}   when it fails: {}", config.store, config.on_failure)?;
+        writeln!(f, "  store  {}   when it fails: {}", config.store.url, config.store.on_failure)?;
         write!(f, "  plans ")?;
         for plan in &config.plans {
             let limits: Vec<String> = plan.limits().iter().map(|limit| limit.limit().to_string()).collect();

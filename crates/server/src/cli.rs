@@ -26,7 +26,8 @@ pub enum Command {
 /// The flags of `spile serve`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
-    /// Where buckets live: `memory:` for this process alone.
+    /// Where buckets live: `memory:`, `redis://HOST:PORT`, `rediss://…`, `unix://…`, `redis-sentinel://…` or
+    /// `redis-cluster://…`.
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
     /// Where the decision API listens.
@@ -45,7 +46,7 @@ impl ServeArgs {
     pub fn config(self) -> Config {
         let mut config = Config::default();
         if let Some(store) = self.store {
-            config.store = store;
+            config.store.url = store;
         }
         if let Some(http) = self.http {
             config.listen.http = http;
@@ -54,7 +55,7 @@ impl ServeArgs {
             config.listen.admin = admin;
         }
         if let Some(policy) = self.on_failure {
-            config.on_failure = policy;
+            config.store.on_failure = policy;
         }
         config
     }

@@ -1,11 +1,35 @@
-//! The time that people and other machines read.
+//! The clocks of a server: the one that its buckets follow, and the one that people and other machines read.
+
+use std::sync::Arc;
 
 use spile_core::{Clock, Micros, SystemClock};
 
-/// The wall clock, steps and all: what `X-RateLimit-Reset` and `resetAt` are counted from. Buckets are not; they
-/// follow the store's clock.
+/// Both clocks.
+#[derive(Clone)]
+pub(crate) struct Clocks {
+    /// What the embedded store goes by.
+    pub(crate) buckets: Arc<dyn Clock>,
+    /// What `X-RateLimit-Reset` and `resetAt` are counted from.
+    pub(crate) wall: Arc<dyn Clock>,
+    /// Whether Redis goes by the first one too, and not by its own.
+    pub(crate) decide_everywhere: bool,
+}
+
+impl Clocks {
+    /// The machine's clocks.
+    pub(crate) fn system() -> Self {
+        Self { buckets: Arc::new(SystemClock::new()), wall: Arc::new(WallClock), decide_everywhere: false }
+    }
+
+    /// One clock for everything, so that a test can move time.
+    pub(crate) fn all(clock: impl Clock + Clone + 'static) -> Self {
+        Self { buckets: Arc::new(clock.clone()), wall: Arc::new(clock), decide_everywhere: true }
+    }
+}
+
+/// The wall clock, steps and all. Buckets must not follow it: a step would mint tokens.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WallClock;
+struct WallClock;
 
 impl Clock for WallClock {
     fn now(&self) -> Micros {

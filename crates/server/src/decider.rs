@@ -1,51 +1,67 @@
 //! Where questions meet the limiter, whatever protocol they came by.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use spile_core::{Clock, Decision, FailurePolicy, Micros, StoreError};
 use spile_limiter::RateLimiter;
-use spile_memory::MemoryStore;
 
+use crate::clock::Clocks;
 use crate::config::Config;
 use crate::metrics::DecisionMetrics;
 use crate::policies::Policies;
 use crate::question::Question;
+use crate::store::AnyStore;
 
-/// The store behind the server, on a clock that tests can move.
-pub(crate) type ServerStore = MemoryStore<Arc<dyn Clock>>;
+/// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// Answers questions by the policies of the moment.
 pub(crate) struct Decider {
-    limiter: RateLimiter<ServerStore>,
+    limiter: RateLimiter<AnyStore>,
     policies: ArcSwap<Policies>,
     on_failure: FailurePolicy,
     wall: Arc<dyn Clock>,
 }
 
 impl Decider {
-    pub(crate) fn new(
-        config: &Config,
-        clock: Arc<dyn Clock>,
-        wall: Arc<dyn Clock>,
-        metrics: DecisionMetrics,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: DecisionMetrics) -> Self {
         let policies = Policies::from(config);
         for (rule, limit) in policies.rule_limits() {
             metrics.expect(rule, limit);
         }
         let limiter = RateLimiter::builder()
-            .store(MemoryStore::builder().clock(Arc::clone(&clock)).build())
-            .on_failure(config.on_failure)
-            .clock(clock)
+            .store(store)
+            .deadline(config.store.timeout + GRACE)
+            .on_failure(config.store.on_failure)
+            .fail_closed_retry_after(config.store.fail_closed_retry_after)
+            .replicas(config.store.replicas)
+            .clock(clocks.buckets)
             .observer(metrics)
             .build();
-        Self { limiter, policies: ArcSwap::from_pointee(policies), on_failure: config.on_failure, wall }
+        Self {
+            limiter,
+            policies: ArcSwap::from_pointee(policies),
+            on_failure: config.store.on_failure,
+            wall: clocks.wall,
+        }
     }
 
     /// The policies of this moment. Not to be held across an await.
     pub(crate) fn policies(&self) -> Guard<Arc<Policies>> {
         self.policies.load()
+    }
+
+    /// The store that questions end up at.
+    pub(crate) fn store(&self) -> &AnyStore {
+        self.limiter.store()
+    }
+
+    /// Whether requests would be refused for no fault of theirs: the store is out of reach and the policy is to
+    /// refuse without it.
+    pub(crate) fn refuses_all(&self) -> bool {
+        self.on_failure == FailurePolicy::Deny && self.store().trouble().is_some()
     }
 
     /// What people's clocks say now.

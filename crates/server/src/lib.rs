@@ -21,10 +21,11 @@ mod rule;
 mod serve;
 mod server;
 mod signals;
+mod store;
 mod typed;
 
 pub use banner::Banner;
-pub use config::{Config, Listen, StoreUrl};
+pub use config::{Config, Listen, StoreConfig, StoreUrl, TimeOf, UnknownStore};
 pub use listen::{BindError, Listeners};
 pub use server::Server;
 pub use signals::termination;

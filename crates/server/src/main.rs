@@ -46,6 +46,7 @@ fn explain(why: &clap::Error) -> ExitCode {
 #[tokio::main]
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let config = args.config();
+    config.store.check()?;
     let shutdown = termination()?;
     let listeners = Listeners::bind(&config.listen).await?;
     let server = Server::new(&config)?;

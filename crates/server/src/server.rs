@@ -7,17 +7,18 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
-use spile_core::{Clock, SystemClock};
+use spile_core::Clock;
 use tokio::sync::watch;
 
 use crate::admin::{Admin, Readiness};
-use crate::clock::WallClock;
+use crate::clock::Clocks;
 use crate::config::Config;
 use crate::decider::Decider;
 use crate::http::{Api, Reply};
 use crate::listen::Listeners;
-use crate::metrics::{DecisionMetrics, HttpMetrics, Telemetry};
+use crate::metrics::{DecisionMetrics, HttpMetrics, StoreMetrics, Telemetry};
 use crate::serve::{Answer, serve};
+use crate::store::AnyStore;
 
 /// How often histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -31,18 +32,20 @@ pub struct Server {
 impl Server {
     /// A server on the machine's clock.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
-        Self::with_clocks(config, Arc::new(SystemClock::new()), Arc::new(WallClock))
+        Self::with_clocks(config, Clocks::system())
     }
 
     /// A server whose time is told by `clock`, so that tests can move it.
     pub fn on_clock(config: &Config, clock: impl Clock + Clone + 'static) -> anyhow::Result<Self> {
-        Self::with_clocks(config, Arc::new(clock.clone()), Arc::new(clock))
+        Self::with_clocks(config, Clocks::all(clock))
     }
 
-    fn with_clocks(config: &Config, clock: Arc<dyn Clock>, wall: Arc<dyn Clock>) -> anyhow::Result<Self> {
+    fn with_clocks(config: &Config, clocks: Clocks) -> anyhow::Result<Self> {
         let telemetry = Telemetry::new()?;
+        let timings = StoreMetrics::new(&telemetry);
+        let store = AnyStore::new(&config.store, clocks.buckets.clone(), clocks.decide_everywhere, timings)?;
         let decisions = DecisionMetrics::new(telemetry.clone());
-        Ok(Self { decider: Arc::new(Decider::new(config, clock, wall, decisions)), telemetry })
+        Ok(Self { decider: Arc::new(Decider::new(config, store, clocks, decisions)), telemetry })
     }
 
     /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.
@@ -50,7 +53,7 @@ impl Server {
     /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         let readiness = Readiness::default();
-        let admin = Admin::new(readiness.clone(), self.telemetry.handle());
+        let admin = Admin::new(Arc::clone(&self.decider), readiness.clone(), &self.telemetry);
         let api = Api::new(Arc::clone(&self.decider));
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);

@@ -59,7 +59,7 @@ impl Api {
 
     async fn ping(&self, peer: SocketAddr, request: Request<Incoming>) -> Result<Reply, Problem> {
         match *request.method() {
-            Method::GET | Method::HEAD => ping::ping(&self.decider, peer, request.headers()).await,
+            Method::GET | Method::HEAD => ping::ping(&self.decider, peer, request).await,
             _ => Err(Problem::wrong_method("GET, HEAD")),
         }
     }

@@ -4,9 +4,9 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Request, StatusCode};
 use hyper::body::Incoming;
 use spile_core::{Decision, Micros, Reason};
+use spile_tower::response;
 
 use super::body::read_json;
-use super::fields;
 use super::json::write_decision;
 use super::problem::Problem;
 use super::reply::{Reply, reply};
@@ -18,6 +18,8 @@ use crate::typed::{Object, TypedQuestion, parse};
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.
 const USUAL_BYTES: usize = 256;
+/// The header fields that a decision has, refused or not.
+const USUAL_FIELDS: usize = 8;
 /// The most questions in one batch.
 const MAX_BATCH: usize = 1_000;
 
@@ -27,7 +29,7 @@ pub(crate) async fn check(decider: &Decider, request: Request<Incoming>) -> Resu
     let Object(typed) = parse(&body)?;
     let question = Question::parse(&typed, &decider.policies())?;
     let decision = decider.check(question).await;
-    Ok(decision_reply(status_of(&decision), &decision, decider.wall_now()))
+    Ok(decision_reply(response::status(&decision), &decision, decider.wall_now()))
 }
 
 /// Looks without spending: 200 whatever the answer, for the question itself was answered.
@@ -86,16 +88,10 @@ fn parse_all<'a>(
     typed.iter().enumerate().map(parse).collect()
 }
 
-fn status_of(decision: &Decision) -> StatusCode {
-    match (decision.allowed(), decision.reason()) {
-        (true, _) => StatusCode::OK,
-        (false, Reason::FailClosed) => StatusCode::SERVICE_UNAVAILABLE,
-        (false, _) => StatusCode::TOO_MANY_REQUESTS,
-    }
-}
-
 fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Reply {
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_decision(&mut body, decision);
-    reply(status, fields::of(decision, wall), JSON, body)
+    let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
+    response::write_fields(decision, wall, &mut headers);
+    reply(status, headers, JSON, body)
 }

@@ -3,7 +3,6 @@
 mod api;
 mod body;
 mod check;
-mod fields;
 mod json;
 mod ping;
 mod problem;

@@ -4,13 +4,12 @@ use http::header::{ALLOW, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
+use spile_tower::response::UNAVAILABLE;
 
 use super::reply::{Reply, reply};
 use crate::fault::Fault;
 
 const CONTENT_TYPE: &str = "application/problem+json";
-/// What callers read when the policy refuses because the store failed.
-pub(crate) const BACKEND_ERROR: &str = "Service temporarily unavailable (rate limiter backend error)";
 
 /// A refusal that is no decision: the request was wrong, or the store could not do it.
 #[derive(Debug)]
@@ -60,11 +59,6 @@ impl Problem {
         self
     }
 
-    pub(crate) fn with_headers(mut self, headers: HeaderMap) -> Self {
-        *self.headers = headers;
-        self
-    }
-
     pub(crate) fn no_such_path() -> Self {
         Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; POST /v1/check decides")
     }
@@ -75,7 +69,7 @@ impl Problem {
     }
 
     pub(crate) fn store_failed() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, BACKEND_ERROR)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE)
             .with_header(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 

@@ -2,6 +2,7 @@
 
 mod decisions;
 mod http;
+mod store;
 
 use std::sync::Arc;
 
@@ -11,8 +12,10 @@ use metrics_exporter_prometheus::{
 
 pub(crate) use self::decisions::DecisionMetrics;
 pub(crate) use self::http::HttpMetrics;
+pub(crate) use self::store::{Operation, RedisGauges, StoreMetrics};
 
 const HTTP_DURATION: &str = "http_server_request_duration_seconds";
+const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 const BUCKET_LEVEL: &str = "ratelimit_bucket_level_ratio";
 
 /// From 50 µs, where an embedded decision lies, to a second, where something is wrong.
@@ -30,6 +33,7 @@ impl Telemetry {
     pub(crate) fn new() -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(HTTP_DURATION.to_owned()), &SECONDS)?
+            .set_buckets_for_metric(Matcher::Full(STORE_DURATION.to_owned()), &SECONDS)?
             .set_buckets_for_metric(Matcher::Full(BUCKET_LEVEL.to_owned()), &RATIOS)?
             .build_recorder();
         Ok(Self { recorder: Arc::new(recorder) })

@@ -1,14 +1,26 @@
-//! What `POST /v1/check` and its siblings answer.
+//! What `POST /v1/check` and its siblings answer, on either store.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::Spile;
+use crate::support::{Spile, on_both_stores};
 
-#[tokio::test]
-async fn a_rule_lets_its_plan_through_and_then_says_how_long_to_wait() {
-    let spile = Spile::start().await;
+on_both_stores! {
+    a_rule_lets_its_plan_through_and_then_says_how_long_to_wait,
+    the_decision_has_exactly_the_documented_shape,
+    a_decision_carries_both_families_of_header_fields,
+    plans_are_a_chain_that_is_spent_whole_or_not_at_all,
+    a_caller_may_bring_its_own_limit,
+    a_limit_of_ones_own_never_spends_from_a_plan_of_that_name,
+    looking_spends_nothing,
+    a_refund_gives_back_what_was_spent_and_no_more,
+    a_batch_answers_each_question_in_order,
+    one_bad_question_keeps_a_whole_batch_from_being_charged,
+    a_batch_takes_one_to_a_thousand_questions,
+}
+
+async fn a_rule_lets_its_plan_through_and_then_says_how_long_to_wait(spile: Spile) {
     let question = || json!({"ruleId": "default", "identity": "user:123"});
     for left in (0..10).rev() {
         spile.check(question()).await.is(200).says("/allowed", true).says("/remaining", left);
@@ -25,9 +37,7 @@ async fn a_rule_lets_its_plan_through_and_then_says_how_long_to_wait() {
     spile.check(question()).await.is(200).says("/remaining", 0);
 }
 
-#[tokio::test]
-async fn the_decision_has_exactly_the_documented_shape() {
-    let spile = Spile::start().await;
+async fn the_decision_has_exactly_the_documented_shape(spile: Spile) {
     let answer = spile.check(json!({"ruleId": "default", "identity": "user:123"})).await.is(200);
     let limit = json!({"name": "free", "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000});
     let expected = json!({
@@ -38,9 +48,7 @@ async fn the_decision_has_exactly_the_documented_shape() {
     assert_eq!(answer.header("content-type"), Some("application/json"));
 }
 
-#[tokio::test]
-async fn a_decision_carries_both_families_of_header_fields() {
-    let spile = Spile::start().await;
+async fn a_decision_carries_both_families_of_header_fields(spile: Spile) {
     let question = || json!({"ruleId": "default", "identity": "user:123", "cost": 10});
     spile
         .check(question())
@@ -63,9 +71,7 @@ async fn a_decision_carries_both_families_of_header_fields() {
         .carries("cache-control", "no-store");
 }
 
-#[tokio::test]
-async fn plans_are_a_chain_that_is_spent_whole_or_not_at_all() {
-    let spile = Spile::start().await;
+async fn plans_are_a_chain_that_is_spent_whole_or_not_at_all(spile: Spile) {
     let both = |cost| json!({"identity": "user:123", "plans": ["free", "pro"], "cost": cost});
     spile
         .check(both(8))
@@ -83,21 +89,17 @@ async fn plans_are_a_chain_that_is_spent_whole_or_not_at_all() {
         .is(429)
         .says("/limitedBy", "free")
         .says("/limits/1/remaining", 92)
-        .carries("ratelimit", "\"free\";r=2;t=1");
+        .carries("ratelimit", "\"free\";r=2;t=1, \"pro\";r=92");
 }
 
-#[tokio::test]
-async fn a_caller_may_bring_its_own_limit() {
-    let spile = Spile::start().await;
+async fn a_caller_may_bring_its_own_limit(spile: Spile) {
     let question = || json!({"ruleId": "x", "identity": "y", "capacity": 2, "refillPerSecond": 0.5});
     spile.check(question()).await.is(200).says("/limits/0/name", "x").says("/remaining", 1);
     spile.check(question()).await.is(200);
     spile.check(question()).await.is(429).says("/retryAfterMs", 2000).says("/limitedBy", "x");
 }
 
-#[tokio::test]
-async fn a_limit_of_ones_own_never_spends_from_a_plan_of_that_name() {
-    let spile = Spile::start().await;
+async fn a_limit_of_ones_own_never_spends_from_a_plan_of_that_name(spile: Spile) {
     spile
         .check(json!({"ruleId": "free", "identity": "y", "capacity": 5, "refillPerSecond": 1, "cost": 5}))
         .await
@@ -106,9 +108,7 @@ async fn a_limit_of_ones_own_never_spends_from_a_plan_of_that_name() {
     spile.peek(json!({"identity": "y", "plans": ["free"]})).await.is(200).says("/remaining", 10);
 }
 
-#[tokio::test]
-async fn looking_spends_nothing() {
-    let spile = Spile::start().await;
+async fn looking_spends_nothing(spile: Spile) {
     let question = || json!({"ruleId": "default", "identity": "user:123"});
     let free = || json!({"ruleId": "default", "identity": "user:123", "cost": 0});
     spile.peek(question()).await.is(200).says("/remaining", 10);
@@ -118,18 +118,14 @@ async fn looking_spends_nothing() {
     spile.check(free()).await.is(200).says("/remaining", 0);
 }
 
-#[tokio::test]
-async fn a_refund_gives_back_what_was_spent_and_no_more() {
-    let spile = Spile::start().await;
+async fn a_refund_gives_back_what_was_spent_and_no_more(spile: Spile) {
     let question = |cost| json!({"ruleId": "default", "identity": "user:123", "cost": cost});
     spile.check(question(4)).await.is(200).says("/remaining", 6);
     spile.refund(question(3)).await.is(200).says("/remaining", 9);
     spile.refund(question(3)).await.is(200).says("/remaining", 10);
 }
 
-#[tokio::test]
-async fn a_batch_answers_each_question_in_order() {
-    let spile = Spile::start().await;
+async fn a_batch_answers_each_question_in_order(spile: Spile) {
     let question = |who: &str, cost| json!({"ruleId": "default", "identity": who, "cost": cost});
     let questions = json!([question("a", 10), question("b", 1), question("a", 1)]);
     let answers = spile.batch(questions).await.is(200).json();
@@ -138,18 +134,14 @@ async fn a_batch_answers_each_question_in_order() {
     assert_eq!(answers.as_array().map(Vec::len), Some(3));
 }
 
-#[tokio::test]
-async fn one_bad_question_keeps_a_whole_batch_from_being_charged() {
-    let spile = Spile::start().await;
+async fn one_bad_question_keeps_a_whole_batch_from_being_charged(spile: Spile) {
     let good = || json!({"ruleId": "default", "identity": "a"});
     let bad = json!({"ruleId": "default", "identity": "a", "cost": 11});
     spile.batch(json!([good(), good(), good(), bad])).await.is(400).says("/field", "[3].cost");
     spile.peek(good()).await.says("/remaining", 10);
 }
 
-#[tokio::test]
-async fn a_batch_takes_one_to_a_thousand_questions() {
-    let spile = Spile::start().await;
+async fn a_batch_takes_one_to_a_thousand_questions(spile: Spile) {
     spile.batch(json!([])).await.is(400).says("/field", "body");
     // Short fields keep a thousand and one questions below the bound on the body.
     let questions = |count: usize| {

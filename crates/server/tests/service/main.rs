@@ -2,7 +2,9 @@
 
 mod admin;
 mod bad_input;
+mod broken_store;
 mod decisions;
+mod instances;
 mod process;
 mod sample_endpoint;
 mod shutdown;

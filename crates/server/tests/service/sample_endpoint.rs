@@ -46,8 +46,11 @@ async fn a_key_that_reads_like_an_address_does_not_spend_that_addresss_tokens() 
 }
 
 #[tokio::test]
-async fn a_key_that_is_too_long_is_refused_by_name() {
+async fn a_key_of_any_length_has_a_bucket_of_its_own() {
     let spile = Spile::start().await;
-    let key = "k".repeat(2_000);
-    spile.get("/api/ping", &[("x-api-key", &key)]).await.is(400).says("/field", "X-API-Key");
+    let (long, other) = ("k".repeat(2_000), "k".repeat(2_001));
+    for left in ["9", "8"] {
+        spile.get("/api/ping", &[("x-api-key", &long)]).await.is(200).carries("x-ratelimit-remaining", left);
+    }
+    spile.get("/api/ping", &[("x-api-key", &other)]).await.is(200).carries("x-ratelimit-remaining", "9");
 }

@@ -11,7 +11,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use spile_core::{FakeClock, Micros};
-use spile_server::{Config, Listeners, Server};
+use spile_server::{Config, Listeners, Server, StoreUrl};
+use spile_testkit::redis::RedisServer;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -25,6 +26,8 @@ pub(crate) struct Spile {
     client: Client<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
+    /// Stopped after the server that uses it.
+    redis: Option<RedisServer>,
 }
 
 impl Spile {
@@ -33,6 +36,16 @@ impl Spile {
 
     pub(crate) async fn start() -> Self {
         Self::start_with(Config::default()).await
+    }
+
+    /// The same on a Redis of its own, whose buckets follow the test's clock too.
+    pub(crate) async fn start_on_redis() -> Self {
+        let redis = RedisServer::start();
+        let mut config = Config::default();
+        config.store.url = StoreUrl::Redis(redis.url());
+        // A test machine may be busy; what a slow answer leads to is tested where it is meant.
+        config.store.timeout = Duration::from_secs(5);
+        Self { redis: Some(redis), ..Self::start_with(config).await }
     }
 
     pub(crate) async fn start_with(mut config: Config) -> Self {
@@ -48,7 +61,7 @@ impl Spile {
             let _told_or_dropped = stopped.await;
         }));
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { http, admin, clock, client, stop: Some(stop), running }
+        Self { http, admin, clock, client, stop: Some(stop), running, redis: None }
     }
 
     pub(crate) fn advance(&self, by: Duration) {
@@ -111,6 +124,10 @@ impl Spile {
         let bytes = body.collect().await.expect("the answer arrives whole").to_bytes();
         let text = String::from_utf8(bytes.into()).expect("answers are text");
         Answer { status: parts.status, headers: parts.headers, text }
+    }
+
+    pub(crate) fn redis(&mut self) -> &mut RedisServer {
+        self.redis.as_mut().expect("this test runs on Redis")
     }
 
     /// Tells the server to stop, and hands back what resolves once it has.

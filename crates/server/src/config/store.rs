@@ -1,0 +1,163 @@
+//! Where buckets live and what happens when they cannot be reached.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use spile_core::FailurePolicy;
+use spile_redis::{BuildError, RedisStore, RedisStoreBuilder};
+
+/// The schemes that name a Redis.
+const REDIS_SCHEMES: [&str; 7] =
+    ["redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
+/// The store and its manners.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Where buckets live.
+    pub url: StoreUrl,
+    /// What every Redis key begins with.
+    pub prefix: String,
+    /// How long the store may take to answer.
+    pub timeout: Duration,
+    /// What is decided when the store fails, unless a rule says otherwise.
+    pub on_failure: FailurePolicy,
+    /// When those who are refused because the store failed may come back.
+    pub fail_closed_retry_after: Duration,
+    /// How many instances share each limit while every one decides alone.
+    pub replicas: u32,
+    /// Whose clock decides.
+    pub time: TimeOf,
+}
+
+/// Whose clock decides.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TimeOf {
+    /// The store's, so that the skew of instances cannot matter.
+    #[default]
+    Server,
+    /// This process's, for services that refuse `TIME` in scripts.
+    Client,
+}
+
+/// Where buckets live, as it is written in a URL.
+#[derive(Clone, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum StoreUrl {
+    /// In this process.
+    Memory,
+    /// In Redis or Valkey. May hold a password: shown only without it.
+    Redis(String),
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            url: StoreUrl::Memory,
+            prefix: "spile".to_owned(),
+            timeout: Duration::from_millis(50),
+            on_failure: FailurePolicy::default(),
+            fail_closed_retry_after: Duration::from_secs(1),
+            replicas: 1,
+            time: TimeOf::default(),
+        }
+    }
+}
+
+impl StoreConfig {
+    /// The Redis store to be, where there is one.
+    pub(crate) fn redis(&self) -> Option<RedisStoreBuilder> {
+        match &self.url {
+            StoreUrl::Memory => None,
+            StoreUrl::Redis(url) => {
+                Some(RedisStore::builder(url.as_str()).prefix(self.prefix.as_str()).timeout(self.timeout))
+            }
+        }
+    }
+
+    /// Checks everything about the store short of reaching it.
+    pub fn check(&self) -> Result<(), BuildError> {
+        let Some(builder) = self.redis() else { return Ok(()) };
+        // A store is built only within a runtime, and checks all else before it asks for one. A fresh thread has
+        // none, so that nothing is started.
+        let built = std::thread::scope(|scope| scope.spawn(|| builder.build().map(drop)).join());
+        match built {
+            Ok(Ok(()) | Err(BuildError::NoRuntime)) => Ok(()),
+            Ok(Err(why)) => Err(why),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl FromStr for StoreUrl {
+    type Err = UnknownStore;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStore> {
+        match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some((scheme, _)) if REDIS_SCHEMES.contains(&scheme) => Ok(Self::Redis(text.to_owned())),
+            Some((scheme, _)) => Err(UnknownStore(format!("{scheme}:"))),
+            None => Err(UnknownStore(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Redis(url) => f.write_str(&without_secrets(url)),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({self})")
+    }
+}
+
+/// The URL with whatever stands before the `@` left out, and whatever follows the `?`.
+fn without_secrets(url: &str) -> String {
+    let url = url.split_once('?').map_or(url, |(before, _)| before);
+    match url.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, address)) => format!("{scheme}://***@{address}"),
+            None => url.to_owned(),
+        },
+        None => url.to_owned(),
+    }
+}
+
+/// A URL that names no store.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "`{0}` names no store: write `memory:`, or a URL of redis, rediss, unix, redis-sentinel or redis-cluster"
+)]
+pub struct UnknownStore(String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_never_shown_with_its_password() {
+        for url in [
+            "redis://user:hunter2@host:6379/1",
+            "redis-cluster://:hunter2@a:1,b:2",
+            "redis://h?password=hunter2",
+        ] {
+            let url: StoreUrl = url.parse().expect("it names a Redis");
+            assert!(!format!("{url} {url:?}").contains("hunter2"), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_checked_without_being_reached() {
+        let store =
+            |url: &str| StoreConfig { url: url.parse().expect("a known scheme"), ..StoreConfig::default() };
+        assert!(store("redis://127.0.0.1:1").check().is_ok());
+        assert!(store("redis://").check().is_err());
+        assert!(store("redis-sentinel://h:26379").check().is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! Times every call to the store, and tells how a Redis store stands.
+
+use metrics::{Gauge, Histogram, gauge, histogram};
+use spile_redis::Stats;
+
+use super::{STORE_DURATION, Telemetry};
+
+/// What a store is asked to do, as it is labelled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Spend,
+    Peek,
+    Refund,
+    Reset,
+}
+
+const OPERATIONS: [&str; 4] = ["spend", "peek", "refund", "reset"];
+
+/// How long each operation takes.
+pub(crate) struct StoreMetrics {
+    durations: [Histogram; OPERATIONS.len()],
+}
+
+impl StoreMetrics {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        Self { durations: OPERATIONS.map(|op| telemetry.register(|| histogram!(STORE_DURATION, "op" => op))) }
+    }
+
+    pub(crate) fn took(&self, operation: Operation, us: u64) {
+        self.durations[operation as usize].record(us as f64 / 1e6);
+    }
+}
+
+/// How a Redis store stands, looked at whenever metrics are asked for.
+#[derive(Clone)]
+pub(crate) struct RedisGauges {
+    breaker: Gauge,
+    queue: Gauge,
+}
+
+impl RedisGauges {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        telemetry.register(|| Self {
+            breaker: gauge!("ratelimit_breaker_state"),
+            queue: gauge!("ratelimit_queue_depth"),
+        })
+    }
+
+    /// The breaker's state is the number of nodes that are not being asked: zero is well.
+    pub(crate) fn show(&self, stats: Stats) {
+        self.breaker.set(stats.breakers_open as f64);
+        self.queue.set(stats.waiting as f64);
+    }
+}

@@ -1,0 +1,102 @@
+//! The store behind the server: embedded, or in Redis.
+
+use std::sync::Arc;
+
+use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError, SystemClock};
+use spile_memory::MemoryStore;
+use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
+
+use crate::config::{StoreConfig, TimeOf};
+use crate::metrics::{Operation, StoreMetrics};
+
+/// One of the stores, with every call timed.
+pub(crate) struct AnyStore {
+    kind: Kind,
+    clock: SystemClock,
+    metrics: StoreMetrics,
+}
+
+enum Kind {
+    Memory(MemoryStore<Arc<dyn Clock>>),
+    Redis(RedisStore),
+}
+
+impl AnyStore {
+    /// The store that the configuration names. `clock` tells the time of the embedded store, and of Redis where
+    /// the configuration, or `clock_decides`, says that this process's clock decides.
+    pub(crate) fn new(
+        config: &StoreConfig,
+        clock: Arc<dyn Clock>,
+        clock_decides: bool,
+        metrics: StoreMetrics,
+    ) -> Result<Self, BuildError> {
+        let kind = match config.redis() {
+            None => Kind::Memory(MemoryStore::builder().clock(clock).build()),
+            Some(redis) if clock_decides || config.time == TimeOf::Client => {
+                Kind::Redis(redis.time(TimeSource::Client(clock)).build()?)
+            }
+            Some(redis) => Kind::Redis(redis.build()?),
+        };
+        Ok(Self { kind, clock: SystemClock::new(), metrics })
+    }
+
+    /// How Redis is doing, where there is one.
+    pub(crate) fn redis_stats(&self) -> Option<Stats> {
+        match &self.kind {
+            Kind::Memory(_) => None,
+            Kind::Redis(redis) => Some(redis.stats()),
+        }
+    }
+
+    /// What keeps the store from answering, while something does.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Memory(_) => None,
+            Kind::Redis(redis) => redis.trouble(),
+        }
+    }
+
+    async fn timed<T>(&self, operation: Operation, call: impl Future<Output = T>) -> T {
+        let started = self.clock.now();
+        let answer = call.await;
+        self.metrics.took(operation, self.clock.now().since_us(started));
+        answer
+    }
+}
+
+impl Store for AnyStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => self.timed(Operation::Spend, store.spend(charges)).await,
+            Kind::Redis(store) => self.timed(Operation::Spend, store.spend(charges)).await,
+        }
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => self.timed(Operation::Peek, store.peek(charges)).await,
+            Kind::Redis(store) => self.timed(Operation::Peek, store.peek(charges)).await,
+        }
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
+            Kind::Redis(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
+        }
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => self.timed(Operation::Refund, store.refund(charges)).await,
+            Kind::Redis(store) => self.timed(Operation::Refund, store.refund(charges)).await,
+        }
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => self.timed(Operation::Reset, store.reset(charges)).await,
+            Kind::Redis(store) => self.timed(Operation::Reset, store.reset(charges)).await,
+        }
+    }
+}

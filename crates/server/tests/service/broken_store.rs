@@ -1,0 +1,97 @@
+//! What callers see when the store does not answer: a decision by policy that says so.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+use spile_core::FailurePolicy;
+use spile_server::{Config, StoreUrl};
+
+use crate::support::Spile;
+
+/// A server whose Redis is not there.
+async fn without_redis(on_failure: FailurePolicy) -> Spile {
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let mut config = Config::default();
+    config.store.url = StoreUrl::Redis(format!("redis://{}", nobody.expect("port 0 is always free")));
+    config.store.on_failure = on_failure;
+    config.store.replicas = 2;
+    Spile::start_with(config).await
+}
+
+fn question() -> serde_json::Value {
+    json!({"ruleId": "default", "identity": "user:123"})
+}
+
+#[tokio::test]
+async fn allow_lets_requests_pass_and_marks_them() {
+    let spile = without_redis(FailurePolicy::Allow).await;
+    spile
+        .check(question())
+        .await
+        .is(200)
+        .says("/reason", "fail_open")
+        .says("/degraded", true)
+        .carries("x-ratelimit-degraded", "true");
+    spile.get("/api/ping", &[]).await.is(200).carries("x-ratelimit-degraded", "true");
+    spile.admin("/readyz").await.is(200);
+}
+
+#[tokio::test]
+async fn deny_refuses_with_503_and_says_why() {
+    let spile = without_redis(FailurePolicy::Deny).await;
+    spile
+        .check(question())
+        .await
+        .is(503)
+        .says("/allowed", false)
+        .says("/reason", "fail_closed")
+        .says("/retryAfterMs", 1000)
+        .says("/limitedBy", serde_json::Value::Null)
+        .carries("retry-after", "1")
+        .carries("cache-control", "no-store");
+    spile
+        .get("/api/ping", &[])
+        .await
+        .is(503)
+        .carries("retry-after", "1")
+        .says("/detail", "Service temporarily unavailable (rate limiter backend error)");
+    let metrics = spile.admin("/metrics").await.text;
+    let counted =
+        metrics.lines().any(|line| line.starts_with("ratelimit_failclosed_total") && !line.ends_with(" 0"));
+    assert!(counted, "{metrics}");
+    spile.admin("/readyz").await.is(503);
+    spile.admin("/livez").await.is(200);
+}
+
+#[tokio::test]
+async fn local_decides_with_this_instances_share() {
+    let spile = without_redis(FailurePolicy::Local).await;
+    for _ in 0..5 {
+        spile.check(question()).await.is(200).says("/reason", "local").says("/degraded", true);
+    }
+    spile.check(question()).await.is(429).says("/limitedBy", "free").carries("x-ratelimit-degraded", "true");
+}
+
+#[tokio::test]
+async fn a_refund_that_no_store_can_take_is_a_503() {
+    let spile = without_redis(FailurePolicy::Allow).await;
+    spile.refund(question()).await.is(503).carries("retry-after", "1");
+}
+
+#[tokio::test]
+async fn decisions_come_from_redis_again_once_it_answers() {
+    let mut spile = Spile::start_on_redis().await;
+    spile.check(question()).await.is(200).says("/reason", "ok").says("/remaining", 9);
+    spile.redis().kill();
+    until_reason(&spile, "fail_open").await;
+    spile.redis().launch_again();
+    until_reason(&spile, "ok").await;
+}
+
+/// Asks until decisions are made that way.
+async fn until_reason(spile: &Spile, reason: &str) {
+    let patience = spile_testkit::wait::PATIENCE;
+    let asking = async { while spile.check(question()).await.json()["reason"] != reason {} };
+    let done = tokio::time::timeout(patience, asking).await;
+    done.unwrap_or_else(|_| panic!("no decision said {reason} within {patience:?}"));
+}
