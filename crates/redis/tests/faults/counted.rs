@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use spile_core::{Decision, FailureReason};
-use spile_limiter::Observer;
+use spile_core::FailureReason;
+use spile_limiter::{Observed, Observer};
 use spile_testkit::ledger::Ledger;
 
 /// Counts what metrics would count: every decision without the store, by its reason.
@@ -21,8 +21,8 @@ impl Counted {
 }
 
 impl Observer for Counted {
-    fn decided(&self, _rule: Option<&str>, decision: &Decision) {
-        if let Some(reason) = decision.failure().map(FailureReason::as_str) {
+    fn decided(&self, observed: &Observed<'_>) {
+        if let Some(reason) = observed.decision().failure().map(FailureReason::as_str) {
             *self.0.lock().entry(reason).or_default() += 1;
         }
     }

@@ -36,5 +36,13 @@ pub(crate) fn all() -> Vec<Scenario> {
         cancelled::ALL,
     ];
     let listed = |takes_long| move |&(name, run): &Listed| Scenario { name, run, takes_long };
-    quick.into_iter().flatten().map(listed(false)).chain(process::LONG.iter().map(listed(true))).collect()
+    let quick = quick.into_iter().flatten().map(listed(false));
+    let mut all: Vec<_> = quick.chain(process::LONG.iter().map(listed(true))).collect();
+    all.sort_by_key(|scenario| line_of(scenario.name));
+    all
+}
+
+/// The line of the matrix, which every name begins with.
+fn line_of(name: &str) -> u8 {
+    name.split(' ').next().and_then(|line| line.parse().ok()).unwrap_or(u8::MAX)
 }

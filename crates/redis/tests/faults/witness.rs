@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use spile_core::{Decision, Limit, Plan};
+use spile_core::{Decision, FailureReason, Limit, Plan};
 
 /// How far apart the capacities of two witnesses lie. More than any of them asks in a scenario, so that an answer from
 /// another's bucket never looks like one from its own.
@@ -43,19 +43,17 @@ impl Witness {
     /// Looks at an answer, and says what is wrong with it.
     pub(crate) fn sees(&mut self, decision: &Decision) -> Result<(), String> {
         self.asked += 1;
-        if decision.degraded() {
-            self.unknown += 1;
+        if let Some(reason) = decision.failure() {
+            self.unknown += u64::from(may_have_run(reason));
             return Ok(());
         }
         let (left, expected) = (decision.remaining(), self.expected());
-        let credible = expected.contains(&left) && decision.allowed();
+        if !expected.contains(&left) || !decision.allowed() {
+            return Err(format!("a witness who expected {expected:?} tokens was told {left}"));
+        }
         self.unknown = self.unknown.saturating_sub(self.left.saturating_sub(1).saturating_sub(left));
         self.left = left;
-        if credible {
-            Ok(())
-        } else {
-            Err(format!("a witness who expected {expected:?} tokens was told {left}"))
-        }
+        Ok(())
     }
 
     fn expected(&self) -> RangeInclusive<u64> {
@@ -66,6 +64,11 @@ impl Witness {
             most.saturating_sub(self.unknown)..=most
         }
     }
+}
+
+/// Whether Redis may have been asked. Where it surely was not, nothing may have been charged.
+fn may_have_run(reason: FailureReason) -> bool {
+    !matches!(reason, FailureReason::BreakerOpen | FailureReason::Overloaded)
 }
 
 fn capacity(index: usize) -> u64 {
