@@ -42,11 +42,6 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    #[inline]
-    pub(crate) fn into_limit(self) -> (NamedLimit, Cost) {
-        (self.limit, self.cost)
-    }
-
     /// Whether both stand for the same bucket.
     fn shares_bucket_with(&self, other: &Self) -> bool {
         self.key == other.key && self.limit.name() == other.limit.name()

@@ -77,6 +77,11 @@ pub struct LimitStatus {
 }
 
 impl LimitStatus {
+    #[inline]
+    fn new(charge: &Charge<'_>, bucket: Bucket, at: Micros) -> Self {
+        Self { limit: charge.limit().clone(), cost: charge.cost(), bucket, at }
+    }
+
     /// The limit's full name.
     pub const fn name(&self) -> &LimitName {
         self.limit.name()
@@ -137,31 +142,32 @@ pub struct Decision {
 impl Decision {
     /// The decision that a store's outcome amounts to.
     #[inline]
-    pub fn from_outcome(charges: Charges<'_>, outcome: &Outcome, source: Source) -> Self {
+    pub fn from_outcome(charges: &Charges<'_>, outcome: &Outcome, source: Source) -> Self {
         let reason = if outcome.allowed { Reason::Ok } else { Reason::Limited };
-        let status = |(charge, &bucket): (Charge<'_>, &Bucket)| {
-            let (limit, cost) = charge.into_limit();
-            LimitStatus { limit, cost, bucket, at: outcome.at }
+        let at = outcome.at;
+        let limits = charges.iter().zip(&outcome.buckets);
+        let limits: SmallVec<[LimitStatus; 1]> = match &outcome.buckets[..] {
+            // Most decisions have one limit; collecting an iterator of one would cost more than deciding.
+            [bucket] => SmallVec::from_buf([LimitStatus::new(&charges[0], *bucket, at)]),
+            _ => limits.map(|(charge, &bucket)| LimitStatus::new(charge, bucket, at)).collect(),
         };
-        let limits: SmallVec<[LimitStatus; 1]> =
-            charges.into_iter().zip(&outcome.buckets).map(status).collect();
         let binding = binding(&limits, outcome.allowed);
         let (allowed, failure, policy_wait) = (outcome.allowed, None, Duration::ZERO);
         Self { allowed, reason, source, failure, policy_wait, binding, limits }
     }
 
     /// The decision that lets a request pass because the store failed.
-    pub fn fail_open(charges: Charges<'_>, failure: FailureReason, now: Micros) -> Self {
+    pub fn fail_open(charges: &Charges<'_>, failure: FailureReason, now: Micros) -> Self {
         Self::by_policy(charges, true, Reason::FailOpen, failure, now, Duration::ZERO)
     }
 
     /// The decision that refuses a request because the store failed.
-    pub fn fail_closed(charges: Charges<'_>, failure: FailureReason, now: Micros, wait: Duration) -> Self {
+    pub fn fail_closed(charges: &Charges<'_>, failure: FailureReason, now: Micros, wait: Duration) -> Self {
         Self::by_policy(charges, false, Reason::FailClosed, failure, now, wait)
     }
 
     fn by_policy(
-        charges: Charges<'_>,
+        charges: &Charges<'_>,
         allowed: bool,
         reason: Reason,
         failure: FailureReason,

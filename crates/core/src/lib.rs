@@ -27,6 +27,7 @@ mod name;
 mod outcome;
 mod plan;
 mod registry;
+mod short_text;
 mod store;
 mod units;
 

@@ -1,31 +1,33 @@
 //! Names of plans and limits: short, printable, safe in a header, a metric label and a Redis key.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use smol_str::SmolStr;
+use crate::short_text::ShortText;
 
 /// The longest name of a plan, or of a limit within its plan, in bytes.
 const MAX_BYTES: usize = 64;
 
 /// The name of a plan: `free`, `gold`.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct PlanName(SmolStr);
+#[derive(Clone)]
+pub struct PlanName(ShortText);
 
 /// The full name of a limit: its plan's, or `plan/limit` where the plan has several.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct LimitName(SmolStr);
+#[derive(Clone)]
+pub struct LimitName(ShortText);
 
 impl PlanName {
     /// The name, if it is made of letters, digits, `.`, `_` and `-`.
     pub fn new(name: &str) -> Result<Self, NameError> {
-        part(name).map(|name| Self(SmolStr::new(name)))
+        part(name).map(|name| Self(ShortText::new(name)))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 }
 
@@ -36,18 +38,18 @@ impl LimitName {
             Some((plan, limit)) => part(plan).and(part(limit))?,
             None => part(name)?,
         };
-        Ok(Self(SmolStr::new(name)))
+        Ok(Self(ShortText::new(name)))
     }
 
     /// The name of `limit` within `plan`.
     pub fn within(plan: &PlanName, limit: &str) -> Result<Self, NameError> {
         let limit = part(limit)?;
-        Ok(Self(smol_str::format_smolstr!("{}/{limit}", plan.as_str())))
+        Ok(Self(ShortText::new(&format!("{plan}/{limit}"))))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 }
 
@@ -62,7 +64,39 @@ macro_rules! reads_as_text {
     ($name:ident) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({:?})", stringify!($name), self.as_str())
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.as_str() == other.as_str()
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.as_str().hash(state);
+            }
+        }
+
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.as_str().cmp(other.as_str())
+            }
+        }
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
             }
         }
 
@@ -76,7 +110,7 @@ macro_rules! reads_as_text {
 
         impl Borrow<str> for $name {
             fn borrow(&self) -> &str {
-                &self.0
+                self.as_str()
             }
         }
     };
@@ -90,11 +124,11 @@ fn part(name: &str) -> Result<&str, NameError> {
     if (1..=MAX_BYTES).contains(&name.len()) && name.bytes().all(allowed) {
         Ok(name)
     } else {
-        Err(NameError(SmolStr::new(name.chars().take(MAX_BYTES).collect::<String>())))
+        Err(NameError(name.chars().take(MAX_BYTES).collect()))
     }
 }
 
 /// A name that would not be safe everywhere a name is shown.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("name {0:?} is not 1 to {MAX_BYTES} letters, digits, `.`, `_` or `-`")]
-pub struct NameError(SmolStr);
+pub struct NameError(String);

@@ -19,27 +19,27 @@ pub(crate) struct Fallback {
 
 impl Fallback {
     /// The decision in place of the store's.
-    pub(crate) fn decide(&self, charges: Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
+    pub(crate) fn decide(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
         match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
             FailurePolicy::Local => {
-                let share = self.share_of(&charges);
+                let share = self.share_of(charges);
                 let outcome = self.local.spend_now(&share);
-                Decision::from_outcome(share, &outcome, Source::Local).taken_locally(why.reason())
+                Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
             }
             _ => self.let_pass(charges, why),
         }
     }
 
     /// The same without spending anything.
-    pub(crate) async fn peek(&self, charges: Charges<'_>, why: &StoreError) -> Decision {
+    pub(crate) async fn peek(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {
         match self.policy {
             FailurePolicy::Deny => self.refuse(charges, why),
             FailurePolicy::Local => {
-                let share = self.share_of(&charges);
+                let share = self.share_of(charges);
                 match self.local.peek(&share).await {
                     Ok(outcome) => {
-                        Decision::from_outcome(share, &outcome, Source::Local).taken_locally(why.reason())
+                        Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
                     }
                     Err(_) => self.let_pass(charges, why),
                 }
@@ -49,14 +49,19 @@ impl Fallback {
     }
 
     /// As many tokens as the policy grants of those asked for.
-    pub(crate) async fn grant(&self, charges: Charges<'_>, asked: Cost, why: &StoreError) -> (u32, Decision) {
+    pub(crate) async fn grant(
+        &self,
+        charges: &Charges<'_>,
+        asked: Cost,
+        why: &StoreError,
+    ) -> (u32, Decision) {
         match self.policy {
             FailurePolicy::Deny => (0, self.refuse(charges, why)),
             FailurePolicy::Local => {
-                let share = self.share_of(&charges);
+                let share = self.share_of(charges);
                 match self.local.spend_up_to(&share).await {
                     Ok(Grant { tokens, outcome }) => {
-                        let decision = Decision::from_outcome(share, &outcome, Source::Local);
+                        let decision = Decision::from_outcome(&share, &outcome, Source::Local);
                         (tokens, decision.taken_locally(why.reason()))
                     }
                     Err(_) => (asked.get(), self.let_pass(charges, why)),
@@ -66,11 +71,11 @@ impl Fallback {
         }
     }
 
-    fn let_pass(&self, charges: Charges<'_>, why: &StoreError) -> Decision {
+    fn let_pass(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {
         Decision::fail_open(charges, why.reason(), self.clock.now())
     }
 
-    fn refuse(&self, charges: Charges<'_>, why: &StoreError) -> Decision {
+    fn refuse(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {
         Decision::fail_closed(charges, why.reason(), self.clock.now(), self.retry_after)
     }
 

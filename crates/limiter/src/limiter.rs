@@ -60,7 +60,10 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
         let charges = self.charges(key, plans, tokens);
-        async move { Ok(self.decide(Ask::from(charges?)).await) }
+        async move {
+            let ask = Ask::from(charges?);
+            Ok(self.inner.decide(&ask).await)
+        }
     }
 
     /// Answers as [`allow`](Self::allow) would, and spends nothing.
@@ -117,10 +120,10 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
-        let charges = self.charges(key, plans, tokens)?;
+        let ask = Ask::from(self.charges(key, plans, tokens)?);
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         loop {
-            let decision = self.decide(Ask::from(charges.clone())).await;
+            let decision = self.inner.decide(&ask).await;
             if decision.allowed() {
                 return Ok(decision);
             }
@@ -136,39 +139,22 @@ impl<S: Store> RateLimiter<S> {
 
     /// Decides about charges that were put together by the caller.
     pub async fn decide(&self, ask: Ask<'_>) -> Decision {
-        let Ask { charges, rule, tenant, on_failure, shadow } = ask;
-        let inner = &*self.inner;
-        let keys = inner.keys_to_observe(&charges);
-        let answer = inner.in_time(inner.store.spend(&charges)).await;
-        let mut decision = match answer {
-            Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
-            Err(why) => {
-                let policy = on_failure.unwrap_or(inner.fallback.policy);
-                inner.fallback.decide(charges, policy, &why)
-            }
-        };
-        if shadow {
-            decision = decision.shadowed();
-        }
-        if let Some(observer) = &inner.observer {
-            observer.decided(&Observed { rule, tenant, keys: &keys, decision: &decision });
-        }
-        decision
+        self.inner.decide(&ask).await
     }
 
     /// Looks at charges that were put together by the caller.
     pub async fn look(&self, charges: Charges<'_>) -> Decision {
         let inner = &*self.inner;
         match inner.in_time(inner.store.peek(&charges)).await {
-            Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
-            Err(why) => inner.fallback.peek(charges, &why).await,
+            Ok(outcome) => Decision::from_outcome(&charges, &outcome, Source::Store),
+            Err(why) => inner.fallback.peek(&charges, &why).await,
         }
     }
 
     /// Gives back charges that were put together by the caller.
     pub async fn give_back(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let outcome: Outcome = self.inner.in_time(self.inner.store.refund(&charges)).await?;
-        Ok(Decision::from_outcome(charges, &outcome, Source::Store))
+        Ok(Decision::from_outcome(&charges, &outcome, Source::Store))
     }
 
     /// Forgets the buckets of charges that were put together by the caller.
@@ -198,19 +184,16 @@ impl<S: Store> RateLimiter<S> {
 
     async fn grant(&self, charges: Charges<'_>) -> Granted {
         let inner = &*self.inner;
-        let keys = inner.keys_to_observe(&charges);
         let (tokens, decision) = match inner.in_time(inner.store.spend_up_to(&charges)).await {
             Ok(Grant { tokens, outcome }) => {
-                (tokens, Decision::from_outcome(charges, &outcome, Source::Store))
+                (tokens, Decision::from_outcome(&charges, &outcome, Source::Store))
             }
             Err(why) => {
                 let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
-                inner.fallback.grant(charges, asked, &why).await
+                inner.fallback.grant(&charges, asked, &why).await
             }
         };
-        if let Some(observer) = &inner.observer {
-            observer.decided(&Observed { rule: None, tenant: None, keys: &keys, decision: &decision });
-        }
+        inner.tell(&Ask::from(charges), &decision);
         Granted { tokens, decision }
     }
 
@@ -266,14 +249,30 @@ fn extend<'k>(
     Ok(())
 }
 
+impl<S: Store> Inner<S> {
+    async fn decide(&self, ask: &Ask<'_>) -> Decision {
+        let mut decision = match self.in_time(self.store.spend(&ask.charges)).await {
+            Ok(outcome) => Decision::from_outcome(&ask.charges, &outcome, Source::Store),
+            Err(why) => {
+                let policy = ask.on_failure.unwrap_or(self.fallback.policy);
+                self.fallback.decide(&ask.charges, policy, &why)
+            }
+        };
+        if ask.shadow {
+            decision = decision.shadowed();
+        }
+        self.tell(ask, &decision);
+        decision
+    }
+}
+
 impl<S> Inner<S> {
-    /// The keys of the charges, where somebody wants to know them: a decision does not keep them.
+    /// Tells the observer, if there is one. A decision does not keep its keys, so they are shown beside it.
     #[inline]
-    fn keys_to_observe<'k>(&self, charges: &Charges<'k>) -> SmallVec<[Key<'k>; 1]> {
-        match (&self.observer, &**charges) {
-            (None, _) => SmallVec::new(),
-            (Some(_), [charge]) => SmallVec::from_buf([charge.key()]),
-            (Some(_), charges) => charges.iter().map(Charge::key).collect(),
+    fn tell(&self, ask: &Ask<'_>, decision: &Decision) {
+        if let Some(observer) = &self.observer {
+            let keys: SmallVec<[Key<'_>; 4]> = ask.charges.iter().map(Charge::key).collect();
+            observer.decided(&Observed { rule: ask.rule, tenant: ask.tenant, keys: &keys, decision });
         }
     }
 

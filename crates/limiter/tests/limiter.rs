@@ -114,7 +114,10 @@ async fn observers_hear_of_every_decision_and_who_pays() {
     let limiter = RateLimiter::builder().store(store).plans(plans()).observer(heard.clone()).build();
     let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
     let _ = limiter.allow("ann", ["free"], 1).await.unwrap();
-    assert_eq!(*heard.0.lock(), [("ann".to_owned(), true, Reason::Ok), ("ann".to_owned(), false, Reason::Limited)]);
+    assert_eq!(
+        *heard.0.lock(),
+        [("ann".to_owned(), true, Reason::Ok), ("ann".to_owned(), false, Reason::Limited)]
+    );
 }
 
 /// A limiter whose buckets refill as tokio's paused time passes.

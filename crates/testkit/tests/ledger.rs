@@ -70,7 +70,7 @@ fn an_overdraft_is_a_breach_beyond_what_the_fault_may_cost() {
 #[test]
 fn a_slow_decision_is_a_breach() {
     let ledger = Ledger::default();
-    let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
+    let open = Decision::fail_open(&Charges::from(charge()), FailureReason::Timeout, ms(0));
     ledger.decided("caller", &open, ms(0), Duration::from_millis(71));
     assert!(matches!(ledger.check_bounded(Duration::from_millis(50)), Err(Breach::Bound { .. })));
     assert_eq!(ledger.check_bounded(Duration::from_millis(51)), Ok(()));
@@ -79,7 +79,7 @@ fn a_slow_decision_is_a_breach() {
 #[test]
 fn a_decision_that_follows_another_policy_is_a_breach() {
     let ledger = Ledger::default();
-    let open = Decision::fail_open(Charges::from(charge()), FailureReason::Timeout, ms(0));
+    let open = Decision::fail_open(&Charges::from(charge()), FailureReason::Timeout, ms(0));
     ledger.decided("caller", &open, ms(0), Duration::ZERO);
     assert_eq!(ledger.check_policy(FailurePolicy::Allow), Ok(()));
     assert!(matches!(ledger.check_policy(FailurePolicy::Deny), Err(Breach::Policy { .. })));
@@ -97,7 +97,7 @@ fn what_this_machine_admits_alone_is_held_against_the_limit_too() {
             at: ms(0),
             buckets: [Bucket::full(&limit(), ms(0))].into_iter().collect(),
         };
-        Decision::from_outcome(charges, &outcome, Source::Local).taken_locally(FailureReason::Timeout)
+        Decision::from_outcome(&charges, &outcome, Source::Local).taken_locally(FailureReason::Timeout)
     };
     let ledger = Ledger::default();
     (0..5).for_each(|_| ledger.decided("caller", &local(), ms(0), Duration::ZERO));

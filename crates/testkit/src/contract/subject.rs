@@ -35,7 +35,7 @@ impl<S: Store> Subject<S> {
     pub async fn spend_chain(&self, lines: &[Line<'_>]) -> Decision {
         let charges = charges(lines);
         let outcome = self.store.spend(&charges).await.expect("the store answers");
-        Decision::from_outcome(charges, &outcome, Source::Store)
+        Decision::from_outcome(&charges, &outcome, Source::Store)
     }
 
     /// Looks at one charge.
@@ -47,7 +47,7 @@ impl<S: Store> Subject<S> {
     pub async fn peek_chain(&self, lines: &[Line<'_>]) -> Decision {
         let charges = charges(lines);
         let outcome = self.store.peek(&charges).await.expect("the store answers");
-        Decision::from_outcome(charges, &outcome, Source::Store)
+        Decision::from_outcome(&charges, &outcome, Source::Store)
     }
 
     /// Spends what is there of one charge.

@@ -1,0 +1,64 @@
+//! Short texts that are copied, not counted.
+//!
+//! Names travel with every decision. A shared counter would be one cache line that all threads write to; a packed
+//! small string is copied piecewise, which stalls the processor. This one is whole words.
+
+use std::sync::Arc;
+
+/// An immutable text: up to 23 bytes in place, longer ones shared.
+#[derive(Clone)]
+pub(crate) enum ShortText {
+    InPlace(InPlace),
+    Shared(Arc<str>),
+}
+
+/// The bytes of a text and their number, in three words.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+pub(crate) struct InPlace {
+    bytes: [u8; 23],
+    len: u8,
+}
+
+impl ShortText {
+    pub(crate) fn new(text: &str) -> Self {
+        let mut bytes = [0; 23];
+        match bytes.get_mut(..text.len()) {
+            Some(place) => {
+                place.copy_from_slice(text.as_bytes());
+                Self::InPlace(InPlace { bytes, len: text.len() as u8 })
+            }
+            None => Self::Shared(text.into()),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            // The bytes came from a text, so they are one.
+            Self::InPlace(InPlace { bytes, len }) => {
+                str::from_utf8(&bytes[..usize::from(*len)]).unwrap_or_default()
+            }
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_every_length_come_back_as_they_were() {
+        for text in [
+            "",
+            "free",
+            "gold/burst",
+            "twenty-two-bytes-long!",
+            "twenty-three-bytes-long",
+            "twenty-four-bytes-long!!",
+        ] {
+            assert_eq!(ShortText::new(text).clone().as_str(), text);
+        }
+        assert_eq!(ShortText::new(&"ä".repeat(64)).as_str(), "ä".repeat(64));
+    }
+}
