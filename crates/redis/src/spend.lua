@@ -20,7 +20,7 @@ local TOKEN = 1000000
 local MOST_HELD = 1e15
 local LAST_US = 9007199254740991
 
-local call, floor = redis.call, math.floor
+local call, floor, ceil, format = redis.call, math.floor, math.ceil, string.format
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[2]
 if now == 0 then
@@ -53,7 +53,7 @@ for k = 1, #KEYS do
 end
 
 local out, o = { args[1], now, 0 }, 3
-local standing, available = {}, {}
+local available = {}
 local i, last = 4 + 3 * args[3], #args
 while i < last do
   local op, first, past = args[i], i + 2, i + 2 + 3 * args[i + 1]
@@ -149,8 +149,10 @@ while i < last do
   end
 end
 
--- A live key keeps its time to live while that still covers a whole refill, so most spends write none. It is read
--- from the key rather than worked out from `ts`: the last writer may have known the limit by a faster refill.
+-- A live key keeps its time to live while that still covers a whole refill, so most spends set none. It is read from
+-- the key rather than worked out from `ts`, for the last writer may have known the limit by a faster refill.
+-- Numbers are written as digits by `%d`: Redis's own conversion of a Lua number takes longer than the write.
+local now_text = format('%d', now)
 for k in pairs(dirty) do
   local key, t, ts = KEYS[k], held[k], written[k]
   if found[k] == BROKEN then
@@ -162,18 +164,21 @@ for k in pairs(dirty) do
       call('DEL', key)
     end
   else
-    local ahead_ms = 0
-    if ts > now then
-      ahead_ms = math.ceil((ts - now) / 1000)
+    local ahead_ms, ts_text = 0, now_text
+    if ts ~= now then
+      ts_text = format('%d', ts)
+      if ts > now then
+        ahead_ms = ceil((ts - now) / 1000)
+      end
     end
     if found[k] == LIVE then
-      call('HSET', key, 't', t, 'ts', ts)
+      call('HSET', key, 't', format('%d', t), 'ts', ts_text)
       -- Two milliseconds cover the rounding between TIME and the clock that expires keys.
       if call('PTTL', key) < ttl_ms[k] / 2 + ahead_ms + 2 then
         call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
       end
     else
-      call('HSET', key, 't', t, 'ts', ts, 'v', 1)
+      call('HSET', key, 't', format('%d', t), 'ts', ts_text, 'v', '1')
       call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
     end
   end

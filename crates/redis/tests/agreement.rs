@@ -1,0 +1,235 @@
+//! The script, the embedded store and the model agree bit for bit, on outcomes and on what is stored.
+//!
+//! A trace is drawn from a seed, which every failure prints; `SPILE_SEED` replays it.
+
+mod common;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::future::join_all;
+use spile_core::{
+    Bucket, Charge, Charges, Clock, Cost, FakeClock, Grant, Key, Limit, LimitName, MicroTokens, Micros,
+    NamedLimit, Outcome, Store,
+};
+use spile_memory::MemoryStore;
+use spile_redis::RedisStore;
+use spile_testkit::model::ModelStore;
+use spile_testkit::redis::{Flavour, RedisServer};
+
+const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
+const NAMES: [&str; 3] = ["free", "gold/burst", "gold/daily"];
+
+/// Operations that are asked at once, so that they share a call and in it their buckets.
+const MOST_AT_ONCE: usize = 24;
+
+/// After so many operations the keys are new ones, and what is stored is compared.
+const PER_ROUND: usize = 1_000;
+
+#[tokio::test]
+async fn a_hundred_thousand_operations_agree_on_redis_7() {
+    Trace::on(Flavour::Redis7).run(100_000).await;
+}
+
+#[tokio::test]
+async fn random_operations_agree_on_redis_6_2() {
+    Trace::on(Flavour::Redis62).run(30_000).await;
+}
+
+#[tokio::test]
+async fn random_operations_agree_on_valkey_9() {
+    Trace::on(Flavour::Valkey9).run(30_000).await;
+}
+
+/// One thing to do, drawn from the seed.
+#[derive(Clone, Debug)]
+struct Step {
+    kind: Kind,
+    charges: Charges<'static>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Spend,
+    Peek,
+    SpendUpTo,
+    Refund,
+    Reset,
+}
+
+/// What a step did, in a form that compares.
+#[derive(Debug, PartialEq)]
+enum Did {
+    Step(Outcome),
+    Grant(Grant),
+    Reset,
+}
+
+struct Trace {
+    server: RedisServer,
+    seed: u64,
+    random: Rng,
+}
+
+/// The three stores of one round, on one clock.
+struct Round {
+    clock: FakeClock,
+    redis: RedisStore,
+    model: ModelStore<FakeClock>,
+    memory: MemoryStore<FakeClock>,
+}
+
+impl Trace {
+    fn on(flavour: Flavour) -> Self {
+        let seed = std::env::var("SPILE_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+        Self { server: RedisServer::builder().flavour(flavour).start(), seed, random: Rng::with_seed(seed) }
+    }
+
+    async fn run(mut self, operations: usize) {
+        let mut done = 0;
+        while done < operations {
+            self.server.command(&["FLUSHALL"]);
+            let round = self.round();
+            let mut in_round = 0;
+            while in_round < PER_ROUND {
+                in_round += self.ask_at_once(&round).await;
+            }
+            self.compare_what_is_stored(&round);
+            done += in_round;
+        }
+    }
+
+    fn round(&mut self) -> Round {
+        let clock = FakeClock::at(Micros::new(self.random.u64(2_000_000..4_000_000_000_000_000)));
+        // One connection keeps the order in which requests are made.
+        let redis = RedisStore::builder(self.server.url())
+            .connections(1)
+            .timeout(common::PATIENT)
+            .time(spile_redis::TimeSource::client(clock.clone()))
+            .build()
+            .expect("a sound URL");
+        let model = ModelStore::new(clock.clone());
+        // Forgetting full buckets shows when the clock then steps back or the plan changes; Redis forgets later.
+        let memory = MemoryStore::builder().clock(clock.clone()).sweep(0).build();
+        Round { clock, redis, model, memory }
+    }
+
+    /// Asks for some steps at once, and compares each with the model's and the embedded store's.
+    async fn ask_at_once(&mut self, round: &Round) -> usize {
+        self.let_time_pass(&round.clock);
+        let count = if self.random.bool() { 1 } else { self.random.usize(2..=MOST_AT_ONCE) };
+        let steps: Vec<Step> = (0..count).map(|_| self.step()).collect();
+        let redis = join_all(steps.iter().map(|step| step.take(&round.redis))).await;
+        for (step, redis) in steps.iter().zip(redis) {
+            let model = step.take(&round.model).await;
+            assert_eq!(redis, model, "seed {}: {step:?} at {:?}", self.seed, round.clock.now());
+            let memory = step.take(&round.memory).await;
+            assert_eq!(memory, model, "seed {}, in memory: {step:?}", self.seed);
+        }
+        count
+    }
+
+    /// Mostly on and by little, but also not at all, by days, and back by less and by more than a second.
+    fn let_time_pass(&mut self, clock: &FakeClock) {
+        let up_to = |random: &mut Rng, us: u64| Duration::from_micros(random.u64(0..=us));
+        match self.random.u32(0..20) {
+            0..4 => {}
+            4..12 => clock.advance(up_to(&mut self.random, 1_000)),
+            12..16 => clock.advance(up_to(&mut self.random, 5_000_000)),
+            16 => clock.advance(up_to(&mut self.random, 86_400_000_000)),
+            17..19 => clock.step_back(up_to(&mut self.random, 1_000_000)),
+            _ => clock.step_back(up_to(&mut self.random, 3_600_000_000)),
+        }
+        clock.set(clock.now().max(Micros::new(1)));
+    }
+
+    fn step(&mut self) -> Step {
+        let kind = match self.random.u32(0..20) {
+            0..12 => Kind::Spend,
+            12..14 => Kind::Peek,
+            14..17 => Kind::SpendUpTo,
+            17..19 => Kind::Refund,
+            _ => Kind::Reset,
+        };
+        Step { kind, charges: self.charges() }
+    }
+
+    fn charges(&mut self) -> Charges<'static> {
+        let length = if self.random.bool() { 1 } else { self.random.usize(1..=4) };
+        let mut chain: Vec<Charge<'static>> = Vec::new();
+        while chain.len() < length {
+            let (key, name) = (KEYS[self.random.usize(..KEYS.len())], NAMES[self.random.usize(..NAMES.len())]);
+            let taken = |charge: &Charge<'_>| charge.key().as_str() == key && charge.limit().name().as_str() == name;
+            if !chain.iter().any(taken) {
+                chain.push(self.charge(key, name));
+            }
+        }
+        Charges::new(chain).expect("no bucket twice")
+    }
+
+    /// Two limits under each name, as while a plan is being changed.
+    fn charge(&mut self, key: &'static str, name: &str) -> Charge<'static> {
+        let limits = limits(name);
+        let limit = limits[usize::from(self.random.u32(0..8) == 0)];
+        let capacity = u64::from(limit.capacity());
+        let cost = match self.random.u32(0..10) {
+            0 => 0,
+            1..6 => 1,
+            6..9 => self.random.u64(0..=capacity.min(20)),
+            _ => self.random.u64(0..=capacity),
+        };
+        let named = NamedLimit::new(LimitName::new(name).expect("a sound name"), limit);
+        let cost = Cost::new(cost.min(capacity)).expect("a sound cost");
+        Charge::new(Key::new(key).expect("a sound key"), named, cost).expect("a cost that is covered")
+    }
+
+    fn compare_what_is_stored(&self, round: &Round) {
+        for key in KEYS {
+            for name in NAMES {
+                let stored = self.stored(key, name);
+                assert_eq!(stored, round.model.bucket(key, name), "seed {}: {key} {name}", self.seed);
+            }
+        }
+    }
+
+    fn stored(&self, key: &str, name: &str) -> Option<Bucket> {
+        let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
+        let reply = self.server.command(&["HGETALL", &format!("spile:{{{tag}}}:{name}")]);
+        let fields: Vec<&str> = reply.list().iter().map(|field| field.text()).collect();
+        match fields[..] {
+            [] => None,
+            ["t", held, "ts", written, "v", "1"] => {
+                let number = |digits: &str| digits.parse().expect("plain digits");
+                Some(Bucket::new(MicroTokens::new(number(held)), Micros::new(number(written))))
+            }
+            _ => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
+        }
+    }
+}
+
+impl Step {
+    async fn take(&self, store: &impl Store) -> Did {
+        let charges = &self.charges;
+        match self.kind {
+            Kind::Spend => Did::Step(store.spend(charges).await.expect("an answer")),
+            Kind::Peek => Did::Step(store.peek(charges).await.expect("an answer")),
+            Kind::Refund => Did::Step(store.refund(charges).await.expect("an answer")),
+            Kind::SpendUpTo => Did::Grant(store.spend_up_to(charges).await.expect("an answer")),
+            Kind::Reset => {
+                store.reset(charges).await.expect("an answer");
+                Did::Reset
+            }
+        }
+    }
+}
+
+/// Slow enough that nothing expires in real time while the test's clock stands still.
+fn limits(name: &str) -> [Limit; 2] {
+    let limits = match name {
+        "free" => ["10, 1/s", "25, 7/10s"],
+        "gold/burst" => ["1000000, 33333/s", "10, 1/h"],
+        _ => ["1000000000, 100000000/day", "7, 3/h"],
+    };
+    limits.map(|text| text.parse().expect("a sound limit"))
+}

@@ -1,0 +1,127 @@
+//! Every key goes in time, and none before its bucket would be full.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{charges, patient, store_on};
+use fastrand::Rng;
+use spile_core::{FakeClock, Limit, Store};
+use spile_redis::RedisStore;
+use spile_testkit::redis::RedisServer;
+
+const BUCKET: &str = "spile:{ann}:limit";
+
+fn store(server: &RedisServer) -> RedisStore {
+    patient(&server.url()).prefix("spile").build().expect("a sound URL")
+}
+
+fn ttl_ms(server: &RedisServer, key: &str) -> i64 {
+    server.command(&["PTTL", key]).int()
+}
+
+/// Microseconds from the server's now until the bucket is full under `limit`, by the arithmetic of the core.
+fn time_to_full_us(server: &RedisServer, limit: &Limit) -> u64 {
+    let fields = server.command(&["HMGET", BUCKET, "t", "ts"]);
+    let time = server.command(&["TIME"]);
+    let number = |reply: &spile_testkit::redis::Reply| u64::try_from(reply.int()).expect("not below zero");
+    let [held, written] = fields.list() else { panic!("two fields") };
+    let [seconds, micros] = time.list() else { panic!("two parts") };
+    let now = spile_core::Micros::new(number(seconds) * 1_000_000 + number(micros));
+    let bucket = spile_core::Bucket::new(
+        spile_core::MicroTokens::new(number(held)),
+        spile_core::Micros::new(number(written)),
+    );
+    bucket.wait_for_us(limit, limit.capacity_micro(), now)
+}
+
+#[tokio::test]
+async fn a_new_bucket_lives_for_twice_the_seconds_it_takes_to_fill() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    for (limit, ttl) in [("10, 1/s", 20_000), ("10, 3/s", 8_000), ("1, 1000/s", 2_000), ("5, 5/day", 172_800_000)] {
+        server.command(&["FLUSHALL"]);
+        store.spend(&charges("ann", limit, 1)).await.unwrap();
+        let lives = ttl_ms(&server, BUCKET);
+        assert!((ttl - 1_000..=ttl).contains(&lives), "{limit} lives {lives} ms");
+    }
+}
+
+/// However much of its life a key has left, and whatever limit it was last written under, a write leaves it long
+/// enough. Shortening its life by hand stands in for time that has passed.
+#[tokio::test]
+async fn no_write_leaves_a_bucket_that_expires_before_it_is_full() {
+    let seed = fastrand::u64(..);
+    let mut random = Rng::with_seed(seed);
+    let server = RedisServer::start();
+    let store = store(&server);
+    let limits = ["10, 1/s", "10, 3/s", "100, 100/h", "1000, 1000/s", "3, 1/min", "1000000000, 1000000000/s"];
+    for _ in 0..2_000 {
+        let text = limits[random.usize(..limits.len())];
+        let limit: Limit = text.parse().unwrap();
+        let cost = random.u64(1..=u64::from(limit.capacity()));
+        let asked = charges("ann", text, cost);
+        match random.u32(..4) {
+            0 => drop(store.refund(&asked).await.unwrap()),
+            1 => drop(store.spend_up_to(&asked).await.unwrap()),
+            _ => drop(store.spend(&asked).await.unwrap()),
+        }
+        if server.command(&["HGET", BUCKET, "ts"]) == server.command(&["HGET", BUCKET, "seen"]) {
+            continue;
+        }
+        let lives = u64::try_from(ttl_ms(&server, BUCKET)).unwrap_or(0) * 1_000;
+        let fills = time_to_full_us(&server, &limit);
+        let wrote = server.command(&["HGET", BUCKET, "ts"]);
+        server.command(&["HSET", BUCKET, "seen", wrote.text()]);
+        // The time to live is read a moment before the time to full, and in whole milliseconds.
+        assert!(lives + 1_000 >= fills, "seed {seed}: {text} lives {lives} us and fills in {fills} us");
+        if random.bool() {
+            server.command(&["PEXPIRE", BUCKET, &random.u64(50..=200_000).to_string()]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_ahead_of_the_clock_lives_until_the_clock_has_caught_up_and_filled_it() {
+    let server = RedisServer::start();
+    let clock = FakeClock::default();
+    let store = store_on(&server.url(), clock.clone());
+    let key = format!("{}ann}}:limit", store.key_pattern().trim_end_matches('*'));
+    store.spend(&charges("ann", "10, 10/s", 1)).await.unwrap();
+    clock.step_back(Duration::from_millis(900));
+    server.command(&["PEXPIRE", &key, "1500"]);
+    store.spend(&charges("ann", "10, 10/s", 9)).await.unwrap();
+    assert!(ttl_ms(&server, &key) > 1_900, "0.9 s to catch up and a second to fill");
+}
+
+#[tokio::test]
+async fn a_time_to_live_that_is_long_enough_is_not_written_again() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    for _ in 0..50 {
+        store.spend(&charges("ann", "100, 1/s", 1)).await.unwrap();
+    }
+    let calls = server.info("commandstats", "cmdstat_pexpire").expect("one was written");
+    assert!(calls.starts_with("calls=1,"), "{calls}");
+}
+
+#[tokio::test]
+async fn a_key_that_somebody_made_immortal_is_mortal_after_the_next_write() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    store.spend(&charges("ann", "10, 1/s", 1)).await.unwrap();
+    server.command(&["PERSIST", BUCKET]);
+    store.spend(&charges("ann", "10, 1/s", 1)).await.unwrap();
+    assert!(ttl_ms(&server, BUCKET) > 0);
+}
+
+#[tokio::test]
+async fn looking_being_denied_and_refunding_nobody_leave_no_key() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    store.peek(&charges("ann", "10, 1/s", 1)).await.unwrap();
+    store.spend(&charges("ann", "10, 1/s", 0)).await.unwrap();
+    store.refund(&charges("ann", "10, 1/s", 1)).await.unwrap();
+    store.reset(&charges("ann", "10, 1/s", 1)).await.unwrap();
+    assert_eq!(server.command(&["DBSIZE"]).int(), 0);
+}
