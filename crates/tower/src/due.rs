@@ -1,7 +1,7 @@
 //! What a request owes once its rules have been read: keys, plans and costs, ready to be charged.
 
 use smallvec::SmallVec;
-use spile_core::{Charge, ChargeError, Charges, Cost, Key, KeyError, Plan};
+use spile_core::{Charge, Charges, Cost, Key, KeyError, Plan};
 use spile_limiter::LimiterError;
 
 use crate::key::ResolvedKey;
@@ -37,14 +37,4 @@ pub(crate) fn charges(dues: &[Due], price: impl Fn(&Due) -> Cost) -> Result<Char
 
 fn key_of(due: &Due) -> Result<Key<'_>, KeyError> {
     Key::new(due.key.as_str())
-}
-
-/// Whether the caller's own request is at fault, and not how the service was set up.
-pub(crate) const fn is_callers_fault(error: &LimiterError) -> bool {
-    matches!(
-        error,
-        LimiterError::Key(_)
-            | LimiterError::Cost(_)
-            | LimiterError::Charge(ChargeError::CostAboveCapacity { .. })
-    )
 }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 
 use http::request::Parts;
-use smallvec::SmallVec;
 
 use crate::key::Tenant;
 
@@ -16,22 +15,33 @@ pub trait PlanResolver: Send + Sync {
 }
 
 /// The names of the plans that apply to one request.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct PlanNames<'r>(SmallVec<[Cow<'r, str>; 1]>);
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlanNames<'r>(Names<'r>);
+
+/// Most requests have one plan, which takes no allocation.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Names<'r> {
+    One(Cow<'r, str>),
+    List(Vec<Cow<'r, str>>),
+}
 
 impl<'r> PlanNames<'r> {
     /// No plan at all: the request is not limited.
-    pub fn none() -> Self {
-        Self::default()
+    pub const fn none() -> Self {
+        Self(Names::List(Vec::new()))
     }
 
     /// The names, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|name| &**name)
+        let names = match &self.0 {
+            Names::One(name) => std::slice::from_ref(name),
+            Names::List(names) => names,
+        };
+        names.iter().map(|name| &**name)
     }
 
     fn one(name: impl Into<Cow<'r, str>>) -> Self {
-        Self(SmallVec::from_buf([name.into()]))
+        Self(Names::One(name.into()))
     }
 }
 
@@ -61,7 +71,7 @@ impl<'r, N: Into<Cow<'r, str>>> From<Vec<N>> for PlanNames<'r> {
 
 impl<'r, N: Into<Cow<'r, str>>> FromIterator<N> for PlanNames<'r> {
     fn from_iter<I: IntoIterator<Item = N>>(names: I) -> Self {
-        Self(names.into_iter().map(Into::into).collect())
+        Self(Names::List(names.into_iter().map(Into::into).collect()))
     }
 }
 
@@ -130,8 +140,7 @@ where
     N: Into<PlanNames<'static>>,
 {
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r> {
-        let names: PlanNames<'static> = (self.0)(request).into();
-        names.0.into_iter().map(|name| -> Cow<'r, str> { name }).collect()
+        (self.0)(request).into()
     }
 }
 

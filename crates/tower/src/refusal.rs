@@ -6,7 +6,6 @@ use http::{Response, StatusCode};
 use spile_core::{Decision, Micros};
 use spile_limiter::LimiterError;
 
-use crate::due::is_callers_fault;
 use crate::response::{self, Fields};
 
 /// gRPC's `INVALID_ARGUMENT`.
@@ -68,17 +67,15 @@ impl<'a> Refusal<'a> {
         match self.cause {
             Cause::Denied(decision) if grpc => self.fields.grpc_refusal(decision, self.now),
             Cause::Denied(decision) => self.fields.refusal(decision, self.now),
-            Cause::NoKey => problem(grpc, true, NO_KEY),
-            Cause::Invalid(error) => problem(grpc, is_callers_fault(error), &error.to_string()),
+            Cause::NoKey if grpc => response::grpc_problem(INVALID_ARGUMENT, NO_KEY),
+            Cause::NoKey => response::problem(StatusCode::BAD_REQUEST, NO_KEY),
+            Cause::Invalid(error) if grpc => grpc_invalid(error),
+            Cause::Invalid(error) => response::invalid(error),
         }
     }
 }
 
-fn problem(grpc: bool, callers_fault: bool, detail: &str) -> Response<Bytes> {
-    match (grpc, callers_fault) {
-        (true, true) => response::grpc_problem(INVALID_ARGUMENT, detail),
-        (true, false) => response::grpc_problem(INTERNAL, detail),
-        (false, true) => response::problem(StatusCode::BAD_REQUEST, detail),
-        (false, false) => response::problem(StatusCode::INTERNAL_SERVER_ERROR, detail),
-    }
+fn grpc_invalid(error: &LimiterError) -> Response<Bytes> {
+    let code = if response::is_callers_fault(error) { INVALID_ARGUMENT } else { INTERNAL };
+    response::grpc_problem(code, &error.to_string())
 }

@@ -27,8 +27,10 @@ impl KeyResolver for MatchedRoute {
 
 #[cfg(feature = "axum")]
 fn route_of(request: &Parts) -> Option<&str> {
+    use axum::extract::MatchedPath;
+
     let own = request.extensions.get::<Route>().map(|Route(route)| &**route);
-    own.or_else(|| request.extensions.get::<axum::extract::MatchedPath>().map(|path| path.as_str()))
+    own.or_else(|| request.extensions.get::<MatchedPath>().map(MatchedPath::as_str))
 }
 
 #[cfg(not(feature = "axum"))]

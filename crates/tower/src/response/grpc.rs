@@ -1,5 +1,7 @@
 //! A refusal as gRPC understands it: HTTP 200 without a body, and the status where trailers would stand.
 
+use std::fmt::Write;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -68,7 +70,9 @@ fn text(message: &str) -> HeaderValue {
         match byte {
             b'%' => spelled.push_str("%25"),
             b' '..=b'~' => spelled.push(char::from(byte)),
-            _ => spelled.push_str(&format!("%{byte:02X}")),
+            _ => {
+                let _ = write!(spelled, "%{byte:02X}");
+            }
         }
         spelled
     });

@@ -39,7 +39,8 @@ pub use body::{PROBLEM_JSON, UNAVAILABLE, body, refusal};
 pub use fields::{Fields, Reset, write_fields};
 pub(crate) use grpc::grpc_problem;
 pub use grpc::{grpc_refusal, is_grpc};
-pub use problem::problem;
+pub(crate) use problem::is_callers_fault;
+pub use problem::{invalid, problem};
 pub use timestamp::Rfc3339;
 
 /// The status that the decision amounts to: 200, 429, or 503 where it was refused because the store failed.

@@ -4,7 +4,18 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Response, StatusCode};
 
+use spile_core::ChargeError;
+use spile_limiter::LimiterError;
+
 use super::PROBLEM_JSON;
+
+/// The answer to a request that could never be decided: 400 where the request is at fault, 500 where the way in
+/// which the service was set up is.
+pub fn invalid(error: &LimiterError) -> Response<Bytes> {
+    let at_fault =
+        if is_callers_fault(error) { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
+    problem(at_fault, &error.to_string())
+}
 
 /// The answer to a request that cannot be limited at all: `detail` says what is wrong and what to do.
 pub fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
@@ -18,6 +29,16 @@ pub fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response
+}
+
+/// Whether the caller's own request is at fault, and not how the service was set up.
+pub(crate) const fn is_callers_fault(error: &LimiterError) -> bool {
+    matches!(
+        error,
+        LimiterError::Key(_)
+            | LimiterError::Cost(_)
+            | LimiterError::Charge(ChargeError::CostAboveCapacity { .. })
+    )
 }
 
 /// The text as it stands between the quotes of a JSON string.

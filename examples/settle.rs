@@ -1,0 +1,41 @@
+//! A request is charged an estimate when it comes in, and what it really cost when the answer is known.
+//!
+//! Run it with `cargo run -p spile --example settle`. It sends its own requests and prints what came back.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Extension, Router};
+use spile::key::Header;
+use spile::{Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule, Settle};
+use tower::ServiceExt;
+
+/// What a completion is expected to use.
+const ESTIMATE: u64 = 500;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let limiter = RateLimiter::builder()
+        .store(MemoryStore::new())
+        .plans([Plan::new("model", Limit::per_minute(2_000))?])
+        .build();
+    let rule = Rule::new(Header::api_key(), "model").cost(ESTIMATE);
+    let app =
+        Router::new().route("/complete", post(complete)).layer(RateLimitLayer::new(limiter.clone(), rule));
+
+    for prompt in ["short", "a very long one", "short"] {
+        let request = Request::post("/complete").header("x-api-key", "ann").body(Body::from(prompt))?;
+        let response = app.clone().oneshot(request).await?;
+        let left = limiter.peek("header:x-api-key:ann", ["model"], 0).await?.remaining();
+        println!("{prompt:?}: {}, {left} tokens left", response.status());
+    }
+    Ok(())
+}
+
+async fn complete(Extension(settle): Extension<Settle>, prompt: String) -> Result<String, StatusCode> {
+    // The model says what it used only with its answer.
+    let used = 100 * prompt.len() as u64;
+    let settled = settle.at(used).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(format!("used {used}, of which {} were not covered", settled.uncovered))
+}
