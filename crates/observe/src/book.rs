@@ -1,0 +1,129 @@
+//! What fingerprints stand for, and the bound on how many things are told apart.
+
+use foldhash::{HashMap, HashSet};
+use metrics::{Counter, counter};
+use smol_str::SmolStr;
+use spile_core::Source;
+
+use crate::fingerprint::Fingerprints;
+use crate::names::DECISIONS;
+use crate::registrar::Registrar;
+use crate::verdict::Verdict;
+
+/// The most pairs of rule and limit that have series of their own; callers may invent rule ids without end.
+const MAX_PAIRS: usize = 2_000;
+/// The most tenants that are told apart.
+const MAX_TENANTS: usize = 1_000;
+/// What is beyond a bound is counted as.
+pub(crate) const OVERFLOW: &str = "__overflow__";
+
+/// What a fingerprint stands for.
+#[derive(Clone)]
+pub(crate) struct Meaning {
+    pub(crate) subject: Subject,
+    pub(crate) verdict: Verdict,
+    counter: Counter,
+}
+
+/// What is counted.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Subject {
+    /// The decisions of a rule under a limit.
+    Series { rule: SmolStr, limit: SmolStr },
+    /// The decisions on behalf of a tenant. Not a metric: tenants are too many for labels.
+    Tenant(SmolStr),
+}
+
+/// The book of fingerprints, and the counts of those that have no cell in a lane.
+pub(crate) struct Book {
+    registrar: Registrar,
+    prints: Fingerprints,
+    meanings: HashMap<u64, Meaning>,
+    pairs: HashSet<(SmolStr, SmolStr)>,
+    tenants: HashSet<SmolStr>,
+    homeless: HashMap<u64, u64>,
+}
+
+impl Book {
+    pub(crate) fn new(registrar: Registrar, prints: Fingerprints) -> Self {
+        Self {
+            registrar,
+            prints,
+            meanings: HashMap::default(),
+            pairs: HashSet::default(),
+            tenants: HashSet::default(),
+            homeless: HashMap::default(),
+        }
+    }
+
+    /// Learns what a fingerprint stands for. Hands back the fingerprint to count by: another one beyond the bound.
+    pub(crate) fn learn_series(
+        &mut self,
+        print: u64,
+        rule: Option<&str>,
+        limit: &str,
+        verdict: Verdict,
+        source: Source,
+    ) -> u64 {
+        if self.meanings.contains_key(&print) {
+            return print;
+        }
+        let pair = (SmolStr::new(rule.unwrap_or_default()), SmolStr::new(limit));
+        if self.pairs.contains(&pair) || self.pairs.len() < MAX_PAIRS {
+            self.pairs.insert(pair.clone());
+            self.enter_series(print, pair, verdict, source);
+            return print;
+        }
+        let print = self.prints.series(Some(OVERFLOW), 0, verdict.code(source));
+        if !self.meanings.contains_key(&print) {
+            let overflow = SmolStr::new_static(OVERFLOW);
+            self.enter_series(print, (overflow.clone(), overflow), verdict, source);
+        }
+        print
+    }
+
+    /// The same for a tenant.
+    pub(crate) fn learn_tenant(&mut self, print: u64, tenant: &str, verdict: Verdict) -> u64 {
+        if self.meanings.contains_key(&print) {
+            return print;
+        }
+        let known = self.tenants.contains(tenant);
+        let (print, tenant) = if known || self.tenants.len() < MAX_TENANTS {
+            (print, SmolStr::new(tenant))
+        } else {
+            (self.prints.tenant(OVERFLOW, verdict as u64), SmolStr::new_static(OVERFLOW))
+        };
+        self.tenants.insert(tenant.clone());
+        let meaning = Meaning { subject: Subject::Tenant(tenant), verdict, counter: Counter::noop() };
+        self.meanings.insert(print, meaning);
+        print
+    }
+
+    /// Counts what has no cell.
+    pub(crate) fn count(&mut self, print: u64) {
+        *self.homeless.entry(print).or_default() += 1;
+    }
+
+    /// Adds to the metric and says what was counted.
+    pub(crate) fn settle(&self, print: u64, more: u64) -> Option<&Meaning> {
+        self.meanings.get(&print).inspect(|meaning| meaning.counter.increment(more))
+    }
+
+    pub(crate) fn drain_homeless(&mut self) -> HashMap<u64, u64> {
+        std::mem::take(&mut self.homeless)
+    }
+
+    fn enter_series(
+        &mut self,
+        print: u64,
+        (rule, limit): (SmolStr, SmolStr),
+        verdict: Verdict,
+        source: Source,
+    ) {
+        let counter = self.registrar.register(|| {
+            counter!(DECISIONS, "rule" => rule.to_string(), "limit" => limit.to_string(),
+                "outcome" => verdict.as_str(), "source" => source.as_str())
+        });
+        self.meanings.insert(print, Meaning { subject: Subject::Series { rule, limit }, verdict, counter });
+    }
+}

@@ -1,0 +1,129 @@
+//! Who was allowed and denied how much in each minute of the last day: per rule and per tenant.
+
+use std::collections::VecDeque;
+
+use foldhash::HashMap;
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use crate::tally::Tally;
+
+/// Minutes that are kept: a day.
+pub(crate) const KEPT: usize = 24 * 60;
+
+/// What the decisions of a minute are summed by.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum By {
+    /// The rule that asked.
+    Rule,
+    /// The tenant that asked.
+    Tenant,
+}
+
+impl By {
+    /// The word that the API uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Tenant => "tenant",
+        }
+    }
+}
+
+/// One minute of one rule or tenant.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MinuteRow {
+    /// When the minute began, in seconds since the epoch.
+    pub minute: u64,
+    /// Whether the name is a rule's or a tenant's.
+    pub by: By,
+    /// The rule or the tenant.
+    pub name: String,
+    /// What was decided.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+/// The last day of this instance. Bounded, because names are: the book has a bound on each.
+#[derive(Debug, Default)]
+pub(crate) struct Minutes {
+    minutes: VecDeque<Minute>,
+}
+
+#[derive(Debug)]
+struct Minute {
+    began: u64,
+    tallies: HashMap<(By, SmolStr), Tally>,
+}
+
+impl Minutes {
+    /// Adds to the minute that `second` lies in.
+    pub(crate) fn add(&mut self, second: u64, by: By, name: &SmolStr, tally: Tally) {
+        let began = second - second % 60;
+        if self.minutes.back().is_none_or(|last| last.began < began) {
+            self.minutes.push_back(Minute { began, tallies: HashMap::default() });
+        }
+        while self.minutes.front().is_some_and(|first| first.began + 60 * KEPT as u64 <= began) {
+            self.minutes.pop_front();
+        }
+        if let Some(minute) = self.minutes.back_mut() {
+            *minute.tallies.entry((by, name.clone())).or_default() += tally;
+        }
+    }
+
+    /// Every row of the minutes that began in `from..to`, in order.
+    pub(crate) fn rows(&self, from: u64, to: u64) -> Vec<MinuteRow> {
+        let asked = self.minutes.iter().filter(|minute| (from..to).contains(&minute.began));
+        let mut rows: Vec<_> = asked.flat_map(Minute::rows).collect();
+        rows.sort_by(|a, b| (a.minute, a.by, &a.name).cmp(&(b.minute, b.by, &b.name)));
+        rows
+    }
+}
+
+impl Minute {
+    fn rows(&self) -> impl Iterator<Item = MinuteRow> {
+        self.tallies.iter().map(|((by, name), &tally)| MinuteRow {
+            minute: self.began,
+            by: *by,
+            name: name.to_string(),
+            tally,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Tally = Tally { allowed: 1, denied: 0, shadow: 0 };
+
+    #[test]
+    fn a_minute_sums_what_falls_into_it() {
+        let mut minutes = Minutes::default();
+        for second in [120, 150, 179, 180] {
+            minutes.add(second, By::Rule, &"login".into(), ONE);
+        }
+        let sums: Vec<_> = minutes.rows(0, 300).iter().map(|row| (row.minute, row.tally.allowed)).collect();
+        assert_eq!(sums, [(120, 3), (180, 1)]);
+    }
+
+    #[test]
+    fn a_day_is_kept_and_no_more() {
+        let mut minutes = Minutes::default();
+        for minute in 0..KEPT as u64 + 10 {
+            minutes.add(minute * 60, By::Tenant, &"acme".into(), ONE);
+        }
+        let rows = minutes.rows(0, u64::MAX);
+        assert_eq!((rows.len(), rows[0].minute), (KEPT, 600));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_adds_to_the_latest_minute() {
+        let mut minutes = Minutes::default();
+        minutes.add(600, By::Rule, &"login".into(), ONE);
+        minutes.add(60, By::Rule, &"login".into(), ONE);
+        assert_eq!(minutes.rows(0, 1_000).len(), 1);
+    }
+}

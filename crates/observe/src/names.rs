@@ -1,0 +1,37 @@
+//! The metrics by name, and what each of them means. One place, so that code, help texts and alerts agree.
+
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+pub(crate) const DECISIONS: &str = "ratelimit_decisions_total";
+pub(crate) const FAIL_OPEN: &str = "ratelimit_failopen_total";
+pub(crate) const FAIL_CLOSED: &str = "ratelimit_failclosed_total";
+pub(crate) const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
+pub(crate) const BUCKET_LEVEL: &str = "ratelimit_bucket_level_ratio";
+pub(crate) const BREAKER: &str = "ratelimit_breaker_state";
+pub(crate) const QUEUE: &str = "ratelimit_queue_depth";
+pub(crate) const CONFIG_RELOADS: &str = "ratelimit_config_reloads_total";
+pub(crate) const HTTP_REQUESTS: &str = "http_server_requests_total";
+pub(crate) const HTTP_DURATION: &str = "http_server_request_duration_seconds";
+
+/// From 50 µs, where an embedded decision lies, to a second, where something is wrong.
+pub const DURATION_BUCKETS: [f64; 13] =
+    [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+/// From an empty bucket to nearly a full one.
+pub const LEVEL_BUCKETS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9];
+
+/// Histograms, each with the bounds that a Prometheus exporter is to cut it at.
+pub const HISTOGRAMS: [(&str, &[f64]); 3] =
+    [(HTTP_DURATION, &DURATION_BUCKETS), (STORE_DURATION, &DURATION_BUCKETS), (BUCKET_LEVEL, &LEVEL_BUCKETS)];
+
+pub(crate) fn describe() {
+    describe_counter!(DECISIONS, "Decisions, by rule, the limit that bound, outcome and who decided.");
+    describe_counter!(FAIL_OPEN, "Requests let pass because the store failed, by reason.");
+    describe_counter!(FAIL_CLOSED, "Requests refused because the store failed, by reason.");
+    describe_histogram!(STORE_DURATION, Unit::Seconds, "Time that the store took, by operation.");
+    describe_histogram!(BUCKET_LEVEL, "How full buckets are when asked, from 0 to 1, by limit. Sampled.");
+    describe_gauge!(BREAKER, "Store nodes that are not asked because they stopped answering; 0 is well.");
+    describe_gauge!(QUEUE, "Callers that wait for the store.");
+    describe_counter!(CONFIG_RELOADS, "Reloads of the configuration, by result.");
+    describe_counter!(HTTP_REQUESTS, "HTTP requests answered, by listener and status.");
+    describe_histogram!(HTTP_DURATION, Unit::Seconds, "Time from request to answer, by listener.");
+}

@@ -1,0 +1,284 @@
+//! The watch: hears of every decision, counts it at once, and does the rest later.
+
+use std::sync::{Arc, Weak};
+
+use metrics::counter;
+use parking_lot::Mutex;
+use spile_core::{Clock, Key, LimitName, Micros, Source};
+use spile_limiter::{Observed, Observer};
+use thread_local::ThreadLocal;
+use tokio::sync::broadcast;
+
+use crate::book::Book;
+use crate::builder::WatchBuilder;
+use crate::close_look::CloseLook;
+use crate::event::{Event, Events, What};
+use crate::failures::Failures;
+use crate::fingerprint::Fingerprints;
+use crate::health::{AskHealth, Health};
+use crate::lane::Lane;
+use crate::latencies::Latencies;
+use crate::minutes::MinuteRow;
+use crate::names::{self, CONFIG_RELOADS};
+use crate::pulse::Pulse;
+use crate::registrar::Registrar;
+use crate::snapshot::Snapshot;
+use crate::verdict::Verdict;
+
+/// Seconds that "now" is taken over in a snapshot.
+const LATELY: usize = 5;
+
+/// Watches decisions. Give it to a limiter as its observer. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Watch {
+    inner: Arc<Inner>,
+}
+
+/// A watch that is not kept alive by whoever holds this.
+pub(crate) struct WeakWatch(Weak<Inner>);
+
+struct Inner {
+    prints: Fingerprints,
+    lanes: ThreadLocal<Lane>,
+    failures: Failures,
+    latencies: Latencies,
+    book: Mutex<Book>,
+    close_look: Mutex<CloseLook>,
+    /// Held by whoever flushes, so that lanes are drained by one at a time.
+    pulse: Mutex<Pulse>,
+    events: Events,
+    ask_health: Mutex<AskHealth>,
+    registrar: Registrar,
+    clock: Arc<dyn Clock>,
+    began: Micros,
+}
+
+impl Watch {
+    /// How to put one together.
+    pub fn builder() -> WatchBuilder {
+        WatchBuilder::new()
+    }
+
+    pub(crate) fn new(builder: WatchBuilder) -> Self {
+        let WatchBuilder { registrar, clock, names_shown, ask_health, .. } = builder;
+        registrar.register(names::describe);
+        let prints = Fingerprints::default();
+        let inner = Inner {
+            lanes: ThreadLocal::new(),
+            failures: Failures::new(&registrar),
+            latencies: Latencies::new(),
+            book: Mutex::new(Book::new(registrar.clone(), prints.clone())),
+            close_look: Mutex::new(CloseLook::new(registrar.clone(), prints.clone(), names_shown)),
+            pulse: Mutex::new(Pulse::new(Health::new(&registrar))),
+            events: Events::new(),
+            ask_health: Mutex::new(ask_health),
+            began: clock.now(),
+            prints,
+            registrar,
+            clock,
+        };
+        let watch = Self { inner: Arc::new(inner) };
+        for result in ["ok", "refused"] {
+            watch.count_reload(result, 0);
+        }
+        watch
+    }
+
+    /// Gives a configured rule its series before callers' inventions can use up the bound.
+    pub fn expect(&self, rule: &str, limit: &LimitName, limit_tag: u64) {
+        let mut book = self.inner.book.lock();
+        for verdict in [Verdict::Allowed, Verdict::Denied] {
+            let print = self.inner.prints.series(Some(rule), limit_tag, verdict.code(Source::Store));
+            let print = book.learn_series(print, Some(rule), limit.as_str(), verdict, Source::Store);
+            let _counted_nothing = book.settle(print, 0);
+        }
+    }
+
+    /// Asks the store how it stands, once a second, from now on.
+    pub fn watch_store(&self, ask: AskHealth) {
+        *self.inner.ask_health.lock() = ask;
+    }
+
+    /// Notes how long a call to the store took.
+    pub fn store_took(&self, us: u64) {
+        self.inner.latencies.took(us);
+    }
+
+    /// A new configuration is in force.
+    pub fn config_reloaded(&self) {
+        self.count_reload("ok", 1);
+        self.tell(What::ConfigReloaded);
+    }
+
+    /// A new configuration was bad, and the old one stays.
+    pub fn config_refused(&self, why: impl Into<String>) {
+        self.count_reload("refused", 1);
+        self.tell(What::ConfigRefused { why: why.into() });
+    }
+
+    /// Tells whoever listens.
+    pub fn tell(&self, what: What) {
+        self.inner.events.tell(self.inner.clock.now(), what);
+    }
+
+    /// Hears of every event from now on. A listener that lags far behind misses some, and is told how many.
+    pub fn listen(&self) -> broadcast::Receiver<Event> {
+        self.inner.events.listen()
+    }
+
+    /// How this key is shown where names are not: to find in a list whom one knows by name.
+    pub fn mask(&self, key: Key<'_>) -> String {
+        Fingerprints::mask(self.inner.prints.key(key))
+    }
+
+    /// Brings metrics up to date with what every thread has counted. Call it before they are read.
+    pub fn flush(&self) {
+        self.inner.flush(&mut self.inner.pulse.lock());
+    }
+
+    /// Ends a second: flushes, looks at the store's health, and closes the windows of levels and latencies.
+    pub fn tick(&self) {
+        let inner = &*self.inner;
+        let health = (Arc::clone(&*inner.ask_health.lock()))();
+        let mut pulse = inner.pulse.lock();
+        inner.flush(&mut pulse);
+        pulse.latencies.tick(&inner.latencies);
+        let degraded = inner.failures.total();
+        let more = degraded - std::mem::replace(&mut pulse.degraded_seen, degraded);
+        pulse.health.tick(inner.clock.now(), health, more, &inner.events);
+        drop(pulse);
+        inner.close_look.lock().tick();
+    }
+
+    /// How things stand.
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let mut pulse = inner.pulse.lock();
+        inner.flush(&mut pulse);
+        let per_second = pulse.rates.lately(LATELY);
+        let close_look = inner.close_look.lock();
+        Snapshot {
+            at_ms: now.get() / 1_000,
+            up_ms: now.since_us(inner.began) / 1_000,
+            totals: pulse.totals,
+            degraded: inner.failures.total(),
+            per_second,
+            denial_ratio: per_second.denial_ratio(),
+            seconds: pulse.rates.seconds(),
+            store_latency: pulse.latencies.percentiles(),
+            store: pulse.health.now(),
+            store_lost: pulse.health.is_lost(),
+            levels: close_look.levels(),
+            top_denied: close_look.top_denied(),
+            top_spending: close_look.top_spending(),
+            top_limits: pulse.top_limits(),
+            events: inner.events.latest(),
+        }
+    }
+
+    /// This instance's decisions by minute, of the minutes that began in `from..to` seconds since the epoch.
+    pub fn minutes(&self, from: u64, to: u64) -> Vec<MinuteRow> {
+        let mut pulse = self.inner.pulse.lock();
+        self.inner.flush(&mut pulse);
+        pulse.minutes.rows(from, to)
+    }
+
+    /// What the watch's clock says.
+    pub fn now(&self) -> Micros {
+        self.inner.clock.now()
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakWatch {
+        WeakWatch(Arc::downgrade(&self.inner))
+    }
+
+    /// Takes a handle on a metric where this watch counts.
+    pub(crate) fn register<T>(&self, make: impl FnOnce() -> T) -> T {
+        self.inner.registrar.register(make)
+    }
+
+    fn count_reload(&self, result: &'static str, by: u64) {
+        self.register(|| counter!(CONFIG_RELOADS, "result" => result).increment(by));
+    }
+}
+
+impl WeakWatch {
+    pub(crate) fn upgrade(&self) -> Option<Watch> {
+        self.0.upgrade().map(|inner| Watch { inner })
+    }
+}
+
+impl Observer for Watch {
+    #[inline]
+    fn decided(&self, seen: &Observed<'_>) {
+        let inner = &*self.inner;
+        let decision = seen.decision();
+        let verdict = Verdict::of(decision);
+        let lane = inner.lanes.get_or(Lane::new);
+        let code = verdict.code(decision.source());
+        let print = inner.prints.series(seen.rule(), decision.binding().tag(), code);
+        if !lane.count(print) {
+            inner.count_newcomer(lane, print, seen, verdict);
+        }
+        if let Some(tenant) = seen.tenant() {
+            inner.count_tenant(lane, tenant, verdict);
+        }
+        if let Some(weight) = lane.pick(verdict, decision.at()) {
+            inner.close_look.lock().take(seen, verdict, weight, &inner.events);
+        }
+        if let Some(why) = decision.failure() {
+            inner.failures.count(decision, why);
+        }
+    }
+}
+
+impl Inner {
+    #[cold]
+    fn count_newcomer(&self, lane: &Lane, print: u64, seen: &Observed<'_>, verdict: Verdict) {
+        let (limit, source) = (seen.decision().binding().name(), seen.decision().source());
+        let mut book = self.book.lock();
+        let learnt = book.learn_series(print, seen.rule(), limit.as_str(), verdict, source);
+        count_learnt(lane, &mut book, print, learnt);
+    }
+
+    fn count_tenant(&self, lane: &Lane, tenant: &str, verdict: Verdict) {
+        let print = self.prints.tenant(tenant, verdict as u64);
+        if !lane.count(print) {
+            let mut book = self.book.lock();
+            let learnt = book.learn_tenant(print, tenant, verdict);
+            count_learnt(lane, &mut book, print, learnt);
+        }
+    }
+
+    fn flush(&self, pulse: &mut Pulse) {
+        let now = self.clock.now();
+        let mut book = self.book.lock();
+        for (print, more) in book.drain_homeless() {
+            settle(&book, pulse, now, print, more);
+        }
+        for lane in &self.lanes {
+            lane.drain(|print, more| settle(&book, pulse, now, print, more));
+        }
+        pulse.close(now);
+    }
+}
+
+/// Counts one in the lane where there is room, else in the book. What is beyond a bound never takes a cell.
+fn count_learnt(lane: &Lane, book: &mut Book, print: u64, learnt: u64) {
+    if learnt != print || !lane.make_room(print) || !lane.count(print) {
+        book.count(learnt);
+    }
+}
+
+fn settle(book: &Book, pulse: &mut Pulse, now: Micros, print: u64, more: u64) {
+    if let Some(meaning) = book.settle(print, more) {
+        pulse.add(now, meaning, more);
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("began", &self.inner.began).finish_non_exhaustive()
+    }
+}

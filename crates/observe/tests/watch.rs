@@ -1,0 +1,262 @@
+//! What a watch promises to whoever reads its figures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use spile_core::{Charges, FailurePolicy, FakeClock, Grant, Key, Limit, Outcome, Plan, Store, StoreError};
+use spile_limiter::{Ask, RateLimiter};
+use spile_memory::MemoryStore;
+use spile_observe::{By, StoreHealth, TimedStore, Watch, WatchBuilder, What};
+
+/// A watch of its own series, on a clock that stands still and without a thread.
+fn watch(set_up: impl FnOnce(WatchBuilder) -> WatchBuilder) -> (Watch, PrometheusHandle, FakeClock) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let (handle, clock) = (recorder.handle(), FakeClock::default());
+    let builder = Watch::builder().recorder(Arc::new(recorder)).clock(clock.clone()).without_ticker();
+    (set_up(builder).build(), handle, clock)
+}
+
+fn limiter(watch: &Watch, clock: &FakeClock) -> RateLimiter<MemoryStore<FakeClock>> {
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let wide = Plan::new("wide", Limit::per_second(1_000_000_000)).unwrap();
+    RateLimiter::builder()
+        .store(store)
+        .plans([free, wide])
+        .clock(clock.clone())
+        .observer(watch.clone())
+        .build()
+}
+
+/// A store that is down.
+struct Down;
+
+impl Store for Down {
+    async fn spend(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Err(StoreError::BadResponse("nonsense".into()))
+    }
+    async fn peek(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<Grant, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+    async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+}
+
+fn kinds(watch: &Watch) -> Vec<&'static str> {
+    watch.snapshot().events.iter().map(|event| event.what.kind()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_decision_of_every_thread_is_counted_exactly() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    let workers = (0..8).map(|worker| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            for _ in 0..25_000 {
+                let _decision = limiter.allow(&format!("user:{worker}"), ["wide"], 1).await.unwrap();
+                tokio::task::consume_budget().await;
+            }
+        })
+    });
+    for worker in workers.collect::<Vec<_>>() {
+        worker.await.unwrap();
+    }
+    watch.flush();
+    let line =
+        "ratelimit_decisions_total{rule=\"\",limit=\"wide\",outcome=\"allowed\",source=\"store\"} 200000";
+    assert!(metrics.render().contains(line), "{}", metrics.render());
+    assert_eq!(watch.snapshot().totals.allowed, 200_000);
+}
+
+#[tokio::test]
+async fn a_million_keys_add_no_series_and_show_ten() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    let _first = limiter.allow("first", ["wide"], 1).await.unwrap();
+    watch.flush();
+    let before = metrics.render().lines().count();
+    for user in 0..1_000_000 {
+        let _decision = limiter.allow(&format!("user:{user}"), ["wide"], 1).await.unwrap();
+        if user % 1_000 == 0 {
+            clock.advance(Duration::from_millis(100));
+        }
+    }
+    watch.flush();
+    assert_eq!(metrics.render().lines().count(), before);
+    assert_eq!(watch.snapshot().top_spending.len(), 10);
+}
+
+#[tokio::test]
+async fn invented_rules_end_up_in_the_overflow_and_none_is_lost() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    for rule in 0..5_000 {
+        let charges = limiter.charges("ann", ["wide"], 1).unwrap();
+        let _decision = limiter.decide(Ask::from(charges).rule(&format!("rule-{rule}"))).await;
+    }
+    watch.flush();
+    let shown = metrics.render();
+    let series = shown.lines().filter(|line| line.starts_with("ratelimit_decisions_total{")).count();
+    assert_eq!(series, 2_001);
+    assert!(
+        shown.contains(
+            "rule=\"__overflow__\",limit=\"__overflow__\",outcome=\"allowed\",source=\"store\"} 3000"
+        )
+    );
+    assert_eq!(watch.snapshot().totals.allowed, 5_000);
+}
+
+#[tokio::test]
+async fn whoever_is_denied_most_leads_the_list_under_a_hash_that_the_operator_can_look_up() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    for (key, times) in [("quiet", 12), ("noisy", 100), ("calm", 5)] {
+        for _ in 0..times {
+            let _decision = limiter.allow(key, ["free"], 1).await.unwrap();
+        }
+    }
+    let top = watch.snapshot().top_denied;
+    let mask = |key| watch.mask(Key::new(key).unwrap());
+    assert_eq!(top.iter().map(|top| top.count).collect::<Vec<_>>(), [90, 2]);
+    assert_eq!(top[0].key, mask("noisy"));
+    watch.flush();
+    let everything = format!("{}{:?}", metrics.render(), watch.snapshot());
+    assert!(!everything.contains("noisy"), "a key is shown by name: {everything}");
+}
+
+#[tokio::test]
+async fn names_are_shown_where_the_operator_allows_them() {
+    let (watch, _, clock) = watch(|builder| builder.show_names(true));
+    let limiter = limiter(&watch, &clock);
+    for _ in 0..11 {
+        let _decision = limiter.allow("noisy", ["free"], 1).await.unwrap();
+    }
+    let snapshot = watch.snapshot();
+    assert_eq!((snapshot.top_denied[0].key.as_str(), snapshot.top_spending[0].count), ("noisy", 10));
+    assert_eq!(kinds(&watch), ["key_denied"]);
+}
+
+#[tokio::test]
+async fn a_key_is_told_of_once_a_minute_however_often_it_is_denied() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    for _ in 0..2 {
+        for _ in 0..50 {
+            let _decision = limiter.allow("noisy", ["free"], 1).await.unwrap();
+        }
+        clock.advance(Duration::from_secs(60));
+    }
+    assert_eq!(kinds(&watch), ["key_denied", "key_denied"]);
+}
+
+#[tokio::test]
+async fn a_tenant_is_told_of_at_eighty_percent_and_at_the_limit() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    for _ in 0..20 {
+        let charges = limiter.charges("tenant:acme", ["free"], 1).unwrap();
+        let _decision = limiter.decide(Ask::from(charges).rule("api").tenant("acme")).await;
+    }
+    assert_eq!(kinds(&watch), ["tenant_over", "key_denied", "tenant_near"]);
+    let (acme, limit) = ("acme".to_owned(), "free".to_owned());
+    let near = What::TenantNear { tenant: acme, limit, used_percent: 80 };
+    assert_eq!(watch.snapshot().events[2].what, near);
+}
+
+#[tokio::test]
+async fn minutes_sum_what_rules_and_tenants_were_allowed_and_denied() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    for _ in 0..15 {
+        let charges = limiter.charges("tenant:acme", ["free"], 1).unwrap();
+        let _decision = limiter.decide(Ask::from(charges).rule("api").tenant("acme")).await;
+    }
+    let rows = watch.minutes(0, u64::MAX);
+    let sums: Vec<_> =
+        rows.iter().map(|row| (row.by, row.name.as_str(), row.tally.allowed, row.tally.denied)).collect();
+    assert_eq!(sums, [(By::Rule, "api", 10, 5), (By::Tenant, "acme", 10, 5)]);
+}
+
+#[tokio::test]
+async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let limiter = RateLimiter::builder().store(Down).plans([free]).observer(watch.clone()).build();
+    for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Deny] {
+        let charges = limiter.charges("ann", ["free"], 1).unwrap();
+        let _decision = limiter.decide(Ask::from(charges).on_failure(policy)).await;
+    }
+    watch.tick();
+    let shown = metrics.render();
+    for line in [
+        "ratelimit_failopen_total{reason=\"badresponse\"} 1",
+        "ratelimit_failclosed_total{reason=\"badresponse\"} 2",
+        "ratelimit_failclosed_total{reason=\"rediserror\"} 0",
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    assert!(watch.snapshot().store_lost);
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(1));
+        watch.tick();
+    }
+    assert!(!watch.snapshot().store_lost);
+    assert_eq!(kinds(&watch).iter().filter(|kind| **kind == "store_lost").count(), 1);
+    assert_eq!(kinds(&watch)[0], "store_recovered");
+}
+
+#[tokio::test]
+async fn an_open_breaker_is_a_gauge_and_an_event() {
+    let open = || StoreHealth { breakers_open: 1, waiting: 7, ..StoreHealth::default() };
+    let (watch, metrics, _) = watch(|builder| builder.health(open));
+    watch.tick();
+    let shown = metrics.render();
+    assert!(
+        shown.contains("ratelimit_breaker_state 1") && shown.contains("ratelimit_queue_depth 7"),
+        "{shown}"
+    );
+    assert_eq!(kinds(&watch), ["store_lost"]);
+}
+
+#[tokio::test]
+async fn a_refused_configuration_is_counted_and_told() {
+    let (watch, metrics, _) = watch(|builder| builder);
+    watch.config_reloaded();
+    watch.config_refused("line 3: no such plan");
+    assert!(metrics.render().contains("ratelimit_config_reloads_total{result=\"refused\"} 1"));
+    assert_eq!(kinds(&watch), ["config_refused", "config_reloaded"]);
+}
+
+#[tokio::test]
+async fn a_timed_store_shows_its_latency_by_operation() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let store = TimedStore::every_call(MemoryStore::builder().clock(clock).build(), watch.clone());
+    let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([free]).build();
+    let _spent = limiter.allow("ann", ["free"], 1).await.unwrap();
+    let _looked = limiter.peek("ann", ["free"], 1).await.unwrap();
+    watch.tick();
+    assert_eq!(watch.snapshot().store_latency.calls, 2);
+    assert!(metrics.render().contains("ratelimit_store_duration_seconds_count{op=\"peek\"} 1"));
+}
+
+#[tokio::test]
+async fn levels_say_how_full_buckets_are_when_asked() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let limiter = limiter(&watch, &clock);
+    for _ in 0..10 {
+        let _decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+    }
+    let level = &watch.snapshot().levels[0];
+    assert_eq!((level.limit.as_str(), level.shape.as_str(), level.looked_at), ("free", "10, 1/s", 10));
+    assert!((level.mean - 0.45).abs() < 1e-9 && level.lowest.abs() < 1e-9, "{level:?}");
+}
