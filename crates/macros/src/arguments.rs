@@ -1,0 +1,116 @@
+//! What stands between the parentheses of `#[rate_limit(…)]`.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, Ident, Result, Token};
+
+const KNOWN: &str = "`key`, `plan`, `plans`, `tokens` and `limiter`";
+
+/// The arguments, each an expression that is evaluated where the function starts.
+pub(crate) struct Arguments {
+    pub(crate) key: Expr,
+    pub(crate) plans: Plans,
+    pub(crate) tokens: Option<Expr>,
+    pub(crate) limiter: Option<Expr>,
+}
+
+/// The plans of a call: one, or any list.
+pub(crate) enum Plans {
+    One(Expr),
+    List(Expr),
+}
+
+impl Plans {
+    /// Something that can be iterated over for names.
+    pub(crate) fn iterable(&self) -> TokenStream {
+        match self {
+            Self::One(plan) => quote!([#plan]),
+            Self::List(plans) => quote!(#plans),
+        }
+    }
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut given = Given::default();
+        for Argument { name, value } in Punctuated::<Argument, Token![,]>::parse_terminated(input)? {
+            given.put(&name, value)?;
+        }
+        given.checked(input.span())
+    }
+}
+
+struct Argument {
+    name: Ident,
+    value: Expr,
+}
+
+impl Parse for Argument {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let name: Ident = input.parse()?;
+        if !input.peek(Token![=]) {
+            return Err(Error::new(name.span(), format!("`{name}` takes a value: write `{name} = …`")));
+        }
+        input.parse::<Token![=]>()?;
+        Ok(Self { name, value: input.parse()? })
+    }
+}
+
+/// The arguments as they were typed, before it is known whether they are enough.
+#[derive(Default)]
+struct Given {
+    key: Option<Expr>,
+    plan: Option<Expr>,
+    plans: Option<Expr>,
+    tokens: Option<Expr>,
+    limiter: Option<Expr>,
+}
+
+impl Given {
+    fn put(&mut self, name: &Ident, value: Expr) -> Result<()> {
+        let place = match name.to_string().as_str() {
+            "key" => &mut self.key,
+            "plan" => &mut self.plan,
+            "plans" => &mut self.plans,
+            "tokens" => &mut self.tokens,
+            "limiter" => &mut self.limiter,
+            _ => return Err(unknown(name)),
+        };
+        match place.replace(value) {
+            Some(_) => Err(Error::new(name.span(), format!("`{name}` is given twice: keep one of them"))),
+            None => Ok(()),
+        }
+    }
+
+    fn checked(self, span: Span) -> Result<Arguments> {
+        let key = self.key.ok_or_else(|| {
+            Error::new(span, "`#[rate_limit]` needs to know who pays: add `key = …`, as in `key = user_id`")
+        })?;
+        let plans = match (self.plan, self.plans) {
+            (Some(plan), None) => Plans::One(plan),
+            (None, Some(plans)) => Plans::List(plans),
+            (Some(_), Some(plans)) => {
+                let message =
+                    "give either `plan` or `plans`: for a chain write `plans = [\"gold\", \"daily\"]`";
+                return Err(Error::new_spanned(plans, message));
+            }
+            (None, None) => {
+                let message =
+                    "`#[rate_limit]` needs a plan: add `plan = \"gold\"`, or `plans = [\"gold\", \"daily\"]`";
+                return Err(Error::new(span, message));
+            }
+        };
+        Ok(Arguments { key, plans, tokens: self.tokens, limiter: self.limiter })
+    }
+}
+
+fn unknown(name: &Ident) -> Error {
+    let hint = match name.to_string().as_str() {
+        "cost" | "token" => ": what a call costs is `tokens`",
+        "keys" | "by" => ": who pays is `key`",
+        _ => "",
+    };
+    Error::new(name.span(), format!("`#[rate_limit]` knows no argument `{name}`{hint}; it takes {KNOWN}"))
+}

@@ -1,0 +1,38 @@
+//! The attribute `#[rate_limit]`. Use it through the crate `spile` with the feature `macros`, which holds what the
+//! code written here refers to.
+//!
+//! This crate only reads and writes tokens; it must not know how a decision is made.
+
+#![deny(missing_docs)]
+
+use proc_macro::TokenStream;
+
+mod arguments;
+mod function;
+
+use arguments::Arguments;
+
+/// Lets an async function or method run only where its caller may spend the tokens.
+///
+/// | argument | is | without it |
+/// |---|---|---|
+/// | `key` | who pays: any expression over the arguments that can be displayed | an error |
+/// | `plan` | the name of a plan, as any expression that reads as `&str` | give `plans` |
+/// | `plans` | several plans, all charged or none: `["gold", "daily"]` | give `plan` |
+/// | `tokens` | what a call costs, as any expression that is a `u64` | 1 |
+/// | `limiter` | which limiter decides, as any expression: `self.limiter` | the one given to `spile::set_global_limiter` |
+///
+/// The function returns `Result<_, E>`, where `E` implements `From<spile::RateLimitExceeded>`. A call that is over
+/// a limit returns that error before any of the function's body runs.
+#[proc_macro_attribute]
+pub fn rate_limit(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let limited = syn::parse(arguments).and_then(|arguments: Arguments| {
+        let item = item.clone().into();
+        function::limited(&arguments, item)
+    });
+    match limited {
+        Ok(tokens) => tokens.into(),
+        // The item stands as it was written, so that one mistake is one error and not one at each call as well.
+        Err(error) => TokenStream::from_iter([error.into_compile_error().into(), item]),
+    }
+}

@@ -1,0 +1,80 @@
+//! What the code that [`rate_limit`](macro@crate::rate_limit) writes refers to. Not for calling by hand:
+//! [`RateLimiter::allow`] says the same with less around it.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use spile_core::Store;
+use spile_limiter::RateLimiter;
+
+use crate::exceeded::RateLimitExceeded;
+use crate::global;
+
+/// Whoever can be asked to let a call in.
+pub trait Admits: Sync {
+    /// Lets the call in, or says why not.
+    fn admit<P>(
+        &self,
+        key: &str,
+        plans: P,
+        tokens: u64,
+    ) -> impl Future<Output = Result<(), RateLimitExceeded>> + Send
+    where
+        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send;
+}
+
+/// The limiter given to [`set_global_limiter`](crate::set_global_limiter).
+#[derive(Clone, Copy, Debug)]
+pub struct Global;
+
+impl<S: Store> Admits for RateLimiter<S> {
+    async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
+    where
+        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+    {
+        RateLimitExceeded::unless_allowed(self.allow(key, plans, tokens).await)
+    }
+}
+
+impl<L: Admits + ?Sized> Admits for &L {
+    async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
+    where
+        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+    {
+        (**self).admit(key, plans, tokens).await
+    }
+}
+
+impl<L: Admits + Send + ?Sized> Admits for Arc<L> {
+    async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
+    where
+        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+    {
+        (**self).admit(key, plans, tokens).await
+    }
+}
+
+impl Admits for Global {
+    async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
+    where
+        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+    {
+        let limiter = global::limiter().ok_or(RateLimitExceeded::NoLimiter)?;
+        let plans: Vec<String> = plans.into_iter().map(|plan| plan.as_ref().to_owned()).collect();
+        RateLimitExceeded::unless_allowed(limiter.allow(key, &plans, tokens).await)
+    }
+}
+
+/// The key as text.
+pub fn key<K: Display + ?Sized>(key: &K) -> String {
+    key.to_string()
+}
+
+/// Lets the call in, or says why not.
+pub async fn admit<L, P>(limiter: &L, key: String, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
+where
+    L: Admits + ?Sized,
+    P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+{
+    limiter.admit(&key, plans, tokens).await
+}

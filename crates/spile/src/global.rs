@@ -1,0 +1,55 @@
+//! The limiter that functions under `#[rate_limit]` ask unless they name another.
+
+use std::pin::Pin;
+use std::sync::OnceLock;
+
+use spile_core::{Decision, Store};
+use spile_limiter::{LimiterError, RateLimiter};
+
+static LIMITER: OnceLock<Box<dyn AnyLimiter>> = OnceLock::new();
+
+/// Makes `limiter` the one that `#[rate_limit]` asks where no `limiter` is named. Once per process, at its start.
+///
+/// ```
+/// use spile::{Limit, MemoryStore, Plan, RateLimitExceeded, RateLimiter, rate_limit};
+///
+/// #[rate_limit(key = user, plan = "free")]
+/// async fn greet(user: &str) -> Result<String, RateLimitExceeded> {
+///     Ok(format!("hello {user}"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let free = Plan::new("free", Limit::per_minute(1))?;
+/// spile::set_global_limiter(RateLimiter::builder().store(MemoryStore::new()).plans([free]).build())?;
+/// assert_eq!(greet("ann").await?, "hello ann");
+/// assert!(greet("ann").await.is_err());
+/// # Ok(())
+/// # }
+/// ```
+pub fn set_global_limiter<S: Store + 'static>(limiter: RateLimiter<S>) -> Result<(), AlreadySet> {
+    LIMITER.set(Box::new(limiter)).map_err(|_| AlreadySet)
+}
+
+/// A global limiter is in place, and stays.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a global limiter is set already; name others with `limiter = …`")]
+#[non_exhaustive]
+pub struct AlreadySet;
+
+pub(crate) fn limiter() -> Option<&'static dyn AnyLimiter> {
+    LIMITER.get().map(|limiter| &**limiter)
+}
+
+/// A limiter whose store nobody needs to name.
+pub(crate) trait AnyLimiter: Send + Sync {
+    fn allow<'a>(&'a self, key: &'a str, plans: &'a [String], tokens: u64) -> Allowing<'a>;
+}
+
+type Allowing<'a> = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send + 'a>>;
+
+impl<S: Store> AnyLimiter for RateLimiter<S> {
+    fn allow<'a>(&'a self, key: &'a str, plans: &'a [String], tokens: u64) -> Allowing<'a> {
+        Box::pin(self.allow(key, plans, tokens))
+    }
+}

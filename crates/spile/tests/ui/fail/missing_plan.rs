@@ -1,0 +1,10 @@
+#![allow(unused_variables)]
+
+use spile::{RateLimitExceeded, rate_limit};
+
+#[rate_limit(key = user_id)]
+async fn print(user_id: &str) -> Result<(), RateLimitExceeded> {
+    Ok(())
+}
+
+fn main() {}
