@@ -74,17 +74,18 @@ impl RedisSentinel {
     pub fn fail_over(&self) -> Duration {
         let before = self.master();
         // A sentinel refuses while it has not yet heard from the replica since the last switch.
-        let ask = || self.sentinels[0].try_command(&["SENTINEL", "FAILOVER", Self::MASTER_NAME]).is_ok();
+        let words = ["SENTINEL", "FAILOVER", Self::MASTER_NAME];
+        let ask = || self.awake().next().is_some_and(|sentinel| sentinel.try_command(&words).is_ok());
         wait::until_true("a sentinel to start a failover", ask);
         self.wait_for_switch(before)
     }
 
-    /// Waits until every sentinel names another master than `before` and that one takes writes.
+    /// Waits until every sentinel that answers names another master than `before` and that one takes writes.
     pub fn wait_for_switch(&self, before: usize) -> Duration {
         let next = &self.nodes[1 - before];
         wait::until_true("the sentinels to switch masters", || {
             let switched = |sentinel| master_port(sentinel) == Some(next.port());
-            self.sentinels.iter().all(switched) && role(next) == "master"
+            self.awake().all(switched) && role(next) == "master"
         })
     }
 
@@ -93,6 +94,10 @@ impl RedisSentinel {
         let master = self.master();
         let (master, replica) = (&self.nodes[master], &self.nodes[1 - master]);
         wait::until_true("the replica to be in step", || in_step(replica) && reaches_a_replica(master))
+    }
+
+    fn awake(&self) -> impl Iterator<Item = &RedisServer> {
+        self.sentinels.iter().filter(|sentinel| sentinel.is_awake())
     }
 
     fn wait_until_watched(&self) {

@@ -11,6 +11,7 @@ use crate::trial::{Setup, Trial};
 
 pub(super) const ALL: &[Listed] = &[
     ("13 sentinel: FAILOVER", failover),
+    ("13 sentinel: FAILOVER, one hangs", failover_while_one_hangs),
     ("13 sentinel: kill -9 the master", killed),
     ("13 sentinel: SIGSTOP the master", frozen),
 ];
@@ -19,6 +20,17 @@ fn failover(name: &'static str) -> Row {
     let sentinel = RedisSentinel::start();
     let trial = under_load(&sentinel);
     sentinel.fail_over();
+    judged(trial).row(name)
+}
+
+/// The sentinel that is asked first, and would have told of the switch, says nothing.
+fn failover_while_one_hangs(name: &'static str) -> Row {
+    let mut sentinel = RedisSentinel::start();
+    let trial = under_load(&sentinel);
+    sentinel.sentinels()[0].freeze();
+    sentinel.fail_over();
+    // The old master takes writes until the sentinels get round to it, and then refuses them.
+    sentinel.wait_for_replica();
     judged(trial).row(name)
 }
 
