@@ -206,7 +206,9 @@ impl Plan<'_> {
 
     fn dialer(&self, credentials: Option<Credentials>, database: u32, role: RoleCheck) -> Dialer {
         let introduction = Introduction { credentials, database, tls: self.tls.clone(), role };
-        Dialer { introduction, pace: self.pace.clone(), counters: self.counters.clone() }
+        // With the longest pause between dials this stays within the second in which a healed node is to be found.
+        let patience = self.settings.timeout.max(Duration::from_millis(400));
+        Dialer { introduction, pace: self.pace.clone(), counters: self.counters.clone(), patience }
     }
 
     fn lanes(&self, whereabouts: Whereabouts, dialer: Dialer) -> LaneSetup {

@@ -17,6 +17,7 @@ use crate::node::{Node, ServedNode};
 use crate::pace::Backoff;
 use crate::resp::{Malformed, Value};
 use crate::slot::SLOTS;
+use crate::stats::Census;
 
 /// How often the map is read again while all is well, and while a node that should serve slots does not.
 const CALM: Duration = Duration::from_secs(5);
@@ -111,11 +112,9 @@ impl Cluster {
         self.doubted.notify_one();
     }
 
-    /// How many nodes are in use, and how many of them have an open breaker.
-    pub(crate) fn census(&self) -> (u64, u64) {
-        let nodes = self.nodes.lock();
-        let open = nodes.values().filter(|member| member.served.node.breaker.is_open()).count();
-        (nodes.len() as u64, open as u64)
+    /// How its nodes stand.
+    pub(crate) fn census(&self) -> Census {
+        Census::of(self.nodes.lock().values().map(|member| &*member.served.node))
     }
 
     /// Why some node cannot be reached, while it cannot.

@@ -13,14 +13,13 @@ use crate::resp::Value;
 use crate::sentinel::Sentinels;
 use crate::stats::Counters;
 
-/// How long a lane may take to find its node, reach it and be answered.
-const DIAL_TIME: Duration = Duration::from_millis(400);
-
 /// Opens connections to one kind of node.
 pub(crate) struct Dialer {
     pub(crate) introduction: Introduction,
     pub(crate) pace: Arc<DialPace>,
     pub(crate) counters: Arc<Counters>,
+    /// How long a node may take to be reached, and then again to run the script.
+    pub(crate) patience: Duration,
 }
 
 /// Where a node is to be found.
@@ -40,8 +39,8 @@ impl Dialer {
             Whereabouts::AskSentinels(sentinels) => sentinels.master().await?,
         };
         let mut connection = self.open(&endpoint).await?;
-        let probed = timeout(DIAL_TIME, probe(&mut connection, Naming::Text)).await;
-        probed.unwrap_or(Err(ConnectionError::Stalled(DIAL_TIME)))?;
+        let probed = timeout(self.patience, probe(&mut connection, Naming::Text)).await;
+        probed.unwrap_or(Err(ConnectionError::Stalled(self.patience)))?;
         Ok(connection)
     }
 
@@ -49,8 +48,8 @@ impl Dialer {
     pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         self.pace.turn().await;
         self.counters.dials.add(1);
-        let opened = timeout(DIAL_TIME, Connection::open(endpoint, &self.introduction)).await;
-        opened.unwrap_or(Err(ConnectionError::Stalled(DIAL_TIME)))
+        let opened = timeout(self.patience, Connection::open(endpoint, &self.introduction)).await;
+        opened.unwrap_or(Err(ConnectionError::Stalled(self.patience)))
     }
 }
 

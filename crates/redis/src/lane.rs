@@ -91,11 +91,12 @@ impl Lane {
                 return;
             }
             let gathered = tokio::select! {
+                // In this order, so that nothing is sent into a connection that is known to be of no use.
                 biased;
-                gathered = node.queue.take() => gathered,
-                () = node.breaker.until_open() => continue,
-                _ = moves.changed() => return,
                 _ = connection.until_unasked() => return,
+                _ = moves.changed() => return,
+                () = node.breaker.until_open() => continue,
+                gathered = node.queue.take() => gathered,
             };
             let calls = self.calls(gathered);
             if self.fly(&mut connection, calls).await.is_err() {

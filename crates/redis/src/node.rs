@@ -71,7 +71,7 @@ impl Node {
     /// Notes that the node cannot be reached. With no other lane connected, there is nothing to wait for.
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
         *self.trouble.lock() = Some(why.to_string());
-        if self.live.load(Ordering::Acquire) == 0 && self.breaker.trip() {
+        if self.connections() == 0 && self.breaker.trip() {
             self.turn_away();
         }
     }
@@ -83,6 +83,11 @@ impl Node {
 
     pub(crate) fn moves(&self) -> watch::Receiver<u64> {
         self.moves.subscribe()
+    }
+
+    /// How many lanes are connected.
+    pub(crate) fn connections(&self) -> usize {
+        self.live.load(Ordering::Acquire)
     }
 
     pub(crate) fn lane_is_up(&self) {

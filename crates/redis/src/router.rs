@@ -12,6 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
 use crate::refusal::{Refusal, not_run};
 use crate::request::Company;
+use crate::stats::Census;
 
 /// The pause before a request that Redis did not run is sent again, where nothing says where else to send it.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -82,10 +83,10 @@ impl Router {
         }
     }
 
-    /// How many nodes are in use, and how many of them have an open breaker.
-    pub(crate) fn census(&self) -> (u64, u64) {
+    /// How its nodes stand.
+    pub(crate) fn census(&self) -> Census {
         match self {
-            Self::Single(served) => (1, u64::from(served.node.breaker.is_open())),
+            Self::Single(served) => Census::of([&*served.node]),
             Self::Cluster { cluster, .. } => cluster.census(),
         }
     }

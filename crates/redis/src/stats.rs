@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::node::Node;
+
 /// Counters since the store was built, and how it stands now.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
@@ -22,12 +24,32 @@ pub struct Stats {
     pub breakers_open: u64,
     /// Nodes that the store talks to now.
     pub nodes: u64,
+    /// Connections to them that stand.
+    pub connections: u64,
 }
 
 impl Stats {
     /// Whether any node is not being asked because it stopped answering.
     pub const fn is_breaker_open(&self) -> bool {
         self.breakers_open > 0
+    }
+}
+
+/// How the nodes of a store stand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Census {
+    pub(crate) nodes: u64,
+    pub(crate) breakers_open: u64,
+    pub(crate) connections: u64,
+}
+
+impl Census {
+    pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
+        nodes.into_iter().fold(Self::default(), |census, node| Self {
+            nodes: census.nodes + 1,
+            breakers_open: census.breakers_open + u64::from(node.breaker.is_open()),
+            connections: census.connections + node.connections() as u64,
+        })
     }
 }
 

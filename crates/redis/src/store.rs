@@ -15,7 +15,7 @@ use crate::refusal::may_have_run;
 use crate::request::{Company, Operation, Reply, Request, Waiting, WireCharge};
 use crate::router::{Router, Way};
 use crate::spread::Spread;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Census, Counters, Stats};
 
 /// Buckets in Redis. Clones share the connections, which close when the last clone is dropped.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ impl RedisStore {
     /// What it has counted, and how it stands.
     pub fn stats(&self) -> Stats {
         let counters = &self.inner.counters;
-        let (nodes, breakers_open) = self.inner.router.census();
+        let Census { nodes, breakers_open, connections } = self.inner.router.census();
         Stats {
             answered: counters.answered.count(),
             calls: counters.calls.count(),
@@ -50,6 +50,7 @@ impl RedisStore {
             waiting: self.inner.waiting.load(Ordering::Relaxed) as u64,
             breakers_open,
             nodes,
+            connections,
         }
     }
 

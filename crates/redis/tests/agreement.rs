@@ -15,7 +15,7 @@ use spile_core::{
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
 use spile_testkit::model::ModelStore;
-use spile_testkit::redis::{Flavour, RedisServer};
+use spile_testkit::redis::{Flavour, RedisServer, Reply};
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const NAMES: [&str; 3] = ["free", "gold/burst", "gold/daily"];
@@ -159,8 +159,10 @@ impl Trace {
         let length = if self.random.bool() { 1 } else { self.random.usize(1..=4) };
         let mut chain: Vec<Charge<'static>> = Vec::new();
         while chain.len() < length {
-            let (key, name) = (KEYS[self.random.usize(..KEYS.len())], NAMES[self.random.usize(..NAMES.len())]);
-            let taken = |charge: &Charge<'_>| charge.key().as_str() == key && charge.limit().name().as_str() == name;
+            let (key, name) =
+                (KEYS[self.random.usize(..KEYS.len())], NAMES[self.random.usize(..NAMES.len())]);
+            let taken =
+                |charge: &Charge<'_>| charge.key().as_str() == key && charge.limit().name().as_str() == name;
             if !chain.iter().any(taken) {
                 chain.push(self.charge(key, name));
             }
@@ -196,7 +198,7 @@ impl Trace {
     fn stored(&self, key: &str, name: &str) -> Option<Bucket> {
         let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
         let reply = self.server.command(&["HGETALL", &format!("spile:{{{tag}}}:{name}")]);
-        let fields: Vec<&str> = reply.list().iter().map(|field| field.text()).collect();
+        let fields: Vec<&str> = reply.list().iter().map(Reply::text).collect();
         match fields[..] {
             [] => None,
             ["t", held, "ts", written, "v", "1"] => {

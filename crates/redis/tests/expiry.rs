@@ -39,7 +39,9 @@ fn time_to_full_us(server: &RedisServer, limit: &Limit) -> u64 {
 async fn a_new_bucket_lives_for_twice_the_seconds_it_takes_to_fill() {
     let server = RedisServer::start();
     let store = store(&server);
-    for (limit, ttl) in [("10, 1/s", 20_000), ("10, 3/s", 8_000), ("1, 1000/s", 2_000), ("5, 5/day", 172_800_000)] {
+    for (limit, ttl) in
+        [("10, 1/s", 20_000), ("10, 3/s", 8_000), ("1, 1000/s", 2_000), ("5, 5/day", 172_800_000)]
+    {
         server.command(&["FLUSHALL"]);
         store.spend(&charges("ann", limit, 1)).await.unwrap();
         let lives = ttl_ms(&server, BUCKET);

@@ -1,0 +1,242 @@
+//! Each way in which Redis is run: TLS, users, databases, sockets, Sentinel and Cluster.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{charge, charges, patient, shared_cluster};
+use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
+use spile_redis::{BuildError, RedisStore};
+use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer, Takeover};
+use spile_testkit::wait;
+
+const LIMIT: &str = "1000, 1/h";
+
+async fn spends(store: &RedisStore) -> bool {
+    store.spend(&charges("ann", LIMIT, 1)).await.is_ok_and(|outcome| outcome.allowed)
+}
+
+async fn until_it_spends(store: &RedisStore) -> Duration {
+    let clock = SystemClock::new();
+    let started = clock.now();
+    while !spends(store).await {
+        assert!(clock.now().since_us(started) < 15_000_000, "{:?}", store.trouble());
+        tokio::task::yield_now().await;
+    }
+    Duration::from_micros(clock.now().since_us(started))
+}
+
+#[tokio::test]
+async fn tls_with_an_authority_of_ones_own() {
+    let server = RedisServer::builder().tls().start();
+    let authority = server.certificates().authority_file();
+    let by_url = format!("{}?ca={}", server.url(), authority.display());
+    assert!(spends(&patient(&by_url).build().unwrap()).await);
+    assert!(spends(&patient(&server.url()).authority_file(authority).build().unwrap()).await);
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_vouches_for_is_refused() {
+    let server = RedisServer::builder().tls().start();
+    let stranger = RedisServer::builder().tls().start();
+    let authority = stranger.certificates().authority_file();
+    let store = RedisStore::builder(server.url()).authority_file(authority).build().unwrap();
+    assert!(!spends(&store).await);
+    wait::until_true("the reason", || store.trouble().is_some_and(|why| why.contains("certificate")));
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_shown_where_it_is_asked_for() {
+    let server = RedisServer::builder().tls_for_known_clients().start();
+    let files = server.certificates();
+    let known = patient(&server.url())
+        .authority_file(files.authority_file())
+        .client_certificate(files.client_certificate_file(), files.client_key_file());
+    let known = known.build().unwrap();
+    until_it_spends(&known).await;
+    let unknown = RedisStore::builder(server.url()).authority_file(files.authority_file()).build().unwrap();
+    assert!(!spends(&unknown).await);
+}
+
+#[tokio::test]
+async fn a_file_that_is_missing_is_named_when_the_store_is_built() {
+    let built = RedisStore::builder("rediss://127.0.0.1").authority_file("/nowhere/ca.pem").build();
+    let Err(error @ BuildError::Tls(_)) = built else { panic!("{built:?}") };
+    assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");
+}
+
+#[tokio::test]
+async fn a_unix_socket_a_password_and_a_database() {
+    let server = RedisServer::builder().password("s3cret").start();
+    let url = format!("{}?db=3&pass=s3cret", server.unix_url());
+    assert!(spends(&patient(&url).build().unwrap()).await);
+    assert!(spends(&patient(&format!("{}/5", server.url())).build().unwrap()).await);
+    let keyspace = server.command(&["INFO", "keyspace"]);
+    assert!(keyspace.text().contains("db3:") && keyspace.text().contains("db5:"), "{keyspace:?}");
+    assert!(!keyspace.text().contains("db0:"), "{keyspace:?}");
+}
+
+/// The line that the guide gives, word for word but for the name and the password.
+fn acl(prefix: &str) -> String {
+    let guide = include_str!("../../../docs/guide/redis.md");
+    let line = guide.lines().find(|line| line.starts_with("user spile ")).expect("the guide's ACL line");
+    line.replace("~spile:{*", &format!("~{prefix}:{{*"))
+}
+
+#[tokio::test]
+async fn the_guides_acl_line_allows_all_that_a_store_does_and_nothing_else_is_needed() {
+    for flavour in Flavour::ALL {
+        let server = RedisServer::builder().flavour(flavour).line(acl("spile")).start();
+        let url = format!("redis://spile:CHANGE-ME@{}", server.address());
+        let store = patient(&url).prefix("spile").build().unwrap();
+        assert!(spends(&store).await, "{flavour:?}: {:?}", store.trouble());
+        server.command(&["SCRIPT", "FLUSH"]);
+        let asked = charges("ann", LIMIT, 2);
+        store.refund(&asked).await.unwrap();
+        assert_eq!(store.spend_up_to(&asked).await.unwrap().tokens, 2);
+        store.peek(&asked).await.unwrap();
+        store.reset(&asked).await.unwrap();
+        server.command(&["LPUSH", "spile:{ann}:limit", "x"]);
+        assert!(spends(&store).await, "a repair, on {flavour:?}");
+        let outside = patient(&url).prefix("elsewhere").build().unwrap();
+        assert!(matches!(outside.spend(&asked).await, Err(StoreError::Unavailable { .. })), "{flavour:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_said_and_a_changed_one_is_picked_up() {
+    let server = RedisServer::builder().line("user app on >first ~* +@all").start();
+    let url = format!("redis://app:second@{}", server.address());
+    let store = RedisStore::builder(url).build().unwrap();
+    assert!(!spends(&store).await);
+    wait::until_true("the reason", || store.trouble().is_some_and(|why| why.contains("WRONGPASS")));
+    server.command(&["ACL", "SETUSER", "app", ">second"]);
+    assert!(until_it_spends(&store).await < Duration::from_secs(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinel_names_the_master_and_a_failover_is_followed() {
+    let sentinel = RedisSentinel::start();
+    let store = RedisStore::builder(sentinel.url()).build().unwrap();
+    until_it_spends(&store).await;
+    sentinel.wait_for_replica();
+    let left = store.peek(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].held();
+    sentinel.fail_over();
+    assert!(until_it_spends(&store).await < Duration::from_secs(1));
+    let after = store.peek(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].held();
+    assert!(after < left, "the replica had the bucket");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_master_is_replaced() {
+    let mut sentinel = RedisSentinel::start();
+    let store = RedisStore::builder(sentinel.url()).build().unwrap();
+    until_it_spends(&store).await;
+    let master = sentinel.master();
+    sentinel.nodes()[master].kill();
+    sentinel.wait_for_switch(master);
+    assert!(until_it_spends(&store).await < Duration::from_secs(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_failover_is_followed() {
+    let cluster = RedisCluster::start();
+    let store = RedisStore::builder(cluster.url()).build().unwrap();
+    until_it_spends(&store).await;
+    let slot = cluster.slot_of("spile:{ann}:limit");
+    for how in [Takeover::Graceful, Takeover::Force, Takeover::Alone] {
+        cluster.fail_over(slot, how);
+        assert!(until_it_spends(&store).await < Duration::from_secs(1), "{how:?}");
+        cluster.wait_until_whole();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_cluster_node_is_replaced() {
+    let mut cluster = RedisCluster::start();
+    let store = RedisStore::builder(cluster.url()).build().unwrap();
+    until_it_spends(&store).await;
+    let slot = cluster.slot_of("spile:{ann}:limit");
+    let (master, replica) = (cluster.master_of(slot), cluster.replica_of(slot));
+    cluster.node_mut(master).kill();
+    cluster.wait_for_master(slot, replica);
+    assert!(until_it_spends(&store).await < Duration::from_secs(1));
+}
+
+/// A slot that is on its way, with part of its keys moved: `MOVED`, `ASK` and `TRYAGAIN` are all followed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_being_moved_loses_no_decision_and_charges_none_twice() {
+    let cluster = RedisCluster::start();
+    let store = patient(&cluster.url()).prefix("spile").build().unwrap();
+    let chain = Charges::new([charge("ann", "a", LIMIT, 1), charge("ann", "b", LIMIT, 1)]).unwrap();
+    assert!(store.spend(&chain).await.unwrap().allowed);
+    let slot = cluster.slot_of("spile:{ann}:a");
+    let (from, to) = (cluster.master_of(slot), (cluster.master_of(slot) + 1) % 3);
+    let ids: Vec<String> =
+        cluster.nodes().iter().map(|node| node.command(&["CLUSTER", "MYID"]).text().to_owned()).collect();
+    let (source, target) = (&cluster.nodes()[from], &cluster.nodes()[to]);
+    let number = slot.to_string();
+    target.command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &ids[from]]);
+    source.command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &ids[to]]);
+    let fresh = charges("{ann", LIMIT, 1);
+    assert!(store.spend(&fresh).await.unwrap().allowed, "another slot is not disturbed");
+
+    let port = target.port().to_string();
+    let migrate = |key: &str| source.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+    migrate("spile:{ann}:a");
+    let torn = {
+        let (store, chain) = (store.clone(), Charges::new(chain.iter().cloned()).unwrap());
+        tokio::spawn(async move { store.spend(&chain).await })
+    };
+    let alone: Charges<'_> = charge("ann", "a", LIMIT, 1).into();
+    assert!(store.spend(&alone).await.unwrap().allowed, "the key that has moved is followed");
+    migrate("spile:{ann}:b");
+    assert!(torn.await.unwrap().unwrap().allowed, "the torn chain waits until it is whole again");
+
+    for node in [target, source] {
+        node.command(&["CLUSTER", "SETSLOT", &number, "NODE", &ids[to]]);
+    }
+    assert!(store.spend(&chain).await.unwrap().allowed);
+    let stands = store.peek(&chain).await.unwrap();
+    let left: Vec<u64> = stands.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect();
+    assert_eq!(left, [996, 997]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_over_several_slots_gives_back_what_it_took_when_a_later_slot_denies() {
+    let cluster = shared_cluster();
+    let store = patient(&cluster.url()).build().unwrap();
+    let names = ["ann", "bob", "eve", "joe", "kim"];
+    for scarce in names {
+        store.reset(&Charges::new(names.map(|name| charge(name, "wide", LIMIT, 0))).unwrap()).await.unwrap();
+        let line = |name: &'static str| {
+            if name == scarce { charge(name, "narrow", "1, 1/h", 1) } else { charge(name, "wide", LIMIT, 1) }
+        };
+        let chain = Charges::new(names.map(line)).unwrap();
+        assert!(store.spend(&chain).await.unwrap().allowed);
+        let denied = store.spend(&chain).await.unwrap();
+        assert!(!denied.allowed);
+        let expected = names.map(|name| if name == scarce { 0 } else { 999 });
+        let left: Vec<u64> = denied.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect();
+        assert_eq!(left, expected, "scarce: {scarce}");
+        let stands = store.peek(&chain).await.unwrap();
+        assert_eq!(stands.buckets, denied.buckets, "and that is how they stand");
+        let wide = Charges::new(names.map(|name| charge(name, "wide", LIMIT, 5))).unwrap();
+        assert_eq!(store.spend_up_to(&wide).await.unwrap().tokens, 5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_down_when_the_store_is_built_is_found_when_it_comes_up() {
+    let mut cluster = RedisCluster::start();
+    for index in 0..6 {
+        cluster.node_mut(index).kill();
+    }
+    let store = RedisStore::builder(cluster.url()).build().unwrap();
+    assert!(!spends(&store).await);
+    for index in 0..6 {
+        cluster.node_mut(index).restart();
+    }
+    cluster.wait_until_whole();
+    assert!(until_it_spends(&store).await < Duration::from_secs(1));
+}
