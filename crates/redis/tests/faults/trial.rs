@@ -86,9 +86,9 @@ impl Trial {
         limiter(self.limiter.store().clone(), self.policy).build()
     }
 
-    /// Waits until the store has served for a while without the policy's help.
-    pub(crate) fn wait_for_calm(&self) {
-        wait::until_true("the store to serve", || self.ledger.calm() >= CALM);
+    /// Waits until the store has served for a while without the policy's help, and returns how long that took.
+    pub(crate) fn wait_for_calm(&self) -> Duration {
+        wait::until_true("the store to serve", || self.ledger.calm() >= CALM)
     }
 
     /// Ends a fault that has just been healed: waits until the store serves again, stops the callers, and says what

@@ -82,7 +82,7 @@ impl Subject {
 
     fn spends(&self, charges: &Charges<'_>) -> bool {
         let outcome = self.runtime.block_on(self.store.spend(charges)).expect("an answer");
-        let decision = Decision::from_outcome(&charges, &outcome, Source::Store);
+        let decision = Decision::from_outcome(charges, &outcome, Source::Store);
         self.ledger.decided("everybody", &decision, outcome.at, Duration::ZERO);
         decision.allowed()
     }

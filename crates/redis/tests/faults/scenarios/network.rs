@@ -49,12 +49,12 @@ fn lasting(mode: Mode) -> Findings {
 fn for_moments(mode: Mode) -> Findings {
     broken(|proxy, trial| {
         for _ in 0..10 {
+            trial.wait_for_calm();
             proxy.set(mode);
             wait::lasting(Duration::from_millis(5));
             proxy.set(Mode::Pass);
             // Longer than the deadline, so that whoever waits in vain has been told before calm is looked for.
             wait::lasting(DEADLINE + GRACE);
-            trial.wait_for_calm();
         }
     })
 }
