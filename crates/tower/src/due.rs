@@ -1,5 +1,7 @@
 //! What a request owes once its rules have been read: keys, plans and costs, ready to be charged.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use spile_core::{Charge, Charges, Cost, Key, KeyError, Plan};
 use spile_limiter::LimiterError;
@@ -15,18 +17,23 @@ pub(crate) struct Due {
 }
 
 /// What a request owes under all of its rules. It is charged together or not at all.
-pub(crate) type Dues = SmallVec<[Due; 1]>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dues {
+    pub(crate) list: SmallVec<[Due; 1]>,
+    /// On whose behalf, for observers.
+    pub(crate) tenant: Option<Arc<str>>,
+}
 
 /// The charges for these dues, each at what `price` makes of its cost.
-pub(crate) fn charges(dues: &[Due], price: impl Fn(&Due) -> Cost) -> Result<Charges<'_>, LimiterError> {
-    if let [due] = dues
+pub(crate) fn charges(dues: &Dues, price: impl Fn(&Due) -> Cost) -> Result<Charges<'_>, LimiterError> {
+    if let [due] = &*dues.list
         && let [plan] = &*due.plans
         && let [limit] = plan.limits()
     {
         return Ok(Charge::new(key_of(due)?, limit.clone(), price(due))?.into());
     }
     let mut charges = Vec::new();
-    for due in dues {
+    for due in &dues.list {
         let (key, cost) = (key_of(due)?, price(due));
         for limit in due.plans.iter().flat_map(Plan::limits) {
             charges.push(Charge::new(key, limit.clone(), cost)?);

@@ -48,7 +48,7 @@ where
             return self.pass(parts, body);
         }
         match self.shared.dues(&parts) {
-            Ok(dues) if dues.is_empty() => self.pass(parts, body),
+            Ok(dues) if dues.list.is_empty() => self.pass(parts, body),
             Ok(dues) => self.decide(dues, parts, body),
             Err(_) if self.shared.shadow => self.pass(parts, body),
             Err(Undue::NoKey) => self.refuse(Cause::NoKey, &parts),

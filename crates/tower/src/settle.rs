@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use spile_core::{Cost, Decision, Reason, Source, Store};
-use spile_limiter::{Ask, LimiterError, StoreFailed};
+use spile_limiter::{LimiterError, StoreFailed};
 
 use crate::due::{Due, Dues, charges};
 use crate::shared::Shared;
@@ -86,7 +86,7 @@ impl<S: Store> Till for Shared<S> {
     fn settle<'a>(&'a self, account: &'a Settle, tokens: u64) -> Settling<'a, Result<Settled, StoreFailed>> {
         Box::pin(async move {
             let mut settled = Settled::default();
-            for due in &account.dues {
+            for due in &account.dues.list {
                 let uncovered = self.settle_one(due, tokens, account.taken).await?;
                 settled.uncovered = settled.uncovered.max(uncovered);
             }
@@ -102,7 +102,7 @@ impl<S: Store> Till for Shared<S> {
         Box::pin(async move {
             let cost = Cost::new(tokens)?;
             let charges = charges(&account.dues, |_| cost)?;
-            Ok(self.limiter.decide(self.ask(Ask::from(charges))).await)
+            Ok(self.limiter.decide(self.ask(charges, &account.dues)).await)
         })
     }
 

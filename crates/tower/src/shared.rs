@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use spile_core::{Clock, Cost, Decision, FailurePolicy, Micros, Store};
+use spile_core::{Charges, Clock, Cost, Decision, FailurePolicy, Micros, Store};
 use spile_limiter::{Ask, LimiterError, RateLimiter};
 
 use crate::due::{Due, Dues, charges};
-use crate::key::ResolvedKey;
+use crate::key::{ResolvedKey, Tenant};
 use crate::refusal::{Cause, Refusal};
 use crate::response::Fields;
 use crate::rule::Rule;
@@ -64,10 +64,11 @@ impl<S: Store> Shared<S> {
 
     /// What the request owes under each of the rules; nothing where no plan applies to it.
     pub(crate) fn dues(&self, request: &Parts) -> Result<Dues, Undue> {
-        let mut dues = Dues::new();
+        let tenant = request.extensions.get::<Tenant>().map(|tenant| Arc::clone(tenant.shared_id()));
+        let mut dues = Dues { tenant, ..Dues::default() };
         for rule in &self.rules {
             if let Some(due) = self.due(rule, request)? {
-                dues.push(due);
+                dues.list.push(due);
             }
         }
         Ok(dues)
@@ -89,16 +90,19 @@ impl<S: Store> Shared<S> {
 
     /// Asks the limiter. A failing store is not an error: the failure policy makes it a decision.
     pub(crate) async fn decide(self: Arc<Self>, dues: Dues) -> Result<Ruling, LimiterError> {
-        let ask = Ask::from(charges(&dues, |due| due.cost)?);
-        let decision = self.limiter.decide(self.ask(ask)).await;
+        let ask = self.ask(charges(&dues, |due| due.cost)?, &dues);
+        let decision = self.limiter.decide(ask).await;
         Ok(Ruling { decision, now: self.clock.now(), dues })
     }
 
     /// The question as this layer asks it.
-    pub(crate) fn ask<'a>(&'a self, ask: Ask<'a>) -> Ask<'a> {
-        let mut ask = ask.shadow(self.shadow);
+    pub(crate) fn ask<'a>(&'a self, charges: Charges<'a>, dues: &'a Dues) -> Ask<'a> {
+        let mut ask = Ask::from(charges).shadow(self.shadow);
         if let Some(name) = &self.name {
             ask = ask.rule(name);
+        }
+        if let Some(tenant) = &dues.tenant {
+            ask = ask.tenant(tenant);
         }
         if let Some(policy) = self.on_failure {
             ask = ask.on_failure(policy);

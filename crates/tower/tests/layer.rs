@@ -284,7 +284,7 @@ async fn a_grpc_call_over_the_limit_is_refused_in_grpc() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn observers_hear_the_name_of_the_layer() {
+async fn observers_hear_the_name_of_the_layer_and_the_tenant() {
     struct Heard(Arc<AtomicUsize>);
     impl Observer for Heard {
         fn decided(&self, observed: &Observed<'_>) {
@@ -300,7 +300,9 @@ async fn observers_hear_the_name_of_the_layer() {
         .build();
     let service = ok(&RateLimitLayer::builder(limiter, Rule::new(by_user(), "small")).name("api").build());
     for _ in 0..3 {
-        status(&service, from_user("ann")).await;
+        let mut request = from_user("ann");
+        request.extensions_mut().insert(Tenant::new("acme"));
+        status(&service, request).await;
     }
     assert_eq!(heard.load(Ordering::Relaxed), 3);
 }

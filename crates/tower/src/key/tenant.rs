@@ -1,5 +1,7 @@
 //! The key is the customer.
 
+use std::sync::Arc;
+
 use http::request::Parts;
 
 use super::{KeyResolver, ResolvedKey};
@@ -7,13 +9,14 @@ use super::{KeyResolver, ResolvedKey};
 /// The customer whose request this is. Authentication puts it into the request's extensions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tenant {
-    id: String,
+    /// Shared, because every decision names the tenant to observers.
+    id: Arc<str>,
     plan: Option<String>,
 }
 
 impl Tenant {
     /// The tenant of that id, under whatever plan holds for those without one.
-    pub fn new(id: impl Into<String>) -> Self {
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self { id: id.into(), plan: None }
     }
 
@@ -26,6 +29,10 @@ impl Tenant {
 
     /// Which tenant it is.
     pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) const fn shared_id(&self) -> &Arc<str> {
         &self.id
     }
 
