@@ -1,0 +1,14 @@
+//! Bodies on their way through: streamed, counted, timed and never held.
+
+mod download;
+mod idle;
+mod upload;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+
+pub(crate) use download::{Download, OnEnd};
+pub(crate) use upload::{Meter, Upload, UploadFailure};
+
+/// What goes back to the client: the gateway's own words, or an upstream's answer.
+pub(crate) type Reply = Either<Full<Bytes>, Download>;

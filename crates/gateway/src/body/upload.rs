@@ -1,0 +1,142 @@
+//! A request's body on its way to the upstream.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::idle::Idle;
+
+/// A body that is read from the client only as fast as the upstream takes it, up to a size and within a silence.
+#[derive(Debug)]
+pub(crate) struct Upload(Option<Stream>);
+
+#[derive(Debug)]
+struct Stream {
+    body: Incoming,
+    bytes_left: u64,
+    idle: Idle,
+    meter: Arc<Meter>,
+}
+
+/// What became of an upload, for whoever waits for the answer.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    frames: AtomicU32,
+    state: AtomicU8,
+}
+
+const UNDER_WAY: u8 = 0;
+const DONE: u8 = 1;
+const TOO_LARGE: u8 = 2;
+const STALLED: u8 = 3;
+const BROKEN: u8 = 4;
+
+/// Why a body did not reach the upstream whole.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum UploadFailure {
+    #[error("the body is larger than the route takes")]
+    TooLarge,
+    #[error("the client stopped sending its body")]
+    Stalled,
+    #[error("the client's body broke off")]
+    Broken,
+}
+
+impl Upload {
+    /// No body at all.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn streamed(body: Incoming, max_bytes: u64, max_idle: Duration, meter: Arc<Meter>) -> Self {
+        Self(Some(Stream { body, bytes_left: max_bytes, idle: Idle::after(max_idle), meter }))
+    }
+}
+
+impl Meter {
+    /// Counts up while the body moves.
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == DONE
+    }
+
+    pub(crate) fn failure(&self) -> Option<UploadFailure> {
+        match self.state.load(Ordering::Relaxed) {
+            TOO_LARGE => Some(UploadFailure::TooLarge),
+            STALLED => Some(UploadFailure::Stalled),
+            BROKEN => Some(UploadFailure::Broken),
+            _ => None,
+        }
+    }
+}
+
+impl Stream {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadFailure>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            ready!(self.idle.poll_over(cx));
+            return Poll::Ready(Some(Err(self.ended(STALLED, UploadFailure::Stalled))));
+        };
+        self.idle.stir();
+        self.meter.frames.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => Some(self.count(frame)),
+            Some(Err(_)) => Some(Err(self.ended(BROKEN, UploadFailure::Broken))),
+            None => {
+                self.meter.state.store(DONE, Ordering::Relaxed);
+                None
+            }
+        })
+    }
+
+    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, UploadFailure> {
+        let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+        match self.bytes_left.checked_sub(bytes) {
+            None => Err(self.ended(TOO_LARGE, UploadFailure::TooLarge)),
+            Some(left) => {
+                self.bytes_left = left;
+                if self.body.is_end_stream() {
+                    self.meter.state.store(DONE, Ordering::Relaxed);
+                }
+                Ok(frame)
+            }
+        }
+    }
+
+    fn ended(&self, state: u8, failure: UploadFailure) -> UploadFailure {
+        debug_assert_ne!(state, UNDER_WAY, "an end is no state of being under way");
+        self.meter.state.store(state, Ordering::Relaxed);
+        failure
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = UploadFailure;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadFailure>>> {
+        match &mut self.0 {
+            None => Poll::Ready(None),
+            Some(stream) => stream.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|stream| stream.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |stream| stream.body.size_hint())
+    }
+}

@@ -1,0 +1,41 @@
+//! What the listener puts up with: every size, count and wait has a bound.
+
+use std::time::Duration;
+
+/// What a client may ask of the listener before it has been matched to a route.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Bounds {
+    /// Connections at once; the next one waits in the kernel's queue. Default 10,000.
+    pub connections: usize,
+    /// How long a request's header may take to arrive, which also bounds how long an idle connection is kept.
+    /// Default 30 s.
+    pub header_timeout: Duration,
+    /// How long a TLS handshake may take. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// Bytes of one request's header. Default 64 KiB.
+    pub header_bytes: usize,
+    /// Fields in one request's header. Default 100.
+    pub header_fields: usize,
+    /// Bytes of path and query. Default 8 KiB.
+    pub uri_bytes: usize,
+    /// Requests under way on one HTTP/2 connection. Default 200.
+    pub streams: u32,
+    /// How long requests under way may take once the gateway is told to stop. Default 30 s.
+    pub drain: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            header_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            header_bytes: 64 * 1024,
+            header_fields: 100,
+            uri_bytes: 8 * 1024,
+            streams: 200,
+            drain: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! How a gateway is put together.
+
+use std::sync::Arc;
+
+use spile_core::{Clock, Store, SystemClock};
+use spile_limiter::RateLimiter;
+use spile_tower::client::Networks;
+use spile_tower::key::ClientIp;
+use spile_tower::response::Fields;
+
+use crate::auth::{Authenticator, InMemoryTenants, TenantRegistry};
+use crate::bounds::Bounds;
+use crate::forward::Trust;
+use crate::gateway::Gateway;
+use crate::limit::{Limits, Rule};
+use crate::route::{Route, Table};
+use crate::shared::Shared;
+use crate::upstream::{Dialer, Roots};
+
+/// How a [`Gateway`] is put together. Without routes it answers 404.
+#[must_use = "call build()"]
+pub struct Builder<S> {
+    limiter: RateLimiter<S>,
+    routes: Vec<Route>,
+    rules: Vec<Rule>,
+    tenants: Box<dyn TenantRegistry>,
+    trusted: Networks,
+    ipv6_prefix: u8,
+    fields: Fields,
+    roots: Roots,
+    bounds: Bounds,
+    clock: Arc<dyn Clock>,
+}
+
+impl<S: Store> Builder<S> {
+    pub(crate) fn new(limiter: RateLimiter<S>) -> Self {
+        Self {
+            limiter,
+            routes: Vec::new(),
+            rules: Vec::new(),
+            tenants: Box::new(InMemoryTenants::default()),
+            trusted: Networks::default(),
+            ipv6_prefix: 64,
+            fields: Fields::default(),
+            roots: Roots::default(),
+            bounds: Bounds::default(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    /// Serves this route too. The most specific route that matches is taken, in whatever order they are added.
+    pub fn route(mut self, route: Route) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// Limits by this rule too. Of these rules, the first that matches a request applies to it.
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Knows these tenants by their API keys.
+    pub fn tenants(mut self, tenants: impl TenantRegistry + 'static) -> Self {
+        self.tenants = Box::new(tenants);
+        self
+    }
+
+    /// Believes what proxies in these networks say about whom they speak for.
+    pub fn trusted_proxies(mut self, networks: Networks) -> Self {
+        self.trusted = networks;
+        self
+    }
+
+    /// Counts requests without another key by IPv6 networks of this prefix. 64 by default.
+    pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits;
+        self
+    }
+
+    /// Tells clients of limits in these header fields.
+    pub const fn fields(mut self, fields: Fields) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Believes TLS upstreams that these authorities vouch for.
+    pub fn roots(mut self, roots: Roots) -> Self {
+        self.roots = roots;
+        self
+    }
+
+    /// Puts up with this much.
+    pub const fn bounds(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
+        self
+    }
+
+    /// Tells the time by `clock`.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// The gateway, unless a route has no upstream or TLS cannot be set up.
+    pub fn build(self) -> Result<Gateway<S>, BuildError> {
+        if let Some(route) = self.routes.iter().find(|route| route.upstreams.is_empty()) {
+            return Err(BuildError::NoUpstream(route.name.to_string()));
+        }
+        let limits = Limits {
+            limiter: self.limiter,
+            rules: self.rules,
+            address: ClientIp::direct().ipv6_prefix(self.ipv6_prefix),
+            fields: self.fields,
+            clock: self.clock,
+        };
+        Ok(Gateway::from(Shared {
+            table: Table::new(self.routes),
+            auth: Authenticator { tenants: self.tenants },
+            limits,
+            trust: Trust::new(self.trusted),
+            dialer: Dialer::new(self.roots.client()?),
+            bounds: self.bounds,
+        }))
+    }
+}
+
+/// Why a gateway cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A route leads nowhere.
+    #[error("route {0} has no upstream: give it one or more")]
+    NoUpstream(String),
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}

@@ -1,0 +1,41 @@
+//! What this hop knows of a request, whatever the request says of itself.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+use spile_tower::client::{ClientAddress, Forwarding, Networks, PeerAddr};
+
+/// Whose word about clients is taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trust {
+    networks: Networks,
+    address: ClientAddress,
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    /// The other end of the connection.
+    pub(crate) peer: IpAddr,
+    /// The client itself, as far as trusted proxies vouch for it.
+    pub(crate) client: IpAddr,
+    /// Whether the peer is a trusted proxy.
+    pub(crate) trusted: bool,
+    /// Whether the connection is TLS.
+    pub(crate) secure: bool,
+}
+
+impl Trust {
+    pub(crate) fn new(networks: Networks) -> Self {
+        let address = ClientAddress::reported_in(Forwarding::XForwardedFor, networks.clone());
+        Self { networks, address }
+    }
+
+    /// Where the request came from. Tells the resolvers of keys the client's address too.
+    pub(crate) fn hop(&self, peer: SocketAddr, secure: bool, request: &mut Parts) -> Hop {
+        let address = peer.ip().to_canonical();
+        let client = self.address.seen_by(address, &request.headers);
+        request.extensions.insert(PeerAddr(SocketAddr::new(client, peer.port())));
+        Hop { peer: address, client, trusted: self.networks.contain(address), secure }
+    }
+}

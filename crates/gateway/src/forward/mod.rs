@@ -1,0 +1,13 @@
+//! One request on its way to an upstream and back: header fields, attempts and what may be tried again.
+
+mod exchange;
+pub(crate) mod fields;
+mod hop;
+mod hop_by_hop;
+mod request_id;
+mod retries;
+
+pub(crate) use exchange::Exchange;
+pub(crate) use hop::{Hop, Trust};
+pub(crate) use request_id::RequestId;
+pub(crate) use retries::RetryBudget;

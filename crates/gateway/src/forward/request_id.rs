@@ -1,0 +1,40 @@
+//! An id by which a request can be found in everybody's logs.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id that is taken over from a trusted proxy.
+const MAX_BYTES: usize = 128;
+
+/// The id of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// The id that a trusted proxy gave, else a new one: what anybody else sends could be somebody else's.
+    pub(crate) fn of(headers: &HeaderMap, trusted: bool) -> Self {
+        let given = headers.get(&X_REQUEST_ID).filter(|value| trusted && is_sound(value));
+        given.map_or_else(Self::new, |value| Self(value.clone()))
+    }
+
+    pub(crate) fn write(&self, headers: &mut HeaderMap) {
+        headers.insert(X_REQUEST_ID, self.0.clone());
+    }
+
+    fn new() -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut random = fastrand::u128(..);
+        let text = [(); 32].map(|()| {
+            let digit = DIGITS[(random % 16) as usize];
+            random /= 16;
+            digit
+        });
+        Self(HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0")))
+    }
+}
+
+fn is_sound(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    (1..=MAX_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+}

@@ -1,0 +1,52 @@
+//! The gateway: what is built once, and served on as many runtimes as there are.
+
+use std::sync::Arc;
+
+use spile_core::Store;
+use spile_limiter::RateLimiter;
+use tokio::net::TcpListener;
+
+use crate::builder::Builder;
+use crate::connection;
+use crate::shared::Shared;
+
+/// A reverse proxy that authenticates, limits and forwards. Cheap to clone; clones share routes, limits and what is
+/// known of upstreams.
+///
+/// Each call of [`serve`](Self::serve) has upstream connections of its own. Served on one single-threaded runtime per
+/// core, each with a clone of the listening socket, requests never move between threads.
+pub struct Gateway<S> {
+    shared: Arc<Shared<S>>,
+}
+
+impl Gateway<()> {
+    /// How to put one together.
+    pub fn builder<S: Store>(limiter: RateLimiter<S>) -> Builder<S> {
+        Builder::new(limiter)
+    }
+}
+
+impl<S: Store + 'static> Gateway<S> {
+    /// Serves what connects to `listener` until `shutdown` resolves, then lets requests under way finish.
+    pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        connection::serve(Arc::clone(&self.shared), listener, shutdown).await;
+    }
+}
+
+impl<S> From<Shared<S>> for Gateway<S> {
+    fn from(shared: Shared<S>) -> Self {
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl<S> Clone for Gateway<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> std::fmt::Debug for Gateway<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("routes", &self.shared.table.routes().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,53 @@
+//! The gateway: authenticate, limit, proxy.
+//!
+//! A reverse proxy that finds a request's route, finds out whose request it is, asks the limiter, and streams the
+//! request to an upstream and the answer back. It is configured by types alone: it must not know how a configuration
+//! file is written, nor how a bucket is counted.
+//!
+//! ```no_run
+//! use spile_core::{Limit, Plan};
+//! use spile_gateway::{Gateway, Route, Rule};
+//! use spile_limiter::RateLimiter;
+//! use spile_memory::MemoryStore;
+//! use spile_tower::TenantPlan;
+//! use spile_tower::key::{ClientIp, KeyResolver, TenantKey};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let free = Plan::new("free", Limit::per_second(1).burst(10))?;
+//! let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
+//! let gateway = Gateway::builder(limiter)
+//!     .route(Route::new("/", ["http://127.0.0.1:9000".parse()?])?)
+//!     .rule(Rule::new("default", TenantKey.or(ClientIp::direct()), TenantPlan::or("free")))
+//!     .build()?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
+//! gateway.serve(listener, std::future::pending()).await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod auth;
+mod body;
+mod bounds;
+mod builder;
+mod connection;
+mod forward;
+mod gateway;
+mod host;
+mod limit;
+mod path;
+mod refusal;
+mod route;
+mod shared;
+mod target;
+mod upstream;
+mod worker;
+
+pub use auth::{ApiKeyHash, InMemoryTenants, TenantRegistry};
+pub use bounds::Bounds;
+pub use builder::{BuildError, Builder};
+pub use gateway::Gateway;
+pub use host::{HostError, HostPattern};
+pub use limit::Rule;
+pub use path::{PathPattern, PatternError};
+pub use route::{Route, Timeouts};
+pub use upstream::{Balance, Roots, Upstream, UpstreamError};

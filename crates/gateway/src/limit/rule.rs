@@ -1,0 +1,103 @@
+//! A rule: which requests it matches, who pays, under which plans, and how much.
+
+use std::fmt;
+
+use http::Method;
+use http::request::Parts;
+use spile_core::{Cost, FailurePolicy};
+use spile_tower::PlanResolver;
+use spile_tower::key::KeyResolver;
+
+use crate::path::PathPattern;
+
+/// Which requests are limited, who pays, under which plans, and how much.
+///
+/// Resolvers find the [`Tenant`](spile_tower::key::Tenant), the [`Principal`](spile_tower::key::Principal), the
+/// [`Route`](spile_tower::key::Route) and the client's own address in the request; a request that they find no key
+/// in counts by its address, so that leaving a header out escapes nothing.
+///
+/// ```
+/// use http::Method;
+/// use spile_core::Cost;
+/// use spile_gateway::Rule;
+/// use spile_tower::TenantPlan;
+/// use spile_tower::key::{ClientIp, KeyResolver, TenantKey};
+///
+/// let writes = Rule::new("writes", TenantKey.or(ClientIp::direct()), TenantPlan::or("free"))
+///     .path("/scores/*".parse()?)
+///     .methods([Method::POST, Method::PUT, Method::DELETE])
+///     .cost(Cost::new(5)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Rule {
+    pub(super) id: Box<str>,
+    path: Option<PathPattern>,
+    methods: Box<[Method]>,
+    pub(super) key: Box<dyn KeyResolver>,
+    pub(super) plans: Box<dyn PlanResolver>,
+    pub(super) cost: Cost,
+    pub(super) on_failure: Option<FailurePolicy>,
+    pub(super) shadow: bool,
+}
+
+impl Rule {
+    /// Charges whom `key` finds one token under every limit of `plans`, for every request.
+    pub fn new(id: &str, key: impl KeyResolver + 'static, plans: impl PlanResolver + 'static) -> Self {
+        Self {
+            id: id.into(),
+            path: None,
+            methods: Box::default(),
+            key: Box::new(key),
+            plans: Box::new(plans),
+            cost: Cost::ONE,
+            on_failure: None,
+            shadow: false,
+        }
+    }
+
+    /// Only for these paths.
+    #[must_use]
+    pub fn path(mut self, path: PathPattern) -> Self {
+        self.path = Some(path);
+        self
+    }
+
+    /// Only for these methods.
+    #[must_use]
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// Charges this much.
+    #[must_use]
+    pub const fn cost(mut self, cost: Cost) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    /// Decides so where the store fails, whatever the limiter's own policy is.
+    #[must_use]
+    pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.on_failure = Some(policy);
+        self
+    }
+
+    /// Only watches: decides and counts, but never refuses.
+    #[must_use]
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    pub(super) fn matches(&self, request: &Parts, path: &str) -> bool {
+        let method = self.methods.is_empty() || self.methods.contains(&request.method);
+        method && self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule").field("id", &self.id).field("path", &self.path).finish_non_exhaustive()
+    }
+}

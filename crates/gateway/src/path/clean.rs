@@ -1,0 +1,249 @@
+//! A path with one reading: what rules match is what the upstream is asked for.
+//!
+//! Dots, doubled slashes and needless percent-encoding are resolved once, here, and the result is both matched and
+//! forwarded. What servers read in different ways (an encoded slash, a backslash, a path that climbs above the root)
+//! is refused: whichever way a rule read it, some upstream would read it the other way.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use http::uri::PathAndQuery;
+
+/// A path that the gateway and its upstreams read alike.
+#[derive(Clone, Debug)]
+pub(crate) struct CleanPath {
+    asked: PathAndQuery,
+    /// Nothing where the path was clean as it came, which nearly all are.
+    cleaned: Option<Cleaned>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cleaned {
+    /// As it goes to the upstream: only what must be encoded is.
+    forwarded: String,
+    /// As rules see it: decoded, and without the `;parameters` that some servers cut off.
+    matched: String,
+}
+
+/// Why a path cannot be read in one way only.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Unclear(pub(crate) &'static str);
+
+impl CleanPath {
+    pub(crate) fn of(asked: &PathAndQuery) -> Result<Self, Unclear> {
+        let path = asked.path();
+        if !path.starts_with('/') {
+            return Err(Unclear("the path must start with a slash"));
+        }
+        let cleaned = if is_clean(path) { None } else { Some(clean(path)?) };
+        Ok(Self { asked: asked.clone(), cleaned })
+    }
+
+    /// The path that rules and routes match.
+    pub(crate) fn matched(&self) -> &str {
+        self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.matched)
+    }
+
+    /// The path that upstreams are asked for.
+    pub(crate) fn forwarded(&self) -> &str {
+        self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.forwarded)
+    }
+
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.asked.query()
+    }
+
+    /// The path and query just as they came, where they can be forwarded like that.
+    pub(crate) fn untouched(&self) -> Option<&PathAndQuery> {
+        self.cleaned.is_none().then_some(&self.asked)
+    }
+}
+
+/// Whether the path has nothing in it that could be read in another way.
+fn is_clean(path: &str) -> bool {
+    let plain = |byte: u8| matches!(byte, b'!'..=b'~') && !matches!(byte, b'%' | b';' | b'\\');
+    let mut before = 0;
+    for byte in path.bytes() {
+        // A dot is innocent unless it starts a segment, and few do.
+        if !plain(byte) || (before == b'/' && (byte == b'/' || byte == b'.')) {
+            return false;
+        }
+        before = byte;
+    }
+    true
+}
+
+fn clean(path: &str) -> Result<Cleaned, Unclear> {
+    let mut kept: Vec<(String, String)> = Vec::new();
+    let mut open_end = false;
+    for segment in path[1..].split('/') {
+        let decoded = decode(segment)?;
+        let matched = decoded.split(';').next().unwrap_or_default();
+        open_end = matches!(matched, "" | "." | "..") && !decoded.contains(';');
+        match matched {
+            "." | ".." if decoded.contains(';') => return Err(Unclear("a dot segment carries parameters")),
+            "" if !decoded.contains(';') => {}
+            "." => {}
+            ".." => {
+                kept.pop().ok_or(Unclear("the path climbs above the root"))?;
+            }
+            _ => kept.push((encode(segment), matched.to_owned())),
+        }
+    }
+    let mut cleaned = Cleaned::default();
+    for (forwarded, matched) in &kept {
+        cleaned.push(forwarded, matched);
+    }
+    if open_end || kept.is_empty() {
+        cleaned.push("", "");
+    }
+    Ok(cleaned)
+}
+
+impl Cleaned {
+    fn push(&mut self, forwarded: &str, matched: &str) {
+        self.forwarded.push('/');
+        self.forwarded.push_str(forwarded);
+        self.matched.push('/');
+        self.matched.push_str(matched);
+    }
+}
+
+/// The segment as its bytes are meant, unless decoding makes two segments of it or hides something.
+fn decode(segment: &str) -> Result<Cow<'_, str>, Unclear> {
+    let mut bytes = Vec::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, after) = if byte == b'%' { decoded_byte(after)? } else { (byte, after) };
+        match byte {
+            b'/' => return Err(Unclear("the path has an encoded slash")),
+            b'\\' => return Err(Unclear("the path has a backslash")),
+            0..=0x1F | 0x7F => return Err(Unclear("the path has a control character")),
+            _ => bytes.push(byte),
+        }
+        rest = after;
+    }
+    if hides_encoding(&bytes) {
+        return Err(Unclear("the path is encoded twice"));
+    }
+    Ok(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn decoded_byte(after: &[u8]) -> Result<(u8, &[u8]), Unclear> {
+    let malformed = Unclear("the path has a percent sign without two hexadecimal digits");
+    let (digits, rest) = after.split_at_checked(2).ok_or(malformed)?;
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (high, low) = digit(digits[0]).zip(digit(digits[1])).ok_or(malformed)?;
+    Ok(((high * 16 + low) as u8, rest))
+}
+
+/// Whether decoding once more would bring out a dot, a slash, a backslash or a percent sign.
+fn hides_encoding(decoded: &[u8]) -> bool {
+    decoded.windows(3).any(|window| {
+        window[0] == b'%'
+            && matches!((window[1], window[2] | 0x20), (b'2', b'e' | b'f' | b'5') | (b'5', b'c'))
+    })
+}
+
+/// The segment with only what must be encoded encoded, so that each text has one spelling.
+fn encode(segment: &str) -> String {
+    let mut encoded = String::with_capacity(segment.len());
+    let mut rest = segment.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        match (byte, decoded_byte(after)) {
+            (b'%', Ok((byte, after))) => {
+                if is_unreserved(byte) {
+                    encoded.push(char::from(byte));
+                } else {
+                    push_encoded(&mut encoded, byte);
+                }
+                rest = after;
+                continue;
+            }
+            (b'!'..=b'~', _) => encoded.push(char::from(byte)),
+            _ => push_encoded(&mut encoded, byte),
+        }
+        rest = after;
+    }
+    encoded
+}
+
+fn push_encoded(text: &mut String, byte: u8) {
+    // Writing to memory cannot fail.
+    let _ = write!(text, "%{byte:02X}");
+}
+
+const fn is_unreserved(byte: u8) -> bool {
+    matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cleaned(path: &str) -> Result<(String, String), Unclear> {
+        let path = CleanPath::of(&path.parse().expect("a path that hyper lets through"))?;
+        Ok((path.forwarded().to_owned(), path.matched().to_owned()))
+    }
+
+    #[test]
+    fn every_spelling_of_a_path_becomes_one() {
+        for spelling in ["/a/b", "//a///b", "/./a/./b", "/a/x/../b", "/%61/%62", "/a/%2e/b", "/x/%2E%2e/a/b"]
+        {
+            assert_eq!(cleaned(spelling), Ok(("/a/b".to_owned(), "/a/b".to_owned())), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn a_trailing_slash_is_kept() {
+        for spelling in ["/a/", "/a//", "/a/.", "/a/b/.."] {
+            assert_eq!(cleaned(spelling).unwrap().0, "/a/", "{spelling}");
+        }
+        assert_eq!(cleaned("/").unwrap().0, "/");
+        assert_eq!(cleaned("//").unwrap().0, "/");
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        let table = [
+            "/a%2Fb",
+            "/a%2fb",
+            "/a%5Cb",
+            "/a\\b",
+            "/a%00",
+            "/a%0d%0a",
+            "/../a",
+            "/a/../../b",
+            "/%2e%2e/a",
+            "/a/..;/b",
+            "/a/.;x=1/b",
+            "/a%",
+            "/a%4",
+            "/a%zz",
+            "/a/%252e%252e/b",
+            "/a%252Fb",
+            "/a%25252f",
+        ];
+        for path in table {
+            assert!(cleaned(path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_forwarded_but_dodge_no_rule() {
+        assert_eq!(cleaned("/admin;x=1/b"), Ok(("/admin;x=1/b".to_owned(), "/admin/b".to_owned())));
+        assert_eq!(cleaned("/admin%3Bx/b").unwrap().1, "/admin/b");
+    }
+
+    #[test]
+    fn what_must_stay_encoded_does() {
+        assert_eq!(cleaned("/a%20b/%c3%a9"), Ok(("/a%20b/%C3%A9".to_owned(), "/a b/é".to_owned())));
+        assert_eq!(cleaned("/100%25").unwrap().0, "/100%25");
+    }
+
+    #[test]
+    fn a_clean_path_is_not_copied() {
+        let path = CleanPath::of(&"/a/b.c?x=//".parse().unwrap()).unwrap();
+        assert_eq!(path.untouched().unwrap(), "/a/b.c?x=//");
+    }
+}

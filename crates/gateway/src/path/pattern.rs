@@ -1,0 +1,125 @@
+//! Patterns of paths: `/login`, `/scores/*`, `/users/*/scores`.
+
+use std::str::FromStr;
+
+/// Which paths something applies to.
+///
+/// Segments are compared one by one, so that `/scores` never matches `/scoreboard`. A `*` in the middle stands for
+/// one segment; a `*` at the end for the path before it and everything below. A trailing slash makes no difference.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PathPattern {
+    segments: Box<[Segment]>,
+    /// Whether everything below matches too.
+    below: bool,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Segment {
+    Literal(Box<str>),
+    Any,
+}
+
+impl PathPattern {
+    /// The path and everything below it, as a route takes it.
+    pub fn prefix(path: &str) -> Result<Self, PatternError> {
+        Self::from_str(path).map(|pattern| Self { below: true, ..pattern })
+    }
+
+    /// Whether the path matches. It must be clean already: no dots, no doubled slashes, decoded.
+    pub fn matches(&self, path: &str) -> bool {
+        let mut rest = segments_of(path);
+        let own = self.segments.iter().all(|segment| {
+            rest.next().is_some_and(|found| match segment {
+                Segment::Literal(literal) => **literal == *found,
+                Segment::Any => true,
+            })
+        });
+        own && (self.below || rest.next().is_none())
+    }
+
+    /// How many segments the pattern itself has.
+    pub(crate) fn depth(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// What makes one of two matching patterns the better one: more segments, then more of them spelt out.
+    pub(crate) fn specificity(&self) -> (usize, usize, bool) {
+        let literal = self.segments.iter().filter(|segment| matches!(segment, Segment::Literal(_))).count();
+        (self.segments.len(), literal, !self.below)
+    }
+}
+
+/// The segments of a path. The empty ones at its ends are none.
+fn segments_of(path: &str) -> impl Iterator<Item = &str> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let path = path.strip_suffix('/').unwrap_or(path);
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+impl FromStr for PathPattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if !text.starts_with('/') || text.contains("//") || text.contains(['?', '#', '%', ';', '\\']) {
+            return Err(PatternError(text.to_owned()));
+        }
+        let mut segments: Vec<_> = segments_of(text).collect();
+        let below = segments.last() == Some(&"*") || segments.last() == Some(&"**");
+        if below {
+            segments.pop();
+        }
+        let segments: Option<Box<[_]>> = segments.into_iter().map(segment).collect();
+        segments.map(|segments| Self { segments, below }).ok_or_else(|| PatternError(text.to_owned()))
+    }
+}
+
+fn segment(text: &str) -> Option<Segment> {
+    match text {
+        "*" => Some(Segment::Any),
+        "." | ".." => None,
+        _ if text.contains('*') => None,
+        _ => Some(Segment::Literal(text.into())),
+    }
+}
+
+/// A text that is no pattern of paths.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "`{0}` is no path pattern: start with a slash, write each segment in plain or as `*`, as in /users/*/scores"
+)]
+pub struct PatternError(String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_whole_segments_only() {
+        let table = [
+            ("/login", "/login", true),
+            ("/login", "/login/", true),
+            ("/login", "/login/x", false),
+            ("/login", "/logins", false),
+            ("/login", "/Login", false),
+            ("/scores/*", "/scores", true),
+            ("/scores/*", "/scores/7/details", true),
+            ("/scores/*", "/scoreboard", false),
+            ("/users/*/scores", "/users/7/scores", true),
+            ("/users/*/scores", "/users/scores", false),
+            ("/", "/", true),
+            ("/", "/a", false),
+            ("/*", "/", true),
+            ("/*", "/a/b", true),
+        ];
+        for (pattern, path, expected) in table {
+            assert_eq!(pattern.parse::<PathPattern>().unwrap().matches(path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_could_never_match_is_refused() {
+        for text in ["", "login", "/a//b", "/a/../b", "/a*", "/a?x", "/%61"] {
+            assert!(text.parse::<PathPattern>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! All routes, the most specific first.
+
+use std::cmp::Reverse;
+
+use super::served::Served;
+use super::settings::Route;
+use crate::host::HostPattern;
+use crate::target::Target;
+
+/// Finds the route of a request.
+#[derive(Debug)]
+pub(crate) struct Table(Box<[Served]>);
+
+impl Table {
+    pub(crate) fn new(mut routes: Vec<Route>) -> Self {
+        // The sort is stable: of two routes that are alike, the one that was written first is served.
+        routes.sort_by_key(|route| Reverse((best_host(route), route.path.specificity())));
+        Self(routes.into_iter().map(Served::new).collect())
+    }
+
+    pub(crate) fn routes(&self) -> &[Served] {
+        &self.0
+    }
+
+    /// The index of the route that the target belongs to.
+    pub(crate) fn find(&self, target: &Target) -> Option<usize> {
+        self.0.iter().position(|served| serves(&served.route, target))
+    }
+}
+
+fn best_host(route: &Route) -> (u8, usize) {
+    route.hosts.iter().map(HostPattern::specificity).max().unwrap_or_default()
+}
+
+fn serves(route: &Route, target: &Target) -> bool {
+    let host = route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(&target.host));
+    host && route.path.matches(target.path.matched())
+}

@@ -1,0 +1,25 @@
+//! How long an upstream may take.
+
+use std::time::Duration;
+
+/// The waits of one route. Each runs out on silence: as long as bytes move, a request may take its time.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// For a connection to come about, TLS included. Default 5 s.
+    pub connect: Duration,
+    /// From the end of the request, or the last of its body to move, to the answer's header. Default 30 s.
+    pub first_byte: Duration,
+    /// Between two pieces of either body, and of an upgraded connection. Default 60 s.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            first_byte: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+        }
+    }
+}

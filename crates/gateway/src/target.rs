@@ -1,0 +1,63 @@
+//! What a request asks for: a host and a path, each with one reading.
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Method, Version};
+
+use crate::host;
+use crate::path::CleanPath;
+use crate::refusal::Refusal;
+
+/// Where a request wants to go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// In lower case and without a port; empty where an HTTP/1.0 client named none.
+    pub(crate) host: String,
+    /// As the client wrote it, with the port.
+    pub(crate) authority: String,
+    pub(crate) path: CleanPath,
+}
+
+impl Target {
+    /// Reads the target, unless it is one that only a forward proxy would serve, or one of several readings.
+    pub(crate) fn of(request: &Parts, max_uri_bytes: usize) -> Result<Self, Refusal> {
+        if request.method == Method::CONNECT {
+            return Err(Refusal::Method);
+        }
+        let asked = request.uri.path_and_query().ok_or(Refusal::Unclear("the request names no path"))?;
+        if asked.as_str().len() > max_uri_bytes {
+            return Err(Refusal::UriTooLong);
+        }
+        let authority = authority(request)?;
+        let host = match authority {
+            "" => String::new(),
+            named => host::canonical(named).ok_or(Refusal::Unclear("the host is not one"))?,
+        };
+        Ok(Self { host, authority: authority.to_owned(), path: path(asked)? })
+    }
+}
+
+fn path(asked: &PathAndQuery) -> Result<CleanPath, Refusal> {
+    CleanPath::of(asked).map_err(|unclear| Refusal::Unclear(unclear.0))
+}
+
+/// The one authority that the request names. Two that differ are how requests get past a host's rules.
+fn authority(request: &Parts) -> Result<&str, Refusal> {
+    let mut named = request.headers.get_all(HOST).iter();
+    let header =
+        named.next().map(|value| value.to_str().map_err(|_| Refusal::Unclear("the host is not one")));
+    if named.next().is_some() {
+        return Err(Refusal::Unclear("the request names two hosts"));
+    }
+    let header = header.transpose()?;
+    let uri = request.uri.authority().map(http::uri::Authority::as_str);
+    match (uri, header) {
+        (Some(uri), Some(header)) if !uri.eq_ignore_ascii_case(header) => {
+            Err(Refusal::Unclear("the request target and the host header differ"))
+        }
+        (Some(named), _) | (None, Some(named)) => Ok(named),
+        (None, None) if request.version == Version::HTTP_10 => Ok(""),
+        (None, None) => Err(Refusal::Unclear("the request names no host")),
+    }
+}

@@ -1,0 +1,83 @@
+//! New connections to upstreams.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::address::{Protocol, Upstream};
+use super::lines::Line;
+
+/// How often an HTTP/2 upstream is asked whether it is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Opens connections within a time.
+#[derive(Clone)]
+pub(crate) struct Dialer {
+    tls: Arc<ClientConfig>,
+}
+
+/// Why no connection came about. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("no connection within {0:?}")]
+    TimedOut(Duration),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
+impl Dialer {
+    pub(crate) const fn new(tls: Arc<ClientConfig>) -> Self {
+        Self { tls }
+    }
+
+    pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<Line, DialError> {
+        let dialing = tokio::time::timeout(within, self.open(upstream));
+        dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
+    }
+
+    async fn open(&self, upstream: &Upstream) -> Result<Line, DialError> {
+        let stream = TcpStream::connect((upstream.host(), upstream.port())).await?;
+        // Requests are written whole: waiting to fill a segment would only delay them.
+        stream.set_nodelay(true)?;
+        match upstream.protocol {
+            Protocol::Http1 => http1_line(stream).await,
+            Protocol::Http2 => http2_line(stream).await,
+            Protocol::Tls => self.open_tls(upstream, stream).await,
+        }
+    }
+
+    async fn open_tls(&self, upstream: &Upstream, stream: TcpStream) -> Result<Line, DialError> {
+        let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await?;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            http2_line(stream).await
+        } else {
+            http1_line(stream).await
+        }
+    }
+}
+
+async fn http1_line(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Line, DialError> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Whoever waits for an answer hears of a failure; the connection itself has nobody else to tell.
+    tokio::spawn(async move { drop(connection.with_upgrades().await) });
+    Ok(Line::Http1(sender))
+}
+
+async fn http2_line(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Line, DialError> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).adaptive_window(true);
+    let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(Line::Http2(sender))
+}

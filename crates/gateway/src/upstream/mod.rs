@@ -1,0 +1,17 @@
+//! Upstreams: where they are, how they are chosen, and the connections to them.
+
+mod address;
+mod balance;
+mod dial;
+mod endpoint;
+mod lines;
+mod tls;
+
+pub use address::{Upstream, UpstreamError};
+pub use balance::Balance;
+pub use tls::Roots;
+
+pub(crate) use balance::Pool;
+pub(crate) use dial::Dialer;
+pub(crate) use endpoint::Outstanding;
+pub(crate) use lines::{Line, Lines};

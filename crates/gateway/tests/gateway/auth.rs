@@ -1,0 +1,93 @@
+//! Who sends a request: what upstreams are told, and what nobody can make them believe.
+
+use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, Route};
+use spile_tower::key::Tenant;
+
+use crate::support::{Backend, Running, by_tenant_or_address, limiter_on, plan, running};
+use spile_core::FakeClock;
+
+fn acme() -> InMemoryTenants {
+    InMemoryTenants::new([(Tenant::new("acme").on_plan("pro"), vec![ApiKeyHash::of(b"k-acme")])])
+}
+
+async fn guarded(backend: &Backend) -> Running {
+    let plans = [plan("free", 10, 1), plan("pro", 100, 50)];
+    running(
+        Gateway::builder(limiter_on(&FakeClock::default(), plans))
+            .route(Route::new("/", [backend.upstream()]).unwrap())
+            .route(Route::new("/private", [backend.upstream()]).unwrap().require_auth(true))
+            .tenants(acme())
+            .rule(by_tenant_or_address("default")),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn an_api_key_stands_for_a_tenant_and_its_plan() {
+    let backend = Backend::friendly().await;
+    let gateway = guarded(&backend).await;
+    for credential in [("x-api-key", "k-acme"), ("authorization", "Bearer k-acme")] {
+        let answer = gateway.get("/private", &[credential]).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("x-ratelimit-limit"), Some("100"), "the tenant's own plan applies");
+        let seen = backend.last();
+        assert_eq!(seen.header("x-tenant-id"), Some("acme"));
+        assert_eq!(seen.header("x-plan"), Some("pro"));
+        assert_eq!(seen.header(credential.0), None, "the key is the gateway's affair");
+    }
+}
+
+#[tokio::test]
+async fn nobody_can_claim_to_be_a_tenant() {
+    let backend = Backend::friendly().await;
+    let gateway = guarded(&backend).await;
+    let claims = [
+        ("x-tenant-id", "acme"),
+        ("x-plan", "pro"),
+        ("x_tenant_id", "acme"),
+        ("x_plan", "pro"),
+        ("connection", "x-tenant-id"),
+    ];
+    assert_eq!(gateway.get("/open", &claims).await.status, 200);
+    let seen = backend.last();
+    for name in ["x-tenant-id", "x-plan", "x_tenant_id", "x_plan"] {
+        assert_eq!(seen.header(name), None, "{name}");
+    }
+    assert_eq!(
+        gateway.get("/open", &[("x-api-key", "k-acme"), ("connection", "x-tenant-id, x-plan")]).await.status,
+        200
+    );
+    assert_eq!(
+        backend.last().header("x-tenant-id"),
+        Some("acme"),
+        "a client cannot have it taken away either"
+    );
+}
+
+#[tokio::test]
+async fn a_private_route_needs_a_credential_and_a_known_one() {
+    let backend = Backend::friendly().await;
+    let gateway = guarded(&backend).await;
+    for fields in [&[][..], &[("x-api-key", "k-other")], &[("authorization", "Bearer k-other")]] {
+        let answer = gateway.get("/private", fields).await;
+        assert_eq!(answer.status, 401);
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert!(answer.header("www-authenticate").is_some());
+        assert_eq!(answer.json()["status"], 401);
+        assert!(answer.header("x-ratelimit-remaining").is_some(), "guessing is limited like everything else");
+    }
+    assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
+async fn guessing_keys_is_limited_by_address() {
+    let backend = Backend::friendly().await;
+    let gateway = guarded(&backend).await;
+    let mut client = gateway.client().await;
+    let mut guessed = Vec::new();
+    for guess in 0..11 {
+        guessed
+            .push(client.get("/private", &[("x-api-key", &format!("guess-{guess}"))]).await.status.as_u16());
+    }
+    assert_eq!(guessed, [[401; 10].as_slice(), &[429]].concat());
+}
