@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spile_core::StoreError;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::call::{Call, Naming, Replies};
@@ -57,10 +58,12 @@ impl Lane {
     /// Never returns: it ends with its task.
     pub(crate) async fn run(mut self) {
         loop {
+            // From before the node is looked for, so that a move in the meantime is not missed.
+            let moves = self.node.moves();
             let connection = self.connected().await;
             let node = self.node.clone();
             let up = Up::new(&node);
-            self.serve(connection).await;
+            self.serve(connection, moves).await;
             drop(up);
             self.setup.counters.connections_lost.add(1);
         }
@@ -83,25 +86,25 @@ impl Lane {
     }
 
     /// Serves until the connection is of no use any more.
-    async fn serve(&mut self, mut connection: Connection) {
+    async fn serve(&mut self, mut connection: Connection, mut moves: watch::Receiver<u64>) {
         let node = self.node.clone();
-        let mut moves = node.moves();
         loop {
             if node.breaker.is_open() && self.prove(&mut connection).await.is_err() {
                 return;
             }
-            let gathered = tokio::select! {
+            let (gathered, flight) = tokio::select! {
                 // In this order, so that nothing is sent into a connection that is known to be of no use.
                 biased;
                 _ = connection.until_unasked() => return,
                 _ = moves.changed() => return,
                 () = node.breaker.until_open() => continue,
-                gathered = node.queue.take() => gathered,
+                taken = node.queue.take() => taken,
             };
             let calls = self.calls(gathered);
             if self.fly(&mut connection, calls).await.is_err() {
                 return;
             }
+            drop(flight);
         }
     }
 

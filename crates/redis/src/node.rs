@@ -25,20 +25,18 @@ pub(crate) struct Node {
     pub(crate) dialing: Mutex<Backoff>,
     /// Counts the times that somebody said that the node has moved.
     moves: watch::Sender<u64>,
-    most_waiting: usize,
     /// Why the node could not be reached last, until it is.
     trouble: parking_lot::Mutex<Option<String>>,
 }
 
 impl Node {
-    fn new(most_waiting: usize) -> Self {
+    fn new(lanes: usize, most_waiting: usize) -> Self {
         Self {
-            queue: Queue::default(),
+            queue: Queue::new(lanes, most_waiting),
             breaker: Breaker::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
             moves: watch::Sender::new(0),
-            most_waiting,
             trouble: parking_lot::Mutex::default(),
         }
     }
@@ -53,7 +51,7 @@ impl Node {
         if self.breaker.is_open() {
             return Err(StoreError::BreakerOpen);
         }
-        self.queue.push(waiting, self.most_waiting);
+        self.queue.push(waiting);
         // The breaker may have opened, and emptied the queue, in between.
         if self.breaker.is_open() {
             self.turn_away();
@@ -115,7 +113,7 @@ pub(crate) struct ServedNode {
 impl ServedNode {
     /// Starts `lanes` lanes. Must be called within a tokio runtime.
     pub(crate) fn start(setup: &LaneSetup, lanes: usize, most_waiting: usize) -> Self {
-        let node = Arc::new(Node::new(most_waiting));
+        let node = Arc::new(Node::new(lanes, most_waiting));
         let spawn = |_| tokio::spawn(Lane::new(setup.clone(), node.clone()).run()).abort_handle();
         let tasks = (0..lanes).map(spawn).collect();
         Self { node, tasks }

@@ -1,68 +1,226 @@
-//! Requests that wait for a connection to be free. Everything that has gathered goes in the next call, with no timer.
+//! Requests that wait for a lane, and when a lane takes them.
+//!
+//! Everything that has gathered goes in the next flight. With no flight under way a request goes at once; otherwise
+//! it gathers until that flight lands. A long way to Redis would make that wait long too, so further lanes take off
+//! spread over the time that a flight takes, but no sooner than a millisecond after the last: near Redis one lane
+//! does it all, in the largest calls, which are the cheapest for Redis.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 use crate::request::Waiting;
 
 /// The most requests that one flight takes, so that one flight never holds Redis for more than a millisecond or so.
-pub(crate) const MOST_PER_FLIGHT: usize = 128;
+const MOST_PER_FLIGHT: usize = 128;
 
-/// A queue with several takers.
-#[derive(Debug, Default)]
+/// With so many waiting, another lane takes off at once.
+const CROWD: usize = MOST_PER_FLIGHT / 2;
+
+/// The least time between two flights that are under way together.
+const LEAST_SPACING: Duration = Duration::from_millis(1);
+
+/// A queue with several lanes that take from it.
+#[derive(Debug)]
 pub(crate) struct Queue {
-    waiting: Mutex<VecDeque<Waiting>>,
+    state: Mutex<State>,
     arrived: Notify,
+    lanes: u32,
+    /// More than can be waiting, unless many have given up.
+    most: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    airborne: usize,
+    last_takeoff: Instant,
+    /// How long flights take, as a moving average.
+    flight_time: Duration,
+}
+
+/// Requests that are under way, until dropped.
+#[derive(Debug)]
+pub(crate) struct Flight<'a> {
+    queue: &'a Queue,
+    took_off: Instant,
 }
 
 impl Queue {
-    /// Lets a request wait its turn. The number of callers bounds the queue, but for those who gave up: they are
-    /// swept out when the queue has doubled.
-    pub(crate) fn push(&self, request: Waiting, most: usize) {
-        let mut waiting = self.waiting.lock();
-        if waiting.len() >= 2 * most {
-            waiting.retain(|waiting| !waiting.is_abandoned());
-        }
-        waiting.push_back(request);
-        drop(waiting);
-        self.arrived.notify_one();
+    pub(crate) fn new(lanes: usize, most_waiting: usize) -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            airborne: 0,
+            last_takeoff: Instant::now(),
+            flight_time: Duration::ZERO,
+        };
+        let lanes = u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
+        Self { state: Mutex::new(state), arrived: Notify::new(), lanes, most: 2 * most_waiting }
     }
 
-    /// Waits for requests and takes what has gathered. May be dropped at any time: nothing is lost.
-    pub(crate) async fn take(&self) -> Vec<Waiting> {
+    /// Lets a request wait its turn. The number of callers bounds the queue, but for those who gave up: they are
+    /// swept out when there are too many.
+    pub(crate) fn push(&self, request: Waiting) {
+        let mut state = self.state.lock();
+        if state.waiting.len() >= self.most {
+            state.waiting.retain(|waiting| !waiting.is_abandoned());
+        }
+        state.waiting.push_back(request);
+        let length = state.waiting.len();
+        drop(state);
+        // A lane that was woken by the first keeps the rest in mind, so the others need not wake it again.
+        if length == 1 || length == CROWD {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Waits until it is a lane's turn, and takes what has gathered. May be dropped at any time: nothing is lost.
+    pub(crate) async fn take(&self) -> (Vec<Waiting>, Flight<'_>) {
         loop {
             let arrived = self.arrived.notified();
-            let taken = self.take_now();
-            if !taken.is_empty() {
-                return taken;
+            match self.try_take(Instant::now()) {
+                Ok(taken) => return taken,
+                Err(None) => arrived.await,
+                Err(Some(turn)) => tokio::select! {
+                    () = arrived => {}
+                    () = sleep_until(turn) => {}
+                },
             }
-            arrived.await;
         }
     }
 
     /// Everything that waits, for somebody who will answer it in another way.
     pub(crate) fn drain(&self) -> VecDeque<Waiting> {
-        std::mem::take(&mut *self.waiting.lock())
+        std::mem::take(&mut self.state.lock().waiting)
     }
 
-    fn take_now(&self) -> Vec<Waiting> {
-        let mut waiting = self.waiting.lock();
-        let mut taken = Vec::with_capacity(waiting.len().min(MOST_PER_FLIGHT));
+    /// What has gathered; else when to try again, or nothing where nobody waits.
+    fn try_take(&self, now: Instant) -> Result<(Vec<Waiting>, Flight<'_>), Option<Instant>> {
+        let mut state = self.state.lock();
+        let turn = state.turn(self.lanes);
+        if turn > now && !state.waiting.is_empty() {
+            return Err(Some(turn));
+        }
+        let taken = state.gathered();
+        if taken.is_empty() {
+            return Err(None);
+        }
+        state.airborne += 1;
+        state.last_takeoff = now;
+        let more = !state.waiting.is_empty();
+        drop(state);
+        if more {
+            self.arrived.notify_one();
+        }
+        Ok((taken, Flight { queue: self, took_off: now }))
+    }
+}
+
+impl State {
+    /// When the next flight may take off.
+    fn turn(&self, lanes: u32) -> Instant {
+        if self.airborne == 0 || self.waiting.len() >= CROWD {
+            self.last_takeoff
+        } else {
+            self.last_takeoff + (self.flight_time / lanes).max(LEAST_SPACING)
+        }
+    }
+
+    fn gathered(&mut self) -> Vec<Waiting> {
+        let mut taken = Vec::with_capacity(self.waiting.len().min(MOST_PER_FLIGHT));
         while taken.len() < MOST_PER_FLIGHT {
-            match waiting.pop_front() {
+            match self.waiting.pop_front() {
                 Some(request) if request.is_abandoned() => {}
                 Some(request) => taken.push(request),
                 None => break,
             }
         }
-        let more = !waiting.is_empty();
-        drop(waiting);
-        if more {
-            // Another lane may be idle, and what it was woken for has just been taken.
-            self.arrived.notify_one();
-        }
         taken
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        state.airborne -= 1;
+        state.flight_time = (state.flight_time * 7 + self.took_off.elapsed()) / 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use smallvec::SmallVec;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::refusal::Refusal;
+    use crate::request::{Company, Operation, Reply, Request};
+
+    type Answered = oneshot::Receiver<Result<Reply, Refusal>>;
+
+    fn push(queue: &Queue) -> Answered {
+        let (answer, answered) = oneshot::channel();
+        let request = Arc::new(Request { operation: Operation::Peek, charges: SmallVec::new() });
+        queue.push(Waiting { request, company: Company::Any, answer });
+        answered
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lone_request_goes_at_once_and_what_comes_meanwhile_goes_together() {
+        let queue = Queue::new(2, 100);
+        let start = Instant::now();
+        let _first = push(&queue);
+        let (taken, flight) = queue.take().await;
+        assert_eq!((taken.len(), start.elapsed()), (1, Duration::ZERO));
+        let _rest: Vec<_> = (0..9).map(|_| push(&queue)).collect();
+        drop(flight);
+        let (taken, _flight) = queue.take().await;
+        assert_eq!((taken.len(), start.elapsed()), (9, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_lane_takes_over_when_the_first_is_away_for_long() {
+        let queue = Queue::new(2, 100);
+        let start = Instant::now();
+        let _first = push(&queue);
+        let _away = queue.take().await;
+        let _second = push(&queue);
+        let (taken, _flight) = queue.take().await;
+        assert_eq!(taken.len(), 1);
+        assert_eq!(start.elapsed(), LEAST_SPACING);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_does_not_wait_for_the_first_lane() {
+        let queue = Queue::new(2, 1_000);
+        let start = Instant::now();
+        let _first = push(&queue);
+        let _away = queue.take().await;
+        let _crowd: Vec<_> = (0..CROWD).map(|_| push(&queue)).collect();
+        let (taken, _flight) = queue.take().await;
+        assert_eq!((taken.len(), start.elapsed()), (CROWD, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_whose_callers_gave_up_are_not_taken() {
+        let queue = Queue::new(1, 100);
+        drop(push(&queue));
+        let _kept = push(&queue);
+        let (taken, _flight) = queue.take().await;
+        assert_eq!(taken.len(), 1);
+    }
+
+    #[test]
+    fn those_who_gave_up_do_not_fill_the_queue() {
+        let queue = Queue::new(1, 10);
+        for _ in 0..1_000 {
+            drop(push(&queue));
+        }
+        assert!(queue.drain().len() <= 20);
     }
 }
