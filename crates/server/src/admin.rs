@@ -10,6 +10,7 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
+use spile_observe::Watch;
 use tower::ServiceExt;
 
 use crate::decider::Decider;
@@ -28,6 +29,7 @@ struct Desk {
     decider: Arc<Decider>,
     readiness: Readiness,
     metrics: PrometheusHandle,
+    watch: Watch,
     gauges: RedisGauges,
 }
 
@@ -49,8 +51,8 @@ impl Readiness {
 
 impl Admin {
     pub(crate) fn new(decider: Arc<Decider>, readiness: Readiness, telemetry: &Telemetry) -> Self {
-        let state =
-            Desk { decider, readiness, metrics: telemetry.handle(), gauges: RedisGauges::new(telemetry) };
+        let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
+        let state = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
         let router = axum::Router::new()
             .route("/livez", get("ok\n"))
             .route("/readyz", get(ready))
@@ -79,6 +81,7 @@ async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
 }
 
 async fn exposition(State(desk): State<Desk>) -> impl IntoResponse {
+    desk.watch.flush();
     if let Some(stats) = desk.decider.store().redis_stats() {
         desk.gauges.show(stats);
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use spile_core::{Clock, Decision, FailurePolicy, Micros, StoreError};
 use spile_limiter::RateLimiter;
+use spile_observe::Watch;
 
 use crate::clock::Clocks;
 use crate::config::Config;
-use crate::metrics::DecisionMetrics;
 use crate::policies::Policies;
 use crate::question::Question;
 use crate::store::AnyStore;
@@ -26,7 +26,7 @@ pub(crate) struct Decider {
 }
 
 impl Decider {
-    pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: DecisionMetrics) -> Self {
+    pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: Watch) -> Self {
         let policies = Policies::from(config);
         for (rule, limit) in policies.rule_limits() {
             metrics.expect(rule, limit);

@@ -11,6 +11,7 @@ mod clock;
 mod config;
 mod decider;
 mod fault;
+mod health;
 mod http;
 mod identity;
 mod listen;

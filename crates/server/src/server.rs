@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::decider::Decider;
 use crate::http::{Api, Reply};
 use crate::listen::Listeners;
-use crate::metrics::{DecisionMetrics, HttpMetrics, StoreMetrics, Telemetry};
+use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
 use crate::serve::{Answer, serve};
 use crate::store::AnyStore;
 
@@ -44,8 +44,9 @@ impl Server {
         let telemetry = Telemetry::new()?;
         let timings = StoreMetrics::new(&telemetry);
         let store = AnyStore::new(&config.store, clocks.buckets.clone(), clocks.decide_everywhere, timings)?;
-        let decisions = DecisionMetrics::new(telemetry.clone());
-        Ok(Self { decider: Arc::new(Decider::new(config, store, clocks, decisions)), telemetry })
+        let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
+        telemetry.watch().watch_store(crate::health::of_store(&decider, config));
+        Ok(Self { decider, telemetry })
     }
 
     /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.

@@ -1,6 +1,7 @@
 //! Times every call to the store, and tells how a Redis store stands.
 
 use metrics::{Gauge, Histogram, gauge, histogram};
+use spile_observe::Watch;
 use spile_redis::Stats;
 
 use super::{STORE_DURATION, Telemetry};
@@ -18,16 +19,19 @@ const OPERATIONS: [&str; 4] = ["spend", "peek", "refund", "reset"];
 
 /// How long each operation takes.
 pub(crate) struct StoreMetrics {
+    watch: Watch,
     durations: [Histogram; OPERATIONS.len()],
 }
 
 impl StoreMetrics {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
-        Self { durations: OPERATIONS.map(|op| telemetry.register(|| histogram!(STORE_DURATION, "op" => op))) }
+        let duration = |op| telemetry.register(|| histogram!(STORE_DURATION, "op" => op));
+        Self { watch: telemetry.watch().clone(), durations: OPERATIONS.map(duration) }
     }
 
     pub(crate) fn took(&self, operation: Operation, us: u64) {
         self.durations[operation as usize].record(us as f64 / 1e6);
+        self.watch.store_took(us);
     }
 }
 

@@ -1,0 +1,25 @@
+//! How the store stands, for whoever watches.
+
+use std::sync::Arc;
+
+use spile_observe::{AskHealth, StoreHealth};
+
+use crate::config::Config;
+use crate::decider::Decider;
+
+/// Asks the decider's store. Does not keep the decider alive: its limiter holds the watch that asks.
+pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> AskHealth {
+    let (decider, store) = (Arc::downgrade(decider), config.store.url.to_string());
+    Arc::new(move || {
+        let store = store.clone();
+        let Some(decider) = decider.upgrade() else { return StoreHealth { store, ..StoreHealth::default() } };
+        let stats = decider.store().redis_stats().unwrap_or_default();
+        StoreHealth {
+            store,
+            nodes: stats.nodes,
+            breakers_open: stats.breakers_open,
+            waiting: stats.waiting,
+            trouble: decider.store().trouble(),
+        }
+    })
+}
