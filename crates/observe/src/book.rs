@@ -56,6 +56,17 @@ impl Book {
         }
     }
 
+    /// Makes room for the series of a rule, which then show as zero until the first decision.
+    pub(crate) fn expect(&mut self, rule: &str, limit: &str) {
+        if self.pairs.len() < MAX_PAIRS {
+            let (rule, limit) = (SmolStr::new(rule), SmolStr::new(limit));
+            for verdict in [Verdict::Allowed, Verdict::Denied] {
+                self.counter(&rule, &limit, verdict, Source::Store).increment(0);
+            }
+            self.pairs.insert((rule, limit));
+        }
+    }
+
     /// Learns what a fingerprint stands for. Hands back the fingerprint to count by: another one beyond the bound.
     pub(crate) fn learn_series(
         &mut self,
@@ -120,10 +131,14 @@ impl Book {
         verdict: Verdict,
         source: Source,
     ) {
-        let counter = self.registrar.register(|| {
+        let counter = self.counter(&rule, &limit, verdict, source);
+        self.meanings.insert(print, Meaning { subject: Subject::Series { rule, limit }, verdict, counter });
+    }
+
+    fn counter(&self, rule: &SmolStr, limit: &SmolStr, verdict: Verdict, source: Source) -> Counter {
+        self.registrar.register(|| {
             counter!(DECISIONS, "rule" => rule.to_string(), "limit" => limit.to_string(),
                 "outcome" => verdict.as_str(), "source" => source.as_str())
-        });
-        self.meanings.insert(print, Meaning { subject: Subject::Series { rule, limit }, verdict, counter });
+        })
     }
 }

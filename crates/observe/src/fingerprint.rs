@@ -2,32 +2,35 @@
 
 use std::hash::BuildHasher;
 
-use foldhash::quality::RandomState;
+use foldhash::{fast, quality};
 use spile_core::Key;
 
 /// Turns names into fingerprints. Two of them agree on nothing, so that nobody outside can find a collision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fingerprints {
-    seed: RandomState,
+    /// For keys, which callers choose and of which there is no end.
+    keys: quality::RandomState,
+    /// For rules and tenants, which are few; hashed on every decision.
+    names: fast::RandomState,
 }
 
 impl Fingerprints {
     /// Of a rule, a limit's tag and what became of the request. Never zero, which means "free".
     #[inline]
     pub(crate) fn series(&self, rule: Option<&str>, limit_tag: u64, code: u64) -> u64 {
-        let rule = rule.map_or(0, |rule| self.seed.hash_one(rule));
+        let rule = rule.map_or(0, |rule| self.names.hash_one(rule));
         nonzero(spread(limit_tag ^ rule.rotate_left(21) ^ code))
     }
 
     /// Of a tenant and what became of its request.
     #[inline]
     pub(crate) fn tenant(&self, tenant: &str, code: u64) -> u64 {
-        nonzero(spread(self.seed.hash_one(("tenant", tenant)) ^ code))
+        nonzero(spread(!self.names.hash_one(tenant) ^ code))
     }
 
     /// Of whoever pays.
     pub(crate) fn key(&self, key: Key<'_>) -> u64 {
-        self.seed.hash_one(key)
+        self.keys.hash_one(key)
     }
 
     /// How a key is shown where names are not allowed: enough to tell keys apart, nothing to find them by.

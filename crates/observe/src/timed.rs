@@ -9,7 +9,7 @@ use crate::names::STORE_DURATION;
 use crate::watch::Watch;
 
 /// Of so many calls of a store that answers within nanoseconds, one is timed: the clock costs as much as the call.
-const STRIDE: u32 = 64;
+const STRIDE: u32 = 256;
 
 thread_local! {
     /// Calls that this thread lets pass before it times the next.
@@ -35,7 +35,7 @@ impl<S: Store> TimedStore<S> {
         Self::new(store, watch, 1)
     }
 
-    /// Times one call of sixty-four: for a store in this process.
+    /// Times one call of 256: for a store in this process.
     pub fn sampled(store: S, watch: Watch) -> Self {
         Self::new(store, watch, STRIDE)
     }

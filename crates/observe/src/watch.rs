@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use metrics::counter;
 use parking_lot::Mutex;
-use spile_core::{Clock, Key, LimitName, Micros, Source};
+use spile_core::{Clock, Key, LimitName, Micros};
 use spile_limiter::{Observed, Observer};
 use thread_local::ThreadLocal;
 use tokio::sync::broadcast;
@@ -85,13 +85,8 @@ impl Watch {
     }
 
     /// Gives a configured rule its series before callers' inventions can use up the bound.
-    pub fn expect(&self, rule: &str, limit: &LimitName, limit_tag: u64) {
-        let mut book = self.inner.book.lock();
-        for verdict in [Verdict::Allowed, Verdict::Denied] {
-            let print = self.inner.prints.series(Some(rule), limit_tag, verdict.code(Source::Store));
-            let print = book.learn_series(print, Some(rule), limit.as_str(), verdict, Source::Store);
-            let _counted_nothing = book.settle(print, 0);
-        }
+    pub fn expect(&self, rule: &str, limit: &LimitName) {
+        self.inner.book.lock().expect(rule, limit.as_str());
     }
 
     /// Asks the store how it stands, once a second, from now on.
