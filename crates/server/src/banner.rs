@@ -8,7 +8,7 @@ use crate::listen::Listeners;
 
 /// The lines that `spile serve` prints once it listens.
 #[derive(Debug)]
-pub struct Banner<'a> {
+pub(crate) struct Banner<'a> {
     config: &'a Config,
     http: SocketAddr,
     admin: SocketAddr,
@@ -16,7 +16,7 @@ pub struct Banner<'a> {
 
 impl<'a> Banner<'a> {
     /// The banner of a server on these listeners.
-    pub fn new(config: &'a Config, listeners: &Listeners) -> std::io::Result<Self> {
+    pub(crate) fn new(config: &'a Config, listeners: &Listeners) -> std::io::Result<Self> {
         let (http, admin) = (listeners.http.local_addr()?, listeners.admin.local_addr()?);
         Ok(Self { config, http, admin })
     }

@@ -21,7 +21,6 @@ const GRACE: Duration = Duration::from_millis(5);
 pub(crate) struct Decider {
     limiter: RateLimiter<AnyStore>,
     policies: ArcSwap<Policies>,
-    on_failure: FailurePolicy,
     wall: Arc<dyn Clock>,
 }
 
@@ -40,15 +39,10 @@ impl Decider {
             .clock(clocks.buckets)
             .observer(metrics)
             .build();
-        Self {
-            limiter,
-            policies: ArcSwap::from_pointee(policies),
-            on_failure: config.store.on_failure,
-            wall: clocks.wall,
-        }
+        Self { limiter, policies: ArcSwap::from_pointee(policies), wall: clocks.wall }
     }
 
-    /// The policies of this moment. Not to be held across an await.
+    /// The policies of this moment. A question borrows from them, and so holds them until it is answered.
     pub(crate) fn policies(&self) -> Guard<Arc<Policies>> {
         self.policies.load()
     }
@@ -61,7 +55,7 @@ impl Decider {
     /// Whether requests would be refused for no fault of theirs: the store is out of reach and the policy is to
     /// refuse without it.
     pub(crate) fn refuses_all(&self) -> bool {
-        self.on_failure == FailurePolicy::Deny && self.store().trouble().is_some()
+        self.policies().on_failure == FailurePolicy::Deny && self.store().trouble().is_some()
     }
 
     /// What people's clocks say now.
@@ -74,7 +68,7 @@ impl Decider {
         if question.is_peek() {
             return self.peek(question).await;
         }
-        self.limiter.decide(question.into_ask(self.on_failure)).await
+        self.limiter.decide(question.into_ask()).await
     }
 
     /// Answers as [`check`](Self::check) would, and spends nothing.

@@ -6,6 +6,7 @@
 
 mod admin;
 mod banner;
+mod bill;
 pub mod cli;
 mod clock;
 mod config;
@@ -14,7 +15,9 @@ mod fault;
 mod health;
 mod http;
 mod identity;
+mod key_list;
 mod listen;
+mod matcher;
 mod metrics;
 mod policies;
 mod question;
@@ -23,10 +26,12 @@ mod serve;
 mod server;
 mod signals;
 mod store;
+mod tenant;
 mod typed;
 
-pub use banner::Banner;
-pub use config::{Config, Listen, StoreConfig, StoreUrl, TimeOf, UnknownStore};
+pub use config::{
+    Clients, Config, ConfigError, Listen, LoadError, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
+    UnknownStore, Unreadable,
+};
 pub use listen::{BindError, Listeners};
 pub use server::Server;
-pub use signals::termination;

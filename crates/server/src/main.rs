@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use spile_server::cli::{Cli, Command, ServeArgs};
-use spile_server::{Banner, Listeners, Server, termination};
+use spile_server::cli::Cli;
 
 /// Requests allocate small and free fast, on many threads: what mimalloc is made for.
 #[global_allocator]
@@ -18,10 +17,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(why) => return explain(&why),
     };
-    let done = match cli.command {
-        Command::Serve(args) => serve(args),
-    };
-    match done {
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("spile: {why:#}");
@@ -41,16 +37,4 @@ fn explain(why: &clap::Error) -> ExitCode {
     let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
     eprintln!("spile: {line}; see `spile --help`");
     ExitCode::from(FAILED)
-}
-
-#[tokio::main]
-async fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let config = args.config();
-    config.store.check()?;
-    let shutdown = termination()?;
-    let listeners = Listeners::bind(&config.listen).await?;
-    let server = Server::new(&config)?;
-    print!("{}", Banner::new(&config, &listeners)?);
-    server.run(listeners, shutdown).await;
-    Ok(())
 }

@@ -1,20 +1,33 @@
 //! Everything that may change while the server runs: one value that is replaced whole, so that no request sees
 //! half of a change.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use http::Method;
+use http::request::Parts;
 use smol_str::SmolStr;
-use spile_core::{LimitName, Plan, PlanName};
+use spile_core::{FailurePolicy, LimitName, Plan, PlanName};
+use spile_tower::client::Networks;
 
 use crate::config::Config;
 use crate::rule::Rule;
+use crate::tenant::{ApiKeyHash, Tenant};
 
-/// Plans and rules, by name.
+const API_KEY: &str = "x-api-key";
+
+/// Plans, rules and tenants, by whatever they are asked for.
 #[derive(Debug)]
 pub(crate) struct Policies {
     plans: HashMap<PlanName, Plan, RandomState>,
     rules: HashMap<SmolStr, Rule, RandomState>,
+    /// The ids of all rules, the most specific first.
+    by_specificity: Vec<SmolStr>,
+    tenants: HashMap<SmolStr, Tenant, RandomState>,
+    tenant_by_key: HashMap<ApiKeyHash, SmolStr, RandomState>,
+    pub(crate) on_failure: FailurePolicy,
+    pub(crate) trusted_proxies: Networks,
 }
 
 impl Policies {
@@ -26,10 +39,27 @@ impl Policies {
         self.rules.get(id)
     }
 
+    /// The most specific rule for such a request.
+    pub(crate) fn rule_for(&self, method: &Method, path: &str) -> Option<&Rule> {
+        let rules = self.by_specificity.iter().filter_map(|id| self.rules.get(id));
+        rules.into_iter().find(|rule| rule.matcher.matches(method, path))
+    }
+
+    pub(crate) fn tenant(&self, id: &str) -> Option<&Tenant> {
+        self.tenants.get(id)
+    }
+
+    /// The tenant whose API key the request carries.
+    pub(crate) fn tenant_of(&self, request: &Parts) -> Option<&Tenant> {
+        let api_key = request.headers.get(API_KEY)?;
+        let id = self.tenant_by_key.get(&ApiKeyHash::of(api_key.as_bytes()))?;
+        self.tenants.get(id)
+    }
+
     /// Each rule with each limit that it may charge, for metrics to be ready before the first decision.
     pub(crate) fn rule_limits(&self) -> impl Iterator<Item = (&str, &LimitName)> {
         self.rules.values().flat_map(|rule| {
-            let plans = rule.plans.iter().filter_map(|name| self.plans.get(name));
+            let plans = rule.plans.known().iter().filter_map(|name| self.plans.get(name));
             plans.flat_map(Plan::limits).map(|limit| (rule.id.as_str(), limit.name()))
         })
     }
@@ -37,9 +67,21 @@ impl Policies {
 
 impl From<&Config> for Policies {
     fn from(config: &Config) -> Self {
+        let mut ordered: Vec<&Rule> = config.rules.iter().collect();
+        // A stable sort: of two that ask for equally much, the one that was written first wins.
+        ordered.sort_by_key(|rule| Reverse(rule.matcher.specificity()));
+        let keys = |tenant: &Tenant| {
+            let id = tenant.id.clone();
+            tenant.api_keys.clone().into_iter().map(move |key| (key, id.clone()))
+        };
         Self {
             plans: config.plans.iter().map(|plan| (plan.name().clone(), plan.clone())).collect(),
+            by_specificity: ordered.into_iter().map(|rule| rule.id.clone()).collect(),
             rules: config.rules.iter().map(|rule| (rule.id.clone(), rule.clone())).collect(),
+            tenant_by_key: config.tenants.iter().flat_map(keys).collect(),
+            tenants: config.tenants.iter().map(|tenant| (tenant.id.clone(), tenant.clone())).collect(),
+            on_failure: config.store.on_failure,
+            trusted_proxies: config.clients.trusted_proxies.clone(),
         }
     }
 }

@@ -1,32 +1,36 @@
 //! One question to the limiter, parsed: who pays, under which limits, and by whose rule.
 
 use smol_str::SmolStr;
-use spile_core::{
-    Charge, ChargeError, Charges, Cost, FailurePolicy, Key, Limit, LimitError, LimitName, NamedLimit,
-    PlanName,
-};
+use spile_core::{Charges, Cost, FailurePolicy, Key, Limit, LimitError, LimitName, NamedLimit, PlanName};
 use spile_limiter::Ask;
+use spile_tower::key::ResolvedKey;
 
+use crate::bill::Bill;
 use crate::fault::Fault;
 use crate::identity;
 use crate::policies::Policies;
+use crate::rule::{Rule, RulePlans};
+use crate::tenant::Tenant;
 use crate::typed::{Text, TypedQuestion, Whole};
 
 /// The namespace of limits that a caller brought along under the name of a plan's limit. No plan may be called so.
 pub(crate) const OWN: &str = "own";
+/// What the key of a tenant begins with, wherever it comes from.
+const TENANT_KEY: &str = "tenant:";
 
 /// A question that can be asked: every name is known, every number within its bound.
 #[derive(Debug)]
 pub(crate) struct Question<'a> {
     charges: Charges<'a>,
     rule: Option<&'a str>,
-    on_failure: Option<FailurePolicy>,
+    tenant: Option<&'a str>,
+    on_failure: FailurePolicy,
     shadow: bool,
 }
 
 impl<'a> Question<'a> {
     /// Reads a question against the policies of this moment.
-    pub(crate) fn parse(typed: &'a TypedQuestion<'_>, policies: &Policies) -> Result<Self, Fault> {
+    pub(crate) fn parse(typed: &'a TypedQuestion<'_>, policies: &'a Policies) -> Result<Self, Fault> {
         let TypedQuestion { rule_id, plans, capacity, refill_per_second, .. } = typed;
         let rule_id = rule_id.as_deref();
         match (rule_id, plans, capacity, refill_per_second) {
@@ -39,6 +43,24 @@ impl<'a> Question<'a> {
         }
     }
 
+    /// What a request is to be asked by a rule. `keys` are who pays for the rule and for each that is charged with
+    /// it, in that order; one of those that finds nobody to pay is left out.
+    pub(crate) fn by_request(
+        rule: &'a Rule,
+        tenant: Option<&'a Tenant>,
+        keys: &'a [Option<ResolvedKey>],
+        policies: &'a Policies,
+    ) -> Result<Self, Fault> {
+        let mut bill = Bill::default();
+        let also = rule.also.iter().filter_map(|id| policies.rule(id));
+        for (rule, key) in std::iter::once(rule).chain(also).zip(keys) {
+            let Some(key) = key else { continue };
+            let key = identity::key(key.as_str()).map_err(|why| Fault::new("key", why))?;
+            add_rule(&mut bill, key, rule, tenant, rule.cost, policies)?;
+        }
+        Ok(Self { tenant: tenant.map(|tenant| tenant.id.as_str()), ..Self::new(bill, Some(rule), policies)? })
+    }
+
     /// Whether it only looks: by the contract, a cost of zero does.
     pub(crate) fn is_peek(&self) -> bool {
         self.charges.iter().all(|charge| charge.cost() == Cost::ZERO)
@@ -48,20 +70,36 @@ impl<'a> Question<'a> {
         self.charges
     }
 
-    pub(crate) fn into_ask(self, on_failure: FailurePolicy) -> Ask<'a> {
-        let ask =
-            Ask::from(self.charges).on_failure(self.on_failure.unwrap_or(on_failure)).shadow(self.shadow);
-        match self.rule {
-            Some(rule) => ask.rule(rule),
-            None => ask,
+    pub(crate) fn into_ask(self) -> Ask<'a> {
+        let mut ask = Ask::from(self.charges).on_failure(self.on_failure).shadow(self.shadow);
+        if let Some(rule) = self.rule {
+            ask = ask.rule(rule);
         }
+        if let Some(tenant) = self.tenant {
+            ask = ask.tenant(tenant);
+        }
+        ask
     }
 
-    fn by_rule(typed: &'a TypedQuestion<'_>, id: &'a str, policies: &Policies) -> Result<Self, Fault> {
+    fn new(bill: Bill<'a>, rule: Option<&'a Rule>, policies: &Policies) -> Result<Self, Fault> {
+        let on_failure = rule.and_then(|rule| rule.on_failure).unwrap_or(policies.on_failure);
+        let shadow = rule.is_some_and(|rule| rule.shadow);
+        let rule = rule.map(|rule| rule.id.as_str());
+        Ok(Self { charges: bill.into_charges()?, rule, tenant: None, on_failure, shadow })
+    }
+
+    fn by_rule(typed: &'a TypedQuestion<'_>, id: &'a str, policies: &'a Policies) -> Result<Self, Fault> {
         let rule = policies.rule(id).ok_or_else(|| unknown_rule(id))?;
-        let cost = cost(typed, rule.cost)?;
-        let charges = charges(who(typed)?, rule.plans.iter().map(PlanName::as_str), cost, policies)?;
-        Ok(Self { charges, rule: Some(id), on_failure: rule.on_failure, shadow: rule.shadow })
+        let key = who(typed)?;
+        let tenant = key.as_str().strip_prefix(TENANT_KEY).and_then(|id| policies.tenant(id));
+        let mut bill = Bill::default();
+        add_rule(&mut bill, key, rule, tenant, cost(typed, rule.cost)?, policies)?;
+        for other in rule.also.iter().filter_map(|id| policies.rule(id)) {
+            let shared = other.key.shared().map(|key| identity::key(key.as_str())).transpose();
+            let key = shared.map_err(|why| Fault::new("ruleId", why))?.unwrap_or(key);
+            add_rule(&mut bill, key, other, tenant, cost(typed, other.cost)?, policies)?;
+        }
+        Ok(Self { tenant: tenant.map(|tenant| tenant.id.as_str()), ..Self::new(bill, Some(rule), policies)? })
     }
 
     fn by_plans(
@@ -69,8 +107,10 @@ impl<'a> Question<'a> {
         plans: &[Text<'_>],
         policies: &Policies,
     ) -> Result<Self, Fault> {
-        let cost = cost(typed, Cost::ONE)?;
-        charges(who(typed)?, plans.iter().map(|plan| &**plan), cost, policies).map(Self::from)
+        let (key, cost) = (who(typed)?, cost(typed, Cost::ONE)?);
+        let mut bill = Bill::default();
+        plans.iter().try_for_each(|plan| bill.add_plan(key, plan, cost, policies))?;
+        Self::new(bill, None, policies)
     }
 
     fn by_own_limit(
@@ -78,42 +118,37 @@ impl<'a> Question<'a> {
         id: &'a str,
         capacity: Whole,
         rate: f64,
-        policies: &Policies,
+        policies: &'a Policies,
     ) -> Result<Self, Fault> {
         let limit = Limit::per_second_f64(rate, capacity.0).map_err(own_limit_fault)?;
         let limit = NamedLimit::new(own_limit_name(id, policies)?, limit);
-        let charge = Charge::new(who(typed)?, limit, cost(typed, Cost::ONE)?).map_err(charge_fault)?;
-        let rule = policies.rule(id);
-        let (on_failure, shadow) = rule.map_or((None, false), |rule| (rule.on_failure, rule.shadow));
-        Ok(Self { charges: charge.into(), rule: Some(id), on_failure, shadow })
+        let mut bill = Bill::default();
+        bill.add(who(typed)?, limit, cost(typed, Cost::ONE)?)?;
+        Ok(Self { rule: Some(id), ..Self::new(bill, policies.rule(id), policies)? })
     }
 }
 
-impl<'a> From<Charges<'a>> for Question<'a> {
-    fn from(charges: Charges<'a>) -> Self {
-        Self { charges, rule: None, on_failure: None, shadow: false }
-    }
-}
-
-/// Charges one key under every limit of these plans.
-pub(crate) fn charges<'k, 'p>(
+fn add_rule<'k>(
+    bill: &mut Bill<'k>,
     key: Key<'k>,
-    plans: impl IntoIterator<Item = &'p str>,
+    rule: &Rule,
+    tenant: Option<&Tenant>,
     cost: Cost,
     policies: &Policies,
-) -> Result<Charges<'k>, Fault> {
-    let mut all = Vec::new();
-    let mut plans = plans.into_iter().peekable();
-    while let Some(name) = plans.next() {
-        let plan = policies.plan(name).ok_or_else(|| unknown_plan(name))?;
-        if let ([limit], true, None) = (plan.limits(), all.is_empty(), plans.peek()) {
-            return Ok(Charge::new(key, limit.clone(), cost).map_err(charge_fault)?.into());
+) -> Result<(), Fault> {
+    match (&rule.plans, tenant) {
+        (RulePlans::Listed(plans), _) => {
+            plans.iter().try_for_each(|plan| bill.add_plan(key, plan.as_str(), cost, policies))
         }
-        for limit in plan.limits() {
-            all.push(Charge::new(key, limit.clone(), cost).map_err(charge_fault)?);
+        (RulePlans::Tenant { .. }, Some(tenant)) => bill.add_plan(key, tenant.plan.as_str(), cost, policies),
+        (RulePlans::Tenant { anonymous: Some(plan) }, None) => {
+            bill.add_plan(key, plan.as_str(), cost, policies)
+        }
+        (RulePlans::Tenant { anonymous: None }, None) => {
+            let why = format!("rule `{}` is for tenants alone; write `tenant:` and the id of one", rule.id);
+            Err(Fault::new("identity", why))
         }
     }
-    Charges::new(all).map_err(charge_fault)
 }
 
 fn who<'a>(typed: &'a TypedQuestion<'_>) -> Result<Key<'a>, Fault> {
@@ -165,17 +200,7 @@ fn unknown_rule(id: &str) -> Fault {
     Fault::new("ruleId", format_args!("no rule has the id {shown:?}"))
 }
 
-fn unknown_plan(name: &str) -> Fault {
-    let shown: SmolStr = name.chars().take(64).collect();
-    Fault::new("plans", format_args!("no plan is called {shown:?}"))
-}
-
 fn own_limit_fault(why: LimitError) -> Fault {
     let field = if matches!(why, LimitError::Capacity(_)) { "capacity" } else { "refillPerSecond" };
-    Fault::new(field, why)
-}
-
-fn charge_fault(why: ChargeError) -> Fault {
-    let field = if matches!(why, ChargeError::CostAboveCapacity { .. }) { "cost" } else { "plans" };
     Fault::new(field, why)
 }

@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Resolves on the first SIGINT or SIGTERM. The handlers are in place once this returns, not only once it is
 /// polled, so that no signal slips through while the server starts.
-pub fn termination() -> io::Result<impl Future<Output = ()>> {
+pub(crate) fn termination() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {

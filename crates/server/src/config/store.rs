@@ -7,6 +7,9 @@ use std::time::Duration;
 use spile_core::FailurePolicy;
 use spile_redis::{BuildError, RedisStore, RedisStoreBuilder};
 
+use super::file::{Faults, Spot, StoreFile};
+use super::{duration, rules};
+
 /// The schemes that name a Redis.
 const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
@@ -86,6 +89,47 @@ impl StoreConfig {
             Ok(Err(why)) => Err(why),
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+}
+
+impl StoreConfig {
+    pub(super) fn read(file: StoreFile, faults: &mut Faults) -> Self {
+        let mut store = Self::default();
+        let url_place = file.url.as_ref().map(|url| url.place.clone());
+        if let Some(Spot { value, place }) = file.url {
+            match value.parse() {
+                Ok(url) => store.url = url,
+                Err(why) => faults.add(&place, why, "for instance `redis://127.0.0.1:6379`"),
+            }
+        }
+        if let Some(Spot { value, .. }) = file.prefix {
+            store.prefix = value;
+        }
+        let mut span =
+            |text: Option<Spot<String>>, bounds| text.and_then(|text| duration::check(&text, bounds, faults));
+        store.timeout = span(file.timeout, duration::STORE).unwrap_or(store.timeout);
+        let wait = span(file.fail_closed_retry_after, duration::REQUEST);
+        store.fail_closed_retry_after = wait.unwrap_or(store.fail_closed_retry_after);
+        if let Some(policy) = file.on_failure.and_then(|policy| rules::check_policy(&policy, faults)) {
+            store.on_failure = policy;
+        }
+        if let Some(Spot { value, place }) = file.replicas {
+            match u32::try_from(value) {
+                Ok(replicas @ 1..=10_000) => store.replicas = replicas,
+                _ => faults.add(&place, format_args!("{value} replicas"), "1 to 10000"),
+            }
+        }
+        if let Some(Spot { value, place }) = file.time {
+            match value.as_str() {
+                "server" => store.time = TimeOf::Server,
+                "client" => store.time = TimeOf::Client,
+                _ => faults.add(&place, format_args!("`{value}` is nobody's clock"), "`server` or `client`"),
+            }
+        }
+        if let (Some(place), Err(why)) = (url_place, store.check()) {
+            faults.add(&place, why, "a store that can be set up");
+        }
+        store
     }
 }
 

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{check, ping};
+use super::{auth, check, ping};
 use crate::decider::Decider;
 
 /// Everything that callers can ask of the `http` listener.
@@ -32,6 +32,8 @@ impl Api {
             "/v1/peek" => self.peek(request).await,
             "/v1/refund" => self.refund(request).await,
             "/api/ping" => self.ping(peer, request).await,
+            "/v1/auth" => auth::by_match(&self.decider, peer, request).await,
+            path if path.starts_with(auth::PREFIX) => auth::by_rule(&self.decider, peer, request).await,
             _ => Err(Problem::no_such_path()),
         };
         answer.unwrap_or_else(Problem::into_reply)

@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::reply::{Reply, reply};
 use crate::decider::Decider;
 use crate::fault::Fault;
+use crate::policies::Policies;
 use crate::question::Question;
 use crate::typed::{Object, TypedQuestion, parse};
 
@@ -27,7 +28,8 @@ const MAX_BATCH: usize = 1_000;
 pub(crate) async fn check(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
     let body = read_json(request).await?;
     let Object(typed) = parse(&body)?;
-    let question = Question::parse(&typed, &decider.policies())?;
+    let policies = decider.policies();
+    let question = Question::parse(&typed, &policies)?;
     let decision = decider.check(question).await;
     Ok(decision_reply(response::status(&decision), &decision, decider.wall_now()))
 }
@@ -36,7 +38,8 @@ pub(crate) async fn check(decider: &Decider, request: Request<Incoming>) -> Resu
 pub(crate) async fn peek(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
     let body = read_json(request).await?;
     let Object(typed) = parse(&body)?;
-    let question = Question::parse(&typed, &decider.policies())?;
+    let policies = decider.policies();
+    let question = Question::parse(&typed, &policies)?;
     let decision = decider.peek(question).await;
     let status = match decision.reason() {
         Reason::FailClosed => StatusCode::SERVICE_UNAVAILABLE,
@@ -49,7 +52,8 @@ pub(crate) async fn peek(decider: &Decider, request: Request<Incoming>) -> Resul
 pub(crate) async fn refund(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
     let body = read_json(request).await?;
     let Object(typed) = parse(&body)?;
-    let question = Question::parse(&typed, &decider.policies())?;
+    let policies = decider.policies();
+    let question = Question::parse(&typed, &policies)?;
     let decision = decider.refund(question).await.map_err(|_| Problem::store_failed())?;
     Ok(decision_reply(StatusCode::OK, &decision, decider.wall_now()))
 }
@@ -58,7 +62,8 @@ pub(crate) async fn refund(decider: &Decider, request: Request<Incoming>) -> Res
 pub(crate) async fn batch(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
     let body = read_json(request).await?;
     let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
-    let questions = parse_all(&typed, decider)?;
+    let policies = decider.policies();
+    let questions = parse_all(&typed, &policies)?;
     // Asked side by side, so that a store across the network can answer them in one round trip.
     let decisions = join_all(questions.into_iter().map(|question| decider.check(question))).await;
     let mut body = Vec::with_capacity(USUAL_BYTES * decisions.len());
@@ -75,15 +80,14 @@ pub(crate) async fn batch(decider: &Decider, request: Request<Incoming>) -> Resu
 
 fn parse_all<'a>(
     typed: &'a [Object<TypedQuestion<'_>>],
-    decider: &Decider,
+    policies: &'a Policies,
 ) -> Result<Vec<Question<'a>>, Fault> {
     if !(1..=MAX_BATCH).contains(&typed.len()) {
         let why = format_args!("holds {} questions; a batch takes 1 to {MAX_BATCH}", typed.len());
         return Err(Fault::new("body", why));
     }
-    let policies = decider.policies();
     let parse = |(index, Object(typed)): (usize, &'a Object<_>)| {
-        Question::parse(typed, &policies).map_err(|fault| fault.at_index(index))
+        Question::parse(typed, policies).map_err(|fault| fault.at_index(index))
     };
     typed.iter().enumerate().map(parse).collect()
 }

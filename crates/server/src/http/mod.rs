@@ -1,9 +1,12 @@
 //! The `http` listener: the decision API and the sample endpoint.
 
 mod api;
+mod auth;
 mod body;
 mod check;
 mod json;
+mod original;
+mod passage;
 mod ping;
 mod problem;
 mod reply;

@@ -3,7 +3,9 @@
 mod admin;
 mod bad_input;
 mod broken_store;
+mod configuration;
 mod decisions;
+mod forward_auth;
 mod instances;
 mod process;
 mod sample_endpoint;

@@ -1,0 +1,89 @@
+//! Everything that is wrong with a configuration, each with its line and what would be right.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+use super::place::Place;
+
+/// Something that is wrong.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Fault {
+    place: Place,
+    message: String,
+    fix: String,
+}
+
+/// Everything found so far. A reader adds to it and goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn add(&mut self, place: &Place, message: impl fmt::Display, fix: impl fmt::Display) {
+        let fault = Fault { place: place.clone(), message: message.to_string(), fix: fix.to_string() };
+        if !self.0.contains(&fault) {
+            self.0.push(fault);
+        }
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in the order of the file.
+    pub(crate) fn into_error(mut self, path: PathBuf, text: String) -> ConfigError {
+        self.0.sort_by_key(|fault| match &fault.place {
+            Place::File(span) => (0, span.start),
+            Place::Environment(_) => (1, 0),
+        });
+        ConfigError { path, text, faults: self.0 }
+    }
+}
+
+/// A configuration that cannot be used. Shows every fault with its line, and what would be right.
+#[derive(Debug)]
+pub struct ConfigError {
+    path: PathBuf,
+    text: String,
+    faults: Vec<Fault>,
+}
+
+impl ConfigError {
+    /// How many things are wrong.
+    pub const fn count(&self) -> usize {
+        self.faults.len()
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            match &fault.place {
+                Place::File(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
+                Place::Environment(name) => {
+                    writeln!(
+                        f,
+                        "error: {}\n --> environment variable {name}: {}\n",
+                        fault.message, fault.fix
+                    )?;
+                }
+            }
+        }
+        let things = if self.faults.len() == 1 { "thing is" } else { "things are" };
+        write!(f, "{} {things} wrong with the configuration in {}", self.faults.len(), self.path.display())
+    }
+}
+
+impl ConfigError {
+    fn snippet(&self, fault: &Fault, span: std::ops::Range<usize>) -> String {
+        let end = span.end.min(self.text.len());
+        let span = span.start.min(end)..end;
+        let path = self.path.display().to_string();
+        let mark = AnnotationKind::Primary.span(span).label(fault.fix.as_str());
+        let snippet = Snippet::source(self.text.as_str()).path(path).annotation(mark);
+        Renderer::plain().render(&[Level::ERROR.primary_title(fault.message.as_str()).element(snippet)])
+    }
+}

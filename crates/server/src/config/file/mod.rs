@@ -1,0 +1,75 @@
+//! The configuration as it was typed, in a file and in the environment. Holds it; checks only types and keys.
+
+mod environment;
+mod fault;
+mod node;
+mod place;
+mod section;
+mod tables;
+
+use std::path::Path;
+
+pub use self::fault::ConfigError;
+pub(crate) use self::fault::Faults;
+use self::node::{Node, Table};
+pub(crate) use self::place::{Place, Spot};
+pub(super) use self::section::TextOrTexts;
+use self::section::{ROOT, Section};
+pub(super) use self::tables::{
+    AdminFile, ClientsFile, LimitFile, ListenFile, MatchFile, PlanFile, RouteFile, RuleFile, StoreFile,
+    TenantFile,
+};
+
+/// A whole file as it was typed.
+#[derive(Debug, Default)]
+pub(super) struct ConfigFile {
+    pub(super) listen: ListenFile,
+    pub(super) store: StoreFile,
+    pub(super) admin: AdminFile,
+    pub(super) clients: ClientsFile,
+    /// Nothing where the file does not speak of plans at all.
+    pub(super) plans: Option<Vec<PlanFile>>,
+    pub(super) rules: Option<Vec<RuleFile>>,
+    pub(super) tenants: Vec<TenantFile>,
+    pub(super) routes: Vec<RouteFile>,
+}
+
+impl ConfigFile {
+    /// Reads the text with these environment variables above it, and notes whatever is wrong.
+    pub(super) fn read(
+        text: &str,
+        variables: impl IntoIterator<Item = (String, String)>,
+        faults: &mut Faults,
+    ) -> Self {
+        let mut table: Table = node::parse(text, faults);
+        environment::overlay(&mut table, variables);
+        let whole = Spot::new(Node::Table(table), Place::File(0..0));
+        let mut file = Section::new(ROOT, whole, faults);
+        let read = Self {
+            listen: file.table("listen").map(ListenFile::read).unwrap_or_default(),
+            store: file.table("store").map(StoreFile::read).unwrap_or_default(),
+            admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
+            clients: file.table("clients").map(ClientsFile::read).unwrap_or_default(),
+            plans: file.named("plans").map(|plans| PlanFile::read_all(plans, file.faults())),
+            rules: file.tables("rules").map(|rules| RuleFile::read_all(rules, file.faults())),
+            tenants: TenantFile::read_all(file.tables("tenants").unwrap_or_default(), file.faults()),
+            routes: RouteFile::read_all(file.tables("routes").unwrap_or_default(), file.faults()),
+        };
+        file.end();
+        read
+    }
+}
+
+/// A file that cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the configuration in {path}: {why}")]
+pub struct Unreadable {
+    path: String,
+    why: std::io::Error,
+}
+
+impl Unreadable {
+    pub(super) fn new(path: &Path, why: std::io::Error) -> Self {
+        Self { path: path.display().to_string(), why }
+    }
+}

@@ -1,0 +1,102 @@
+//! The file as a tree in which every key and value knows where it was written.
+
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::fault::Faults;
+use super::place::{Place, Spot};
+
+/// A value as it was written.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Text(String),
+    Whole(i128),
+    Fraction,
+    Flag(bool),
+    Date,
+    List(Vec<Spot<Node>>),
+    Table(Table),
+    /// From the environment, where everything is text until somebody asks for something else.
+    Raw(String),
+}
+
+/// Keys and values in the order of the file.
+pub(super) type Table = Vec<(Spot<String>, Spot<Node>)>;
+
+impl Node {
+    /// What it is, in words.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) | Self::Raw(_) => "text",
+            Self::Whole(_) => "a whole number",
+            Self::Fraction => "a fraction",
+            Self::Flag(_) => "true or false",
+            Self::Date => "a date",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+        }
+    }
+}
+
+/// Reads TOML as far as it can be read; what cannot is a fault each.
+pub(super) fn parse(text: &str, faults: &mut Faults) -> Table {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        faults.add(&Place::File(span), error.message(), "write it as TOML has it");
+    }
+    from_table(table.get_ref())
+}
+
+/// Reads one value out of an environment variable, as TOML has it in a list or a table.
+pub(super) fn parse_value(text: &str, place: &Place) -> Option<Node> {
+    let value = DeValue::parse(text).ok()?;
+    Some(elsewhere(from_value(value.get_ref()), place))
+}
+
+fn from_table(table: &DeTable<'_>) -> Table {
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+        let key: &Spanned<std::borrow::Cow<'_, str>> = key;
+        (Spot::new(key.get_ref().to_string(), Place::File(key.span())), from_spanned(value))
+    };
+    let mut entries: Vec<_> = table.iter().collect();
+    // The parser sorts by name; whoever wrote the file had an order in mind.
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries.into_iter().map(entry).collect()
+}
+
+fn from_spanned(value: &Spanned<DeValue<'_>>) -> Spot<Node> {
+    Spot::new(from_value(value.get_ref()), Place::File(value.span()))
+}
+
+fn from_value(value: &DeValue<'_>) -> Node {
+    match value {
+        DeValue::String(text) => Node::Text(text.to_string()),
+        // TOML bounds integers to 64 bits; one that is larger still is out of every bound here.
+        DeValue::Integer(number) => {
+            Node::Whole(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX))
+        }
+        DeValue::Float(_) => Node::Fraction,
+        DeValue::Boolean(flag) => Node::Flag(*flag),
+        DeValue::Datetime(_) => Node::Date,
+        DeValue::Array(list) => Node::List(from_list(list)),
+        DeValue::Table(table) => Node::Table(from_table(table)),
+    }
+}
+
+fn from_list(list: &DeArray<'_>) -> Vec<Spot<Node>> {
+    list.iter().map(from_spanned).collect()
+}
+
+/// The same value, said to be written at `place` throughout.
+fn elsewhere(node: Node, place: &Place) -> Node {
+    let moved = |spot: Spot<Node>| Spot::new(elsewhere(spot.value, place), place.clone());
+    match node {
+        Node::List(list) => Node::List(list.into_iter().map(moved).collect()),
+        Node::Table(table) => {
+            let entry = |(key, value): (Spot<String>, _)| (Spot::new(key.value, place.clone()), moved(value));
+            Node::Table(table.into_iter().map(entry).collect())
+        }
+        plain => plain,
+    }
+}

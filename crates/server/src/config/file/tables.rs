@@ -1,0 +1,252 @@
+//! The tables of the file, each as it was typed.
+
+use super::fault::Faults;
+use super::node::{Node, Table};
+use super::place::{Place, Spot};
+use super::section::{Section, TextOrTexts};
+
+type Text = Option<Spot<String>>;
+type Texts = Option<Spot<Vec<Spot<String>>>>;
+
+/// `[listen]`: addresses.
+#[derive(Debug, Default)]
+pub(crate) struct ListenFile {
+    pub(crate) http: Text,
+    pub(crate) admin: Text,
+    pub(crate) grpc: Text,
+    pub(crate) resp: Text,
+    pub(crate) gateway: Text,
+}
+
+impl ListenFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            http: section.text("http"),
+            admin: section.text("admin"),
+            grpc: section.text("grpc"),
+            resp: section.text("resp"),
+            gateway: section.text("gateway"),
+        };
+        section.end();
+        read
+    }
+}
+
+/// `[store]`: where buckets live.
+#[derive(Debug, Default)]
+pub(crate) struct StoreFile {
+    pub(crate) url: Text,
+    pub(crate) prefix: Text,
+    pub(crate) timeout: Text,
+    pub(crate) on_failure: Text,
+    pub(crate) fail_closed_retry_after: Text,
+    pub(crate) replicas: Option<Spot<u64>>,
+    pub(crate) time: Text,
+}
+
+impl StoreFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            url: section.text("url"),
+            prefix: section.text("prefix"),
+            timeout: section.text("timeout"),
+            on_failure: section.text("on_failure"),
+            fail_closed_retry_after: section.text("fail_closed_retry_after"),
+            replicas: section.whole("replicas"),
+            time: section.text("time"),
+        };
+        section.end();
+        read
+    }
+}
+
+/// `[admin]`: who may change things.
+#[derive(Debug, Default)]
+pub(crate) struct AdminFile {
+    pub(crate) token_file: Text,
+}
+
+impl AdminFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self { token_file: section.text("token_file") };
+        section.end();
+        read
+    }
+}
+
+/// `[clients]`: how a caller's address and name are found.
+#[derive(Debug, Default)]
+pub(crate) struct ClientsFile {
+    pub(crate) trusted_proxies: Texts,
+    pub(crate) ipv6_prefix: Option<Spot<u64>>,
+    pub(crate) principal_header: Text,
+}
+
+impl ClientsFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            trusted_proxies: section.texts("trusted_proxies"),
+            ipv6_prefix: section.whole("ipv6_prefix"),
+            principal_header: section.text("principal_header"),
+        };
+        section.end();
+        read
+    }
+}
+
+/// `[plans.NAME]`: one limit, or a chain of them.
+#[derive(Debug)]
+pub(crate) struct PlanFile {
+    pub(crate) name: Spot<String>,
+    /// The plan's own limit, without a name.
+    pub(crate) limit: LimitFile,
+    pub(crate) limits: Option<Vec<LimitFile>>,
+}
+
+/// A limit as it was typed.
+#[derive(Debug)]
+pub(crate) struct LimitFile {
+    pub(crate) place: Place,
+    pub(crate) name: Text,
+    pub(crate) capacity: Option<Spot<u64>>,
+    pub(crate) refill: Text,
+}
+
+impl PlanFile {
+    pub(super) fn read_all(plans: Table, faults: &mut Faults) -> Vec<Self> {
+        let read = |(name, node): (Spot<String>, Spot<Node>)| {
+            let mut section = Section::new(format!("plans.{}", name.value), node, faults);
+            let limit = LimitFile { name: None, ..LimitFile::read(&mut section) };
+            let limits = section.tables("limits").map(|limits| {
+                let read = |node| {
+                    let mut section =
+                        Section::new(format!("plans.{}.limits", name.value), node, section.faults());
+                    let own = section.text("name");
+                    let own = section.required("name", own);
+                    let limit = LimitFile { name: own, ..LimitFile::read(&mut section) };
+                    section.end();
+                    limit
+                };
+                limits.into_iter().map(read).collect()
+            });
+            section.end();
+            Self { name, limit, limits }
+        };
+        plans.into_iter().map(read).collect()
+    }
+}
+
+impl LimitFile {
+    fn read(section: &mut Section<'_>) -> Self {
+        let place = section.place().clone();
+        Self { place, name: None, capacity: section.whole("capacity"), refill: section.text("refill") }
+    }
+}
+
+/// `[[rules]]`: which requests, who pays, how much.
+#[derive(Debug)]
+pub(crate) struct RuleFile {
+    pub(crate) place: Place,
+    pub(crate) id: Text,
+    pub(crate) matches: Option<MatchFile>,
+    pub(crate) key: Texts,
+    pub(crate) plans: Option<Spot<TextOrTexts>>,
+    pub(crate) anonymous_plan: Text,
+    pub(crate) cost: Option<Spot<u64>>,
+    pub(crate) mode: Text,
+    pub(crate) on_failure: Text,
+    pub(crate) also: Texts,
+}
+
+/// Which requests a rule is for.
+#[derive(Debug)]
+pub(crate) struct MatchFile {
+    pub(crate) path: Text,
+    pub(crate) methods: Texts,
+}
+
+impl RuleFile {
+    pub(super) fn read_all(rules: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
+        rules.into_iter().map(|node| Self::read(Section::new("rules", node, faults))).collect()
+    }
+
+    fn read(mut section: Section<'_>) -> Self {
+        let id = section.text("id");
+        let read = Self {
+            place: section.place().clone(),
+            id: section.required("id", id),
+            matches: section.table("match").map(MatchFile::read),
+            key: section.texts("key"),
+            plans: section.text_or_texts("plans"),
+            anonymous_plan: section.text("anonymous_plan"),
+            cost: section.whole("cost"),
+            mode: section.text("mode"),
+            on_failure: section.text("on_failure"),
+            also: section.texts("also"),
+        };
+        section.end();
+        read
+    }
+}
+
+impl MatchFile {
+    fn read(mut section: Section<'_>) -> Self {
+        let read = Self { path: section.text("path"), methods: section.texts("methods") };
+        section.end();
+        read
+    }
+}
+
+/// `[[tenants]]`: customers.
+#[derive(Debug)]
+pub(crate) struct TenantFile {
+    pub(crate) id: Text,
+    pub(crate) plan: Text,
+    pub(crate) api_keys: Texts,
+}
+
+impl TenantFile {
+    pub(super) fn read_all(tenants: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
+        tenants.into_iter().map(|node| Self::read(Section::new("tenants", node, faults))).collect()
+    }
+
+    fn read(mut section: Section<'_>) -> Self {
+        let (id, plan) = (section.text("id"), section.text("plan"));
+        let read = Self {
+            id: section.required("id", id),
+            plan: section.required("plan", plan),
+            api_keys: section.texts("api_keys"),
+        };
+        section.end();
+        read
+    }
+}
+
+/// `[[routes]]`: what the gateway forwards.
+#[derive(Debug)]
+pub(crate) struct RouteFile {
+    pub(crate) path: Text,
+    pub(crate) upstream: Text,
+    pub(crate) strip_prefix: Option<Spot<bool>>,
+    pub(crate) timeout: Text,
+    pub(crate) require_api_key: Option<Spot<bool>>,
+}
+
+impl RouteFile {
+    pub(super) fn read_all(routes: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
+        routes.into_iter().map(|node| Self::read(Section::new("routes", node, faults))).collect()
+    }
+
+    fn read(mut section: Section<'_>) -> Self {
+        let (path, upstream) = (section.text("path"), section.text("upstream"));
+        let read = Self {
+            path: section.required("path", path),
+            upstream: section.required("upstream", upstream),
+            strip_prefix: section.flag("strip_prefix"),
+            timeout: section.text("timeout"),
+            require_api_key: section.flag("require_api_key"),
+        };
+        section.end();
+        read
+    }
+}

@@ -1,0 +1,216 @@
+//! Rules, checked: every name they use exists, and no request they match could never pass.
+
+use std::collections::HashSet;
+
+use http::Method;
+use smol_str::SmolStr;
+use spile_core::{Cost, FailurePolicy, Plan, PlanName};
+
+use super::clients::Clients;
+use super::file::{Faults, MatchFile, Place, RuleFile, Spot, TextOrTexts};
+use super::plans::TENANT;
+use crate::key_list::KeyList;
+use crate::matcher::Matcher;
+use crate::rule::{Rule, RulePlans};
+
+/// The rule that stands where nobody wrote one.
+const DEFAULT_RULE: &str = "default";
+const ANONYMOUS: &str = "free";
+
+/// What rules may refer to.
+pub(super) struct Known<'a> {
+    pub(super) plans: &'a [Plan],
+    /// Also of plans that are wrong themselves: naming one of those is no second mistake.
+    pub(super) plan_names: &'a [PlanName],
+    pub(super) clients: &'a Clients,
+}
+
+pub(super) fn check_all(files: Vec<RuleFile>, known: &Known<'_>, faults: &mut Faults) -> Vec<Rule> {
+    let mut ids = HashSet::new();
+    let mut references = Vec::new();
+    let mut rules: Vec<Rule> = Vec::new();
+    for mut file in files {
+        if let Some(id) = &file.id
+            && !ids.insert(id.value.clone())
+        {
+            faults.add(
+                &id.place,
+                format_args!("rule `{}` stands twice", id.value),
+                "each rule needs an id of its own",
+            );
+        }
+        references.extend(file.also.take().map(|also| (file.id.clone(), also)));
+        rules.extend(check(file, known, faults));
+    }
+    for (id, also) in references {
+        let Some(id) = id else { continue };
+        let others = check_references(&id.value, also.value, &rules, faults);
+        if let Some(rule) = rules.iter_mut().find(|rule| rule.id == id.value) {
+            rule.also = others;
+        }
+    }
+    rules
+}
+
+/// What stands where nobody wrote rules: everybody is limited, tenants by their plan.
+pub(super) fn usual(known: &Known<'_>) -> Vec<Rule> {
+    let anonymous = known.plans.iter().map(Plan::name).find(|name| name.as_str() == ANONYMOUS);
+    let rule = |anonymous: &PlanName| Rule {
+        id: SmolStr::new_static(DEFAULT_RULE),
+        matcher: Matcher::default(),
+        key: KeyList::usual(known.clients),
+        plans: RulePlans::Tenant { anonymous: Some(anonymous.clone()) },
+        cost: Cost::ONE,
+        on_failure: None,
+        shadow: false,
+        also: Vec::new(),
+    };
+    anonymous.map(rule).into_iter().collect()
+}
+
+fn check(file: RuleFile, known: &Known<'_>, faults: &mut Faults) -> Option<Rule> {
+    let id = file.id.as_ref().filter(|id| check_id(id, faults)).map(|id| SmolStr::new(&id.value));
+    let plans = check_plans(file.plans, file.anonymous_plan, &file.place, known, faults);
+    let cost = check_cost(file.cost, plans.as_ref(), known, faults);
+    // Everything is looked at before anything is given up, so that every mistake is found.
+    let matcher = file.matches.map(|matches| check_match(matches, faults)).unwrap_or_default();
+    let key = check_key(file.key.map(|key| key.value), known.clients, faults);
+    let on_failure = file.on_failure.and_then(|policy| check_policy(&policy, faults));
+    let shadow = file.mode.is_some_and(|mode| check_mode(&mode, faults));
+    Some(Rule { id: id?, matcher, key, plans: plans?, cost, on_failure, shadow, also: Vec::new() })
+}
+
+fn check_id(id: &Spot<String>, faults: &mut Faults) -> bool {
+    // Ids are shown where names of plans are, and so are made of the same letters.
+    let good = PlanName::new(&id.value);
+    if let Err(why) = &good {
+        faults.add(&id.place, why, "for instance `login`");
+    }
+    good.is_ok()
+}
+
+fn check_plans(
+    plans: Option<Spot<TextOrTexts>>,
+    anonymous: Option<Spot<String>>,
+    place: &Place,
+    known: &Known<'_>,
+    faults: &mut Faults,
+) -> Option<RulePlans> {
+    let Some(Spot { value: plans, place }) = plans else {
+        faults.add(place, "the rule has no plans", "add `plans = [\"…\"]` or `plans = \"tenant\"`");
+        return None;
+    };
+    let anonymous = match (&plans, anonymous) {
+        (TextOrTexts::Text(word), anonymous) if word == TENANT => {
+            let anonymous = anonymous.map(|name| check_plan(&name, known, faults).ok_or(())).transpose();
+            return anonymous.ok().map(|anonymous| RulePlans::Tenant { anonymous });
+        }
+        (_, anonymous) => anonymous,
+    };
+    if let Some(Spot { place, .. }) = anonymous {
+        faults.add(&place, "an anonymous plan needs `plans = \"tenant\"`", "leave it out");
+    }
+    let names = match plans {
+        TextOrTexts::Text(name) => vec![Spot::new(name, place)],
+        TextOrTexts::Texts(names) if names.is_empty() => {
+            faults.add(&place, "the rule has no plans", "name at least one");
+            return None;
+        }
+        TextOrTexts::Texts(names) => names,
+    };
+    let count = names.len();
+    let found: Vec<PlanName> = names.iter().filter_map(|name| check_plan(name, known, faults)).collect();
+    (found.len() == count).then_some(RulePlans::Listed(found))
+}
+
+/// The plan of that name, or a fault that names those there are.
+pub(super) fn check_plan(name: &Spot<String>, known: &Known<'_>, faults: &mut Faults) -> Option<PlanName> {
+    let found = known.plan_names.iter().find(|plan| plan.as_str() == name.value);
+    if found.is_none() {
+        let names: Vec<&str> = known.plan_names.iter().map(PlanName::as_str).collect();
+        let fix = format!("there are {}", names.join(", "));
+        faults.add(&name.place, format_args!("no plan is called `{}`", name.value), fix);
+    }
+    found.cloned()
+}
+
+fn check_cost(
+    cost: Option<Spot<u64>>,
+    plans: Option<&RulePlans>,
+    known: &Known<'_>,
+    faults: &mut Faults,
+) -> Cost {
+    let Some(Spot { value, place }) = cost else { return Cost::ONE };
+    let names = plans.map(RulePlans::known).unwrap_or_default();
+    let limits = known.plans.iter().filter(|plan| names.contains(plan.name())).flat_map(Plan::limits);
+    let smallest = limits.min_by_key(|limit| limit.limit().capacity());
+    match (Cost::new(value), smallest) {
+        (Ok(cost), Some(limit)) if !limit.limit().can_cover(cost) => {
+            let message =
+                format!("cost {value} is above the capacity of limit {}: it can never pass", limit.name());
+            faults.add(&place, message, format_args!("at most {}", limit.limit().capacity()));
+            Cost::ONE
+        }
+        (Ok(cost), _) => cost,
+        (Err(why), _) => {
+            faults.add(&place, why, "a smaller cost");
+            Cost::ONE
+        }
+    }
+}
+
+fn check_match(file: MatchFile, faults: &mut Faults) -> Matcher {
+    let path = file.path.and_then(|Spot { value, place }| {
+        let pattern = value.parse();
+        pattern.map_err(|why| faults.add(&place, why, "a path that starts with `/`")).ok()
+    });
+    let mut methods = Vec::new();
+    for Spot { value, place } in file.methods.map(|methods| methods.value).unwrap_or_default() {
+        match value.to_ascii_uppercase().parse::<Method>() {
+            Ok(method) => methods.push(method),
+            Err(_) => faults.add(&place, format_args!("`{value}` is no method"), "for instance `POST`"),
+        }
+    }
+    Matcher { path, methods }
+}
+
+fn check_key(words: Option<Vec<Spot<String>>>, clients: &Clients, faults: &mut Faults) -> KeyList {
+    let Some(words) = words.filter(|words| !words.is_empty()) else { return KeyList::usual(clients) };
+    for Spot { value, place } in &words {
+        if let Err(why) = KeyList::new(std::slice::from_ref(value), clients) {
+            faults.add(place, why, "for instance `ip` or `header:x-api-key`");
+        }
+    }
+    let words: Vec<String> = words.into_iter().map(|word| word.value).collect();
+    KeyList::new(&words, clients).unwrap_or_else(|_| KeyList::usual(clients))
+}
+
+pub(super) fn check_policy(policy: &Spot<String>, faults: &mut Faults) -> Option<FailurePolicy> {
+    let checked = policy.value.parse();
+    checked.map_err(|why| faults.add(&policy.place, why, "`allow`, `deny` or `local`")).ok()
+}
+
+fn check_mode(mode: &Spot<String>, faults: &mut Faults) -> bool {
+    if !["enforce", "shadow"].contains(&mode.value.as_str()) {
+        faults.add(&mode.place, format_args!("`{}` is no mode", mode.value), "`enforce` or `shadow`");
+    }
+    mode.value == "shadow"
+}
+
+fn check_references(id: &str, also: Vec<Spot<String>>, rules: &[Rule], faults: &mut Faults) -> Vec<SmolStr> {
+    let mut others = Vec::new();
+    for Spot { value, place } in also {
+        match rules.iter().find(|rule| rule.id == value) {
+            _ if value == id => faults.add(&place, "a rule cannot be charged with itself", "leave it out"),
+            None => {
+                faults.add(&place, format_args!("no rule has the id `{value}`"), "the id of another rule");
+            }
+            Some(rule) if rule.shadow => {
+                let message = format!("rule `{value}` only watches, and cannot be charged with another");
+                faults.add(&place, message, "`mode = \"enforce\"` there, or leave it out here");
+            }
+            Some(rule) => others.push(rule.id.clone()),
+        }
+    }
+    others
+}

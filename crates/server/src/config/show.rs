@@ -1,0 +1,136 @@
+//! The configuration that is in force, written as a file would have it. Secrets are left out.
+
+use std::fmt::{self, Write};
+
+use spile_core::{Limit, Plan};
+
+use super::{Config, TimeOf};
+use crate::rule::{Rule, RulePlans};
+use crate::tenant::Tenant;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show_listen(f)?;
+        self.show_store(f)?;
+        self.show_clients(f)?;
+        self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
+        self.rules.iter().try_for_each(|rule| show_rule(f, rule))?;
+        self.tenants.iter().try_for_each(|tenant| show_tenant(f, tenant))?;
+        self.show_routes(f)
+    }
+}
+
+impl Config {
+    fn show_listen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let listen = &self.listen;
+        writeln!(f, "[listen]\nhttp = \"{}\"\nadmin = \"{}\"", listen.http, listen.admin)?;
+        let optional = [("grpc", listen.grpc), ("resp", listen.resp), ("gateway", listen.gateway)];
+        for (name, address) in optional {
+            if let Some(address) = address {
+                writeln!(f, "{name} = \"{address}\"")?;
+            }
+        }
+        writeln!(f)
+    }
+
+    fn show_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store = &self.store;
+        writeln!(f, "[store]\nurl = \"{}\"\nprefix = {:?}", store.url, store.prefix)?;
+        writeln!(f, "timeout = \"{}\"", humantime::format_duration(store.timeout))?;
+        writeln!(f, "on_failure = \"{}\"", store.on_failure)?;
+        let wait = humantime::format_duration(store.fail_closed_retry_after);
+        writeln!(f, "fail_closed_retry_after = \"{wait}\"\nreplicas = {}", store.replicas)?;
+        let time = if store.time == TimeOf::Server { "server" } else { "client" };
+        writeln!(f, "time = \"{time}\"\n")?;
+        match &self.admin_token_file {
+            Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
+            None => Ok(()),
+        }
+    }
+
+    fn show_clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients = &self.clients;
+        writeln!(f, "[clients]\ntrusted_proxies = {:?}", clients.trusted_words)?;
+        writeln!(
+            f,
+            "ipv6_prefix = {}\nprincipal_header = \"{}\"\n",
+            clients.ipv6_prefix, clients.principal_header
+        )
+    }
+
+    fn show_routes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for route in &self.routes {
+            writeln!(f, "[[routes]]\npath = {:?}\nupstream = \"{}\"", route.path, route.upstream)?;
+            writeln!(f, "strip_prefix = {}", route.strip_prefix)?;
+            writeln!(f, "timeout = \"{}\"", humantime::format_duration(route.timeout))?;
+            writeln!(f, "require_api_key = {}\n", route.require_api_key)?;
+        }
+        Ok(())
+    }
+}
+
+fn show_plan(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
+    writeln!(f, "[plans.{:?}]", plan.name().as_str())?;
+    match plan.limits() {
+        [only] if only.name().as_str() == plan.name().as_str() => {
+            writeln!(f, "capacity = {}\nrefill = \"{}\"\n", only.limit().capacity(), refill(only.limit()))
+        }
+        limits => {
+            writeln!(f, "limits = [")?;
+            for limit in limits {
+                let own = limit.name().as_str().rsplit('/').next().unwrap_or_default();
+                let (capacity, refill) = (limit.limit().capacity(), refill(limit.limit()));
+                writeln!(f, "  {{ name = \"{own}\", capacity = {capacity}, refill = \"{refill}\" }},")?;
+            }
+            writeln!(f, "]\n")
+        }
+    }
+}
+
+/// The part of a limit after its capacity: `1/s`.
+fn refill(limit: &Limit) -> String {
+    let text = limit.to_string();
+    text.split_once(", ").map_or_else(|| text.clone(), |(_, refill)| refill.to_owned())
+}
+
+fn show_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
+    writeln!(f, "[[rules]]\nid = \"{}\"", rule.id)?;
+    let mut parts = Vec::new();
+    if let Some(path) = &rule.matcher.path {
+        parts.push(format!("path = \"{path}\""));
+    }
+    if !rule.matcher.methods.is_empty() {
+        let methods: Vec<&str> = rule.matcher.methods.iter().map(http::Method::as_str).collect();
+        parts.push(format!("methods = {methods:?}"));
+    }
+    if !parts.is_empty() {
+        writeln!(f, "match = {{ {} }}", parts.join(", "))?;
+    }
+    writeln!(f, "key = {:?}", rule.key.words())?;
+    match &rule.plans {
+        RulePlans::Listed(plans) => {
+            let names: Vec<&str> = plans.iter().map(spile_core::PlanName::as_str).collect();
+            writeln!(f, "plans = {names:?}")?;
+        }
+        RulePlans::Tenant { anonymous } => {
+            writeln!(f, "plans = \"tenant\"")?;
+            if let Some(plan) = anonymous {
+                writeln!(f, "anonymous_plan = \"{plan}\"")?;
+            }
+        }
+    }
+    writeln!(f, "cost = {}\nmode = \"{}\"", rule.cost.get(), if rule.shadow { "shadow" } else { "enforce" })?;
+    if let Some(policy) = rule.on_failure {
+        writeln!(f, "on_failure = \"{policy}\"")?;
+    }
+    if !rule.also.is_empty() {
+        writeln!(f, "also = {:?}", rule.also)?;
+    }
+    f.write_char('\n')
+}
+
+/// Hashes of keys are no keys, but whoever reads a configuration over somebody's shoulder needs neither.
+fn show_tenant(f: &mut fmt::Formatter<'_>, tenant: &Tenant) -> fmt::Result {
+    writeln!(f, "[[tenants]]\nid = {:?}\nplan = \"{}\"", tenant.id.as_str(), tenant.plan)?;
+    writeln!(f, "# {} API keys, not shown\n", tenant.api_keys.len())
+}

@@ -1,0 +1,57 @@
+//! Tenants, checked: each id once, each API key once, each plan one that exists.
+
+use std::collections::HashSet;
+
+use smol_str::SmolStr;
+
+use super::file::{Faults, Spot, TenantFile};
+use super::rules::{Known, check_plan};
+use crate::identity;
+use crate::tenant::{ApiKeyHash, Tenant};
+
+pub(super) fn check_all(files: Vec<TenantFile>, known: &Known<'_>, faults: &mut Faults) -> Vec<Tenant> {
+    let (mut ids, mut keys) = (HashSet::new(), HashSet::new());
+    let mut tenants = Vec::with_capacity(files.len());
+    for file in files {
+        let id = file.id.filter(|id| check_id(id, &mut ids, faults));
+        let plan = file.plan.and_then(|plan| check_plan(&plan, known, faults));
+        let api_keys =
+            check_keys(file.api_keys.map(|keys| keys.value).unwrap_or_default(), &mut keys, faults);
+        if let (Some(id), Some(plan)) = (id, plan) {
+            tenants.push(Tenant { id: SmolStr::new(id.value), plan, api_keys });
+        }
+    }
+    tenants
+}
+
+fn check_id(id: &Spot<String>, ids: &mut HashSet<String>, faults: &mut Faults) -> bool {
+    if let Err(why) = identity::key(&id.value) {
+        faults.add(&id.place, why, "for instance `acme`");
+        return false;
+    }
+    let new = ids.insert(id.value.clone());
+    if !new {
+        faults.add(
+            &id.place,
+            format_args!("tenant `{}` stands twice", id.value),
+            "each tenant needs an id of its own",
+        );
+    }
+    new
+}
+
+fn check_keys(
+    words: Vec<Spot<String>>,
+    seen: &mut HashSet<ApiKeyHash>,
+    faults: &mut Faults,
+) -> Vec<ApiKeyHash> {
+    let mut hashes = Vec::with_capacity(words.len());
+    for Spot { value, place } in words {
+        match value.parse::<ApiKeyHash>() {
+            Ok(hash) if seen.insert(hash) => hashes.push(hash),
+            Ok(_) => faults.add(&place, "this API key stands twice", "each key belongs to one tenant"),
+            Err(why) => faults.add(&place, why, "`printf %s KEY | sha256sum` prints the digits"),
+        }
+    }
+    hashes
+}

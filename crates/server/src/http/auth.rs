@@ -1,0 +1,96 @@
+//! Forward-auth: a proxy asks whether a request may pass, and gets an answer without a body to speak of.
+
+use std::net::SocketAddr;
+
+use http::request::Parts;
+use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use spile_core::Decision;
+use spile_tower::client::PeerAddr;
+use spile_tower::response;
+
+use super::problem::Problem;
+use super::reply::Reply;
+use super::{original, passage};
+use crate::decider::Decider;
+use crate::fault::Fault;
+
+/// What stands before the id of a rule.
+pub(crate) const PREFIX: &str = "/v1/auth/";
+const DENY_STATUS: &str = "denyStatus";
+
+/// Asks the rule that the path names.
+pub(crate) async fn by_rule(
+    decider: &Decider,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Reply, Problem> {
+    let deny_status = deny_status(request.uri())?;
+    let policies = decider.policies();
+    let id = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
+    let Some(rule) = policies.rule(id) else {
+        return Err(
+            Problem::new(StatusCode::NOT_FOUND, "ruleId: no rule has this id").with("field", "ruleId")
+        );
+    };
+    let mut parts = described(request, peer);
+    original::restore(&mut parts, &policies.trusted_proxies);
+    let decision = passage::decide(decider, &policies, rule, parts).await?;
+    Ok(verdict(decider, &decision, deny_status))
+}
+
+/// Asks the most specific rule that matches the original request. What no rule matches is not limited.
+pub(crate) async fn by_match(
+    decider: &Decider,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Reply, Problem> {
+    let deny_status = deny_status(request.uri())?;
+    let policies = decider.policies();
+    let mut parts = described(request, peer);
+    original::restore(&mut parts, &policies.trusted_proxies);
+    let Some(rule) = policies.rule_for(&parts.method, parts.uri.path()) else {
+        return Ok(Response::default());
+    };
+    let decision = passage::decide(decider, &policies, rule, parts).await?;
+    Ok(verdict(decider, &decision, deny_status))
+}
+
+fn described(request: Request<Incoming>, peer: SocketAddr) -> Parts {
+    let (mut parts, _unread) = request.into_parts();
+    parts.extensions.insert(PeerAddr(peer));
+    parts
+}
+
+fn verdict(decider: &Decider, decision: &Decision, deny_status: Option<StatusCode>) -> Reply {
+    let now = decider.wall_now();
+    if decision.allowed() {
+        let mut reply = Reply::default();
+        let mut headers = HeaderMap::new();
+        response::write_fields(decision, now, &mut headers);
+        *reply.headers_mut() = headers;
+        return reply;
+    }
+    let mut refusal = response::refusal(decision, now).map(Full::new);
+    if let Some(status) = deny_status {
+        *refusal.status_mut() = status;
+    }
+    refusal
+}
+
+/// The status that stands for "no". nginx understands 401 and 403 only.
+fn deny_status(uri: &Uri) -> Result<Option<StatusCode>, Fault> {
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let mut found = None;
+    for pair in pairs {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if name != DENY_STATUS {
+            // What a proxy appends to its question is its own affair.
+            continue;
+        }
+        let status = value.parse().ok().filter(StatusCode::is_client_error);
+        found = Some(status.ok_or_else(|| Fault::new(DENY_STATUS, "takes a status from 400 to 499"))?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,187 @@
+//! The configuration file: what works, and what is said about what does not.
+
+use std::path::Path;
+
+use spile_server::{Config, STARTER};
+
+use crate::support::Process;
+
+fn parse(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::parse(Path::new("spile.toml"), text.to_owned(), variables).map_err(|why| why.to_string())
+}
+
+#[track_caller]
+fn shown(text: &str, variables: &[(&str, &str)]) -> String {
+    parse(text, variables).unwrap_or_else(|why| panic!("{why}")).to_string()
+}
+
+const EVERYTHING: &str = include_str!("everything.toml");
+
+#[test]
+fn a_file_with_every_table_works() {
+    let shown = shown(EVERYTHING, &[]);
+    for line in [
+        "grpc = \"127.0.0.1:8083\"",
+        "url = \"redis://127.0.0.1:6379\"",
+        "fail_closed_retry_after = \"1s\"",
+        "replicas = 3",
+        "token_file = \"admin.token\"",
+        "trusted_proxies = [\"10.0.0.0/8\", \"127.0.0.1/32\"]",
+        "{ name = \"daily\", capacity = 10000, refill = \"10000/day\" },",
+        "match = { path = \"/scores/*\", methods = [\"POST\", \"PUT\", \"DELETE\"] }",
+        "anonymous_plan = \"free\"",
+        "upstream = \"http://127.0.0.1:9000/\"",
+    ] {
+        assert!(shown.contains(line), "{line} in\n{shown}");
+    }
+    assert!(!shown.contains("9f86d081"), "hashes of keys are not shown:\n{shown}");
+}
+
+#[test]
+fn what_is_shown_is_a_file_that_shows_the_same() {
+    let settings = |shown: &str| -> Vec<String> {
+        shown.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    let once = shown(EVERYTHING, &[]);
+    assert_eq!(settings(&shown(&once, &[])), settings(&once));
+}
+
+#[test]
+fn the_starter_says_what_holds_without_it() {
+    assert_eq!(shown(STARTER, &[]), shown("", &[]));
+}
+
+#[test]
+fn the_environment_stands_above_the_file() {
+    let file = "[store]\nreplicas = 2\n[plans.free]\ncapacity = 10\nrefill = \"1/s\"\n[[rules]]\nid = \"a\"\nplans = [\"free\"]";
+    let shown = shown(
+        file,
+        &[
+            ("SPILE_STORE__REPLICAS", "5"),
+            ("SPILE_STORE__URL", "redis://elsewhere:6379"),
+            ("SPILE_PLANS__FREE__CAPACITY", "20"),
+            ("SPILE_CLIENTS__TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8"),
+            ("SPILE_RULES__0__COST", "3"),
+            ("SPILE_ADMIN_TOKEN", "is no value of the file"),
+            ("PATH", "is nobody's business"),
+        ],
+    );
+    for line in [
+        "replicas = 5",
+        "url = \"redis://elsewhere:6379\"",
+        "capacity = 20",
+        "trusted_proxies = [\"10.0.0.0/8\", \"fd00::/8\"]",
+        "cost = 3",
+    ] {
+        assert!(shown.contains(line), "{line} in\n{shown}");
+    }
+}
+
+#[test]
+fn every_mistake_is_named_at_once_with_its_line_and_what_would_be_right() {
+    let file = r#"
+[listen]
+http = "nowhere"
+[store]
+ulr = "memory:"
+timeout = "fast"
+replicas = "many"
+on_failure = "panic"
+[plans.free]
+capacity = 0
+refill = "1/s"
+[plans.slow]
+refill = "1 per year"
+[plans.tenant]
+refill = "1/s"
+[[rules]]
+id = "login"
+match = { path = "login", methods = ["POST"] }
+key = ["mac-address"]
+plans = ["golden"]
+[[rules]]
+id = "login"
+plans = "tenant"
+anonymous_plan = "slow"
+mode = "watch"
+also = ["nobody"]
+[[tenants]]
+id = "acme"
+plan = "platinum"
+api_keys = ["hunter2"]
+[[tenants]]
+plan = "free"
+[[routes]]
+path = "scores"
+upstream = "127.0.0.1"
+"#;
+    let why = parse(file, &[("SPILE_STORE__PREFX", "x")]).expect_err("nearly everything is wrong");
+    for words in [
+        "spile.toml:3",
+        "`nowhere` is no address",
+        "`store` has no key `ulr`",
+        "it takes url, prefix, timeout",
+        "`fast` is no span of time",
+        "`store.replicas` is text",
+        "a whole number",
+        "`panic` is no failure policy",
+        "capacity 0 is outside 1 to 1000000000",
+        "`1 per year` is no refill",
+        "no plan can be called `tenant`",
+        "`login` is no path pattern",
+        "`mac-address` finds no key",
+        "no plan is called `golden`",
+        "rule `login` stands twice",
+        "`watch` is no mode",
+        "no rule has the id `nobody`",
+        "no plan is called `platinum`",
+        "this is no hash of an API key",
+        "`tenants` has no `id`",
+        "`scores` is no path",
+        "`127.0.0.1` is no upstream",
+        "environment variable SPILE_STORE__PREFX",
+    ] {
+        assert!(why.contains(words), "{words} in\n{why}");
+    }
+    assert!(
+        !why.contains("hunter2") || why.matches("hunter2").count() == 1,
+        "only the line itself shows it: {why}"
+    );
+}
+
+#[test]
+fn text_that_is_no_toml_is_said_with_its_line() {
+    let why = parse("[store\nurl = \"memory:\"", &[]).expect_err("a bracket is missing");
+    assert!(why.contains("spile.toml:1"), "{why}");
+}
+
+#[test]
+fn a_cost_that_could_never_pass_is_a_mistake() {
+    let file = "[plans.small]\nrefill = \"5/min\"\n[[rules]]\nid = \"a\"\nplans = [\"small\"]\ncost = 6";
+    let why = parse(file, &[]).expect_err("six of five");
+    assert!(why.contains("above the capacity of limit small") && why.contains("at most 5"), "{why}");
+}
+
+#[test]
+fn the_binary_checks_shows_and_starts_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let file = path.to_str().expect("the folder's name is text");
+
+    let init = Process::run(&["config", "init"]);
+    std::fs::write(&path, &init.stdout).expect("the folder is ours");
+    let check = Process::run(&["config", "check", file]);
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+    let show = Process::run(&["config", "show", "--config", file, "--store", "redis://:hunter2@host"]);
+    let show = String::from_utf8_lossy(&show.stdout);
+    assert!(show.contains("url = \"redis://***@host\""), "{show}");
+
+    std::fs::write(&path, "[store]\nurl = \"floppy:\"\n").expect("the folder is ours");
+    let check = Process::run(&["config", "check", file]);
+    assert_eq!(check.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&check.stderr);
+    assert!(stderr.contains("spile.toml:2:7") && stderr.contains("names no store"), "{stderr}");
+    let missing = Process::run(&["config", "check", "nowhere.toml"]);
+    assert_eq!(missing.status.code(), Some(2));
+}

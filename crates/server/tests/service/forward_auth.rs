@@ -1,0 +1,174 @@
+//! `ANY /v1/auth`: what proxies ask on behalf of a request.
+
+use std::path::Path;
+
+use http::Method;
+use spile_server::Config;
+
+use crate::support::{Answer, Spile};
+
+/// Rules as an operator writes them; the tests' own address is a trusted proxy.
+const FILE: &str = r#"
+[clients]
+trusted_proxies = ["127.0.0.1/32"]
+[plans]
+free = { capacity = 2, refill = "1/s" }
+pro = { capacity = 5, refill = "1/s" }
+login = { capacity = 1, refill = "1/min" }
+everybody = { capacity = 4, refill = "1/s" }
+[[rules]]
+id = "login"
+match = { path = "/login", methods = ["POST"] }
+key = ["ip"]
+plans = ["login"]
+[[rules]]
+id = "default"
+key = ["tenant", "header:x-api-key", "ip"]
+plans = "tenant"
+anonymous_plan = "free"
+[[rules]]
+id = "members"
+key = ["tenant"]
+plans = "tenant"
+[[rules]]
+id = "watched"
+match = { path = "/watched" }
+key = ["ip"]
+plans = ["login"]
+mode = "shadow"
+[[rules]]
+id = "global"
+match = { path = "/none" }
+key = ["literal:all"]
+plans = ["everybody"]
+[[rules]]
+id = "chained"
+match = { path = "/chained" }
+key = ["ip"]
+plans = ["free"]
+also = ["global"]
+[[tenants]]
+id = "acme"
+plan = "pro"
+api_keys = ["sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
+"#;
+/// What the hash above is the hash of.
+const ACME_KEY: &str = "test";
+
+async fn start() -> Spile {
+    let config = Config::parse(Path::new("spile.toml"), FILE.to_owned(), []);
+    Spile::start_with(config.unwrap_or_else(|why| panic!("{why}"))).await
+}
+
+async fn ask(spile: &Spile, path: &str, client: &str, headers: &[(&str, &str)]) -> Answer {
+    let all: Vec<_> = [("x-forwarded-for", client)].into_iter().chain(headers.iter().copied()).collect();
+    spile.get(path, &all).await
+}
+
+#[tokio::test]
+async fn a_request_passes_until_its_rule_denies_it() {
+    let spile = start().await;
+    ask(&spile, "/v1/auth/login", "203.0.113.7", &[])
+        .await
+        .is(200)
+        .carries("x-ratelimit-limit", "1")
+        .carries("ratelimit-policy", "\"login\";q=1;w=60");
+    ask(&spile, "/v1/auth/login", "203.0.113.7", &[])
+        .await
+        .is(429)
+        .carries("retry-after", "60")
+        .says("/title", "Rate limit exceeded");
+    ask(&spile, "/v1/auth/login", "203.0.113.8", &[]).await.is(200);
+}
+
+#[tokio::test]
+async fn nginx_may_choose_the_status_that_means_no() {
+    let spile = start().await;
+    ask(&spile, "/v1/auth/login?denyStatus=403", "203.0.113.7", &[]).await.is(200);
+    ask(&spile, "/v1/auth/login?denyStatus=403", "203.0.113.7", &[])
+        .await
+        .is(403)
+        .carries("retry-after", "60");
+    for bad in ["200", "503", "abc", ""] {
+        let path = format!("/v1/auth/login?denyStatus={bad}");
+        ask(&spile, &path, "203.0.113.9", &[]).await.is(400).says("/field", "denyStatus");
+    }
+    ask(&spile, "/v1/auth/login", "203.0.113.9", &[]).await.is(200);
+}
+
+#[tokio::test]
+async fn any_method_asks_and_an_unknown_rule_is_a_404() {
+    let spile = start().await;
+    for method in [Method::HEAD, Method::PUT, Method::OPTIONS, Method::POST] {
+        spile.send(method, "/v1/auth/default", &[("x-api-key", ACME_KEY)], "").await.is(200);
+    }
+    ask(&spile, "/v1/auth/nope", "203.0.113.7", &[]).await.is(404).says("/field", "ruleId");
+}
+
+#[tokio::test]
+async fn an_api_key_brings_its_tenants_plan() {
+    let spile = start().await;
+    let acme = [("x-api-key", ACME_KEY)];
+    ask(&spile, "/v1/auth/default", "203.0.113.7", &acme).await.is(200).carries("x-ratelimit-limit", "5");
+    ask(&spile, "/v1/auth/default", "203.0.113.8", &acme).await.is(200).carries("x-ratelimit-remaining", "3");
+    let stranger = [("x-api-key", "made up")];
+    ask(&spile, "/v1/auth/default", "203.0.113.7", &stranger).await.is(200).carries("x-ratelimit-limit", "2");
+    let by_identity = serde_json::json!({"ruleId": "default", "identity": "tenant:acme"});
+    spile.check(by_identity).await.is(200).says("/limit", 5).says("/remaining", 2);
+}
+
+#[tokio::test]
+async fn a_rule_for_tenants_alone_turns_others_away() {
+    let spile = start().await;
+    ask(&spile, "/v1/auth/members", "203.0.113.7", &[("x-api-key", ACME_KEY)]).await.is(200);
+    ask(&spile, "/v1/auth/members", "203.0.113.7", &[]).await.is(401).says("/field", "key");
+    let stranger = serde_json::json!({"ruleId": "members", "identity": "203.0.113.7"});
+    spile.check(stranger).await.is(400).says("/field", "identity");
+}
+
+#[tokio::test]
+async fn the_most_specific_rule_for_the_original_request_decides() {
+    let spile = start().await;
+    let login = [("x-forwarded-uri", "/login?next=/"), ("x-forwarded-method", "POST")];
+    ask(&spile, "/v1/auth", "203.0.113.7", &login).await.is(200).carries("x-ratelimit-limit", "1");
+    let nginx = [("x-original-uri", "/login"), ("x-original-method", "POST")];
+    ask(&spile, "/v1/auth", "203.0.113.7", &nginx).await.is(429);
+    let other = [("x-forwarded-uri", "/login"), ("x-forwarded-method", "GET")];
+    ask(&spile, "/v1/auth", "203.0.113.7", &other).await.is(200).carries("x-ratelimit-limit", "2");
+}
+
+#[tokio::test]
+async fn a_stranger_is_not_believed_about_where_it_comes_from() {
+    let config = FILE.replace("127.0.0.1/32", "192.0.2.1/32");
+    let config = Config::parse(Path::new("spile.toml"), config, []).unwrap_or_else(|why| panic!("{why}"));
+    let spile = Spile::start_with(config).await;
+    ask(&spile, "/v1/auth/login", "203.0.113.7", &[]).await.is(200);
+    ask(&spile, "/v1/auth/login", "203.0.113.8", &[]).await.is(429);
+}
+
+#[tokio::test]
+async fn a_rule_that_only_watches_counts_and_never_blocks() {
+    let spile = start().await;
+    ask(&spile, "/v1/auth/watched", "203.0.113.7", &[]).await.is(200);
+    ask(&spile, "/v1/auth/watched", "203.0.113.7", &[]).await.is(200);
+    let metrics = spile.admin("/metrics").await.text;
+    let watched =
+        "ratelimit_decisions_total{rule=\"watched\",limit=\"login\",outcome=\"shadow\",source=\"store\"} 1";
+    assert!(metrics.contains(watched), "{metrics}");
+}
+
+#[tokio::test]
+async fn rules_that_are_charged_together_are_charged_all_or_none() {
+    let spile = start().await;
+    for client in ["203.0.113.1", "203.0.113.1", "203.0.113.2", "203.0.113.2"] {
+        ask(&spile, "/v1/auth/chained", client, &[]).await.is(200);
+    }
+    ask(&spile, "/v1/auth/chained", "203.0.113.3", &[])
+        .await
+        .is(429)
+        .says("/violated-policies/0", "everybody");
+    let peek = serde_json::json!({"identity": "ip:203.0.113.3", "plans": ["free"]});
+    spile.peek(peek).await.says("/remaining", 2);
+    let by_identity = serde_json::json!({"ruleId": "chained", "identity": "somebody"});
+    spile.check(by_identity).await.is(429).says("/limitedBy", "everybody");
+}
