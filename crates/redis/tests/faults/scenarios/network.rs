@@ -14,7 +14,7 @@ use crate::findings::Findings;
 use crate::trial::{DEADLINE, Setup, Trial};
 
 pub(super) const ALL: &[Listed] = &[
-    ("18 network: delay 10 ms", |name| lasting(Mode::Delay(Duration::from_millis(10))).unnoticed().row(name)),
+    ("18 network: delay 5 ms", |name| lasting(Mode::Delay(Duration::from_millis(5))).unnoticed().row(name)),
     ("18 network: delay 200 ms", |name| {
         lasting(Mode::Delay(Duration::from_millis(200))).felt().because("timeout").row(name)
     }),
