@@ -30,9 +30,12 @@
 //! # }
 //! ```
 
+mod analytics;
 mod book;
 mod builder;
 mod close_look;
+#[cfg(feature = "dashboard")]
+pub mod dashboard;
 mod event;
 mod failures;
 mod fingerprint;
@@ -55,6 +58,7 @@ mod timed;
 mod verdict;
 mod watch;
 
+pub use analytics::{Asked, Day, DayRow, csv};
 pub use builder::WatchBuilder;
 pub use close_look::TopKey;
 pub use event::{Event, What};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use spile_core::{Clock, Key, LimitName, Micros};
 use spile_limiter::{Observed, Observer};
 use thread_local::ThreadLocal;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use crate::book::Book;
 use crate::builder::WatchBuilder;
@@ -51,6 +51,7 @@ struct Inner {
     registrar: Registrar,
     clock: Arc<dyn Clock>,
     began: Micros,
+    closed: watch::Sender<bool>,
 }
 
 impl Watch {
@@ -73,6 +74,7 @@ impl Watch {
             events: Events::new(),
             ask_health: Mutex::new(ask_health),
             began: clock.now(),
+            closed: watch::Sender::new(false),
             prints,
             registrar,
             clock,
@@ -177,6 +179,16 @@ impl Watch {
         let mut pulse = self.inner.pulse.lock();
         self.inner.flush(&mut pulse);
         pulse.minutes.rows(from, to)
+    }
+
+    /// Ends every stream that is open to this watch, so that a server can stop. Counting goes on.
+    pub fn close(&self) {
+        self.inner.closed.send_replace(true);
+    }
+
+    /// Turns true when the watch is closed.
+    pub fn closed(&self) -> watch::Receiver<bool> {
+        self.inner.closed.subscribe()
     }
 
     /// What the watch's clock says.

@@ -10,10 +10,11 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
-use spile_observe::Watch;
+use spile_observe::{Watch, dashboard};
 use tower::ServiceExt;
 
 use crate::decider::Decider;
+use crate::house::DeciderHouse;
 use crate::http::Problem;
 use crate::metrics::{RedisGauges, Telemetry};
 
@@ -52,12 +53,14 @@ impl Readiness {
 impl Admin {
     pub(crate) fn new(decider: Arc<Decider>, readiness: Readiness, telemetry: &Telemetry) -> Self {
         let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
+        let dashboard = dashboard::router(watch.clone(), Arc::new(DeciderHouse(Arc::clone(&decider))));
         let state = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
         let router = axum::Router::new()
             .route("/livez", get("ok\n"))
             .route("/readyz", get(ready))
             .route("/metrics", get(exposition))
             .with_state(state)
+            .merge(dashboard)
             .fallback(|| async { Problem::no_such_path().into_reply() })
             .method_not_allowed_fallback(|| async { Problem::wrong_method("GET, HEAD").into_reply() });
         Self { router }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use spile_core::{Clock, Decision, FailurePolicy, Micros, StoreError};
+use spile_core::{Charges, Clock, Decision, FailurePolicy, Micros, StoreError};
 use spile_limiter::RateLimiter;
 use spile_observe::Watch;
 
@@ -74,6 +74,11 @@ impl Decider {
     /// Answers as [`check`](Self::check) would, and spends nothing.
     pub(crate) async fn peek(&self, question: Question<'_>) -> Decision {
         self.limiter.look(question.into_charges()).await
+    }
+
+    /// Looks at buckets that an operator asks for.
+    pub(crate) async fn look(&self, charges: Charges<'_>) -> Decision {
+        self.limiter.look(charges).await
     }
 
     /// Gives back what the question would cost.

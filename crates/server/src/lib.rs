@@ -13,6 +13,7 @@ mod config;
 mod decider;
 mod fault;
 mod health;
+mod house;
 mod http;
 mod identity;
 mod key_list;

@@ -35,6 +35,20 @@ impl Policies {
         self.plans.get(name)
     }
 
+    /// Every plan, by name.
+    pub(crate) fn plans(&self) -> Vec<&Plan> {
+        let mut plans: Vec<_> = self.plans.values().collect();
+        plans.sort_by_key(|plan| plan.name());
+        plans
+    }
+
+    /// Every tenant, by id.
+    pub(crate) fn tenants(&self) -> Vec<&Tenant> {
+        let mut tenants: Vec<_> = self.tenants.values().collect();
+        tenants.sort_by_key(|tenant| &tenant.id);
+        tenants
+    }
+
     pub(crate) fn rule(&self, id: &str) -> Option<&Rule> {
         self.rules.get(id)
     }

@@ -67,6 +67,7 @@ impl Server {
         readiness.start_draining();
         stop_http.send_replace(true);
         finished(http).await;
+        self.telemetry.watch().close();
         stop_admin.send_replace(true);
         finished(admin).await;
         upkeep.abort();

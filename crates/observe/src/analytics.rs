@@ -1,0 +1,116 @@
+//! Minutes as they are asked for and handed out: filtered, summed over a day, and as CSV.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::minutes::{By, MinuteRow};
+use crate::tally::Tally;
+use crate::watch::Watch;
+
+/// Which minutes are asked for. Nothing said means all of the last day.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Asked {
+    /// Seconds since the epoch: minutes that began before are left out.
+    pub from: Option<u64>,
+    /// Seconds since the epoch: minutes that began then or later are left out.
+    pub to: Option<u64>,
+    /// Only rules, or only tenants.
+    pub by: Option<By>,
+    /// Only this rule or tenant.
+    pub name: Option<String>,
+}
+
+impl Asked {
+    /// The minutes that were asked for.
+    pub fn of(&self, watch: &Watch) -> Vec<MinuteRow> {
+        let mut rows = watch.minutes(self.from.unwrap_or(0), self.to.unwrap_or(u64::MAX));
+        rows.retain(|row| self.by.is_none_or(|by| by == row.by));
+        rows.retain(|row| self.name.as_ref().is_none_or(|name| *name == row.name));
+        rows
+    }
+}
+
+/// The minutes as CSV, with a head. Names that need it are quoted, and none can start a formula in a spreadsheet.
+pub fn csv(rows: &[MinuteRow]) -> String {
+    let mut text = String::from("minute,by,name,allowed,denied,shadow\n");
+    for MinuteRow { minute, by, name, tally } in rows {
+        let (by, name) = (by.as_str(), field(name));
+        let Tally { allowed, denied, shadow } = tally;
+        // Writing to a String cannot fail.
+        let _written = writeln!(text, "{minute},{by},{name},{allowed},{denied},{shadow}");
+    }
+    text
+}
+
+/// A day of minutes, summed.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Day {
+    /// One row for each rule and tenant, those that decided most first.
+    pub rows: Vec<DayRow>,
+}
+
+/// The day of one rule or tenant.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DayRow {
+    /// Whether the name is a rule's or a tenant's.
+    pub by: By,
+    /// The rule or the tenant.
+    pub name: String,
+    /// What was decided.
+    #[serde(flatten)]
+    pub tally: Tally,
+}
+
+impl Day {
+    /// The sums of these minutes.
+    pub fn of(minutes: &[MinuteRow]) -> Self {
+        let mut sums: BTreeMap<(By, &str), Tally> = BTreeMap::new();
+        for row in minutes {
+            *sums.entry((row.by, &row.name)).or_default() += row.tally;
+        }
+        let row = |((by, name), tally): ((By, &str), Tally)| DayRow { by, name: name.to_owned(), tally };
+        let mut rows: Vec<_> = sums.into_iter().map(row).collect();
+        rows.sort_by_key(|row| (row.by, std::cmp::Reverse(row.tally.all())));
+        Self { rows }
+    }
+}
+
+fn field(name: &str) -> String {
+    let formula = name.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let guarded = if formula { format!("'{name}") } else { name.to_owned() };
+    if guarded.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", guarded.replace('"', "\"\""))
+    } else {
+        guarded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(minute: u64, name: &str) -> MinuteRow {
+        let tally = Tally { allowed: 2, denied: 1, shadow: 0 };
+        MinuteRow { minute, by: By::Tenant, name: name.to_owned(), tally }
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it_and_starts_no_formula() {
+        let text = csv(&[row(60, "acme"), row(60, "a,b\"c"), row(120, "=1+1")]);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[1], "60,tenant,acme,2,1,0");
+        assert_eq!(lines[2], "60,tenant,\"a,b\"\"c\",2,1,0");
+        assert_eq!(lines[3], "120,tenant,'=1+1,2,1,0");
+    }
+
+    #[test]
+    fn a_day_sums_its_minutes() {
+        let day = Day::of(&[row(60, "acme"), row(120, "acme"), row(120, "beta")]);
+        let sums: Vec<_> = day.rows.iter().map(|row| (row.name.as_str(), row.tally.allowed)).collect();
+        assert_eq!(sums, [("acme", 4), ("beta", 2)]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The live dashboard: one page, the stream that moves it, and what the page asks for besides.
+//!
+//! [`router`] is mounted on the admin listener, never where callers are.
+
+mod house;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use serde_json::json;
+use spile_core::Key;
+
+pub use self::house::{BucketView, House, Later, LimitView, PlanView, TenantView};
+use crate::analytics::{self, Day};
+use crate::watch::Watch;
+
+const PAGE: &str = include_str!("page.html");
+/// The page brings everything along and talks to nobody but where it came from.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The page at `/dashboard` and what lies below it.
+pub fn router(watch: Watch, house: Arc<dyn House>) -> axum::Router {
+    axum::Router::new()
+        .route("/dashboard", get(page))
+        .route("/dashboard/events", get(stream::events))
+        .route("/dashboard/snapshot", get(snapshot))
+        .route("/dashboard/house", get(plans_and_tenants))
+        .route("/dashboard/buckets", get(buckets))
+        .route("/dashboard/day", get(day))
+        .route("/dashboard/minutes", get(minutes))
+        .route("/dashboard/minutes.csv", get(minutes_csv))
+        .with_state(Desk { watch, house })
+}
+
+#[derive(Clone)]
+struct Desk {
+    watch: Watch,
+    house: Arc<dyn House>,
+}
+
+async fn page() -> impl IntoResponse {
+    let headers: [(HeaderName, &str); 4] = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, "no-cache"),
+        (HeaderName::from_static("x-content-type-options"), "nosniff"),
+    ];
+    (headers, PAGE)
+}
+
+async fn snapshot(State(desk): State<Desk>) -> impl IntoResponse {
+    Json(desk.watch.snapshot())
+}
+
+async fn plans_and_tenants(State(desk): State<Desk>) -> impl IntoResponse {
+    Json(json!({ "plans": desk.house.plans(), "tenants": desk.house.tenants() }))
+}
+
+/// Whose buckets are asked for.
+#[derive(Deserialize)]
+struct Whose {
+    key: String,
+    #[serde(default)]
+    plan: String,
+}
+
+async fn buckets(State(desk): State<Desk>, Query(Whose { key, plan }): Query<Whose>) -> Response {
+    let mask = match Key::new(&key) {
+        Ok(key) => desk.watch.mask(key),
+        Err(why) => return problem(&why.to_string()),
+    };
+    match desk.house.look(key, Some(plan).filter(|plan| !plan.is_empty())).await {
+        Ok(buckets) => Json(json!({ "mask": mask, "buckets": buckets })).into_response(),
+        Err(why) => problem(&why),
+    }
+}
+
+async fn day(State(desk): State<Desk>) -> impl IntoResponse {
+    Json(Day::of(&desk.watch.minutes(0, u64::MAX)).rows)
+}
+
+async fn minutes(State(desk): State<Desk>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
+    Json(asked.of(&desk.watch))
+}
+
+async fn minutes_csv(State(desk): State<Desk>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
+    let headers = [
+        (CONTENT_TYPE, "text/csv; charset=utf-8"),
+        (CONTENT_DISPOSITION, "attachment; filename=\"spile-minutes.csv\""),
+    ];
+    (headers, analytics::csv(&asked.of(&desk.watch)))
+}
+
+fn problem(why: &str) -> Response {
+    let status = StatusCode::BAD_REQUEST;
+    let body = json!({ "type": "about:blank", "title": "Bad Request", "status": 400, "detail": why });
+    (status, [(CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+}

@@ -1,0 +1,30 @@
+//! A snapshot each second, as server-sent events.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, Sse};
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Desk;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Streams until the page goes away or the watch is closed.
+pub(super) async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let mut ticks = interval(SECOND);
+    // A page that was slow to read wants the newest figures, not those that it missed.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let closed = desk.watch.closed();
+    Sse::new(unfold((desk, ticks, closed), |(desk, mut ticks, mut closed)| async move {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = closed.wait_for(|closed| *closed) => return None,
+        }
+        let snapshot = serde_json::to_string(&desk.watch.snapshot()).ok()?;
+        Some((Ok(Event::default().data(snapshot)), (desk, ticks, closed)))
+    }))
+}
