@@ -48,7 +48,9 @@ impl Cell {
 impl Lane {
     pub(crate) fn new() -> Self {
         Self {
-            cells: Box::new([const { Cell { fingerprint: AtomicU64::new(FREE), count: AtomicU64::new(0) } }; CELLS]),
+            cells: Box::new(
+                [const { Cell { fingerprint: AtomicU64::new(FREE), count: AtomicU64::new(0) } }; CELLS],
+            ),
             taken: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
             denials: Sampler::default(),
             others: Sampler::default(),

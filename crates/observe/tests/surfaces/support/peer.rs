@@ -1,0 +1,46 @@
+//! Other people's programs, as Debian packages them.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A program that runs beside the test. It is killed when dropped.
+pub(crate) struct Peer(Child);
+
+impl Peer {
+    /// Starts the program; a missing one fails the test and says how to get it.
+    pub(crate) fn start(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap_or_else(|why| missing(program, &why)))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Both fail where the program has ended already, which is what is wanted.
+        let _killed = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+/// Runs a program to its end with this on its standard input.
+pub(crate) fn output_of(program: &str, arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|why| missing(program, &why));
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    stdin.write_all(input.as_bytes()).expect("the program reads its input");
+    drop(stdin);
+    child.wait_with_output().expect("the program ends")
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn missing(program: &str, why: &std::io::Error) -> ! {
+    panic!("cannot run {program}: {why}; scripts/install-test-deps installs it")
+}
