@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{Method, Request};
+use http::Request;
 use hyper::body::Incoming;
 
 use super::problem::Problem;
@@ -25,48 +25,20 @@ impl Api {
         Self { decider }
     }
 
-    pub(crate) async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Reply {
+    pub(crate) async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Reply {
+        let decider = &*self.decider;
+        // Every answer shares one future, which is copied into its connection: what is not asked all the time is
+        // boxed to keep that small.
         let answer = match request.uri().path() {
-            "/v1/check" => self.check(request).await,
-            "/v1/check/batch" => self.batch(request).await,
-            "/v1/peek" => self.peek(request).await,
-            "/v1/refund" => self.refund(request).await,
-            "/api/ping" => self.ping(peer, request).await,
-            "/v1/auth" => auth::by_match(&self.decider, peer, request).await,
-            path if path.starts_with(auth::PREFIX) => auth::by_rule(&self.decider, peer, request).await,
+            "/v1/check" => check::check(decider, &mut request).await,
+            "/v1/check/batch" => Box::pin(check::batch(decider, &mut request)).await,
+            "/v1/peek" => Box::pin(check::peek(decider, &mut request)).await,
+            "/v1/refund" => Box::pin(check::refund(decider, &mut request)).await,
+            "/v1/auth" => Box::pin(auth::by_match(decider, peer, request)).await,
+            path if path.starts_with(auth::PREFIX) => Box::pin(auth::by_rule(decider, peer, request)).await,
+            "/api/ping" => Box::pin(ping::ping(decider, peer, request)).await,
             _ => Err(Problem::no_such_path()),
         };
         answer.unwrap_or_else(Problem::into_reply)
     }
-
-    async fn check(&self, request: Request<Incoming>) -> Result<Reply, Problem> {
-        only_post(request.method())?;
-        check::check(&self.decider, request).await
-    }
-
-    async fn batch(&self, request: Request<Incoming>) -> Result<Reply, Problem> {
-        only_post(request.method())?;
-        check::batch(&self.decider, request).await
-    }
-
-    async fn peek(&self, request: Request<Incoming>) -> Result<Reply, Problem> {
-        only_post(request.method())?;
-        check::peek(&self.decider, request).await
-    }
-
-    async fn refund(&self, request: Request<Incoming>) -> Result<Reply, Problem> {
-        only_post(request.method())?;
-        check::refund(&self.decider, request).await
-    }
-
-    async fn ping(&self, peer: SocketAddr, request: Request<Incoming>) -> Result<Reply, Problem> {
-        match *request.method() {
-            Method::GET | Method::HEAD => ping::ping(&self.decider, peer, request).await,
-            _ => Err(Problem::wrong_method("GET, HEAD")),
-        }
-    }
-}
-
-fn only_post(method: &Method) -> Result<(), Problem> {
-    if *method == Method::POST { Ok(()) } else { Err(Problem::wrong_method("POST")) }
 }

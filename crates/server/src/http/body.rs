@@ -20,12 +20,12 @@ const MAX_DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The bytes of a JSON body.
-pub(crate) async fn read_json(request: Request<Incoming>) -> Result<Bytes, Problem> {
+pub(crate) async fn read_json(request: &mut Request<Incoming>) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
         let detail = "Content-Type: this path takes application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "Content-Type"));
     }
-    in_time(collect(request.into_body())).await
+    in_time(collect(request.body_mut())).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -46,17 +46,17 @@ async fn in_time(body: impl Future<Output = Result<Bytes, Problem>>) -> Result<B
     })
 }
 
-async fn collect(mut body: Incoming) -> Result<Bytes, Problem> {
+async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {
     if body.size_hint().lower() > MAX_BYTES as u64 {
         return Err(too_large(body).await);
     }
-    let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
+    let Some(first) = next(body).await? else { return Ok(Bytes::new()) };
     // Most bodies come in one piece, which need not be copied.
     if body.is_end_stream() && first.len() <= MAX_BYTES {
         return Ok(first);
     }
     let mut whole = BytesMut::from(first);
-    while let Some(more) = next(&mut body).await? {
+    while let Some(more) = next(body).await? {
         if whole.len() + more.len() > MAX_BYTES {
             return Err(too_large(body).await);
         }
@@ -78,10 +78,10 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-async fn too_large(mut body: Incoming) -> Problem {
+async fn too_large(body: &mut Incoming) -> Problem {
     let mut discarded = 0;
     while discarded < MAX_DISCARDED_BYTES
-        && let Ok(Some(more)) = next(&mut body).await
+        && let Ok(Some(more)) = next(body).await
     {
         discarded += more.len();
     }

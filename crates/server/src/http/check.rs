@@ -1,7 +1,7 @@
 //! The decision API: check, batch, peek and refund.
 
 use futures_util::future::join_all;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use spile_core::{Decision, Micros, Reason};
 use spile_tower::response;
@@ -25,7 +25,8 @@ const USUAL_FIELDS: usize = 8;
 const MAX_BATCH: usize = 1_000;
 
 /// Decides: 200 allowed, 429 denied, 503 refused because the store failed; always with the decision as the body.
-pub(crate) async fn check(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+    only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed) = parse(&body)?;
     let policies = decider.policies();
@@ -35,7 +36,8 @@ pub(crate) async fn check(decider: &Decider, request: Request<Incoming>) -> Resu
 }
 
 /// Looks without spending: 200 whatever the answer, for the question itself was answered.
-pub(crate) async fn peek(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+    only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed) = parse(&body)?;
     let policies = decider.policies();
@@ -49,7 +51,8 @@ pub(crate) async fn peek(decider: &Decider, request: Request<Incoming>) -> Resul
 }
 
 /// Gives tokens back, never above a capacity.
-pub(crate) async fn refund(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+    only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed) = parse(&body)?;
     let policies = decider.policies();
@@ -59,7 +62,8 @@ pub(crate) async fn refund(decider: &Decider, request: Request<Incoming>) -> Res
 }
 
 /// Decides a list of questions, one answer each, in order. One bad question refuses all, before any is charged.
-pub(crate) async fn batch(decider: &Decider, request: Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn batch(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+    only_post(request)?;
     let body = read_json(request).await?;
     let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
     let policies = decider.policies();
@@ -76,6 +80,10 @@ pub(crate) async fn batch(decider: &Decider, request: Request<Incoming>) -> Resu
     }
     body.push(b']');
     Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
+}
+
+fn only_post(request: &Request<Incoming>) -> Result<(), Problem> {
+    if *request.method() == Method::POST { Ok(()) } else { Err(Problem::wrong_method("POST")) }
 }
 
 fn parse_all<'a>(

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use spile_tower::client::PeerAddr;
@@ -19,6 +19,9 @@ pub(crate) async fn ping(
     peer: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Reply, Problem> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Err(Problem::wrong_method("GET, HEAD"));
+    }
     let (mut parts, _unread) = request.into_parts();
     parts.extensions.insert(PeerAddr(peer));
     let policies = decider.policies();
