@@ -14,7 +14,7 @@ use crate::lane::LaneSetup;
 use crate::node::ServedNode;
 use crate::pace::DialPace;
 use crate::router::Router;
-use crate::sentinel::Sentinels;
+use crate::sentinel::{self, Sentinels};
 use crate::stats::Counters;
 use crate::store::{Inner, RedisStore};
 use crate::time_source::TimeSource;
@@ -176,7 +176,7 @@ impl Plan<'_> {
                 Router::Single(self.node(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
             }
             Topology::Sentinel { sentinels, master, credentials: own } => {
-                let dialer = self.dialer(own, 0, RoleCheck::None);
+                let dialer = Dialer { patience: sentinel::PATIENCE, ..self.dialer(own, 0, RoleCheck::None) };
                 let sentinels = Arc::new(Sentinels::new(sentinels, master, dialer));
                 let dialer = self.dialer(credentials, database, RoleCheck::Master);
                 let whereabouts = Whereabouts::AskSentinels(sentinels.clone());

@@ -120,8 +120,8 @@ impl Call {
         msgpack::push_int(&mut numbers, now_us);
         msgpack::push_int(&mut numbers, limits.len() as u64);
         for limit in &limits {
-            msgpack::push_int(&mut numbers, limit.capacity_micro);
-            msgpack::push_double(&mut numbers, limit.rate);
+            msgpack::push_int(&mut numbers, limit.limit.capacity_micro().get());
+            msgpack::push_double(&mut numbers, limit.limit.rate());
             msgpack::push_int(&mut numbers, limit.ttl_ms);
         }
         numbers.extend_from_slice(&decisions);

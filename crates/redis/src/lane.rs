@@ -277,7 +277,7 @@ impl Lane {
                     self.node.failed();
                     Refusal::Failed(not_run(text))
                 }
-                ErrorReply::OutOfMemory => Refusal::Failed(not_run(text)),
+                ErrorReply::Refused => Refusal::Failed(not_run(text)),
                 ErrorReply::Other => Refusal::Failed(may_have_run(text)),
             };
             for waiting in call.into_waiting() {

@@ -29,16 +29,31 @@ impl DialPace {
         Self { full_at: Mutex::new(Instant::now()) }
     }
 
-    /// Waits for this dial's turn.
+    /// Waits for this dial's turn. Whoever gives up leaves the turn to the next.
     pub(crate) async fn turn(&self) {
         let turn = self.reserve(Instant::now());
+        let mut reservation = Reservation { pace: self, used: false };
         sleep_until(turn).await;
+        reservation.used = true;
     }
 
     fn reserve(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock();
         *full_at = (*full_at).max(now) + SPACING;
         (*full_at - SPACING * BURST).max(now)
+    }
+}
+
+struct Reservation<'a> {
+    pace: &'a DialPace,
+    used: bool,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.used {
+            *self.pace.full_at.lock() -= SPACING;
+        }
     }
 }
 
@@ -76,6 +91,19 @@ mod tests {
         for (index, turn) in turns.iter().enumerate() {
             let second = turns[index..].iter().take_while(|later| **later < *turn + Duration::from_secs(1));
             assert!(second.count() <= 20);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_is_given_up_is_not_lost_to_others() {
+        let pace = DialPace::new();
+        for _ in 0..BURST {
+            pace.turn().await;
+        }
+        for _ in 0..100 {
+            assert!(tokio::time::timeout(Duration::from_millis(10), pace.turn()).await.is_err());
+            tokio::time::advance(Duration::from_millis(90)).await;
+            pace.turn().await;
         }
     }
 

@@ -37,8 +37,9 @@ pub(crate) enum ErrorReply {
     WrongNode,
     /// The node is stuck in somebody's script.
     Busy,
-    /// The node has no memory left to write to. Nothing was written.
-    OutOfMemory,
+    /// The node does not do this for us now: it has no memory to write to, cannot save, or forbids the user.
+    /// Nothing was written.
+    Refused,
     /// Something else. A script may have been cut short by it.
     Other,
 }
@@ -54,12 +55,13 @@ impl ErrorReply {
             "ASK" => redirection(words, asked).map_or(Self::Other, |to| Self::Ask { to }),
             "TRYAGAIN" => Self::TryAgain,
             "CLUSTERDOWN" => Self::ClusterDown,
-            "LOADING" | "READONLY" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS" => Self::WrongNode,
+            "LOADING" | "READONLY" | "MASTERDOWN" | "NOREPLICAS" | "NOAUTH" | "WRONGPASS" => Self::WrongNode,
             "BUSY" => Self::Busy,
-            "OOM" => Self::OutOfMemory,
-            // Redis 6.2 puts its own words before the error of a command inside a script.
-            "ERR" if text.contains("-READONLY ") => Self::WrongNode,
-            "ERR" if text.contains("-OOM ") => Self::OutOfMemory,
+            "OOM" | "MISCONF" | "NOPERM" => Self::Refused,
+            // Redis 6.2 puts its own words before the error of a command inside a script. These come at the first
+            // write or not at all, so nothing was written.
+            "ERR" if ["-READONLY ", "-NOREPLICAS "].iter().any(|code| text.contains(code)) => Self::WrongNode,
+            "ERR" if ["-OOM ", "-MISCONF "].iter().any(|code| text.contains(code)) => Self::Refused,
             _ => Self::Other,
         }
     }
@@ -101,7 +103,10 @@ mod tests {
                 "ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write",
                 ErrorReply::WrongNode,
             ),
-            ("ERR Error running script (call to f_1): -OOM command not allowed", ErrorReply::OutOfMemory),
+            ("ERR Error running script (call to f_1): -OOM command not allowed", ErrorReply::Refused),
+            ("NOPERM User app has no permissions to run the 'evalsha' command", ErrorReply::Refused),
+            ("NOREPLICAS Not enough good replicas to write.", ErrorReply::WrongNode),
+            ("ERR The user executing the script can't run this command or subcommand", ErrorReply::Other),
             ("BUSY Redis is busy running a script.", ErrorReply::Busy),
             ("MOVED x y", ErrorReply::Other),
             ("", ErrorReply::Other),

@@ -42,11 +42,10 @@ pub(crate) struct WireCharge {
     pub(crate) cost_micro: u64,
 }
 
-/// A limit in the numbers that the script takes.
+/// A limit, and how long the script keeps its buckets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WireLimit {
-    pub(crate) capacity_micro: u64,
-    pub(crate) rate: f64,
+    pub(crate) limit: Limit,
     pub(crate) ttl_ms: u64,
 }
 
@@ -60,18 +59,9 @@ impl WireCharge {
     }
 }
 
-impl WireLimit {
-    /// What a bucket that was just read has to spend, in micro-tokens.
-    pub(crate) fn available(&self, bucket: Bucket, now: Micros) -> u64 {
-        let elapsed_us = now.since_us(bucket.written_at()) as f64;
-        let gained = (elapsed_us * self.rate).floor();
-        (bucket.held().get() as f64 + gained).min(self.capacity_micro as f64) as u64
-    }
-}
-
 impl From<&Limit> for WireLimit {
     fn from(limit: &Limit) -> Self {
-        Self { capacity_micro: limit.capacity_micro().get(), rate: limit.rate(), ttl_ms: ttl_ms(limit) }
+        Self { limit: *limit, ttl_ms: ttl_ms(limit) }
     }
 }
 

@@ -42,6 +42,15 @@ impl Part {
         let priced = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
         Arc::new(Request { operation, charges: self.charges.iter().map(priced).collect() })
     }
+
+    /// The most whole tokens that every bucket of the slot could give, up to what was asked.
+    fn most(&self, reply: &Reply) -> u32 {
+        let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
+            let available = bucket.available(&charge.limit.limit, reply.at).get();
+            (available.min(charge.cost_micro) / MicroTokens::PER_TOKEN) as u32
+        });
+        each.min().unwrap_or(0)
+    }
 }
 
 impl Spread {
@@ -151,10 +160,22 @@ impl Spread {
         self.inner.ask(request, self.deadline).await
     }
 
+    /// Asks in a task of its own and with time of its own, so that a caller who gives up does not stop it.
+    fn in_background(
+        &self,
+        request: Arc<Request>,
+    ) -> Option<tokio::task::JoinHandle<Result<Reply, StoreError>>> {
+        let inner = self.inner.clone();
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        Some(runtime.spawn(async move {
+            let deadline = inner.deadline();
+            inner.ask(request, deadline).await
+        }))
+    }
+
     /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs.
     fn joined(&self, replies: &[Reply], granted: u32) -> Reply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
-        let granted = if let [only] = replies { only.granted } else { granted };
         let mut buckets: SmallVec<[Bucket; 1]> = SmallVec::new();
         if self.operation != Operation::Reset {
             buckets.resize(self.charges, Bucket::new(MicroTokens::default(), Micros::default()));
@@ -165,17 +186,6 @@ impl Spread {
             }
         }
         Reply { granted, at, buckets }
-    }
-}
-
-impl Part {
-    /// The most whole tokens that every bucket of the slot could give, up to what was asked.
-    fn most(&self, reply: &Reply) -> u32 {
-        let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
-            let available = charge.limit.available(*bucket, reply.at);
-            (available.min(charge.cost_micro) / MicroTokens::PER_TOKEN) as u32
-        });
-        each.min().unwrap_or(0)
     }
 }
 
@@ -220,20 +230,5 @@ impl Drop for Taken<'_> {
         for request in self.refunds.drain(..) {
             self.spread.in_background(request);
         }
-    }
-}
-
-impl Spread {
-    /// Asks in a task of its own and with time of its own, so that a caller who gives up does not stop it.
-    fn in_background(
-        &self,
-        request: Arc<Request>,
-    ) -> Option<tokio::task::JoinHandle<Result<Reply, StoreError>>> {
-        let inner = self.inner.clone();
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(runtime.spawn(async move {
-            let deadline = inner.deadline();
-            inner.ask(request, deadline).await
-        }))
     }
 }

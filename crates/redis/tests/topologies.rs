@@ -76,11 +76,11 @@ async fn a_unix_socket_a_password_and_a_database() {
     assert!(!keyspace.text().contains("db0:"), "{keyspace:?}");
 }
 
-/// The line that the guide gives, word for word but for the name and the password.
-fn acl(prefix: &str) -> String {
+/// The guide's line for that user, word for word.
+fn acl(user: &str) -> &'static str {
     let guide = include_str!("../../../docs/guide/redis.md");
-    let line = guide.lines().find(|line| line.starts_with("user spile ")).expect("the guide's ACL line");
-    line.replace("~spile:{*", &format!("~{prefix}:{{*"))
+    let start = format!("user {user} ");
+    guide.lines().find(|line| line.starts_with(&start)).expect("the guide's ACL line")
 }
 
 #[tokio::test]
@@ -101,6 +101,16 @@ async fn the_guides_acl_line_allows_all_that_a_store_does_and_nothing_else_is_ne
         let outside = patient(&url).prefix("elsewhere").build().unwrap();
         assert!(matches!(outside.spend(&asked).await, Err(StoreError::Unavailable { .. })), "{flavour:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guides_acl_line_for_clusters_is_enough_for_a_cluster() {
+    let cluster = RedisCluster::start_with(&[acl("spile-cluster")]);
+    let url = cluster.url().replace("://", "://spile-cluster:CHANGE-ME@");
+    let store = patient(&url).prefix("spile").build().unwrap();
+    until_it_spends(&store).await;
+    cluster.fail_over(cluster.slot_of("spile:{ann}:limit"), Takeover::Graceful);
+    until_it_spends(&store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
