@@ -43,6 +43,12 @@ impl Part {
         Arc::new(Request { operation, charges: self.charges.iter().map(priced).collect() })
     }
 
+    /// How the slot shows where it could not be asked: its buckets full.
+    fn unseen(&self, at: Micros) -> Reply {
+        let buckets = self.charges.iter().map(|charge| Bucket::full(&charge.limit.limit, at)).collect();
+        Reply { granted: 0, at, buckets }
+    }
+
     /// The most whole tokens that every bucket of the slot could give, up to what was asked.
     fn most(&self, reply: &Reply) -> u32 {
         let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
@@ -74,9 +80,7 @@ impl Spread {
 
     pub(crate) async fn run(self) -> Result<Reply, StoreError> {
         match (self.operation, &self.parts[..]) {
-            (operation, [only]) => {
-                self.ask(only.request(operation)).await.map(|reply| self.joined(&[reply], 1))
-            }
+            (operation, [only]) => self.ask(only.request(operation)).await,
             (Operation::Spend, _) => self.spend().await,
             (Operation::SpendUpTo, _) => self.spend_up_to().await,
             (Operation::Peek | Operation::Refund | Operation::Reset, _) => self.each().await,
@@ -115,7 +119,9 @@ impl Spread {
             *reply = refunded.unwrap_or_else(|| reply.clone());
         }
         for part in &self.parts[replies.len()..] {
-            replies.push(self.ask(part.request(Operation::Peek)).await?);
+            // The answer is known, so a slot that cannot be looked at does not make an error of it.
+            let seen = self.ask(part.request(Operation::Peek)).await;
+            replies.push(seen.unwrap_or_else(|_| part.unseen(replies[0].at)));
         }
         Ok(self.joined(&replies, 0))
     }
