@@ -57,6 +57,8 @@ mod ticker;
 mod timed;
 mod verdict;
 mod watch;
+#[cfg(feature = "webhooks")]
+pub mod webhook;
 
 pub use analytics::{Asked, Day, DayRow, csv};
 pub use builder::WatchBuilder;

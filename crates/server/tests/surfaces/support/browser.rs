@@ -26,8 +26,14 @@ impl Browser {
         let profile = tempfile::tempdir().expect("there is room for a profile");
         let user_data = format!("--user-data-dir={}", profile.path().display());
         // Tests run as root in containers, where Chromium's sandbox cannot; the page is our own.
-        let flags =
-            ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", &user_data];
+        let flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            &user_data,
+        ];
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": {"args": flags},

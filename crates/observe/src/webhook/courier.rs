@@ -1,0 +1,108 @@
+//! Carries batches to the receiver, again and again until it takes them or patience ends.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use spile_core::SystemClock;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::error::WebhookError;
+use super::signature::sign;
+use super::{Counts, Webhook};
+use crate::event::Event;
+
+/// The longest wait between two attempts.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+
+pub(super) struct Courier {
+    webhook: Webhook,
+    to_send: mpsc::Receiver<Event>,
+    counts: Counts,
+}
+
+impl Courier {
+    pub(super) const fn new(webhook: Webhook, to_send: mpsc::Receiver<Event>, counts: Counts) -> Self {
+        Self { webhook, to_send, counts }
+    }
+
+    /// Delivers until nobody brings events any more.
+    pub(super) async fn run(mut self) {
+        while let Some(events) = self.next_batch().await {
+            let count = events.len() as u64;
+            match self.deliver(&events).await {
+                Ok(()) => self.counts.delivered.increment(count),
+                Err(_) => self.counts.dead.increment(count),
+            }
+        }
+    }
+
+    /// The first event, and what comes while it waits for company.
+    async fn next_batch(&mut self) -> Option<Vec<Event>> {
+        let mut events = vec![self.to_send.recv().await?];
+        let company = async {
+            while events.len() < self.webhook.batch {
+                let Some(event) = self.to_send.recv().await else { return };
+                events.push(event);
+            }
+        };
+        // A batch that is not full when the time is up goes as it is.
+        let _full_in_time = timeout(self.webhook.gather, company).await;
+        Some(events)
+    }
+
+    async fn deliver(&self, events: &[Event]) -> Result<(), WebhookError> {
+        let body = Bytes::from(serde_json::json!({ "events": events }).to_string());
+        let mut backoff = self.webhook.backoff;
+        for _ in 1..self.webhook.attempts {
+            match self.attempt(body.clone()).await {
+                Err(why) if why.may_pass() => {}
+                done => return done,
+            }
+            // Full jitter: receivers that were down are not met by everybody at once.
+            sleep(backoff.mul_f64(fastrand::f64())).await;
+            backoff = (backoff * 2).min(LONGEST_BACKOFF);
+        }
+        self.attempt(body).await
+    }
+
+    async fn attempt(&self, body: Bytes) -> Result<(), WebhookError> {
+        let posted = timeout(self.webhook.timeout, self.post(body)).await;
+        let status = posted.unwrap_or(Err(WebhookError::TimedOut))?;
+        match status.as_u16() {
+            200..=299 => Ok(()),
+            300..=399 => Err(WebhookError::Redirected(status.as_u16())),
+            408 | 429 | 500..=599 => Err(WebhookError::Failed(status.as_u16())),
+            refused => Err(WebhookError::Refused(refused)),
+        }
+    }
+
+    async fn post(&self, body: Bytes) -> Result<StatusCode, WebhookError> {
+        let stream = self.webhook.target.connect().await?;
+        let (mut sender, connection) = http1::handshake(stream).await?;
+        let request = self.signed(body);
+        let mut answer = std::pin::pin!(sender.send_request(request));
+        let mut connection = std::pin::pin!(connection);
+        // Only the status is read: whatever the receiver goes on to say is cut off with the connection.
+        tokio::select! {
+            answer = &mut answer => Ok(answer?.status()),
+            ended = &mut connection => { ended?; Ok(answer.await?.status()) }
+        }
+    }
+
+    fn signed(&self, body: Bytes) -> Request<Full<Bytes>> {
+        let timestamp = SystemClock::wall_now().get() / 1_000_000;
+        Request::post(self.webhook.target.path())
+            .header(HOST, self.webhook.target.authority())
+            .header(USER_AGENT, concat!("spile/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, "application/json")
+            .header("spile-timestamp", timestamp)
+            .header("spile-signature", sign(&self.webhook.secret, timestamp, &body))
+            .body(Full::new(body))
+            .expect("the target was parsed from a URL, and the rest is ours")
+    }
+}

@@ -1,0 +1,152 @@
+//! Events, told to somebody else's server: signed, in batches, off the decision path.
+//!
+//! A receiver that is slow or down costs a bounded queue and nothing else. What cannot be delivered is counted.
+
+mod courier;
+mod error;
+mod public;
+mod signature;
+mod target;
+
+use std::time::Duration;
+
+use metrics::{Counter, counter, describe_counter};
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinHandle;
+
+use self::courier::Courier;
+pub use self::error::WebhookError;
+pub use self::signature::{Secret, verify};
+use self::target::Target;
+use crate::event::Event;
+use crate::watch::Watch;
+
+const DELIVERIES: &str = "ratelimit_webhook_events_total";
+
+/// Where events go, and how patiently.
+#[derive(Clone, Debug)]
+#[must_use = "call start()"]
+pub struct Webhook {
+    target: Target,
+    secret: Secret,
+    kinds: Vec<String>,
+    queue: usize,
+    batch: usize,
+    gather: Duration,
+    attempts: u32,
+    backoff: Duration,
+    timeout: Duration,
+}
+
+impl Webhook {
+    /// Events go to `url`, which is `http` or `https`, signed with `secret`.
+    pub fn new(url: &str, secret: impl Into<Secret>) -> Result<Self, WebhookError> {
+        Ok(Self {
+            target: Target::parse(url)?,
+            secret: secret.into(),
+            kinds: Vec::new(),
+            queue: 1_000,
+            batch: 100,
+            gather: Duration::from_millis(500),
+            attempts: 6,
+            backoff: Duration::from_millis(500),
+            timeout: Duration::from_secs(5),
+        })
+    }
+
+    /// Lets the receiver be on a private, loopback or link-local address. Refused otherwise, so that nobody who may
+    /// set a URL can reach into the network that Spile runs in.
+    pub const fn allow_private(mut self, allowed: bool) -> Self {
+        self.target.private_allowed = allowed;
+        self
+    }
+
+    /// Tells only of these kinds of event: `key_denied`, `store_lost`. Of all, where none is named.
+    pub fn only(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.kinds = kinds.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Holds up to so many events while the receiver is slow; more are dropped and counted.
+    pub const fn queue(mut self, events: usize) -> Self {
+        self.queue = events;
+        self
+    }
+
+    /// Sends up to so many events at once, and waits this long for company before it sends fewer.
+    pub const fn batch(mut self, most: usize, gather: Duration) -> Self {
+        self.batch = most;
+        self.gather = gather;
+        self
+    }
+
+    /// Tries so often, and waits twice as long after each failure, beginning with `backoff`.
+    pub const fn retries(mut self, attempts: u32, backoff: Duration) -> Self {
+        self.attempts = attempts;
+        self.backoff = backoff;
+        self
+    }
+
+    /// Gives the receiver this long to answer.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Starts telling. Ends when the watch is closed, or when the handle is aborted.
+    pub fn start(self, watch: &Watch) -> JoinHandle<()> {
+        let counts = Counts::new(watch);
+        let (events, to_send) = mpsc::channel(self.queue.max(1));
+        let gathering =
+            gather(watch.listen(), watch.closed(), events, self.kinds.clone(), counts.dropped.clone());
+        let courier = Courier::new(self, to_send, counts);
+        tokio::spawn(async move {
+            // The courier ends when the gatherer has dropped its end and everything is sent.
+            tokio::join!(gathering, courier.run());
+        })
+    }
+}
+
+/// Events by what became of them.
+#[derive(Clone)]
+struct Counts {
+    delivered: Counter,
+    dead: Counter,
+    dropped: Counter,
+}
+
+impl Counts {
+    fn new(watch: &Watch) -> Self {
+        let result = |result: &'static str| counter!(DELIVERIES, "result" => result);
+        watch.register(|| {
+            describe_counter!(DELIVERIES, "Events for webhooks, by what became of them.");
+            Self { delivered: result("delivered"), dead: result("dead"), dropped: result("dropped") }
+        })
+    }
+}
+
+/// Takes events as they come, so that a slow receiver never holds anybody else up.
+async fn gather(
+    mut listener: broadcast::Receiver<Event>,
+    mut closed: tokio::sync::watch::Receiver<bool>,
+    queue: mpsc::Sender<Event>,
+    kinds: Vec<String>,
+    dropped: Counter,
+) {
+    loop {
+        let event = tokio::select! {
+            event = listener.recv() => event,
+            _ = closed.wait_for(|closed| *closed) => return,
+        };
+        match event {
+            Ok(event) if kinds.is_empty() || kinds.iter().any(|kind| kind == event.what.kind()) => {
+                if queue.try_send(event).is_err() {
+                    dropped.increment(1);
+                }
+            }
+            Ok(_) => {}
+            Err(broadcast::error::RecvError::Lagged(missed)) => dropped.increment(missed),
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}

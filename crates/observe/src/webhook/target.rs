@@ -1,0 +1,133 @@
+//! Where a webhook goes: a URL, looked up anew for each delivery and pinned to the address that was checked.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use http::Uri;
+use http::uri::Scheme;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::error::WebhookError;
+use super::public::is_public;
+
+/// A connection, encrypted or not.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A URL that can be posted to.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    uri: Uri,
+    pub(super) private_allowed: bool,
+}
+
+impl Target {
+    pub(super) fn parse(url: &str) -> Result<Self, WebhookError> {
+        let uri: Uri = url.parse().map_err(|_| WebhookError::Url(without_secrets(url)))?;
+        let known = uri.scheme() == Some(&Scheme::HTTP) || uri.scheme() == Some(&Scheme::HTTPS);
+        let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        if known && plain && uri.host().is_some_and(|host| !host.is_empty()) {
+            Ok(Self { uri, private_allowed: false })
+        } else {
+            Err(WebhookError::Url(without_secrets(url)))
+        }
+    }
+
+    /// The path and query to ask for.
+    pub(super) fn path(&self) -> &str {
+        self.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str)
+    }
+
+    /// The `Host` that the receiver expects, whatever address it was found at.
+    pub(super) fn authority(&self) -> &str {
+        self.uri.authority().map_or("", http::uri::Authority::as_str)
+    }
+
+    /// Connects to an address that was checked. Nothing looks the name up a second time, so that it cannot mean
+    /// another host by then.
+    pub(super) async fn connect(&self) -> Result<TokioIo<Box<dyn Stream>>, WebhookError> {
+        let address = self.checked_address().await?;
+        let stream = TcpStream::connect(address).await?;
+        if self.is_https() {
+            let name = ServerName::try_from(self.host().to_owned()).map_err(std::io::Error::other)?;
+            let stream = TlsConnector::from(tls()).connect(name, stream).await?;
+            return Ok(TokioIo::new(Box::new(stream)));
+        }
+        Ok(TokioIo::new(Box::new(stream)))
+    }
+
+    /// One private address is enough to refuse: a name that has both is trying something.
+    async fn checked_address(&self) -> Result<SocketAddr, WebhookError> {
+        let port = self.uri.port_u16().unwrap_or(if self.is_https() { 443 } else { 80 });
+        let addresses: Vec<_> = lookup_host((self.host(), port)).await?.collect();
+        let inside = addresses.iter().find(|address| !is_public(address.ip()));
+        if let (Some(inside), false) = (inside, self.private_allowed) {
+            return Err(WebhookError::Private(inside.ip()));
+        }
+        addresses.first().copied().ok_or(WebhookError::NoAddress)
+    }
+
+    /// The host without the brackets that a URL puts around IPv6.
+    fn host(&self) -> &str {
+        self.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    fn is_https(&self) -> bool {
+        self.uri.scheme() == Some(&Scheme::HTTPS)
+    }
+}
+
+/// The URL as it may be shown: what stands before an `@` may be a password.
+fn without_secrets(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
+        Some((scheme, rest)) => format!("{scheme}://***@{rest}"),
+        None => url.to_owned(),
+    }
+}
+
+fn tls() -> Arc<ClientConfig> {
+    static CONFIG: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has TLS 1.2 and 1.3");
+        Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+    });
+    Arc::clone(&CONFIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_posted_to_is_a_target() {
+        for good in ["http://example.com/hook", "https://example.com:8443/a?b=c", "http://[2606:4700::1]/"] {
+            assert!(Target::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "example.com",
+            "ftp://example.com",
+            "file:///etc/passwd",
+            "http://",
+            "http://u:p@example.com/",
+        ] {
+            assert!(Target::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_show_a_password() {
+        let why = Target::parse("http://user:hunter2@example.com/").map(drop).unwrap_err().to_string();
+        assert!(!why.contains("hunter2"), "{why}");
+    }
+}
