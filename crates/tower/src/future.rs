@@ -9,15 +9,16 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use spile_core::{Decision, Micros, Store};
+use spile_core::Store;
 use spile_limiter::LimiterError;
 use tower_service::Service;
 
+use crate::account::Account;
 use crate::body::ReplyBody;
 use crate::refusal::Cause;
-use crate::response::Fields;
+use crate::response::Rendered;
 use crate::settle::Settle;
-use crate::shared::{Ruling, Shared};
+use crate::shared::Ruling;
 
 pin_project! {
     /// The response of a limited service.
@@ -31,27 +32,20 @@ pin_project! {
 }
 
 pin_project! {
+    // What is rare is boxed: most requests pass, and their future is moved about.
     #[project = StateProj]
     enum State<Svc, S, B, F> {
-        Deciding { deciding: Deciding<Svc, S, B> },
-        Passing { #[pin] inner: F, told: Option<Told> },
-        Refused { response: Option<Response<Bytes>> },
+        Deciding { deciding: Box<Deciding<Svc, S, B>> },
+        Passing { #[pin] inner: F, told: Option<Rendered> },
+        Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
 /// A request whose decision the store still owes, and the service that is ready for it.
 pub(crate) struct Deciding<Svc, S, B> {
     pub(crate) verdict: Pin<Box<dyn Future<Output = Verdict> + Send>>,
-    pub(crate) shared: Arc<Shared<S>>,
     /// Taken when the decision is there.
-    pub(crate) held: Option<(Svc, Parts, B)>,
-}
-
-/// What the response is to tell of the decision.
-pub(crate) struct Told {
-    decision: Decision,
-    now: Micros,
-    fields: Fields,
+    pub(crate) held: Option<(Arc<Account<S>>, Svc, Parts, B)>,
 }
 
 pub(crate) type Verdict = Result<Ruling, LimiterError>;
@@ -60,22 +54,22 @@ impl<Svc, S, B> ResponseFuture<Svc, S, B>
 where
     Svc: Service<Request<B>>,
 {
-    pub(crate) const fn deciding(deciding: Deciding<Svc, S, B>) -> Self {
-        Self { state: State::Deciding { deciding } }
+    pub(crate) fn deciding(deciding: Deciding<Svc, S, B>) -> Self {
+        Self { state: State::Deciding { deciding: Box::new(deciding) } }
     }
 
-    pub(crate) const fn passing(inner: Svc::Future, told: Option<Told>) -> Self {
+    pub(crate) const fn passing(inner: Svc::Future, told: Option<Rendered>) -> Self {
         Self { state: State::Passing { inner, told } }
     }
 
-    pub(crate) const fn refused(response: Response<Bytes>) -> Self {
-        Self { state: State::Refused { response: Some(response) } }
+    pub(crate) fn refused(response: Response<Bytes>) -> Self {
+        Self { state: State::Refused { response: Some(Box::new(response)) } }
     }
 
     /// The way of a request that was decided about: to the service, or back.
     pub(crate) fn decided(
         verdict: Verdict,
-        shared: &Arc<Shared<S>>,
+        account: Arc<Account<S>>,
         ready: &mut Svc,
         mut parts: Parts,
         body: B,
@@ -83,8 +77,9 @@ where
     where
         S: Store + 'static,
     {
+        let shared = &account.shared;
         let told = match verdict {
-            Ok(ruling) if ruling.decision.allowed() => Some(admit(ruling, shared, &mut parts)),
+            Ok(ruling) if ruling.decision.allowed() => Some(admit(ruling, account, &mut parts)),
             Err(_) if shared.shadow => None,
             Ok(Ruling { decision, now, .. }) => {
                 return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
@@ -97,12 +92,13 @@ where
     }
 }
 
-/// Shows the decision to the service, and keeps it for the response.
-fn admit<S: Store + 'static>(ruling: Ruling, shared: &Arc<Shared<S>>, parts: &mut Parts) -> Told {
-    let Ruling { decision, dues, now } = ruling;
-    parts.extensions.insert(Settle::new(Arc::clone(shared), dues, &decision));
-    parts.extensions.insert(decision.clone());
-    Told { decision, now, fields: shared.fields }
+/// Shows the decision to the service, and renders it for the response.
+fn admit<S: Store + 'static>(ruling: Ruling, account: Arc<Account<S>>, parts: &mut Parts) -> Rendered {
+    let Ruling { decision, now } = ruling;
+    let told = account.shared.fields.render(&decision, now);
+    parts.extensions.insert(Settle::new(account, &decision));
+    parts.extensions.insert(decision);
+    told
 }
 
 impl<Svc, S, B, R> Future for ResponseFuture<Svc, S, B>
@@ -120,8 +116,8 @@ where
                 StateProj::Deciding { deciding } => ready!(deciding.poll(cx)),
                 StateProj::Passing { inner, told } => {
                     let mut response = ready!(inner.poll(cx))?;
-                    if let Some(Told { decision, now, fields }) = told.take() {
-                        fields.write(&decision, now, response.headers_mut());
+                    if let Some(told) = told.take() {
+                        told.write(response.headers_mut());
                     }
                     return Poll::Ready(Ok(response));
                 }
@@ -142,8 +138,8 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<Svc, S, B, Svc::Future>> {
         let verdict = ready!(self.verdict.as_mut().poll(cx));
-        let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
-        let decided = ResponseFuture::decided(verdict, &self.shared, &mut ready, parts, body);
+        let (account, mut ready, parts, body) = self.held.take().expect("a decision is made once");
+        let decided = ResponseFuture::decided(verdict, account, &mut ready, parts, body);
         Poll::Ready(decided.state)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use spile_core::{Clock, FailurePolicy, Micros, Store, SystemClock};
+use spile_core::{Clock, FailurePolicy, Store};
 use spile_limiter::RateLimiter;
 use tower_layer::Layer;
 
@@ -16,6 +16,7 @@ use crate::response::Fields;
 use crate::rule::Rule;
 use crate::service::RateLimit;
 use crate::shared::{Keyless, Shared};
+use crate::wall_clock::WallClock;
 
 /// Limits the requests of any tower HTTP stack.
 ///
@@ -56,7 +57,7 @@ impl<S: Store> RateLimitLayer<S> {
             skips: Vec::new(),
             fields: Fields::default(),
             respond: None,
-            clock: Arc::new(WallClock),
+            clock: Arc::new(WallClock::new()),
         })
     }
 }
@@ -159,14 +160,5 @@ impl<S: Store> Builder<S> {
     /// The layer.
     pub fn build(self) -> RateLimitLayer<S> {
         RateLimitLayer { shared: Arc::new(self.0) }
-    }
-}
-
-/// The time of day, steps and all: what callers compare their own clocks with.
-struct WallClock;
-
-impl Clock for WallClock {
-    fn now(&self) -> Micros {
-        SystemClock::wall_now()
     }
 }

@@ -6,6 +6,7 @@
 
 #![deny(missing_docs)]
 
+mod account;
 mod body;
 pub mod client;
 mod due;
@@ -19,6 +20,7 @@ mod rule;
 mod service;
 mod settle;
 mod shared;
+mod wall_clock;
 
 pub use body::ReplyBody;
 pub use future::ResponseFuture;

@@ -10,6 +10,7 @@ use http::{Request, Response};
 use spile_core::Store;
 use tower_service::Service;
 
+use crate::account::Account;
 use crate::body::ReplyBody;
 use crate::due::Dues;
 use crate::future::{Deciding, ResponseFuture};
@@ -76,19 +77,17 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
     where
         Svc: Service<Request<B>> + Clone,
     {
-        let mut verdict = Box::pin(Arc::clone(&self.shared).decide(dues));
+        let account = Arc::new(Account { shared: Arc::clone(&self.shared), dues });
+        let mut verdict = Box::pin(Arc::clone(&account).decide());
         // A store in memory answers at once. Then the service that is ready can be called right here, and need
         // not be cloned. Otherwise the task is woken through the second poll, which is the task's own.
         match verdict.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(verdict) => {
-                ResponseFuture::decided(verdict, &self.shared, &mut self.inner, parts, body)
-            }
+            Poll::Ready(verdict) => ResponseFuture::decided(verdict, account, &mut self.inner, parts, body),
             Poll::Pending => {
                 // The clone has not been polled ready; the service that has been must be the one to be called.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
-                let shared = Arc::clone(&self.shared);
-                ResponseFuture::deciding(Deciding { verdict, shared, held: Some((ready, parts, body)) })
+                ResponseFuture::deciding(Deciding { verdict, held: Some((account, ready, parts, body)) })
             }
         }
     }

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use spile_core::{Cost, Decision, Reason, Source, Store};
-use spile_limiter::{LimiterError, StoreFailed};
+use spile_limiter::{LimiterError, RateLimiter, StoreFailed};
 
-use crate::due::{Due, Dues, charges};
-use crate::shared::Shared;
+use crate::account::Account;
+use crate::due::{Due, charges};
 
 /// Charges or refunds the caller of a request after it was let in.
 ///
@@ -27,7 +27,6 @@ use crate::shared::Shared;
 #[derive(Clone)]
 pub struct Settle {
     till: Arc<dyn Till>,
-    dues: Dues,
     /// Whether the store holds what was charged. Where a policy decided or the rule only watched, giving
     /// anything back would hand out tokens that nobody paid.
     taken: bool,
@@ -46,23 +45,23 @@ impl Settle {
     ///
     /// Less than that is given back. More is taken as far as it is there, for the work is already done.
     pub async fn at(&self, tokens: u64) -> Result<Settled, StoreFailed> {
-        self.till.settle(self, tokens).await
+        self.till.settle(tokens, self.taken).await
     }
 
     /// Spends `tokens` more under every limit, or none: the decision says which.
     pub async fn charge(&self, tokens: u64) -> Result<Decision, LimiterError> {
-        self.till.charge(self, tokens).await
+        self.till.charge(tokens).await
     }
 
     /// Gives `tokens` back under every limit, never above a capacity. Where the request was let in without the
     /// store, there is nothing to give back.
     pub async fn refund(&self, tokens: u64) -> Result<(), StoreFailed> {
-        self.till.refund(self, tokens).await
+        if self.taken { self.till.refund(tokens).await } else { Ok(()) }
     }
 
-    pub(crate) fn new<S: Store + 'static>(shared: Arc<Shared<S>>, dues: Dues, decision: &Decision) -> Self {
+    pub(crate) fn new<S: Store + 'static>(account: Arc<Account<S>>, decision: &Decision) -> Self {
         let taken = decision.reason() == Reason::Ok && decision.source() != Source::Local;
-        Self { till: shared, dues, taken }
+        Self { till: account, taken }
     }
 }
 
@@ -74,62 +73,58 @@ impl fmt::Debug for Settle {
 
 type Settling<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The limiter behind a [`Settle`], whatever its store: a handler should not have to name that.
+/// The account behind a [`Settle`], whatever its store: a handler should not have to name that.
 trait Till: Send + Sync {
-    fn settle<'a>(&'a self, account: &'a Settle, tokens: u64) -> Settling<'a, Result<Settled, StoreFailed>>;
-    fn charge<'a>(&'a self, account: &'a Settle, tokens: u64)
-    -> Settling<'a, Result<Decision, LimiterError>>;
-    fn refund<'a>(&'a self, account: &'a Settle, tokens: u64) -> Settling<'a, Result<(), StoreFailed>>;
+    fn settle(&self, tokens: u64, taken: bool) -> Settling<'_, Result<Settled, StoreFailed>>;
+    fn charge(&self, tokens: u64) -> Settling<'_, Result<Decision, LimiterError>>;
+    fn refund(&self, tokens: u64) -> Settling<'_, Result<(), StoreFailed>>;
 }
 
-impl<S: Store> Till for Shared<S> {
-    fn settle<'a>(&'a self, account: &'a Settle, tokens: u64) -> Settling<'a, Result<Settled, StoreFailed>> {
+impl<S: Store> Till for Account<S> {
+    fn settle(&self, tokens: u64, taken: bool) -> Settling<'_, Result<Settled, StoreFailed>> {
         Box::pin(async move {
             let mut settled = Settled::default();
-            for due in &account.dues.list {
-                let uncovered = self.settle_one(due, tokens, account.taken).await?;
+            for due in &self.dues.list {
+                let uncovered = settle_one(&self.shared.limiter, due, tokens, taken).await?;
                 settled.uncovered = settled.uncovered.max(uncovered);
             }
             Ok(settled)
         })
     }
 
-    fn charge<'a>(
-        &'a self,
-        account: &'a Settle,
-        tokens: u64,
-    ) -> Settling<'a, Result<Decision, LimiterError>> {
+    fn charge(&self, tokens: u64) -> Settling<'_, Result<Decision, LimiterError>> {
         Box::pin(async move {
             let cost = Cost::new(tokens)?;
-            let charges = charges(&account.dues, |_| cost)?;
-            Ok(self.limiter.decide(self.ask(charges, &account.dues)).await)
+            let ask = self.shared.ask(charges(&self.dues, |_| cost)?, &self.dues);
+            Ok(self.shared.limiter.decide(ask).await)
         })
     }
 
-    fn refund<'a>(&'a self, account: &'a Settle, tokens: u64) -> Settling<'a, Result<(), StoreFailed>> {
+    fn refund(&self, tokens: u64) -> Settling<'_, Result<(), StoreFailed>> {
         Box::pin(async move {
             let cost = Cost::new(tokens).map_err(LimiterError::from)?;
-            if account.taken {
-                let _ = self.limiter.give_back(charges(&account.dues, |_| cost)?).await?;
-            }
+            let _ = self.shared.limiter.give_back(charges(&self.dues, |_| cost)?).await?;
             Ok(())
         })
     }
 }
 
-impl<S: Store> Shared<S> {
-    /// Settles what one rule charged; the tokens that could not be had.
-    async fn settle_one(&self, due: &Due, tokens: u64, taken: bool) -> Result<u64, StoreFailed> {
-        let (key, charged) = (due.key.as_str(), u64::from(due.cost.get()));
-        let plans = due.plans.iter().map(|plan| plan.name().as_str());
-        if tokens > charged {
-            let more = tokens - charged;
-            let granted = self.limiter.spend_up_to(key, plans, more).await?;
-            return Ok(more - u64::from(granted.tokens));
-        }
-        if taken && tokens < charged {
-            let _ = self.limiter.refund(key, plans, charged - tokens).await?;
-        }
-        Ok(0)
+/// Settles what one rule charged; the tokens that could not be had.
+async fn settle_one<S: Store>(
+    limiter: &RateLimiter<S>,
+    due: &Due,
+    tokens: u64,
+    taken: bool,
+) -> Result<u64, StoreFailed> {
+    let (key, charged) = (due.key.as_str(), u64::from(due.cost.get()));
+    let plans = due.plans.iter().map(|plan| plan.name().as_str());
+    if tokens > charged {
+        let more = tokens - charged;
+        let granted = limiter.spend_up_to(key, plans, more).await?;
+        return Ok(more - u64::from(granted.tokens));
     }
+    if taken && tokens < charged {
+        let _ = limiter.refund(key, plans, charged - tokens).await?;
+    }
+    Ok(0)
 }

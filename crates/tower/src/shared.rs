@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
+use smallvec::SmallVec;
 use spile_core::{Charges, Clock, Cost, Decision, FailurePolicy, Micros, Store};
 use spile_limiter::{Ask, LimiterError, RateLimiter};
 
-use crate::due::{Due, Dues, charges};
+use crate::due::{Due, Dues};
 use crate::key::{ResolvedKey, Tenant};
 use crate::refusal::{Cause, Refusal};
 use crate::response::Fields;
@@ -44,10 +45,9 @@ pub(crate) struct Shared<S> {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// A request that was decided about: the decision, when it was made, and what was charged.
+/// A request that was decided about: the decision, and when it was made.
 pub(crate) struct Ruling {
     pub(crate) decision: Decision,
-    pub(crate) dues: Dues,
     pub(crate) now: Micros,
 }
 
@@ -81,18 +81,12 @@ impl<S: Store> Shared<S> {
             (None, Keyless::Pass) => return Ok(None),
             (None, Keyless::Refuse) => return Err(Undue::NoKey),
         };
-        let plans =
-            rule.plans_of(request).iter().map(|name| self.limiter.plan(name)).collect::<Result<_, _>>();
-        let due =
-            Due { key, plans: plans?, cost: Cost::new(rule.cost_of(request)).map_err(LimiterError::from)? };
-        Ok((!due.plans.is_empty()).then_some(due))
-    }
-
-    /// Asks the limiter. A failing store is not an error: the failure policy makes it a decision.
-    pub(crate) async fn decide(self: Arc<Self>, dues: Dues) -> Result<Ruling, LimiterError> {
-        let ask = self.ask(charges(&dues, |due| due.cost)?, &dues);
-        let decision = self.limiter.decide(ask).await;
-        Ok(Ruling { decision, now: self.clock.now(), dues })
+        let mut plans = SmallVec::new();
+        for name in rule.plans_of(request).iter() {
+            plans.push(self.limiter.plan(name)?);
+        }
+        let cost = Cost::new(rule.cost_of(request)).map_err(LimiterError::from)?;
+        Ok((!plans.is_empty()).then_some(Due { key, plans, cost }))
     }
 
     /// The question as this layer asks it.

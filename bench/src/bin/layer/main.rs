@@ -31,7 +31,10 @@ fn main() {
     match &arguments[..] {
         // How the program runs under Valgrind.
         [_, count, name, requests] if count == "count" => {
-            let _ = nanoseconds_per_request(&runtime(), &stack(name), requests.parse().unwrap_or(0));
+            let (runtime, stack, requests) = (runtime(), stack(name), requests.parse().unwrap_or(0));
+            // Every caller has a bucket before anything is counted.
+            let _ = nanoseconds_per_request(&runtime, &stack, usize::from(CALLERS));
+            counted(&runtime, &stack, requests);
         }
         _ => report(),
     }
@@ -78,6 +81,12 @@ fn times() -> Vec<f64> {
         }
     }
     times.into_iter().map(median).collect()
+}
+
+/// What Valgrind counts and nothing else: clocks that set themselves right at the start are left out.
+#[inline(never)]
+fn counted(runtime: &Runtime, app: &Router, requests: usize) {
+    let _ = nanoseconds_per_request(runtime, app, requests);
 }
 
 fn nanoseconds_per_request(runtime: &Runtime, app: &Router, requests: usize) -> f64 {

@@ -16,14 +16,21 @@ use tower_governor::governor::GovernorConfigBuilder;
 pub(crate) const NAMES: [&str; 5] =
     ["bare axum", "spile", "spile, chain of 2", "tower_governor, no headers", "tower_governor, 3 headers"];
 
+/// The stack of that name, as a server would hold it: `with_state` builds each route once, not once a request.
 pub(crate) fn stack(name: &str) -> Router {
+    layered(name).with_state(())
+}
+
+fn layered(name: &str) -> Router {
     let bare = Router::new().route("/", get(|| async { "ok" }));
     match name {
         "bare axum" => bare,
-        "spile" => bare.layer(limited(Plan::new("free", Limit::per_second(1_000_000_000)))),
+        "spile" => bare.layer(limited(Plan::new("free", Limit::per_second(1_000).burst(1_000_000_000)))),
         "spile, chain of 2" => {
-            let limits =
-                [("burst", Limit::per_second(1_000_000_000)), ("daily", Limit::per_day(1_000_000_000))];
+            let limits = [
+                ("burst", Limit::per_second(1_000).burst(1_000_000_000)),
+                ("daily", Limit::per_day(1_000_000_000)),
+            ];
             bare.layer(limited(Plan::chain("free", limits)))
         }
         "tower_governor, no headers" => {

@@ -14,7 +14,7 @@ pub(crate) struct Counts {
 }
 
 pub(crate) fn counts(name: &str) -> Counts {
-    let callgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    let callgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted*"];
     let memcheck = ["--tool=memcheck", "--leak-check=no"];
     Counts {
         instructions: per_request(name, &callgrind, "Collected :"),

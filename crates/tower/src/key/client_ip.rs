@@ -42,7 +42,7 @@ impl ClientIp {
     /// The key of that address.
     pub fn key_of(&self, address: IpAddr) -> ResolvedKey {
         match address.to_canonical() {
-            IpAddr::V4(address) => ResolvedKey::format(format_args!("ip:{address}")),
+            IpAddr::V4(address) => ResolvedKey::of_ipv4(address),
             IpAddr::V6(address) => {
                 let bits = u32::from(self.ipv6_prefix);
                 let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);

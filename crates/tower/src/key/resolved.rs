@@ -1,6 +1,7 @@
 //! A key as a resolver made it: always a valid key, and never equal to one of another kind.
 
 use std::fmt::{self, Write};
+use std::net::Ipv4Addr;
 
 use arrayvec::ArrayString;
 use sha2::{Digest, Sha256};
@@ -42,6 +43,18 @@ impl ResolvedKey {
             text.push(piece);
         }
         Self(text)
+    }
+
+    /// `ip:` and the address. Most requests come from such addresses, and formatting one the general way takes
+    /// longer than deciding about it.
+    pub(crate) fn of_ipv4(address: Ipv4Addr) -> Self {
+        let [a, b, c, d] = address.octets();
+        let mut text = ArrayString::new();
+        for (before, octet) in [("ip:", a), (".", b), (".", c), (".", d)] {
+            text.push_str(before);
+            text.push_str(itoa::Buffer::new().format(octet));
+        }
+        Self(Text::Short(text))
     }
 
     /// The same for what is cheaper to format than to borrow.

@@ -1,6 +1,6 @@
 //! The header fields of every limited response.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use spile_core::{Decision, LimitStatus, Micros, Reason};
 
@@ -77,24 +77,35 @@ impl Fields {
     /// Where another layer has already written some, the caller is told of whichever limit leaves them less,
     /// and the lists of the IETF fields name both.
     pub fn write(&self, decision: &Decision, now: Micros, headers: &mut HeaderMap) {
-        // All values are cut from one buffer: one trip to the allocator in place of five.
-        let mut values = Values(BytesMut::with_capacity(48 + 96 * decision.limits().len()));
-        if self.x_ratelimit && !leaves_less(headers, decision) {
-            headers.insert(LIMIT, values.integer(u64::from(decision.binding().limit().capacity())));
-            headers.insert(REMAINING, values.integer(decision.remaining()));
-            headers.insert(RESET, values.integer(self.reset_value(decision, now)));
+        self.render(decision, now).write(headers);
+    }
+
+    /// The values of the fields, to be written when there is a response.
+    pub(crate) fn render(self, decision: &Decision, now: Micros) -> Rendered {
+        let remaining = decision.remaining();
+        let mut text = Vec::with_capacity(64 + 128 * decision.limits().len());
+        let mut ends = [0; 6];
+        if self.x_ratelimit {
+            integer(&mut text, u64::from(decision.binding().limit().capacity()));
+            ends[0] = text.len();
+            integer(&mut text, remaining);
+            ends[1] = text.len();
+            integer(&mut text, self.reset_value(decision, now));
         }
+        ends[2] = text.len();
         if self.ietf {
-            headers.append(POLICY, values.list(decision, policy));
-            headers.append(STATE, values.list(decision, |status, value| state(decision, status, value)));
+            list(&mut text, decision, policy);
+            ends[3] = text.len();
+            list(&mut text, decision, |status, text| state(decision, status, text));
         }
-        if decision.degraded() {
-            headers.insert(DEGRADED, HeaderValue::from_static("true"));
+        ends[4] = text.len();
+        let refused = retry_after_secs(decision);
+        if let Some(seconds) = refused {
+            integer(&mut text, seconds);
         }
-        if let Some(seconds) = retry_after_secs(decision) {
-            headers.insert(RETRY_AFTER, values.integer(seconds));
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        }
+        ends[5] = text.len();
+        let degraded = decision.degraded();
+        Rendered { text, ends, remaining, fields: self, refused: refused.is_some(), degraded }
     }
 
     fn reset_value(self, decision: &Decision, now: Micros) -> u64 {
@@ -105,15 +116,60 @@ impl Fields {
     }
 }
 
-/// Whether the headers already tell of a limit that leaves the caller less than this decision does.
-fn leaves_less(headers: &HeaderMap, decision: &Decision) -> bool {
+/// The values of a decision's fields, one after the other.
+pub(crate) struct Rendered {
+    text: Vec<u8>,
+    /// Where each value ends: limit, remaining, reset, policy, state, retry-after.
+    ends: [usize; 6],
+    remaining: u64,
+    fields: Fields,
+    refused: bool,
+    degraded: bool,
+}
+
+impl Rendered {
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        // All values are cut from one allocation.
+        let text = Bytes::from(self.text);
+        let [limit, remaining, reset, policy, state, retry_after] = self.ends;
+        let value = |from: usize, to: usize| cut(&text, from, to);
+        if self.fields.x_ratelimit && !leaves_less(headers, self.remaining) {
+            headers.insert(LIMIT, value(0, limit));
+            headers.insert(REMAINING, value(limit, remaining));
+            headers.insert(RESET, value(remaining, reset));
+        }
+        if self.fields.ietf {
+            headers.append(POLICY, value(reset, policy));
+            headers.append(STATE, value(policy, state));
+        }
+        if self.degraded {
+            headers.insert(DEGRADED, HeaderValue::from_static("true"));
+        }
+        if self.refused {
+            headers.insert(RETRY_AFTER, value(state, retry_after));
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+    }
+}
+
+fn cut(text: &Bytes, from: usize, to: usize) -> HeaderValue {
+    // Digits, names and punctuation are all that is ever written, and all of it is valid.
+    HeaderValue::from_maybe_shared(text.slice(from..to)).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Whether the headers already tell of a limit that leaves the caller less than this.
+fn leaves_less(headers: &HeaderMap, remaining: u64) -> bool {
+    // Whoever told of a limit told three things; looking the name up costs more than counting.
+    if headers.len() < 3 {
+        return false;
+    }
     let told = headers.get(REMAINING).and_then(|value| value.to_str().ok());
-    told.and_then(|text| text.parse::<u64>().ok()).is_some_and(|told| told <= decision.remaining())
+    told.and_then(|text| text.parse::<u64>().ok()).is_some_and(|told| told <= remaining)
 }
 
 /// `"gold/burst";q=100;w=2`: at most `q` at once, and all of it back within `w` seconds. A window of less than
 /// a second cannot be written, and is left out.
-fn policy(status: &LimitStatus, value: &mut BytesMut) {
+fn policy(status: &LimitStatus, value: &mut Vec<u8>) {
     let limit = status.limit();
     parameter(value, b";q=", u64::from(limit.capacity()));
     let window = limit.fill_time();
@@ -125,7 +181,7 @@ fn policy(status: &LimitStatus, value: &mut BytesMut) {
 /// `"gold/burst";r=73;t=1`: `r` tokens left; `t` seconds until the cost is there, or until all of it is.
 ///
 /// A refusal gives a time only for the limits that refused: `Retry-After` must not come before any `t`.
-fn state(decision: &Decision, status: &LimitStatus, value: &mut BytesMut) {
+fn state(decision: &Decision, status: &LimitStatus, value: &mut Vec<u8>) {
     if decision.reason() == Reason::FailClosed {
         parameter(value, b";r=", 0);
         return parameter(value, b";t=", retry_after_secs(decision).unwrap_or(1));
@@ -138,34 +194,24 @@ fn state(decision: &Decision, status: &LimitStatus, value: &mut BytesMut) {
     }
 }
 
-fn parameter(value: &mut BytesMut, name: &[u8], number: u64) {
-    value.put_slice(name);
-    value.put_slice(itoa::Buffer::new().format(number.min(MAX_INTEGER)).as_bytes());
+fn parameter(text: &mut Vec<u8>, name: &[u8], number: u64) {
+    text.extend_from_slice(name);
+    integer(text, number.min(MAX_INTEGER));
 }
 
-/// Header values that share one buffer.
-struct Values(BytesMut);
+fn integer(text: &mut Vec<u8>, number: u64) {
+    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
 
-impl Values {
-    fn integer(&mut self, number: u64) -> HeaderValue {
-        self.0.put_slice(itoa::Buffer::new().format(number).as_bytes());
-        self.cut()
-    }
-
-    fn list(&mut self, decision: &Decision, item: impl Fn(&LimitStatus, &mut BytesMut)) -> HeaderValue {
-        for (index, status) in decision.limits().iter().enumerate() {
-            self.0.put_slice(if index == 0 { b"\"" } else { b", \"" });
-            // Names are letters, digits and `._-/`: nothing in them needs escaping.
-            self.0.put_slice(status.name().as_str().as_bytes());
-            self.0.put_slice(b"\"");
-            item(status, &mut self.0);
+fn list(text: &mut Vec<u8>, decision: &Decision, item: impl Fn(&LimitStatus, &mut Vec<u8>)) {
+    for (index, status) in decision.limits().iter().enumerate() {
+        if index > 0 {
+            text.extend_from_slice(b", ");
         }
-        self.cut()
-    }
-
-    fn cut(&mut self) -> HeaderValue {
-        let value: Bytes = self.0.split().freeze();
-        // Digits, names and punctuation are all that is ever written, and all of it is valid.
-        HeaderValue::from_maybe_shared(value).unwrap_or_else(|_| HeaderValue::from_static(""))
+        text.push(b'"');
+        // Names are letters, digits and `._-/`: nothing in them needs escaping.
+        text.extend_from_slice(status.name().as_str().as_bytes());
+        text.push(b'"');
+        item(status, text);
     }
 }

@@ -36,6 +36,7 @@ mod problem;
 mod timestamp;
 
 pub use body::{PROBLEM_JSON, UNAVAILABLE, body, refusal};
+pub(crate) use fields::Rendered;
 pub use fields::{Fields, Reset, write_fields};
 pub(crate) use grpc::grpc_problem;
 pub use grpc::{grpc_refusal, is_grpc};
