@@ -1,6 +1,7 @@
 //! How a gateway is put together.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
@@ -8,13 +9,15 @@ use spile_tower::client::Networks;
 use spile_tower::key::ClientIp;
 use spile_tower::response::Fields;
 
-use crate::auth::{Authenticator, InMemoryTenants, TenantRegistry};
+use crate::auth::{Authenticator, InMemoryTenants, JwtVerifier, TenantRegistry};
 use crate::bounds::Bounds;
 use crate::forward::Trust;
 use crate::gateway::Gateway;
 use crate::limit::{Limits, Rule};
 use crate::route::{Route, Table};
 use crate::shared::Shared;
+use crate::telemetry::Telemetry;
+use crate::tls::Tls;
 use crate::upstream::{Dialer, Roots};
 
 /// How a [`Gateway`] is put together. Without routes it answers 404.
@@ -24,6 +27,8 @@ pub struct Builder<S> {
     routes: Vec<Route>,
     rules: Vec<Rule>,
     tenants: Box<dyn TenantRegistry>,
+    jwt: Option<JwtVerifier>,
+    tls: Option<Tls>,
     trusted: Networks,
     ipv6_prefix: u8,
     fields: Fields,
@@ -39,6 +44,8 @@ impl<S: Store> Builder<S> {
             routes: Vec::new(),
             rules: Vec::new(),
             tenants: Box::new(InMemoryTenants::default()),
+            jwt: None,
+            tls: None,
             trusted: Networks::default(),
             ipv6_prefix: 64,
             fields: Fields::default(),
@@ -63,6 +70,18 @@ impl<S: Store> Builder<S> {
     /// Knows these tenants by their API keys.
     pub fn tenants(mut self, tenants: impl TenantRegistry + 'static) -> Self {
         self.tenants = Box::new(tenants);
+        self
+    }
+
+    /// Knows callers by signed tokens too.
+    pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
+        self.jwt = Some(verifier);
+        self
+    }
+
+    /// Speaks TLS with clients, and nothing else.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -112,15 +131,19 @@ impl<S: Store> Builder<S> {
             rules: self.rules,
             address: ClientIp::direct().ipv6_prefix(self.ipv6_prefix),
             fields: self.fields,
-            clock: self.clock,
+            clock: Arc::clone(&self.clock),
         };
         Ok(Gateway::from(Shared {
             table: Table::new(self.routes),
-            auth: Authenticator { tenants: self.tenants },
+            auth: Authenticator { tenants: self.tenants, jwt: self.jwt },
             limits,
             trust: Trust::new(self.trusted),
             dialer: Dialer::new(self.roots.client()?),
             bounds: self.bounds,
+            tls: self.tls,
+            telemetry: Telemetry::new(),
+            clock: self.clock,
+            checking: AtomicBool::new(false),
         }))
     }
 }

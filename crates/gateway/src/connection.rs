@@ -5,24 +5,33 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use spile_core::Store;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use crate::bounds::Bounds;
+use crate::opening::Opening;
+use crate::route::Served;
 use crate::shared::Shared;
+use crate::upstream::check_forever;
 use crate::worker::Worker;
 
 /// How long to leave the socket alone after a failed accept, which mostly means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How often connections that have nothing to do are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+/// How often files are looked at.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +46,8 @@ pub(crate) async fn serve<S: Store + 'static>(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) {
-    let connections = Connections::new(shared);
+    let chores = chores(&shared);
+    let connections = Connections::new(Arc::clone(&shared));
     let mut shutdown = pin!(shutdown);
     let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
     loop {
@@ -53,23 +63,68 @@ pub(crate) async fn serve<S: Store + 'static>(
     }
     drop(listener);
     connections.drain().await;
+    if !chores.is_empty() {
+        shared.checking.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What goes on beside serving, on the first worker only. Ends when dropped.
+fn chores<S: Store + 'static>(shared: &Arc<Shared<S>>) -> JoinSet<()> {
+    let mut chores = JoinSet::new();
+    if shared.checking.swap(true, Ordering::Relaxed) {
+        return chores;
+    }
+    if shared.has_files() {
+        chores.spawn(refresh_forever(Arc::clone(shared)));
+    }
+    for served in shared.table.routes() {
+        for (endpoint, check) in checks(served) {
+            chores.spawn(check_forever(shared.dialer.clone(), endpoint, check));
+        }
+    }
+    chores
+}
+
+fn checks(
+    served: &Served,
+) -> impl Iterator<Item = (Arc<crate::upstream::Endpoint>, crate::upstream::HealthCheck)> {
+    let each = |check: &crate::upstream::HealthCheck| {
+        let check = check.clone();
+        served.pool.endpoints().iter().map(move |endpoint| (Arc::clone(endpoint), check.clone()))
+    };
+    served.route.health.as_ref().map(each).into_iter().flatten()
+}
+
+async fn refresh_forever<S: Store + 'static>(shared: Arc<Shared<S>>) {
+    let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
+    loop {
+        ticks.tick().await;
+        let shared = Arc::clone(&shared);
+        // A failure shows as what it is: the files in use stay the ones that were read last.
+        let _done = tokio::task::spawn_blocking(move || shared.refresh_files()).await;
+    }
 }
 
 struct Connections<S> {
     worker: Arc<Worker<S>>,
     http: Builder<TokioExecutor>,
+    tls: Option<TlsAcceptor>,
+    bounds: Bounds,
     room: Arc<Semaphore>,
     graceful: GracefulShutdown,
-    patience: Duration,
 }
 
 impl<S: Store + 'static> Connections<S> {
     fn new(shared: Arc<Shared<S>>) -> Self {
-        let http = protocol(&shared.bounds);
-        let room = Arc::new(Semaphore::new(shared.bounds.connections.min(Semaphore::MAX_PERMITS)));
-        let patience = shared.bounds.drain;
-        let worker = Arc::new(Worker::new(shared));
-        Self { worker, http, room, graceful: GracefulShutdown::new(), patience }
+        let bounds = shared.bounds.clone();
+        Self {
+            http: protocol(&bounds),
+            tls: shared.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.config))),
+            room: Arc::new(Semaphore::new(bounds.connections.min(Semaphore::MAX_PERMITS))),
+            worker: Arc::new(Worker::new(shared)),
+            graceful: GracefulShutdown::new(),
+            bounds,
+        }
     }
 
     /// The next connection, once there is room for it.
@@ -85,25 +140,51 @@ impl<S: Store + 'static> Connections<S> {
     }
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        let worker = Arc::clone(&self.worker);
-        let origin = Origin { peer, secure: false };
-        let service = service_fn(move |request| {
-            let worker = Arc::clone(&worker);
-            async move { Ok::<_, Infallible>(worker.answer(origin, request).await) }
-        });
-        let connection = self.http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-        let connection = self.graceful.watch(connection);
+        let (worker, http, watcher) = (Arc::clone(&self.worker), self.http.clone(), self.graceful.watcher());
+        let origin = Origin { peer, secure: self.tls.is_some() };
+        let first_bytes = self.bounds.header_timeout;
+        let Some(tls) = self.tls.clone() else {
+            tokio::spawn(async move {
+                talk(Opening::new(stream, first_bytes), origin, worker, http, watcher).await;
+                drop(permit);
+            });
+            return;
+        };
+        let patience = self.bounds.handshake_timeout;
         tokio::spawn(async move {
-            // A connection that breaks is its client's affair: there is nobody left to tell.
-            let _ended = connection.await;
+            if let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.accept(stream)).await {
+                talk(Opening::new(stream, first_bytes), origin, worker, http, watcher).await;
+            }
             drop(permit);
         });
     }
 
     async fn drain(self) {
+        let finished = async {
+            self.graceful.shutdown().await;
+            self.worker.tunnels_closed().await;
+        };
         // Whoever has not finished by then is cut off.
-        let _in_time = tokio::time::timeout(self.patience, self.graceful.shutdown()).await;
+        let _in_time = tokio::time::timeout(self.bounds.drain, finished).await;
+        self.worker.cut_tunnels();
     }
+}
+
+/// Serves one connection to its end.
+async fn talk<S: Store + 'static>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    origin: Origin,
+    worker: Arc<Worker<S>>,
+    http: Builder<TokioExecutor>,
+    watcher: Watcher,
+) {
+    let service = service_fn(move |request| {
+        let worker = Arc::clone(&worker);
+        async move { Ok::<_, Infallible>(worker.answer(origin, request).await) }
+    });
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    // A connection that breaks is its client's affair: there is nobody left to tell.
+    let _ended = watcher.watch(connection).await;
 }
 
 fn protocol(bounds: &Bounds) -> Builder<TokioExecutor> {

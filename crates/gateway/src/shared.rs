@@ -1,10 +1,17 @@
 //! What all workers of a gateway share.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use spile_core::Clock;
+
 use crate::auth::Authenticator;
 use crate::bounds::Bounds;
 use crate::forward::Trust;
 use crate::limit::Limits;
 use crate::route::Table;
+use crate::telemetry::Telemetry;
+use crate::tls::Tls;
 use crate::upstream::Dialer;
 
 /// The gateway without its connections.
@@ -15,4 +22,26 @@ pub(crate) struct Shared<S> {
     pub(crate) trust: Trust,
     pub(crate) dialer: Dialer,
     pub(crate) bounds: Bounds,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether some worker checks the upstreams: one is enough.
+    pub(crate) checking: AtomicBool,
+}
+
+impl<S> Shared<S> {
+    /// Reads certificates and keys again where their files have changed.
+    pub(crate) fn refresh_files(&self) {
+        if let Some(tls) = &self.tls {
+            tls.refresh();
+        }
+        if let Some(jwt) = &self.auth.jwt {
+            jwt.refresh();
+        }
+    }
+
+    /// Whether anything is read from files.
+    pub(crate) const fn has_files(&self) -> bool {
+        self.tls.is_some() || self.auth.jwt.is_some()
+    }
 }

@@ -1,25 +1,26 @@
 //! One request's way through the gateway: target, route, caller, limits, upstream.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use spile_core::Store;
+use spile_core::{Micros, Store};
 use spile_tower::response::is_grpc;
+use tokio::sync::watch;
 
 use crate::auth::Caller;
-use crate::body::{Download, Meter, Reply, Upload};
+use crate::body::{Meter, Reply, Upload};
 use crate::connection::Origin;
-use crate::forward::{Exchange, Hop, RequestId, fields};
+use crate::forward::{Answer, Exchange, Hop, RequestId, Upgrade, carry, fields};
 use crate::limit::Ruling;
 use crate::refusal::Refusal;
-use crate::route::Served;
+use crate::route::{Rewrite, Served, upstream_path};
 use crate::shared::Shared;
 use crate::target::Target;
 use crate::upstream::Lines;
@@ -29,6 +30,10 @@ pub(crate) struct Worker<S> {
     shared: Arc<Shared<S>>,
     /// For each route, for each of its endpoints.
     lines: Box<[Box<[Arc<Lines>]>]>,
+    /// For each route.
+    rewrites: Box<[Option<Rewrite>]>,
+    /// Every upgraded connection holds a receiver, and ends when told.
+    tunnels: watch::Sender<bool>,
 }
 
 /// A request that has been let in.
@@ -49,7 +54,8 @@ impl<S: Store> Worker<S> {
     pub(crate) fn new(shared: Arc<Shared<S>>) -> Self {
         let of_route = |served: &Served| served.pool.endpoints().iter().map(|_| Arc::default()).collect();
         let lines = shared.table.routes().iter().map(of_route).collect();
-        Self { shared, lines }
+        let rewrites = shared.table.routes().iter().map(|served| served.route.rewrite()).collect();
+        Self { shared, lines, rewrites, tunnels: watch::Sender::new(false) }
     }
 
     /// Closes connections to upstreams that have had nothing to do for long.
@@ -57,39 +63,49 @@ impl<S: Store> Worker<S> {
         self.lines.iter().flatten().for_each(|lines| lines.sweep());
     }
 
+    /// Resolves once no upgraded connection is left.
+    pub(crate) async fn tunnels_closed(&self) {
+        self.tunnels.closed().await;
+    }
+
+    /// Cuts upgraded connections off.
+    pub(crate) fn cut_tunnels(&self) {
+        self.tunnels.send_replace(true);
+    }
+
     pub(crate) async fn answer(&self, origin: Origin, request: Request<Incoming>) -> Response<Reply> {
+        let started = self.shared.clock.now();
         let (mut parts, body) = request.into_parts();
         let hop = self.shared.trust.hop(origin.peer, origin.secure, &mut parts);
         let id = RequestId::of(&parts.headers, hop.trusted);
         let grpc = is_grpc(&parts.headers);
-        let (ruling, answer) = match self.admit(&mut parts).await {
+        let (ruling, answer) = match self.admit(&mut parts, started).await {
             Ok(admitted) => self.proxy(admitted, &hop, &id, parts, body).await,
             Err(turned_away) => (turned_away.ruling, Err(turned_away.why)),
         };
-        let mut response = match answer {
-            Ok(response) => response.map(Either::Right),
-            Err(refusal) => refusal.into_response(grpc).map(own_words),
-        };
+        let mut response = answer.unwrap_or_else(|refusal| refusal.into_response(grpc).map(own_words));
         if let Some(ruling) = &ruling {
             self.shared.limits.write(ruling, response.headers_mut());
         }
         id.write(response.headers_mut());
+        self.shared.telemetry.answered(response.status(), self.since(started));
         response
     }
 
     /// Decides whether a request may go on, before anything of its body is read.
     ///
     /// Limits come before a wrong credential is turned away, so that guessing is limited like everything else.
-    async fn admit(&self, request: &mut Parts) -> Result<Admitted<'_>, TurnedAway<'_>> {
+    async fn admit(&self, request: &mut Parts, now: Micros) -> Result<Admitted<'_>, TurnedAway<'_>> {
         let target = Target::of(request, self.shared.bounds.uri_bytes)?;
         let route = self.shared.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &self.shared.table.routes()[route];
-        let identified = self.shared.auth.identify(&mut request.headers);
+        let identified = self.shared.auth.identify(&mut request.headers, now);
         if let Ok(caller) = &identified {
             caller.introduce(&mut request.extensions);
         }
         request.extensions.insert(served.label.clone());
-        let decided = self.shared.limits.decide(request, target.path.matched(), &served.route.limits).await;
+        let (path, own) = (target.path.matched(), &served.route.limits);
+        let decided = self.shared.limits.decide(request, path, own, served.factor(now)).await;
         let ruling = decided.map_err(|_| Refusal::Misconfigured)?;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
             return Err(Refusal::Limited(Box::new(self.shared.limits.refusal(ruling, request))).into());
@@ -109,31 +125,105 @@ impl<S: Store> Worker<S> {
         id: &RequestId,
         mut parts: Parts,
         body: Incoming,
-    ) -> (Option<Ruling<'w>>, Result<Response<Download>, Refusal>) {
-        let Admitted { target, route, caller, ruling } = admitted;
+    ) -> (Option<Ruling<'w>>, Result<Response<Reply>, Refusal>) {
+        let Admitted { target, route, caller, mut ruling } = admitted;
         let served = &self.shared.table.routes()[route];
         if announced_bytes(&parts) > served.route.max_body {
             return (ruling, Err(Refusal::BodyTooLarge));
         }
+        let upgrade = Upgrade::wanted(&mut parts, &served.route.upgrades);
         fields::for_upstream(&mut parts.headers, hop, &caller, &target.authority, parts.version, id);
+        served.route.request_changes.apply(&mut parts.headers);
+        if let Some(upgrade) = &upgrade {
+            upgrade.write(&mut parts.headers);
+        }
+        let answer = self.ask_upstream(route, &target, &caller, hop, parts, body).await;
+        let answer = match answer {
+            Ok(answer) => self.finish(served, answer, upgrade, ruling.as_mut()).await,
+            Err(why) => Err(why),
+        };
+        (ruling, answer)
+    }
+
+    /// The upstream's answer to a request whose header is ready to go.
+    async fn ask_upstream(
+        &self,
+        route: usize,
+        target: &Target,
+        caller: &Caller,
+        hop: &Hop,
+        parts: Parts,
+        body: Incoming,
+    ) -> Result<Answer, Refusal> {
+        let served = &self.shared.table.routes()[route];
         let (upload, meter) = upload(body, served);
+        let mut request = Request::new(upload);
+        *request.method_mut() = parts.method;
+        *request.headers_mut() = parts.headers;
         let exchange = Exchange {
             served,
             lines: &self.lines[route],
             dialer: &self.shared.dialer,
             authority: &target.authority,
-            path: upstream_path(&target),
+            path: upstream_path(&target.path, self.rewrites[route].as_ref()),
             meter,
+            caller: &caller.queues_as(hop.client),
+            clock: &*self.shared.clock,
         };
-        let mut request = Request::new(upload);
-        *request.method_mut() = parts.method;
-        *request.headers_mut() = parts.headers;
-        let mut answer = exchange.run(request).await;
-        if let Ok(response) = &mut answer {
-            let version = response.version();
-            fields::for_client(response.headers_mut(), version);
+        let asked = self.shared.clock.now();
+        let answer = exchange.run(request).await;
+        let outcome = answer.as_ref().map(|answer| answer.response.status());
+        served.observe(self.shared.clock.now(), self.since(asked), outcome);
+        answer
+    }
+
+    /// Makes of the upstream's answer the client's, and settles what it cost.
+    async fn finish(
+        &self,
+        served: &Served,
+        mut answer: Answer,
+        upgrade: Option<Upgrade>,
+        ruling: Option<&mut Ruling<'_>>,
+    ) -> Result<Response<Reply>, Refusal> {
+        let version = answer.response.version();
+        let reported = fields::reported_cost(answer.response.headers());
+        fields::for_client(answer.response.headers_mut(), version);
+        served.route.response_changes.apply(answer.response.headers_mut());
+        if let (Some(ruling), Some(tokens), true) = (ruling, reported, served.route.cost_from_response) {
+            self.shared.limits.settle(ruling, tokens).await;
         }
-        (ruling, answer)
+        if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer.into_download(served.route.timeouts.idle).map(Either::Right));
+        }
+        // An upstream that switches without having been asked to is not one to go on talking to.
+        let upgrade = upgrade.ok_or(Refusal::BadAnswer)?;
+        self.tunnel(answer, upgrade, served.route.timeouts.idle)
+    }
+
+    /// Lets the two ends of an upgraded connection talk to each other.
+    fn tunnel(
+        &self,
+        answer: Answer,
+        upgrade: Upgrade,
+        max_idle: Duration,
+    ) -> Result<Response<Reply>, Refusal> {
+        let (mut response, upstream, held) = answer.into_upgraded();
+        let upstream = upstream.ok_or(Refusal::BadAnswer)?;
+        upgrade.write(response.headers_mut());
+        let mut cut = self.tunnels.subscribe();
+        let client = upgrade.into_client();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = carry(client, upstream, max_idle) => {}
+                _ = cut.wait_for(|cut| *cut) => {}
+            }
+            drop(held);
+        });
+        Ok(response.map(|_| own_words(Bytes::new())))
+    }
+
+    fn since(&self, earlier: Micros) -> Duration {
+        Duration::from_micros(self.shared.clock.now().since_us(earlier))
     }
 }
 
@@ -160,16 +250,4 @@ fn upload(body: Incoming, served: &Served) -> (Upload, Option<Arc<Meter>>) {
     let meter = Arc::new(Meter::default());
     let (max_bytes, max_idle) = (served.route.max_body, served.route.timeouts.idle);
     (Upload::streamed(body, max_bytes, max_idle, Arc::clone(&meter)), Some(meter))
-}
-
-fn upstream_path(target: &Target) -> PathAndQuery {
-    if let Some(untouched) = target.path.untouched() {
-        return untouched.clone();
-    }
-    let mut text = target.path.forwarded().to_owned();
-    if let Some(query) = target.path.query() {
-        text.push('?');
-        text.push_str(query);
-    }
-    PathAndQuery::try_from(text).unwrap_or_else(|_| PathAndQuery::from_static("/"))
 }

@@ -1,5 +1,7 @@
 //! Who sends a request, as far as that is known.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Extensions;
@@ -15,6 +17,15 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) const fn is_anonymous(&self) -> bool {
         self.tenant.is_none() && self.principal.is_none()
+    }
+
+    /// In whose name a request waits for its turn: the tenant's, the principal's or the address's.
+    pub(crate) fn queues_as(&self, client: IpAddr) -> Cow<'_, str> {
+        match (&self.tenant, &self.principal) {
+            (Some(tenant), _) => Cow::Borrowed(tenant.id()),
+            (None, Some(principal)) => Cow::Borrowed(&principal.0),
+            (None, None) => Cow::Owned(client.to_string()),
+        }
     }
 
     /// Tells the resolvers of keys and plans.

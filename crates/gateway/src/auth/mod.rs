@@ -3,9 +3,11 @@
 mod api_key;
 mod authenticator;
 mod caller;
+mod jwt;
 mod tenants;
 
-pub use api_key::ApiKeyHash;
+pub use api_key::{ApiKeyHash, ApiKeyHashError};
+pub use jwt::{JwtKeyFile, JwtVerifier};
 pub use tenants::{InMemoryTenants, TenantRegistry};
 
 pub(crate) use authenticator::Authenticator;

@@ -1,17 +1,23 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use smallvec::SmallVec;
+use spile_core::Clock;
 
 use super::fields;
 use crate::body::{Download, Meter, OnEnd, Upload, UploadFailure};
 use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{Dialer, Line, Lines, Outstanding, Upstream};
+
+/// Kept connections that may turn out to be closing, one after the other.
+const MAX_STALE: u32 = 3;
 
 /// Takes a request to one of a route's upstreams.
 pub(crate) struct Exchange<'w> {
@@ -24,6 +30,15 @@ pub(crate) struct Exchange<'w> {
     pub(crate) path: PathAndQuery,
     /// Nothing where the request has no body.
     pub(crate) meter: Option<Arc<Meter>>,
+    /// In whose name the request waits for its turn.
+    pub(crate) caller: &'w str,
+    pub(crate) clock: &'w dyn Clock,
+}
+
+/// An upstream's answer, and what is held there until it has been read.
+pub(crate) struct Answer {
+    pub(crate) response: Response<Incoming>,
+    held: Held,
 }
 
 /// An attempt that came to nothing.
@@ -36,26 +51,27 @@ struct Failed {
 }
 
 impl Exchange<'_> {
-    /// The upstream's answer. What it holds at the upstream is let go with the answer's body.
-    pub(crate) async fn run(&self, mut request: Request<Upload>) -> Result<Response<Download>, Refusal> {
+    /// The upstream's answer, of whichever upstream gives one.
+    pub(crate) async fn run(&self, mut request: Request<Upload>) -> Result<Answer, Refusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
+        let mut stale = 0;
         self.served.retries.deposit();
         loop {
-            let index = self.served.pool.pick(&tried);
+            let index = self.served.pool.pick(&tried, self.clock.now());
             let spare = self.spare(&request);
-            match self.attempt(index, request).await {
-                Ok(response) => return Ok(response),
-                Err(failed) => {
-                    let again = failed.unsent.or(spare);
-                    match again.filter(|_| failed.reused || self.may_retry(tried.len(), &failed.why)) {
-                        Some(again) => request = again,
-                        None => return Err(failed.why),
-                    }
-                    if !failed.reused {
-                        tried.push(index);
-                    }
-                }
+            let failed = match self.attempt(index, request).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            if failed.was_stale() && stale < MAX_STALE {
+                stale += 1;
+            } else if self.may_retry(tried.len(), &failed.why) {
+                tried.push(index);
+            } else {
+                return Err(failed.why);
             }
+            let Some(again) = failed.unsent.or(spare) else { return Err(failed.why) };
+            request = again;
         }
     }
 
@@ -74,16 +90,34 @@ impl Exchange<'_> {
     /// on it still.
     fn may_retry(&self, attempts: usize, why: &Refusal) -> bool {
         let worth_it = matches!(why, Refusal::Unreachable | Refusal::BadAnswer);
-        worth_it && attempts < self.served.route.retries as usize && self.served.retries.withdraw()
+        let granted =
+            worth_it && attempts < usize::from(self.served.route.retries) && self.served.retries.withdraw();
+        self.served.telemetry.retries.increment(u64::from(granted));
+        granted
     }
 
-    async fn attempt(
+    async fn attempt(&self, index: usize, request: Request<Upload>) -> Result<Answer, Failed> {
+        let endpoint = &self.served.pool.endpoints()[index];
+        let place = match endpoint.enter(self.caller).await {
+            Ok(place) => place,
+            Err(why) => return Err(Failed { unsent: None, reused: false, why }),
+        };
+        let attempted = self.attempt_in(place, index, request).await;
+        match &attempted {
+            Ok(_) => endpoint.health.answered(),
+            Err(failed) if failed.is_upstreams_fault() => endpoint.health.failed(self.clock.now()),
+            Err(_) => {}
+        }
+        attempted
+    }
+
+    async fn attempt_in(
         &self,
+        place: Outstanding,
         index: usize,
         mut request: Request<Upload>,
-    ) -> Result<Response<Download>, Failed> {
+    ) -> Result<Answer, Failed> {
         let endpoint = &self.served.pool.endpoints()[index];
-        let place = endpoint.enter();
         let standing = self.lines[index].standing().await;
         let reused = standing.is_some();
         let mut line = match standing {
@@ -158,16 +192,36 @@ impl Exchange<'_> {
         }
     }
 
-    fn hold(
-        &self,
-        response: Response<Incoming>,
-        index: usize,
-        line: Line,
-        place: Outstanding,
-    ) -> Response<Download> {
+    fn hold(&self, response: Response<Incoming>, index: usize, line: Line, place: Outstanding) -> Answer {
         let lines = Arc::clone(&self.lines[index]);
-        let held = Box::new(Held { line, lines, meter: self.meter.clone(), _place: place });
-        response.map(|body| Download::new(body, self.served.route.timeouts.idle, held))
+        Answer { response, held: Held { line, lines, meter: self.meter.clone(), _place: place } }
+    }
+}
+
+impl Failed {
+    /// Whether all that went wrong may be that a kept connection was being closed just then. That is nobody's fault,
+    /// and no retry of the upstream itself.
+    const fn was_stale(&self) -> bool {
+        self.reused && matches!(self.why, Refusal::BadAnswer)
+    }
+
+    /// Whether it says anything about the upstream. A connection that was kept for long may close at any time.
+    const fn is_upstreams_fault(&self) -> bool {
+        !self.reused && matches!(self.why, Refusal::Unreachable | Refusal::BadAnswer | Refusal::TimedOut)
+    }
+}
+
+impl Answer {
+    /// The answer as it goes to the client. What is held is let go with the last of its body.
+    pub(crate) fn into_download(self, max_idle: Duration) -> Response<Download> {
+        let held = Box::new(self.held);
+        self.response.map(|body| Download::new(body, max_idle, held))
+    }
+
+    /// The upstream's end of an upgraded connection, and what to hold on to while it is used.
+    pub(crate) fn into_upgraded(mut self) -> (Response<Incoming>, Option<OnUpgrade>, impl Send + 'static) {
+        let upgraded = self.response.extensions_mut().remove::<OnUpgrade>();
+        (self.response, upgraded, self.held)
     }
 }
 

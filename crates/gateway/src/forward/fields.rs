@@ -59,6 +59,11 @@ pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) {
     headers.append(VIA, via(version));
 }
 
+/// What the upstream says that the request cost in the end.
+pub(crate) fn reported_cost(headers: &HeaderMap) -> Option<u64> {
+    headers.get(X_RATELIMIT_COST)?.to_str().ok()?.trim().parse().ok()
+}
+
 /// The host that an upstream sees over HTTP/1.
 pub(super) fn write_host(headers: &mut HeaderMap, authority: &str) {
     if let Ok(value) = HeaderValue::from_str(authority) {
@@ -153,4 +158,111 @@ fn via(version: Version) -> HeaderValue {
         Version::HTTP_10 => "1.0 spile",
         _ => "1.1 spile",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Fields as clients send them, those that they should not send among them.
+    fn fields() -> impl Strategy<Value = HeaderMap> {
+        let name = prop_oneof![
+            proptest::sample::select(vec![
+                "connection",
+                "te",
+                "upgrade",
+                "keep-alive",
+                "transfer-encoding",
+                "proxy-connection",
+                "x-tenant-id",
+                "x_tenant_id",
+                "x_plan",
+                "x-plan",
+                "x-forwarded-for",
+                "forwarded",
+                "x_forwarded_for",
+                "via",
+                "expect",
+                "x-real-ip",
+                "x-request-id",
+                "http2-settings",
+                "x-a",
+                "x-b",
+                "cookie",
+            ])
+            .prop_map(str::to_owned),
+            "[a-z][a-z0-9_-]{0,12}",
+        ];
+        let value = prop_oneof![
+            proptest::sample::select(vec![
+                "x-tenant-id, x-plan",
+                "close",
+                "x-a, X-B ,,",
+                "trailers;q=1, trailers",
+                "Via",
+                "\"",
+                "for=1;;\"",
+            ])
+            .prop_map(|text| text.as_bytes().to_vec()),
+            proptest::collection::vec(prop_oneof![b' '..=b'~', 0x80..=0xff_u8], 0..24),
+        ];
+        proptest::collection::vec((name, value), 0..16).prop_map(|pairs| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(&value)) {
+                    headers.append(name, value);
+                }
+            }
+            headers
+        })
+    }
+
+    fn rewritten(mut headers: HeaderMap, trusted: bool) -> HeaderMap {
+        let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
+        let hop = Hop { peer, client: peer, trusted, secure: true };
+        let id = RequestId::of(&headers, trusted);
+        for_upstream(&mut headers, &hop, &Caller::default(), "g.test", Version::HTTP_11, &id);
+        headers
+    }
+
+    proptest! {
+        #[test]
+        fn no_field_of_the_connection_and_no_claim_gets_through(headers in fields(), trusted: bool) {
+            let rewritten = rewritten(headers, trusted);
+            for name in [
+                "connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-connection", "http2-settings",
+                "expect", "x-tenant-id", "x_tenant_id", "x-plan", "x_plan", "x_forwarded_for",
+            ] {
+                prop_assert!(!rewritten.contains_key(name), "{}", name);
+            }
+            prop_assert!(rewritten.get("te").is_none_or(|value| value == "trailers"));
+        }
+
+        #[test]
+        fn the_gateways_own_word_stands_last_and_once(headers in fields(), trusted: bool) {
+            let rewritten = rewritten(headers, trusted);
+            let one = |name: &str| {
+                let values: Vec<_> = rewritten.get_all(name).iter().collect();
+                prop_assert_eq!(values.len(), 1, "{}", name);
+                Ok(values[0].to_str().expect("text").to_owned())
+            };
+            let hops = one("x-forwarded-for")?;
+            prop_assert!(hops == "192.0.2.1" || (trusted && hops.ends_with(", 192.0.2.1")));
+            prop_assert!(one("forwarded")?.ends_with("for=192.0.2.1;host=\"g.test\";proto=https"));
+            prop_assert_eq!(one("x-real-ip")?, "192.0.2.1");
+            one("x-request-id")?;
+            prop_assert_eq!(rewritten.get_all("via").iter().next_back().unwrap(), "1.1 spile");
+        }
+
+        #[test]
+        fn fields_that_are_nobodys_business_go_through_as_they_are(value in "[ -~]{0,32}") {
+            let value = HeaderValue::from_str(value.trim()).unwrap();
+            let headers = HeaderMap::from_iter([(HeaderName::from_static("x-any"), value.clone())]);
+            prop_assert_eq!(&rewritten(headers, false)["x-any"], &value);
+        }
+    }
 }

@@ -6,8 +6,12 @@ mod hop;
 mod hop_by_hop;
 mod request_id;
 mod retries;
+mod tunnel;
+mod upgrade;
 
-pub(crate) use exchange::Exchange;
+pub(crate) use exchange::{Answer, Exchange};
 pub(crate) use hop::{Hop, Trust};
 pub(crate) use request_id::RequestId;
 pub(crate) use retries::RetryBudget;
+pub(crate) use tunnel::carry;
+pub(crate) use upgrade::Upgrade;

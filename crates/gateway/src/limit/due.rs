@@ -1,7 +1,7 @@
 //! What a request owes under one rule.
 
 use smallvec::SmallVec;
-use spile_core::{Charge, Charges, Cost, Key, Plan};
+use spile_core::{Charge, Charges, Cost, Key, Limit, NamedLimit, Plan};
 use spile_limiter::LimiterError;
 use spile_tower::key::ResolvedKey;
 
@@ -18,25 +18,43 @@ pub(super) struct Due<'r> {
 /// What a request owes. It is charged together or not at all.
 pub(super) type Dues<'r> = SmallVec<[Due<'r>; 2]>;
 
-/// The charges for these dues.
-pub(super) fn charges<'d>(dues: &'d [Due<'_>]) -> Result<Charges<'d>, LimiterError> {
+/// The charges for these dues at these costs, under limits that are multiplied by `factor`.
+pub(super) fn charges<'d>(
+    dues: &'d [Due<'_>],
+    cost: impl Fn(&Due<'_>) -> Cost,
+    factor: f64,
+) -> Result<Charges<'d>, LimiterError> {
     if let [due] = dues
         && let [plan] = &*due.plans
         && let [limit] = plan.limits()
     {
-        return Ok(Charge::new(Key::new(due.key.as_str())?, limit.clone(), due.rule.cost)?.into());
+        return Ok(charge(due, limit, cost(due), factor)?.into());
     }
     let mut all = Vec::new();
     for due in dues {
-        push_charges(&mut all, due, due.rule.cost)?;
+        for limit in due.plans.iter().flat_map(Plan::limits) {
+            all.push(charge(due, limit, cost(due), factor)?);
+        }
     }
     Ok(Charges::new(all)?)
 }
 
-fn push_charges<'d>(all: &mut Vec<Charge<'d>>, due: &'d Due<'_>, cost: Cost) -> Result<(), LimiterError> {
-    let key = Key::new(due.key.as_str())?;
-    for limit in due.plans.iter().flat_map(Plan::limits) {
-        all.push(Charge::new(key, limit.clone(), cost)?);
-    }
-    Ok(())
+fn charge<'d>(
+    due: &'d Due<'_>,
+    limit: &NamedLimit,
+    cost: Cost,
+    factor: f64,
+) -> Result<Charge<'d>, LimiterError> {
+    let limit = if factor < 1.0 { scaled(limit, cost, factor) } else { limit.clone() };
+    Ok(Charge::new(Key::new(due.key.as_str())?, limit, cost)?)
+}
+
+/// The limit with its rate and burst cut, though never so far that the cost itself could not be covered. The bucket
+/// stays the same one, so that tokens are neither lost nor found when the factor changes.
+fn scaled(limit: &NamedLimit, cost: Cost, factor: f64) -> NamedLimit {
+    let whole = limit.limit();
+    let capacity = (f64::from(whole.capacity()) * factor) as u64;
+    let capacity = capacity.max(u64::from(cost.get())).max(1);
+    let cut = Limit::per_second_f64(whole.rate() * factor, capacity);
+    cut.map_or_else(|_| limit.clone(), |cut| NamedLimit::new(limit.name().clone(), cut))
 }

@@ -246,4 +246,45 @@ mod tests {
         let path = CleanPath::of(&"/a/b.c?x=//".parse().unwrap()).unwrap();
         assert_eq!(path.untouched().unwrap(), "/a/b.c?x=//");
     }
+
+    /// Ways to write a slash and a letter that should all mean the same, and some that mean trouble.
+    fn spelt() -> impl proptest::strategy::Strategy<Value = String> {
+        let piece = proptest::sample::select(vec![
+            "/", "//", "/./", "/../", "/%2e/", "/%2E%2e/", "a", "%61", "admin", "%61dmin", ";x=1", "%3b",
+            "%2f", "%5C", "%25", "%252e", "..", ".", "%", "%zz", "é", "%c3%a9", "~", "%7e", "?q=/../",
+        ]);
+        proptest::collection::vec(piece, 0..12).prop_map(|pieces| format!("/{}", pieces.concat()))
+    }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_clean_stays_as_it_is(path in spelt()) {
+            let Ok(asked) = path.parse() else { return Ok(()) };
+            let Ok(once) = CleanPath::of(&asked) else { return Ok(()) };
+            let again = CleanPath::of(&once.forwarded().parse().unwrap()).expect("a clean path is clean");
+            prop_assert_eq!(again.forwarded(), once.forwarded());
+            prop_assert_eq!(again.matched(), once.matched());
+        }
+
+        #[test]
+        fn nothing_that_could_be_read_otherwise_gets_through(path in spelt()) {
+            let Ok(asked) = path.parse() else { return Ok(()) };
+            let Ok(clean) = CleanPath::of(&asked) else { return Ok(()) };
+            let forwarded = clean.forwarded().to_ascii_lowercase();
+            for trick in ["//", "/./", "/../", "%2e", "%2f", "%5c", "%00", "\\"] {
+                prop_assert!(!forwarded.contains(trick), "{}", forwarded);
+            }
+            prop_assert!(forwarded.starts_with('/') && !forwarded.ends_with("/.") && !forwarded.ends_with("/.."));
+            prop_assert_eq!(forwarded.matches('/').count(), clean.matched().matches('/').count());
+        }
+
+        #[test]
+        fn any_text_is_cleaned_or_refused_and_never_panics(path in "/[!-~é]{0,64}") {
+            if let Ok(asked) = path.parse() {
+                let _outcome = CleanPath::of(&asked);
+            }
+        }
+    }
 }

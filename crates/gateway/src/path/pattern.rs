@@ -25,6 +25,13 @@ impl PathPattern {
         Self::from_str(path).map(|pattern| Self { below: true, ..pattern })
     }
 
+    /// One path, spelt out.
+    pub(crate) fn literal(path: &str) -> Result<Self, PatternError> {
+        let pattern = Self::from_str(path)?;
+        let plain = !pattern.below && !pattern.segments.contains(&Segment::Any);
+        if plain { Ok(pattern) } else { Err(PatternError(path.to_owned())) }
+    }
+
     /// Whether the path matches. It must be clean already: no dots, no doubled slashes, decoded.
     pub fn matches(&self, path: &str) -> bool {
         let mut rest = segments_of(path);

@@ -1,12 +1,16 @@
 //! Routes: which requests go where, and how.
 
+mod header_changes;
+mod rewrite;
 mod served;
 mod settings;
 mod table;
 mod timeouts;
 
+pub use header_changes::{HeaderChangeError, HeaderChanges};
 pub use settings::Route;
 pub use timeouts::Timeouts;
 
+pub(crate) use rewrite::{Rewrite, upstream_path};
 pub(crate) use served::Served;
 pub(crate) use table::Table;

@@ -1,11 +1,16 @@
 //! A route while it is served: its settings, and what all workers know about its upstreams.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use spile_core::Micros;
 use spile_tower::key;
 
 use super::settings::Route;
 use crate::forward::RetryBudget;
+use crate::overload::Aimd;
+use crate::refusal::Refusal;
+use crate::telemetry::{RouteTelemetry, adaptive_factor};
 use crate::upstream::Pool;
 
 /// A route and its state.
@@ -14,14 +19,39 @@ pub(crate) struct Served {
     pub(crate) route: Route,
     pub(crate) pool: Pool,
     pub(crate) retries: RetryBudget,
+    pub(crate) telemetry: RouteTelemetry,
     /// What resolvers of per-route limits find.
     pub(crate) label: key::Route,
+    adaptive: Option<Aimd>,
 }
 
 impl Served {
     pub(crate) fn new(route: Route) -> Self {
-        let pool = Pool::new(route.upstreams.iter().cloned(), route.balance);
+        let pool = Pool::new(route.upstreams.iter().cloned(), route.balance, &route.name, route.concurrency);
         let label = key::Route(Arc::from(&*route.name));
-        Self { route, pool, retries: RetryBudget::new(), label }
+        let adaptive = route.adaptive.map(|settings| Aimd::new(settings, adaptive_factor(&route.name)));
+        let telemetry = RouteTelemetry::new(&route.name);
+        Self { route, pool, retries: RetryBudget::new(), telemetry, label, adaptive }
+    }
+
+    /// What the route's limits are multiplied by at the moment.
+    pub(crate) fn factor(&self, now: Micros) -> f64 {
+        self.adaptive.as_ref().map_or(1.0, |adaptive| adaptive.factor(now))
+    }
+
+    /// An upstream answered so after so long, or failed to.
+    pub(crate) fn observe(&self, now: Micros, took: Duration, answer: Result<http::StatusCode, &Refusal>) {
+        match answer {
+            Err(Refusal::Unreachable) => self.telemetry.unreachable.increment(1),
+            Err(Refusal::TimedOut) => self.telemetry.timed_out.increment(1),
+            Err(Refusal::BadAnswer) => self.telemetry.bad_answer.increment(1),
+            Err(Refusal::Busy) => self.telemetry.busy.increment(1),
+            // Whatever else goes wrong is the client's doing, and says nothing about the upstream.
+            Err(_) => return,
+            Ok(_) => {}
+        }
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.observe(now, took, answer.map_or(true, |status| status.is_server_error()));
+        }
     }
 }

@@ -3,10 +3,12 @@
 use crate::auth::Caller;
 use crate::host::{HostError, HostPattern};
 use crate::limit::Rule;
+use crate::overload::{Adaptive, Concurrency};
 use crate::path::{PathPattern, PatternError};
 use crate::refusal::Refusal;
-use crate::route::Timeouts;
-use crate::upstream::{Balance, Upstream};
+use crate::route::rewrite::Rewrite;
+use crate::route::{HeaderChanges, Timeouts};
+use crate::upstream::{Balance, HealthCheck, Upstream};
 
 /// Bytes of a request's body that a route takes unless told otherwise.
 const MAX_BODY: u64 = 64 * 1024 * 1024;
@@ -31,6 +33,16 @@ pub struct Route {
     pub(crate) require_auth: bool,
     pub(crate) limits: Vec<Rule>,
     pub(crate) max_body: u64,
+    pub(crate) strip_prefix: bool,
+    pub(crate) new_prefix: Option<Box<str>>,
+    pub(crate) request_changes: HeaderChanges,
+    pub(crate) response_changes: HeaderChanges,
+    pub(crate) health: Option<HealthCheck>,
+    pub(crate) allowed_plans: Vec<Box<str>>,
+    pub(crate) upgrades: Vec<Box<str>>,
+    pub(crate) cost_from_response: bool,
+    pub(crate) adaptive: Option<Adaptive>,
+    pub(crate) concurrency: Option<Concurrency>,
 }
 
 impl Route {
@@ -47,6 +59,16 @@ impl Route {
             require_auth: false,
             limits: Vec::new(),
             max_body: MAX_BODY,
+            strip_prefix: false,
+            new_prefix: None,
+            request_changes: HeaderChanges::default(),
+            response_changes: HeaderChanges::default(),
+            health: None,
+            allowed_plans: Vec::new(),
+            upgrades: vec!["websocket".into()],
+            cost_from_response: false,
+            adaptive: None,
+            concurrency: None,
         })
     }
 
@@ -106,12 +128,99 @@ impl Route {
         self
     }
 
+    /// Whether the route's own path is cut off before the upstream is asked.
+    #[must_use]
+    pub const fn strip_prefix(mut self, strip: bool) -> Self {
+        self.strip_prefix = strip;
+        self
+    }
+
+    /// Puts this path in place of the route's own before the upstream is asked.
+    pub fn rewrite_prefix(mut self, prefix: &str) -> Result<Self, PatternError> {
+        // What is sent has to be a path like any other: plain segments, no wildcards.
+        PathPattern::literal(prefix)?;
+        self.new_prefix = Some(prefix.into());
+        Ok(self)
+    }
+
+    /// Changes the header of requests so, after everything that the gateway itself writes.
+    #[must_use]
+    pub fn request_headers(mut self, changes: HeaderChanges) -> Self {
+        self.request_changes = changes;
+        self
+    }
+
+    /// Changes the header of answers so.
+    #[must_use]
+    pub fn response_headers(mut self, changes: HeaderChanges) -> Self {
+        self.response_changes = changes;
+        self
+    }
+
+    /// Asks the upstreams whether they are well, and leaves out those that are not.
+    #[must_use]
+    pub fn health_check(mut self, check: HealthCheck) -> Self {
+        self.health = Some(check);
+        self
+    }
+
+    /// Lets in only tenants on one of these plans; others are refused with 403.
+    #[must_use]
+    pub fn only_plans<'p>(mut self, plans: impl IntoIterator<Item = &'p str>) -> Self {
+        self.allowed_plans = plans.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Lets connections be upgraded to these protocols, and no others. Only `websocket` by default.
+    #[must_use]
+    pub fn upgrades<'p>(mut self, protocols: impl IntoIterator<Item = &'p str>) -> Self {
+        self.upgrades = protocols.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Whether the upstream says in `X-RateLimit-Cost` what a request cost in the end. It is charged then, or given
+    /// back, and the client never sees the field.
+    #[must_use]
+    pub const fn cost_from_response(mut self, reported: bool) -> Self {
+        self.cost_from_response = reported;
+        self
+    }
+
+    /// Lowers the limits of this route while its upstreams fail or are slow.
+    #[must_use]
+    pub const fn adaptive(mut self, settings: Adaptive) -> Self {
+        self.adaptive = Some(settings);
+        self
+    }
+
+    /// Caps the requests that each upstream has under way. Those that wait take turns by caller.
+    #[must_use]
+    pub const fn concurrency(mut self, settings: Concurrency) -> Self {
+        self.concurrency = Some(settings);
+        self
+    }
+
+    /// What becomes of the path before the upstream is asked.
+    pub(crate) fn rewrite(&self) -> Option<Rewrite> {
+        let segments = self.path.depth();
+        match (&self.new_prefix, self.strip_prefix) {
+            (Some(prefix), _) => Some(Rewrite::new(segments, prefix)),
+            (None, true) => Some(Rewrite::new(segments, "")),
+            (None, false) => None,
+        }
+    }
+
     /// Whether this caller may use the route.
     pub(crate) fn let_in(&self, caller: &Caller) -> Result<(), Refusal> {
         if self.require_auth && caller.is_anonymous() {
             return Err(Refusal::Unauthenticated(
                 "a credential is required: send X-API-Key or a bearer token",
             ));
+        }
+        let plan = caller.tenant.as_ref().and_then(|tenant| tenant.plan());
+        let on_plan = |allowed: &str| plan == Some(allowed);
+        if !self.allowed_plans.is_empty() && !self.allowed_plans.iter().any(|allowed| on_plan(allowed)) {
+            return Err(Refusal::Forbidden("the plan does not include this route"));
         }
         Ok(())
     }

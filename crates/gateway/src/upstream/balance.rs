@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use spile_core::Micros;
+
 use super::address::Upstream;
 use super::endpoint::Endpoint;
+use crate::overload::Concurrency;
 
 /// How requests are spread over a route's upstreams.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -26,8 +29,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(upstreams: impl IntoIterator<Item = Upstream>, balance: Balance) -> Self {
-        let endpoints = upstreams.into_iter().map(|upstream| Arc::new(Endpoint::new(upstream))).collect();
+    pub(crate) fn new(
+        upstreams: impl IntoIterator<Item = Upstream>,
+        balance: Balance,
+        route: &str,
+        concurrency: Option<Concurrency>,
+    ) -> Self {
+        let endpoint = |upstream| Arc::new(Endpoint::new(upstream, route, concurrency));
+        let endpoints = upstreams.into_iter().map(endpoint).collect();
         Self { endpoints, balance, turn: AtomicUsize::new(0) }
     }
 
@@ -37,7 +46,7 @@ impl Pool {
 
     /// The index of the endpoint for the next attempt. Those that were tried come last, and so do those that are
     /// not well: where nobody is, a try is better than none.
-    pub(crate) fn pick(&self, tried: &[usize]) -> usize {
+    pub(crate) fn pick(&self, tried: &[usize], now: Micros) -> usize {
         let count = self.endpoints.len();
         if count == 1 {
             return 0;
@@ -48,44 +57,55 @@ impl Pool {
             Balance::RoundRobin => 0,
             Balance::LeastOutstanding => self.endpoints[index].outstanding(),
         };
-        in_turn.min_by_key(|&index| (tried.contains(&index), load(index))).unwrap_or(0)
+        let unwell = |index: usize| !self.endpoints[index].health.is_well(now);
+        in_turn.min_by_key(|&index| (tried.contains(&index), unwell(index), load(index))).unwrap_or(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::HealthCheck;
+
+    const NOW: Micros = Micros::from_secs(1_000);
 
     fn pool(balance: Balance) -> Pool {
         let upstream = |port| format!("http://127.0.0.1:{port}").parse().unwrap();
-        Pool::new((9001..9004).map(upstream), balance)
+        Pool::new((9001..9004).map(upstream), balance, "/", None)
     }
 
     #[test]
     fn each_upstream_gets_its_turn() {
         let pool = pool(Balance::RoundRobin);
-        let picks: Vec<_> = (0..6).map(|_| pool.pick(&[])).collect();
+        let picks: Vec<_> = (0..6).map(|_| pool.pick(&[], NOW)).collect();
         assert_eq!(picks, [0, 1, 2, 0, 1, 2]);
     }
 
-    #[test]
-    fn the_least_busy_upstream_is_asked_first() {
+    #[tokio::test]
+    async fn the_least_busy_upstream_is_asked_first() {
         let pool = pool(Balance::LeastOutstanding);
-        let _busy = [pool.endpoints()[0].enter(), pool.endpoints()[2].enter()];
-        assert_eq!((0..3).map(|_| pool.pick(&[])).collect::<Vec<_>>(), [1, 1, 1]);
+        let busy = (pool.endpoints()[0].enter("a").await, pool.endpoints()[2].enter("a").await);
+        assert_eq!((0..3).map(|_| pool.pick(&[], NOW)).collect::<Vec<_>>(), [1, 1, 1]);
+        drop(busy);
+        assert_eq!(pool.endpoints()[0].outstanding(), 0, "what is over no longer counts");
     }
 
     #[test]
     fn a_second_attempt_goes_elsewhere() {
         let pool = pool(Balance::RoundRobin);
-        assert_eq!(pool.pick(&[0]), 1);
-        assert_eq!(pool.pick(&[1, 2]), 0);
+        assert_eq!(pool.pick(&[0], NOW), 1);
+        assert_eq!(pool.pick(&[1, 2], NOW), 0);
     }
 
     #[test]
-    fn what_is_over_no_longer_counts() {
-        let pool = pool(Balance::LeastOutstanding);
-        drop(pool.endpoints()[0].enter());
-        assert_eq!(pool.endpoints()[0].outstanding(), 0);
+    fn an_upstream_that_is_not_well_is_left_out_until_nobody_is() {
+        let pool = pool(Balance::RoundRobin);
+        let check = HealthCheck::new(http::uri::PathAndQuery::from_static("/"));
+        let fail = |index: usize| (0..3).for_each(|_| pool.endpoints()[index].health.checked(false, &check));
+        fail(0);
+        assert!((0..6).all(|_| pool.pick(&[], NOW) != 0));
+        fail(1);
+        fail(2);
+        assert!((0..6).any(|_| pool.pick(&[], NOW) == 0), "a try is better than none");
     }
 }

@@ -3,36 +3,54 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use metrics::gauge;
+
 use super::address::Upstream;
+use super::health::Health;
+use crate::overload::{Concurrency, FairQueue, Permit};
+use crate::refusal::Refusal;
 
 /// An upstream and how it is doing.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) upstream: Upstream,
+    pub(crate) health: Health,
     outstanding: AtomicUsize,
+    queue: Option<Arc<FairQueue>>,
 }
 
 /// A request that the endpoint has not finished with. Counts for as long as it is held.
 #[derive(Debug)]
-pub(crate) struct Outstanding(Arc<Endpoint>);
+pub(crate) struct Outstanding {
+    endpoint: Arc<Endpoint>,
+    _permit: Option<Permit>,
+}
 
 impl Endpoint {
-    pub(crate) const fn new(upstream: Upstream) -> Self {
-        Self { upstream, outstanding: AtomicUsize::new(0) }
+    pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<Concurrency>) -> Self {
+        let labels = [("route", route.to_owned()), ("upstream", upstream.authority.to_string())];
+        let health = Health::new(gauge!("gateway_upstream_up", &labels));
+        let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings)));
+        Self { upstream, health, outstanding: AtomicUsize::new(0), queue }
     }
 
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn enter(self: &Arc<Self>) -> Outstanding {
+    /// A place for one request of `caller`, once there is one.
+    pub(crate) async fn enter(self: &Arc<Self>, caller: &str) -> Result<Outstanding, Refusal> {
+        let permit = match &self.queue {
+            None => None,
+            Some(queue) => Some(queue.enter(caller).await.map_err(|_| Refusal::Busy)?),
+        };
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        Outstanding(Arc::clone(self))
+        Ok(Outstanding { endpoint: Arc::clone(self), _permit: permit })
     }
 }
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.outstanding.fetch_sub(1, Ordering::Relaxed);
     }
 }

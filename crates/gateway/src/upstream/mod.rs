@@ -2,16 +2,21 @@
 
 mod address;
 mod balance;
+mod checker;
 mod dial;
 mod endpoint;
+mod health;
 mod lines;
 mod tls;
 
 pub use address::{Upstream, UpstreamError};
 pub use balance::Balance;
+pub use health::HealthCheck;
 pub use tls::Roots;
 
 pub(crate) use balance::Pool;
+pub(crate) use checker::check_forever;
 pub(crate) use dial::Dialer;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
 pub(crate) use lines::{Line, Lines};

@@ -1,5 +1,16 @@
 //! The gateway's promises, over real sockets: a client, the gateway and upstreams that misbehave on command.
 
 mod auth;
+mod http2;
 mod limits;
+mod nginx;
+mod overload;
+mod proxying;
+mod routes;
+mod security;
+mod smuggling;
+mod streaming;
 mod support;
+mod tls;
+mod tokens;
+mod upgrades;

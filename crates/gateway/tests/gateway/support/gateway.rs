@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use spile_core::{FakeClock, Limit, Plan, Store};
-use spile_gateway::{Builder, Gateway, Rule};
+use spile_gateway::{Builder, Gateway, Route, Rule, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_tower::TenantPlan;
@@ -74,4 +74,14 @@ pub(crate) fn plan(name: &str, capacity: u64, per_second: u64) -> Plan {
 /// Charges tenants under their own plan, and everybody else by address under `free`.
 pub(crate) fn by_tenant_or_address(id: &str) -> Rule {
     Rule::new(id, TenantKey.or(ClientIp::direct()), TenantPlan::or("free"))
+}
+
+/// A gateway that limits nobody, with this one route.
+pub(crate) fn open(route: Route) -> Builder<MemoryStore<Arc<FakeClock>>> {
+    Gateway::builder(limiter()).route(route)
+}
+
+/// Everything goes to this upstream.
+pub(crate) fn to(upstream: Upstream) -> Route {
+    Route::new("/", [upstream]).expect("a sound route")
 }

@@ -3,7 +3,11 @@
 mod backend;
 mod client;
 mod gateway;
+mod lax;
+mod raw;
 
-pub(crate) use backend::{Backend, Seen, text};
-pub(crate) use client::{Answer, Client};
-pub(crate) use gateway::{Running, by_tenant_or_address, limiter, limiter_on, plan, running};
+pub(crate) use backend::{Backend, text};
+pub(crate) use client::Client;
+pub(crate) use gateway::{Running, by_tenant_or_address, limiter, limiter_on, open, plan, running, to};
+pub(crate) use lax::LaxBackend;
+pub(crate) use raw::{RawBackend, exchange, in_time, until};

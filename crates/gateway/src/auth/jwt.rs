@@ -1,0 +1,227 @@
+//! Signed tokens: who signed them, for whom, and until when they hold.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, JwkSet};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde_json::{Map, Value};
+use spile_core::Micros;
+use spile_tower::key::{Principal, Tenant};
+
+use super::authenticator::Unaccepted;
+use super::caller::Caller;
+use crate::watched::{LoadError, Watched};
+
+/// The longest token that is looked at.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
+/// Accepts tokens by their signature, issuer, audience and time.
+///
+/// A token is only ever checked with the algorithm that its key is for, whatever its header claims: a public key can
+/// never be used as if it were a shared secret.
+pub struct JwtVerifier {
+    keys: Watched<Vec<TokenKey>>,
+    issuer: Option<String>,
+    audiences: Vec<String>,
+    leeway: Duration,
+    tenant_claim: Option<String>,
+    plan_claim: Option<String>,
+}
+
+struct TokenKey {
+    id: Option<String>,
+    algorithm: Algorithm,
+    key: DecodingKey,
+}
+
+/// What a file of keys holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum JwtKeyFile {
+    /// A shared secret, just its bytes: HS256. A line end after it does not count.
+    Secret,
+    /// An RSA public key in PEM: RS256.
+    RsaPem,
+    /// A P-256 public key in PEM: ES256.
+    EcPem,
+    /// A JSON Web Key Set of any of these.
+    Jwks,
+}
+
+impl JwtVerifier {
+    /// Believes what the keys in this file have signed. The file is read again when it changes.
+    pub fn from_file(path: impl Into<PathBuf>, kind: JwtKeyFile) -> Result<Self, LoadError> {
+        let keys = Watched::load(vec![path.into()], move |paths| read(&paths[0], kind))?;
+        let (issuer, audiences, leeway) = (None, Vec::new(), Duration::from_secs(60));
+        Ok(Self { keys, issuer, audiences, leeway, tenant_claim: None, plan_claim: None })
+    }
+
+    /// Only takes tokens of this issuer.
+    #[must_use]
+    pub fn issuer(mut self, issuer: &str) -> Self {
+        self.issuer = Some(issuer.to_owned());
+        self
+    }
+
+    /// Only takes tokens that are meant for this audience, or another that was named so.
+    #[must_use]
+    pub fn audience(mut self, audience: &str) -> Self {
+        self.audiences.push(audience.to_owned());
+        self
+    }
+
+    /// Forgives clocks that are off by this much. A minute by default.
+    #[must_use]
+    pub const fn leeway(mut self, leeway: Duration) -> Self {
+        self.leeway = leeway;
+        self
+    }
+
+    /// Reads the tenant's id from this claim.
+    #[must_use]
+    pub fn tenant_claim(mut self, claim: &str) -> Self {
+        self.tenant_claim = Some(claim.to_owned());
+        self
+    }
+
+    /// Reads the tenant's plan from this claim.
+    #[must_use]
+    pub fn plan_claim(mut self, claim: &str) -> Self {
+        self.plan_claim = Some(claim.to_owned());
+        self
+    }
+
+    pub(crate) fn refresh(&self) {
+        self.keys.refresh();
+    }
+
+    /// Whose token it is, as of `now`.
+    pub(super) fn verify(&self, token: &str, now: Micros) -> Result<Caller, Unaccepted> {
+        let claims = self.signed_claims(token)?;
+        self.in_time(&claims, now)?;
+        self.for_us(&claims)?;
+        let subject = text(&claims, "sub").ok_or(Unaccepted("the token names no subject"))?;
+        Ok(Caller {
+            tenant: self.tenant(&claims).map(Into::into),
+            principal: Some(Principal(subject.to_owned())),
+        })
+    }
+
+    fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, Unaccepted> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(Unaccepted("the token is too long"));
+        }
+        let header =
+            jsonwebtoken::decode_header(token).map_err(|_| Unaccepted("the token cannot be read"))?;
+        let keys = self.keys.now();
+        let fits = |key: &&TokenKey| {
+            let same_id = header.kid.is_none() || key.id.is_none() || key.id == header.kid;
+            key.algorithm == header.alg && same_id
+        };
+        let claims = keys.iter().filter(fits).find_map(|key| {
+            jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &signature_only(key.algorithm)).ok()
+        });
+        claims.map(|token| token.claims).ok_or(Unaccepted("the token is not signed by anybody known"))
+    }
+
+    fn in_time(&self, claims: &Map<String, Value>, now: Micros) -> Result<(), Unaccepted> {
+        let now = now.get() as f64 / 1e6;
+        let leeway = self.leeway.as_secs_f64();
+        let moment = |claim: &str| claims.get(claim).map(|value| value.as_f64().unwrap_or(f64::NAN));
+        // A moment that is no number compares as neither, and is refused by both.
+        match moment("exp") {
+            None => return Err(Unaccepted("the token does not say when it expires")),
+            Some(expiry) if expiry + leeway > now => {}
+            Some(_) => return Err(Unaccepted("the token has expired")),
+        }
+        match moment("nbf") {
+            None => Ok(()),
+            Some(start) if start - leeway <= now => Ok(()),
+            Some(_) => Err(Unaccepted("the token is not valid yet")),
+        }
+    }
+
+    fn for_us(&self, claims: &Map<String, Value>) -> Result<(), Unaccepted> {
+        if self.issuer.is_some() && self.issuer.as_deref() != text(claims, "iss") {
+            return Err(Unaccepted("the token is of another issuer"));
+        }
+        let ours =
+            |name: &Value| name.as_str().is_some_and(|name| self.audiences.iter().any(|own| own == name));
+        let meant = match claims.get("aud") {
+            Some(Value::Array(names)) => names.iter().any(ours),
+            Some(name) => ours(name),
+            None => false,
+        };
+        if self.audiences.is_empty() || meant {
+            Ok(())
+        } else {
+            Err(Unaccepted("the token is for another audience"))
+        }
+    }
+
+    fn tenant(&self, claims: &Map<String, Value>) -> Option<Tenant> {
+        let tenant = Tenant::new(text(claims, self.tenant_claim.as_deref()?)?);
+        let plan = self.plan_claim.as_deref().and_then(|claim| text(claims, claim));
+        Some(match plan {
+            Some(plan) => tenant.on_plan(plan),
+            None => tenant,
+        })
+    }
+}
+
+impl std::fmt::Debug for JwtVerifier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JwtVerifier").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+fn text<'c>(claims: &'c Map<String, Value>, claim: &str) -> Option<&'c str> {
+    claims.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+/// Times and names are checked here, by the gateway's own clock.
+fn signature_only(algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.required_spec_claims.clear();
+    validation.validate_exp = false;
+    validation.validate_aud = false;
+    validation
+}
+
+fn read(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, LoadError> {
+    let bytes = fs::read(path).map_err(|why| LoadError::new(path, why))?;
+    let wrong = |why: jsonwebtoken::errors::Error| LoadError::new(path, why);
+    let one = |algorithm, key| vec![TokenKey { id: None, algorithm, key }];
+    match kind {
+        JwtKeyFile::Secret if bytes.trim_ascii_end().is_empty() => {
+            Err(LoadError::new(path, "the secret is empty"))
+        }
+        JwtKeyFile::Secret => Ok(one(Algorithm::HS256, DecodingKey::from_secret(bytes.trim_ascii_end()))),
+        JwtKeyFile::RsaPem => Ok(one(Algorithm::RS256, DecodingKey::from_rsa_pem(&bytes).map_err(wrong)?)),
+        JwtKeyFile::EcPem => Ok(one(Algorithm::ES256, DecodingKey::from_ec_pem(&bytes).map_err(wrong)?)),
+        JwtKeyFile::Jwks => key_set(path, &bytes),
+    }
+}
+
+/// The keys of a set that are of a kind known here. Others may be meant for somebody else, and are left out.
+fn key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
+    let set: JwkSet = serde_json::from_slice(bytes).map_err(|why| LoadError::new(path, why))?;
+    let known = set.keys.iter().filter_map(|jwk| {
+        let algorithm = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => Algorithm::RS256,
+            AlgorithmParameters::EllipticCurve(_) => Algorithm::ES256,
+            AlgorithmParameters::OctetKey(_) => Algorithm::HS256,
+            _ => return None,
+        };
+        let key = DecodingKey::from_jwk(jwk).ok()?;
+        Some(TokenKey { id: jwk.common.key_id.clone(), algorithm, key })
+    });
+    let keys: Vec<_> = known.collect();
+    if keys.is_empty() {
+        Err(LoadError::new(path, "the set holds no RSA, P-256 or shared key"))
+    } else {
+        Ok(keys)
+    }
+}

@@ -1,0 +1,107 @@
+//! Header fields that a route adds, replaces or takes away.
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+};
+
+/// Changes to the header of a request or of an answer: first what goes, then what is set, then what is added.
+///
+/// ```
+/// use spile_gateway::HeaderChanges;
+///
+/// let changes = HeaderChanges::default().remove("server")?.set("x-frame-options", "DENY")?;
+/// # Ok::<(), spile_gateway::HeaderChangeError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct HeaderChanges {
+    remove: Vec<HeaderName>,
+    set: Vec<(HeaderName, HeaderValue)>,
+    add: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl HeaderChanges {
+    /// Takes the field away.
+    pub fn remove(mut self, name: &str) -> Result<Self, HeaderChangeError> {
+        self.remove.push(field(name)?);
+        Ok(self)
+    }
+
+    /// Puts this value in place of whatever the field holds.
+    pub fn set(mut self, name: &str, value: &str) -> Result<Self, HeaderChangeError> {
+        self.set.push((field(name)?, text(name, value)?));
+        Ok(self)
+    }
+
+    /// Adds this value to whatever the field holds.
+    pub fn add(mut self, name: &str, value: &str) -> Result<Self, HeaderChangeError> {
+        self.add.push((field(name)?, text(name, value)?));
+        Ok(self)
+    }
+
+    pub(crate) fn apply(&self, headers: &mut HeaderMap) {
+        for name in &self.remove {
+            headers.remove(name);
+        }
+        for (name, value) in &self.set {
+            headers.insert(name, value.clone());
+        }
+        for (name, value) in &self.add {
+            headers.append(name, value.clone());
+        }
+    }
+}
+
+fn field(name: &str) -> Result<HeaderName, HeaderChangeError> {
+    let parsed = HeaderName::from_bytes(name.as_bytes());
+    let parsed = parsed.map_err(|_| HeaderChangeError::Name(name.to_owned()))?;
+    // How a message is framed and addressed is the gateway's own business on each side.
+    match parsed {
+        CONNECTION | CONTENT_LENGTH | HOST | TE | TRANSFER_ENCODING | UPGRADE => {
+            Err(HeaderChangeError::Framing(name.to_owned()))
+        }
+        parsed => Ok(parsed),
+    }
+}
+
+fn text(name: &str, value: &str) -> Result<HeaderValue, HeaderChangeError> {
+    HeaderValue::from_str(value).map_err(|_| HeaderChangeError::Value(name.to_owned()))
+}
+
+/// Why a header field cannot be changed so.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderChangeError {
+    /// The name is none.
+    #[error("`{0}` is no name of a header field")]
+    Name(String),
+    /// The value is none.
+    #[error("the value of `{0}` holds a line end or another control character")]
+    Value(String),
+    /// The field frames or addresses the message.
+    #[error("`{0}` frames or addresses the message and cannot be changed")]
+    Framing(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_go_are_set_and_are_added() {
+        let changes =
+            HeaderChanges::default().remove("server").unwrap().set("a", "2").unwrap().add("b", "2").unwrap();
+        let one = |name: &'static str| (HeaderName::from_static(name), HeaderValue::from_static("1"));
+        let mut headers = HeaderMap::from_iter([one("server"), one("a"), one("b")]);
+        changes.apply(&mut headers);
+        assert!(!headers.contains_key("server"));
+        assert_eq!(headers["a"], "2");
+        assert_eq!(headers.get_all("b").iter().collect::<Vec<_>>(), ["1", "2"]);
+    }
+
+    #[test]
+    fn a_value_cannot_bring_a_field_of_its_own() {
+        assert!(HeaderChanges::default().set("a", "1\r\nx-plan: gold").is_err());
+        assert!(HeaderChanges::default().set("a: 1\r\nb", "1").is_err());
+        assert!(HeaderChanges::default().set("Content-Length", "0").is_err());
+    }
+}

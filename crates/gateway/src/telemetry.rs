@@ -1,0 +1,64 @@
+//! What is counted. Handles are taken when the gateway is built, under whichever recorder is in place then.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+/// Statuses that have a series of their own; any other is counted as `other`.
+const STATUSES: [u16; 34] = [
+    101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
+    412, 413, 414, 415, 416, 422, 429, 431, 500, 501, 502, 503, 504,
+];
+
+/// The series of the gateway's listener.
+pub(crate) struct Telemetry {
+    requests: [Counter; STATUSES.len()],
+    other: Counter,
+    duration: Histogram,
+}
+
+/// The series of one route.
+#[derive(Debug)]
+pub(crate) struct RouteTelemetry {
+    pub(crate) retries: Counter,
+    pub(crate) unreachable: Counter,
+    pub(crate) timed_out: Counter,
+    pub(crate) bad_answer: Counter,
+    pub(crate) busy: Counter,
+}
+
+impl Telemetry {
+    pub(crate) fn new() -> Self {
+        let requests = |status: String| counter!("http_server_requests_total", "listener" => "gateway", "status" => status);
+        Self {
+            requests: STATUSES.map(|status| requests(status.to_string())),
+            other: requests("other".to_owned()),
+            duration: histogram!("http_server_request_duration_seconds", "listener" => "gateway"),
+        }
+    }
+
+    pub(crate) fn answered(&self, status: StatusCode, took: Duration) {
+        let own = STATUSES.binary_search(&status.as_u16()).ok().map(|index| &self.requests[index]);
+        own.unwrap_or(&self.other).increment(1);
+        self.duration.record(took.as_secs_f64());
+    }
+}
+
+impl RouteTelemetry {
+    pub(crate) fn new(route: &str) -> Self {
+        let failures = |reason: &'static str| counter!("gateway_upstream_failures_total", "route" => route.to_owned(), "reason" => reason);
+        Self {
+            retries: counter!("gateway_retries_total", "route" => route.to_owned()),
+            unreachable: failures("unreachable"),
+            timed_out: failures("timed_out"),
+            bad_answer: failures("bad_answer"),
+            busy: failures("busy"),
+        }
+    }
+}
+
+/// Shows how far a route's limits are cut at the moment.
+pub(crate) fn adaptive_factor(route: &str) -> Gauge {
+    gauge!("gateway_adaptive_factor", "route" => route.to_owned())
+}

@@ -1,0 +1,131 @@
+//! Limits that follow how upstreams fare, and a cap that one caller cannot use up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use spile_core::FakeClock;
+use spile_gateway::{Adaptive, ApiKeyHash, Concurrency, Gateway, InMemoryTenants};
+use spile_tower::key::Tenant;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::support::{
+    Backend, RawBackend, by_tenant_or_address, in_time, limiter_on, open, plan, running, text, to,
+};
+
+#[tokio::test]
+async fn limits_shrink_while_the_upstream_fails_and_grow_back() {
+    let backend = Backend::start(|seen| {
+        let mut response = text("x");
+        if seen.target == "/fail" {
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        }
+        response
+    })
+    .await;
+    let clock = FakeClock::default();
+    let gateway = running(
+        Gateway::builder(limiter_on(&clock, [plan("free", 100, 1)]))
+            .clock(clock.clone())
+            .route(to(backend.upstream()).adaptive(Adaptive::default()))
+            .rule(by_tenant_or_address("default")),
+    )
+    .await;
+    let mut client = gateway.client().await;
+    for _ in 0..20 {
+        assert_eq!(client.get("/fail", &[]).await.header("x-ratelimit-limit"), Some("100"));
+    }
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(client.get("/ok", &[]).await.header("x-ratelimit-limit"), Some("70"), "cut by the factor");
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(
+        client.get("/ok", &[]).await.header("x-ratelimit-limit"),
+        Some("80"),
+        "five hundredths a second"
+    );
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(client.get("/ok", &[]).await.header("x-ratelimit-limit"), Some("100"));
+}
+
+/// Answers one request per permit, and says whose it was.
+async fn gated() -> (RawBackend, Arc<Semaphore>, mpsc::UnboundedReceiver<String>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let (served, whose) = mpsc::unbounded_channel();
+    let own = Arc::clone(&gate);
+    let backend = RawBackend::start(move |mut stream| {
+        let (gate, served) = (Arc::clone(&own), served.clone());
+        async move {
+            let mut buffer = Vec::new();
+            while stream.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {
+                if !buffer.ends_with(b"\r\n\r\n") {
+                    continue;
+                }
+                let header = String::from_utf8_lossy(&std::mem::take(&mut buffer)).into_owned();
+                let tenant =
+                    header.lines().find_map(|line| line.strip_prefix("x-tenant-id: ")).unwrap_or("nobody");
+                served.send(tenant.to_owned()).unwrap();
+                gate.acquire().await.unwrap().forget();
+                drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await);
+            }
+        }
+    })
+    .await;
+    (backend, gate, whose)
+}
+
+#[tokio::test]
+async fn one_tenant_cannot_use_up_an_upstream() {
+    let (backend, gate, mut served) = gated().await;
+    let tenants = ["greedy", "modest"].map(|id| (Tenant::new(id), vec![ApiKeyHash::of(id.as_bytes())]));
+    let mut cap = Concurrency::default();
+    cap.per_upstream = 1;
+    let route = to(backend.upstream()).concurrency(cap);
+    let gateway = running(open(route).tenants(InMemoryTenants::new(tenants))).await;
+    let ask = |tenant: &'static str| {
+        let address = gateway.address;
+        tokio::spawn(async move {
+            crate::support::Client::connect(address).await.get("/", &[("x-api-key", tenant)]).await.status
+        })
+    };
+    let first = ask("greedy");
+    assert_eq!(in_time("the first", served.recv()).await.as_deref(), Some("greedy"));
+    let mut others: Vec<_> = (0..10).map(|_| ask("greedy")).collect();
+    // Who lines up when is up to the scheduler; a request on another connection shows that the others are in line.
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    others.push(ask("modest"));
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(20);
+    let mut order = Vec::new();
+    for _ in 0..11 {
+        order.push(in_time("the next", served.recv()).await.unwrap());
+    }
+    let turn = order.iter().position(|tenant| tenant == "modest").unwrap();
+    assert!(turn <= 1, "one turn at most lies before the modest tenant: {order:?}");
+    assert_eq!(first.await.unwrap(), 200);
+    for other in others {
+        assert_eq!(other.await.unwrap(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_is_a_503_that_says_when_to_retry() {
+    let (backend, gate, mut served) = gated().await;
+    let mut cap = Concurrency::default();
+    (cap.per_upstream, cap.queue) = (1, 0);
+    let gateway = running(open(to(backend.upstream()).concurrency(cap))).await;
+    let address = gateway.address;
+    let first =
+        tokio::spawn(
+            async move { crate::support::Client::connect(address).await.get("/", &[]).await.status },
+        );
+    in_time("the first", served.recv()).await;
+    let answer = gateway.get("/", &[]).await;
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, Some("1")));
+    gate.add_permits(1);
+    assert_eq!(first.await.unwrap(), 200);
+}

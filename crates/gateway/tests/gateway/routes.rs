@@ -1,0 +1,164 @@
+//! Routes: which request goes where, and what happens to it on the way.
+
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use spile_gateway::{Balance, Gateway, HeaderChanges, HealthCheck, Route};
+
+use crate::support::{Backend, RawBackend, limiter, open, running, text, to, until};
+
+#[tokio::test]
+async fn the_most_specific_route_serves() {
+    let names = ["any", "scores", "deep", "host", "below"];
+    let mut backends = Vec::new();
+    for name in names {
+        backends.push(Backend::start(move |_| text(name)).await);
+    }
+    let route = |path, index: usize| Route::new(path, [backends[index].upstream()]).unwrap();
+    let gateway = running(
+        Gateway::builder(limiter())
+            .route(route("/", 0))
+            .route(route("/scores", 1))
+            .route(route("/scores/deep", 2))
+            .route(route("/scores", 3).host("api.example.com").unwrap())
+            .route(route("/", 4).host("*.example.com").unwrap()),
+    )
+    .await;
+    let table = [
+        ("g", "/other", "any"),
+        ("g", "/scores", "scores"),
+        ("g", "/scores/7", "scores"),
+        ("g", "/scoreboard", "any"),
+        ("g", "/scores/deep/7", "deep"),
+        ("api.example.com", "/scores/7", "host"),
+        ("API.example.com:8000", "/scores", "host"),
+        ("api.example.com", "/other", "below"),
+    ];
+    for (host, path, expected) in table {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = crate::support::exchange(gateway.address, request.as_bytes()).await;
+        assert!(answer.ends_with(expected), "{host}{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn no_route_is_a_404() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(Route::new("/scores", [backend.upstream()]).unwrap())).await;
+    let answer = gateway.get("/", &[]).await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+}
+
+#[tokio::test]
+async fn prefixes_are_stripped_and_rewritten() {
+    let backend = Backend::friendly().await;
+    let route = |path| Route::new(path, [backend.upstream()]).unwrap();
+    let gateway = running(
+        Gateway::builder(limiter())
+            .route(route("/plain"))
+            .route(route("/strip").strip_prefix(true))
+            .route(route("/old").rewrite_prefix("/v2/new").unwrap()),
+    )
+    .await;
+    let table = [
+        ("/plain/a?q=1", "/plain/a?q=1"),
+        ("/strip/a//b?q=%2F", "/a/b?q=%2F"),
+        ("/strip", "/"),
+        ("/old/a", "/v2/new/a"),
+    ];
+    for (asked, seen) in table {
+        assert_eq!(gateway.get(asked, &[]).await.status, 200);
+        assert_eq!(backend.last().target, seen);
+    }
+}
+
+#[tokio::test]
+async fn headers_are_changed_in_both_directions() {
+    let backend = Backend::start(|_| {
+        let mut response = text("x");
+        response.headers_mut().insert("server", "secret/1.0".parse().unwrap());
+        response
+    })
+    .await;
+    let request = HeaderChanges::default().remove("cookie").unwrap().set("x-env", "prod").unwrap();
+    let response = HeaderChanges::default().remove("server").unwrap().add("x-frame-options", "DENY").unwrap();
+    let gateway =
+        running(open(to(backend.upstream()).request_headers(request).response_headers(response))).await;
+    let answer = gateway.get("/", &[("cookie", "a=b"), ("x-env", "mine")]).await;
+    assert_eq!(answer.header("server"), None);
+    assert_eq!(answer.header("x-frame-options"), Some("DENY"));
+    let seen = backend.last();
+    assert_eq!((seen.header("cookie"), seen.header("x-env")), (None, Some("prod")));
+}
+
+#[tokio::test]
+async fn requests_go_round_the_upstreams() {
+    let (a, b) = (Backend::friendly().await, Backend::friendly().await);
+    let route = Route::new("/", [a.upstream(), b.upstream()]).unwrap().balance(Balance::RoundRobin);
+    let gateway = running(open(route)).await;
+    let mut client = gateway.client().await;
+    for _ in 0..10 {
+        assert_eq!(client.get("/", &[]).await.status, 200);
+    }
+    assert_eq!((a.seen().len(), b.seen().len()), (5, 5));
+}
+
+#[tokio::test]
+async fn a_dead_upstream_costs_no_request_that_another_can_serve() {
+    let alive = Backend::friendly().await;
+    let dead = "http://127.0.0.1:1".parse().unwrap();
+    let gateway = running(open(Route::new("/", [dead, alive.upstream()]).unwrap())).await;
+    let mut client = gateway.client().await;
+    for _ in 0..6 {
+        assert_eq!(
+            client.ask("POST", "/", &[], "body").await.status,
+            200,
+            "nothing was sent: any method may go elsewhere"
+        );
+    }
+    assert_eq!(alive.last().body, "body");
+}
+
+#[tokio::test]
+async fn what_may_have_been_done_is_not_done_twice() {
+    let breaking = RawBackend::saying(b"").await;
+    let alive = Backend::friendly().await;
+    let route = Route::new("/", [breaking.upstream(), alive.upstream()]).unwrap();
+    let gateway = running(open(route)).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.ask("POST", "/", &[], "pay").await.status, 502);
+    assert!(alive.seen().is_empty(), "the first upstream may have taken the money");
+    let statuses = [client.get("/", &[]).await.status, client.get("/", &[]).await.status];
+    assert_eq!(statuses, [200, 200], "reading twice does no harm");
+}
+
+#[tokio::test]
+async fn checks_leave_out_an_upstream_that_is_not_well_and_bring_it_back() {
+    let well = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let state = std::sync::Arc::clone(&well);
+    let shaky = Backend::start(move |seen| {
+        let mut response = text("shaky");
+        if seen.target == "/health" && !state.load(std::sync::atomic::Ordering::Relaxed) {
+            *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        }
+        response
+    })
+    .await;
+    let steady = Backend::start(|_| text("steady")).await;
+    let mut check = HealthCheck::new(PathAndQuery::from_static("/health"));
+    check.interval = Duration::from_millis(10);
+    let route = Route::new("/", [shaky.upstream(), steady.upstream()]).unwrap().health_check(check);
+    let gateway = running(open(route)).await;
+    let only_steady = || async {
+        let mut client = gateway.client().await;
+        let mut bodies = Vec::new();
+        for _ in 0..4 {
+            bodies.push(client.get("/", &[]).await.body);
+        }
+        bodies.iter().all(|body| body == "steady")
+    };
+    until("the upstream to be left out", only_steady).await;
+    well.store(true, std::sync::atomic::Ordering::Relaxed);
+    until("the upstream to be back", || async { !only_steady().await }).await;
+}

@@ -1,0 +1,230 @@
+//! What strangers try: headers that break out, endless waits, floods, sizes, paths that dodge, and open doors.
+
+use std::time::Duration;
+
+use http::Method;
+use spile_core::{Cost, FakeClock};
+use spile_gateway::{Bounds, Gateway, Route, Timeouts};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{
+    Backend, RawBackend, by_tenant_or_address, exchange, in_time, limiter_on, open, plan, running, to,
+};
+
+fn soon() -> Duration {
+    Duration::from_millis(200)
+}
+
+#[tokio::test]
+async fn a_value_cannot_bring_a_header_of_its_own() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    for value in ["a\rX-Plan: gold", "a\0b", "a\x0bX-Plan: gold"] {
+        let request = format!("GET / HTTP/1.1\r\nHost: g\r\nConnection: close\r\nX: {value}\r\n\r\n");
+        let answer = exchange(gateway.address, request.as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    let path = "GET /a%0d%0aX-Plan:%20gold HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n";
+    assert!(exchange(gateway.address, path.as_bytes()).await.starts_with("HTTP/1.1 400"));
+    assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_header_that_never_ends_is_hung_up_on() {
+    let backend = Backend::friendly().await;
+    let mut bounds = Bounds::default();
+    bounds.header_timeout = soon();
+    let gateway = running(open(to(backend.upstream())).bounds(bounds)).await;
+    for start in ["", "P", "PRI * HTTP/2.0\r\n", "GET", "GET / HTTP/1.1\r\nHost: g\r\nX: "] {
+        let answer = exchange(gateway.address, start.as_bytes()).await;
+        assert!(!answer.contains("200"), "{answer}");
+    }
+    assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_hung_up_on() {
+    let backend = Backend::friendly().await;
+    let mut timeouts = Timeouts::default();
+    timeouts.idle = soon();
+    let gateway = running(open(to(backend.upstream()).timeouts(timeouts))).await;
+    let request = "POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 1000\r\n\r\nsome";
+    let answer = exchange(gateway.address, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("application/problem+json"));
+}
+
+#[tokio::test]
+async fn oversized_headers_targets_and_bodies_are_refused() {
+    let backend = Backend::friendly().await;
+    let mut bounds = Bounds::default();
+    bounds.header_bytes = 16 * 1024;
+    let gateway = running(open(to(backend.upstream()).max_body(1_000)).bounds(bounds)).await;
+    let get = |target: &str, fields: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: g\r\nConnection: close\r\n{fields}\r\n").into_bytes()
+    };
+    let table = [
+        (get("/", &format!("X: {}\r\n", "x".repeat(20_000))), "431"),
+        (get("/", &"X: y\r\n".repeat(200)), "431"),
+        (get(&format!("/{}", "x".repeat(9_000)), ""), "414"),
+        (b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 1001\r\n\r\n".to_vec(), "413"),
+    ];
+    for (request, status) in table {
+        let answer = exchange(gateway.address, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{status}: {answer}");
+    }
+    assert!(backend.seen().is_empty());
+    let chunked = format!(
+        "POST / HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        "3e8\r\n".to_owned() + &"x".repeat(1_000) + "\r\n1\r\nx\r\n0\r\n\r\n"
+    );
+    let answer = exchange(gateway.address, chunked.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "a body that grows too large on the way: {answer}");
+}
+
+#[tokio::test]
+async fn no_spelling_of_a_path_dodges_its_rule() {
+    let spellings = [
+        "/login",
+        "//login",
+        "/./login",
+        "/login/",
+        "/login//",
+        "/x/../login",
+        "/%6cogin",
+        "/%2e/login",
+        "/x/%2e%2e/login",
+        "/login;a=b",
+        "/login%3Bx",
+        "/login?x=/other",
+        "/./x/..//%6Cogin/.",
+        "/login%2f",
+        "/%2flogin",
+        "/x%2f..%2flogin",
+        "/login%5c",
+        "\\login",
+        "/..;/login",
+        "/login%00",
+        "/%256cogin/%252e",
+    ];
+    for spelling in spellings {
+        let backend = Backend::friendly().await;
+        let login =
+            by_tenant_or_address("login").path("/login".parse().unwrap()).cost(Cost::new(10).unwrap());
+        let gateway = running(
+            Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+                .route(to(backend.upstream()))
+                .rule(login)
+                .rule(by_tenant_or_address("default")),
+        )
+        .await;
+        let request = format!("GET {spelling} HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n");
+        let answer = exchange(gateway.address, request.as_bytes()).await;
+        let refused = answer.starts_with("HTTP/1.1 400");
+        let caught = answer.contains("x-ratelimit-remaining: 0\r\n");
+        assert!(refused || caught, "{spelling}: {answer}");
+        if let Some(seen) = backend.seen().first() {
+            assert!(
+                caught && seen.target.starts_with("/login"),
+                "{spelling}: what was matched is what was asked: {}",
+                seen.target
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rule_for_one_method_is_not_dodged_by_its_case() {
+    let backend = Backend::friendly().await;
+    let writes = by_tenant_or_address("writes").methods([Method::POST]).cost(Cost::new(10).unwrap());
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+            .route(to(backend.upstream()))
+            .rule(writes),
+    )
+    .await;
+    let answer = gateway.client().await.ask("post", "/", &[], "").await;
+    assert!(answer.status == 200 || answer.status == 405);
+    assert_eq!(backend.last().method.as_str(), "post", "methods have a case, and upstreams see the same one");
+}
+
+#[tokio::test]
+async fn it_is_no_open_proxy() {
+    let backend = Backend::friendly().await;
+    let gateway =
+        running(open(Route::new("/", [backend.upstream()]).unwrap().host("gateway.test").unwrap())).await;
+    let table = [
+        ("CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443", "405"),
+        ("GET http://example.com/ HTTP/1.1\r\nHost: example.com", "404"),
+        ("GET http://example.com/ HTTP/1.1\r\nHost: gateway.test", "400"),
+        ("GET http://gateway.test/ HTTP/1.1\r\nHost: example.com", "400"),
+        ("GET http://gateway.test@example.com/ HTTP/1.1\r\nHost: gateway.test", "400"),
+        ("GET / HTTP/1.1\r\nHost: example.com", "404"),
+        ("GET / HTTP/1.1\r\nHost: gateway.test/x", "400"),
+        ("OPTIONS * HTTP/1.1\r\nHost: gateway.test", "400"),
+        ("GET http://gateway.test/ok HTTP/1.1\r\nHost: gateway.test", "200"),
+    ];
+    for (head, status) in table {
+        let answer =
+            exchange(gateway.address, format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
+    }
+    assert_eq!(backend.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn upstream_errors_leak_nothing() {
+    let gone = TcpStream::connect("127.0.0.1:1").await.is_err();
+    assert!(gone, "nothing listens on port 1");
+    let closed = "http://127.0.0.1:1".parse().unwrap();
+    let garbage = RawBackend::saying(b"secret-internal-banner 10.0.0.7\r\n\r\n").await;
+    let cut = RawBackend::saying(b"HTTP/1.1 200 OK\r\nX-Internal: secr").await;
+    let split =
+        RawBackend::saying(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab").await;
+    for upstream in [closed, garbage.upstream(), cut.upstream(), split.upstream()] {
+        let gateway = running(open(to(upstream.clone()))).await;
+        let answer = gateway.client().await.ask("POST", "/", &[], "x").await;
+        assert_eq!(answer.status, 502, "{upstream:?}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        let said = String::from_utf8_lossy(&answer.body).to_lowercase();
+        for secret in ["secret", "127.0.0.1", "10.0.0.7", "hyper", "refused", "os error"] {
+            assert!(!said.contains(secret), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_silent_upstream_is_a_timeout() {
+    let silent = RawBackend::start(|mut stream| async move {
+        let mut sink = [0; 1024];
+        while stream.read(&mut sink).await.is_ok_and(|read| read > 0) {}
+    })
+    .await;
+    let mut timeouts = Timeouts::default();
+    timeouts.first_byte = soon();
+    let gateway = running(open(to(silent.upstream()).timeouts(timeouts))).await;
+    let answer = in_time("a timeout", gateway.get("/", &[])).await;
+    assert_eq!(answer.status, 504);
+    assert_eq!(answer.json()["detail"], "the service did not answer in time");
+}
+
+#[tokio::test]
+async fn connections_are_capped() {
+    let backend = Backend::friendly().await;
+    let mut bounds = Bounds::default();
+    bounds.connections = 2;
+    let gateway = running(open(to(backend.upstream())).bounds(bounds)).await;
+    let mut first = gateway.client().await;
+    let mut second = gateway.client().await;
+    assert_eq!(first.get("/", &[]).await.status, 200);
+    assert_eq!(second.get("/", &[]).await.status, 200);
+    let mut third = TcpStream::connect(gateway.address).await.unwrap();
+    third.write_all(b"GET / HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n").await.unwrap();
+    assert_eq!(first.get("/", &[]).await.status, 200);
+    assert_eq!(backend.seen().len(), 3, "the third connection is not served while two are open");
+    drop(first);
+    let mut answer = String::new();
+    in_time("room", third.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"));
+}

@@ -1,0 +1,161 @@
+//! Requests that two servers could read in two ways: whichever upstream stands behind the gateway, it never sees a
+//! request that the gateway has not seen.
+
+use std::time::Duration;
+
+use spile_gateway::{Bounds, Timeouts, Upstream};
+
+use crate::support::{Backend, LaxBackend, Running, exchange, open, running, to};
+
+/// Each holds a second request that only a confused server would find.
+const CORPUS: &[(&str, &str)] = &[
+    (
+        "CL.TE",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: 44\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "TE.CL",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "TE.TE identity",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\nContent-Length: 4\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "TE xchunked",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: xchunked\r\nContent-Length: 4\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "TE with a tab",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding:\tchunked\r\nContent-Length: 4\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "TE before a colon with a space",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding : chunked\r\nContent-Length: 4\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "TE in HTTP/1.0",
+        "POST /a HTTP/1.0\r\nHost: g\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "two lengths",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: 0\r\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a list of lengths",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: 0, 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a signed length",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: +36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a length in hexadecimal",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: 0x24\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a negative length",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: -1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a folded line",
+        "POST /a HTTP/1.1\r\nHost: g\r\nX: a\r\n Content-Length: 36\r\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a folded length",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length:\r\n 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "bare line feeds",
+        "POST /a HTTP/1.1\nHost: g\nContent-Length: 36\n\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a bare line feed in a value",
+        "POST /a HTTP/1.1\r\nHost: g\r\nX: a\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a bare carriage return",
+        "POST /a HTTP/1.1\r\nHost: g\r\nX: a\rContent-Length: 0\r\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a null byte",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent-Length: 36\0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a chunk extension",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n24;ext=\"x\"\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "a chunk extension with a line feed",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n24;a\nb\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "a chunk size that overflows",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000024\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "a trailer of length",
+        "POST /a HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\nTrailer: Content-Length\r\n\r\n24\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n\r\n0\r\nContent-Length: 3\r\n\r\n",
+    ),
+    (
+        "two hosts",
+        "POST /a HTTP/1.1\r\nHost: g\r\nHost: h\r\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a length that the connection names",
+        "POST /a HTTP/1.1\r\nHost: g\r\nConnection: content-length\r\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+    (
+        "a length with an underscore",
+        "POST /a HTTP/1.1\r\nHost: g\r\nContent_Length: 0\r\nContent-Length: 36\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: g\r\n\r\n",
+    ),
+];
+
+/// Hangs up soon on whoever leaves a request half said.
+async fn impatient(upstream: Upstream) -> Running {
+    let soon = Duration::from_millis(300);
+    let mut bounds = Bounds::default();
+    bounds.header_timeout = soon;
+    let mut timeouts = Timeouts::default();
+    timeouts.idle = soon;
+    timeouts.first_byte = soon;
+    running(open(to(upstream).timeouts(timeouts)).bounds(bounds)).await
+}
+
+fn allowed_answers(answer: &str) -> usize {
+    answer.matches("HTTP/1.1 200").count() + answer.matches("HTTP/1.0 200").count()
+}
+
+#[tokio::test]
+async fn a_strict_upstream_never_sees_a_request_that_the_gateway_has_not() {
+    for (name, bytes) in CORPUS {
+        let backend = Backend::friendly().await;
+        let gateway = impatient(backend.upstream()).await;
+        let answer = exchange(gateway.address, bytes.as_bytes()).await;
+        let targets: Vec<_> = backend.seen().into_iter().map(|seen| seen.target).collect();
+        assert!(!targets.iter().any(|target| target.contains("smuggled")), "{name}: {targets:?}");
+        assert!(
+            targets.len() <= 1 && allowed_answers(&answer) <= targets.len(),
+            "{name}: {targets:?} {answer}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_lax_upstream_never_sees_a_request_that_the_gateway_has_not() {
+    for (name, bytes) in CORPUS {
+        let backend = LaxBackend::start().await;
+        let gateway = impatient(backend.upstream()).await;
+        let answer = exchange(gateway.address, bytes.as_bytes()).await;
+        let seen = backend.seen();
+        assert!(!seen.iter().any(|header| header.starts_with("GET /smuggled")), "{name}: {seen:?}");
+        assert!(seen.len() <= 1 && allowed_answers(&answer) <= seen.len(), "{name}: {seen:?} {answer}");
+        for header in &seen {
+            let lower = header.to_ascii_lowercase();
+            let framings =
+                lower.matches("content-length:").count() + lower.matches("transfer-encoding:").count();
+            assert!(framings <= 1, "{name}: one framing at most goes upstream: {header}");
+            assert!(!lower.contains("content_length"), "{name}: {header}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Signed tokens: whom they make of a caller, and which are not accepted.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+use spile_core::{Clock, FakeClock};
+use spile_gateway::{Gateway, JwtKeyFile, JwtVerifier};
+use tempfile::TempDir;
+
+use crate::support::{Backend, Running, by_tenant_or_address, limiter_on, plan, running, to, until};
+
+const SECRET: &[u8] = b"a shared secret of some length";
+
+struct Keys {
+    folder: TempDir,
+}
+
+impl Keys {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+}
+
+fn now(clock: &FakeClock) -> u64 {
+    clock.now().get() / 1_000_000
+}
+
+fn signed(header: &Header, claims: &Value, key: &EncodingKey) -> String {
+    format!("Bearer {}", jsonwebtoken::encode(header, claims, key).unwrap())
+}
+
+fn by_secret(claims: &Value) -> String {
+    signed(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(SECRET))
+}
+
+async fn guarded(backend: &Backend, clock: &FakeClock, jwt: JwtVerifier) -> Running {
+    running(
+        Gateway::builder(limiter_on(clock, [plan("free", 100, 1), plan("pro", 1_000, 1)]))
+            .clock(clock.clone())
+            .jwt(jwt.issuer("https://issuer.test").audience("scores").tenant_claim("org").plan_claim("tier"))
+            .route(to(backend.upstream()).require_auth(true))
+            .rule(by_tenant_or_address("default")),
+    )
+    .await
+}
+
+fn good(clock: &FakeClock) -> Value {
+    json!({"sub": "ada", "iss": "https://issuer.test", "aud": ["scores", "x"], "exp": now(clock) + 100, "org": "acme", "tier": "pro"})
+}
+
+fn with(mut claims: Value, name: &str, value: &Value) -> Value {
+    claims[name] = value.clone();
+    claims
+}
+
+#[tokio::test]
+async fn a_token_stands_for_a_principal_its_tenant_and_its_plan_until_it_expires() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret)
+        .unwrap()
+        .leeway(Duration::from_secs(5));
+    let gateway = guarded(&backend, &clock, jwt).await;
+    let token = by_secret(&good(&clock));
+    let answer = gateway.get("/", &[("authorization", &token)]).await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-ratelimit-limit")), (200, Some("1000")));
+    let seen = backend.last();
+    assert_eq!((seen.header("x-tenant-id"), seen.header("x-plan")), (Some("acme"), Some("pro")));
+    assert_eq!(seen.header("authorization"), Some(token.as_str()), "upstreams may read the token too");
+    clock.advance(Duration::from_secs(104));
+    assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200, "within the leeway");
+    clock.advance(Duration::from_secs(2));
+    let expired = gateway.get("/", &[("authorization", &token)]).await;
+    assert_eq!(
+        (expired.status.as_u16(), expired.json()["detail"].as_str()),
+        (401, Some("the token has expired"))
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_quite_right_is_not_accepted() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let gateway = guarded(&backend, &clock, jwt).await;
+    let good = good(&clock);
+    let mut wrong = vec![
+        by_secret(&with(good.clone(), "iss", &json!("https://other.test"))),
+        by_secret(&with(good.clone(), "aud", &json!("other"))),
+        by_secret(&with(good.clone(), "aud", &json!(null))),
+        by_secret(&with(good.clone(), "exp", &json!(null))),
+        by_secret(&with(good.clone(), "exp", &json!("soon"))),
+        by_secret(&with(good.clone(), "nbf", &json!(now(&clock) + 1_000))),
+        by_secret(&with(good.clone(), "sub", &json!(null))),
+        signed(&Header::new(Algorithm::HS256), &good, &EncodingKey::from_secret(b"another secret")),
+        signed(&Header::new(Algorithm::HS512), &good, &EncodingKey::from_secret(SECRET)),
+        "Bearer a.b.c".to_owned(),
+        "Bearer ..".to_owned(),
+    ];
+    let mut unsigned = by_secret(&good);
+    unsigned.replace_range(7..unsigned.find('.').unwrap(), "eyJhbGciOiJub25lIn0");
+    wrong.push(unsigned);
+    for token in wrong {
+        let answer = gateway.get("/", &[("authorization", &token)]).await;
+        assert_eq!(answer.status, 401, "{token}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    }
+    assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
+async fn public_keys_come_as_pem_or_as_a_set_and_are_never_used_as_secrets() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let signer = EncodingKey::from_ec_der(&pair.serialize_der());
+    let public = pair.public_key_pem();
+    let es256 = Header::new(Algorithm::ES256);
+    let jwt = JwtVerifier::from_file(keys.file("public.pem", public.as_bytes()), JwtKeyFile::EcPem).unwrap();
+    let gateway = guarded(&backend, &clock, jwt).await;
+    let good = good(&clock);
+    assert_eq!(gateway.get("/", &[("authorization", &signed(&es256, &good, &signer))]).await.status, 200);
+    let confused =
+        signed(&Header::new(Algorithm::HS256), &good, &EncodingKey::from_secret(public.as_bytes()));
+    assert_eq!(gateway.get("/", &[("authorization", &confused)]).await.status, 401);
+
+    let mut jwk =
+        serde_json::to_value(jsonwebtoken::jwk::Jwk::from_encoding_key(&signer, Algorithm::ES256).unwrap())
+            .unwrap();
+    jwk["kid"] = json!("k1");
+    let path = keys.file("jwks.json", json!({"keys": [jwk.clone()]}).to_string().as_bytes());
+    let gateway =
+        guarded(&backend, &clock, JwtVerifier::from_file(path.clone(), JwtKeyFile::Jwks).unwrap()).await;
+    let named = |kid: &str| {
+        let mut header = es256.clone();
+        header.kid = Some(kid.to_owned());
+        signed(&header, &good, &signer)
+    };
+    assert_eq!(gateway.get("/", &[("authorization", &named("k1"))]).await.status, 200);
+    assert_eq!(gateway.get("/", &[("authorization", &named("k2"))]).await.status, 401);
+    jwk["kid"] = json!("the second key");
+    std::fs::write(path, json!({"keys": [jwk]}).to_string()).unwrap();
+    until("the new set", || async {
+        gateway.get("/", &[("authorization", &named("the second key"))]).await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rsa_keys_sign_too() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let signer = EncodingKey::from_rsa_pem(include_bytes!("keys/rsa.pem")).unwrap();
+    let path = keys.file("rsa.pem", include_bytes!("keys/rsa.public.pem"));
+    let gateway = guarded(&backend, &clock, JwtVerifier::from_file(path, JwtKeyFile::RsaPem).unwrap()).await;
+    let token = signed(&Header::new(Algorithm::RS256), &good(&clock), &signer);
+    assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200);
+}

@@ -1,0 +1,75 @@
+//! Connections that become something else, and those that must not.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Backend, RawBackend, in_time, open, running, to};
+
+async fn header(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    in_time("a header", async {
+        while !text.ends_with("\r\n\r\n") {
+            text.push(char::from(stream.read_u8().await.expect("more bytes")));
+        }
+    })
+    .await;
+    text.to_ascii_lowercase()
+}
+
+/// Switches to anything it is asked for, then echoes.
+async fn echoing() -> RawBackend {
+    RawBackend::start(|mut stream| async move {
+        let asked = header(&mut stream).await;
+        if !asked.contains("upgrade: websocket") || !asked.contains("connection: upgrade") {
+            drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nplain").await);
+            return;
+        }
+        let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-accept: x\r\n\r\n";
+        stream.write_all(switch).await.unwrap();
+        let (mut from, mut back) = stream.split();
+        drop(tokio::io::copy(&mut from, &mut back).await);
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_websocket_talks_through_the_gateway() {
+    let backend = echoing().await;
+    let mut gateway = running(open(to(backend.upstream()))).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    let asks = b"GET /chat HTTP/1.1\r\nHost: g\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
+    client.write_all(asks).await.unwrap();
+    let switched = header(&mut client).await;
+    assert!(switched.starts_with("http/1.1 101") && switched.contains("upgrade: websocket"), "{switched}");
+    for word in ["hello", "again"] {
+        client.write_all(word.as_bytes()).await.unwrap();
+        let mut echo = [0; 5];
+        in_time("the echo", client.read_exact(&mut echo)).await.unwrap();
+        assert_eq!(&echo, word.as_bytes());
+    }
+    let stopped = gateway.stop();
+    drop(client);
+    in_time("the gateway to stop", stopped).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_other_protocol_is_spoken_behind_the_gateways_back() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    let fields =
+        [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMAAABk")];
+    assert_eq!(gateway.get("/", &fields).await.status, 200);
+    let seen = backend.last();
+    for name in ["upgrade", "http2-settings", "connection"] {
+        assert_eq!(seen.header(name), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_switches_unasked_is_not_followed() {
+    let backend =
+        RawBackend::saying(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
+            .await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    assert_eq!(gateway.get("/", &[]).await.status, 502);
+}
