@@ -51,7 +51,12 @@ impl Readiness {
 }
 
 impl Admin {
-    pub(crate) fn new(decider: Arc<Decider>, readiness: Readiness, telemetry: &Telemetry) -> Self {
+    pub(crate) fn new(
+        decider: Arc<Decider>,
+        api: axum::Router,
+        readiness: Readiness,
+        telemetry: &Telemetry,
+    ) -> Self {
         let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
         let dashboard = dashboard::router(watch.clone(), Arc::new(DeciderHouse(Arc::clone(&decider))));
         let state = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
@@ -61,6 +66,7 @@ impl Admin {
             .route("/metrics", get(exposition))
             .with_state(state)
             .merge(dashboard)
+            .merge(api)
             .fallback(|| async { Problem::no_such_path().into_reply() })
             .method_not_allowed_fallback(|| async { Problem::wrong_method("GET, HEAD").into_reply() });
         Self { router }

@@ -21,15 +21,14 @@ const GRACE: Duration = Duration::from_millis(5);
 pub(crate) struct Decider {
     limiter: RateLimiter<AnyStore>,
     policies: ArcSwap<Policies>,
+    metrics: Watch,
     wall: Arc<dyn Clock>,
 }
 
 impl Decider {
     pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: Watch) -> Self {
         let policies = Policies::from(config);
-        for (rule, limit) in policies.rule_limits() {
-            metrics.expect(rule, limit);
-        }
+        expect(&policies, &metrics);
         let limiter = RateLimiter::builder()
             .store(store)
             .deadline(config.store.timeout + GRACE)
@@ -37,14 +36,26 @@ impl Decider {
             .fail_closed_retry_after(config.store.fail_closed_retry_after)
             .replicas(config.store.replicas)
             .clock(clocks.buckets)
-            .observer(metrics)
+            .observer(metrics.clone())
             .build();
-        Self { limiter, policies: ArcSwap::from_pointee(policies), wall: clocks.wall }
+        Self { limiter, policies: ArcSwap::from_pointee(policies), metrics, wall: clocks.wall }
     }
 
     /// The policies of this moment. A question borrows from them, and so holds them until it is answered.
     pub(crate) fn policies(&self) -> Guard<Arc<Policies>> {
         self.policies.load()
+    }
+
+    /// Puts the policies of this configuration in place of all there are, in one step.
+    pub(crate) fn replace(&self, config: &Config) {
+        let policies = Policies::from(config);
+        expect(&policies, &self.metrics);
+        self.policies.store(Arc::new(policies));
+    }
+
+    /// Forgets buckets that an operator wants full again.
+    pub(crate) async fn forget(&self, charges: Charges<'_>) -> Result<(), StoreError> {
+        self.limiter.forget(charges).await
     }
 
     /// The store that questions end up at.
@@ -84,5 +95,12 @@ impl Decider {
     /// Gives back what the question would cost.
     pub(crate) async fn refund(&self, question: Question<'_>) -> Result<Decision, StoreError> {
         self.limiter.give_back(question.into_charges()).await
+    }
+}
+
+/// Gives every configured rule its series before callers' inventions can use up the bound.
+fn expect(policies: &Policies, metrics: &Watch) {
+    for (rule, limit) in policies.rule_limits() {
+        metrics.expect(rule, limit);
     }
 }

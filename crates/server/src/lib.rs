@@ -5,34 +5,42 @@
 //! below see only types that cannot be wrong. This crate must not know how a bucket is counted.
 
 mod admin;
+mod admin_api;
 mod banner;
 mod bill;
 pub mod cli;
 mod clock;
 mod config;
+mod control;
 mod decider;
+mod document;
 mod fault;
 mod health;
+mod hex;
 mod house;
 mod http;
 mod identity;
 mod key_list;
 mod listen;
+mod log;
 mod matcher;
 mod metrics;
 mod policies;
 mod question;
+mod registry;
 mod rule;
+mod secret;
 mod serve;
 mod server;
 mod signals;
 mod store;
 mod tenant;
 mod typed;
+mod watcher;
 
 pub use config::{
-    Clients, Config, ConfigError, Listen, LoadError, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
-    UnknownStore, Unreadable,
+    AdminConfig, Clients, Config, ConfigError, Listen, LoadError, Route, STARTER, StoreConfig, StoreUrl,
+    TimeOf, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

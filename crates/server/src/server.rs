@@ -8,17 +8,22 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
 use crate::admin::{Admin, Readiness};
+use crate::admin_api;
 use crate::clock::Clocks;
 use crate::config::Config;
+use crate::control::Control;
 use crate::decider::Decider;
 use crate::http::{Api, Reply};
 use crate::listen::Listeners;
 use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
+use crate::secret::Secret;
 use crate::serve::{Answer, serve};
 use crate::store::AnyStore;
+use crate::watcher;
 
 /// How often histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -26,6 +31,9 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// A server that is set up and not yet running.
 pub struct Server {
     decider: Arc<Decider>,
+    control: Arc<Control>,
+    token: Option<Secret>,
+    hangup: Signal,
     telemetry: Telemetry,
 }
 
@@ -46,7 +54,14 @@ impl Server {
         let store = AnyStore::new(&config.store, clocks.buckets.clone(), clocks.decide_everywhere, timings)?;
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
-        Ok(Self { decider, telemetry })
+        let control = Arc::new(Control::new(config, Arc::clone(&decider), &telemetry)?);
+        Ok(Self {
+            decider,
+            control,
+            token: config.admin.token.clone(),
+            hangup: watcher::hangup()?,
+            telemetry,
+        })
     }
 
     /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.
@@ -54,7 +69,8 @@ impl Server {
     /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         let readiness = Readiness::default();
-        let admin = Admin::new(Arc::clone(&self.decider), readiness.clone(), &self.telemetry);
+        let office = admin_api::router(Arc::clone(&self.control), Arc::clone(&self.decider), self.token);
+        let admin = Admin::new(Arc::clone(&self.decider), office, readiness.clone(), &self.telemetry);
         let api = Api::new(Arc::clone(&self.decider));
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -62,6 +78,7 @@ impl Server {
         let http = tokio::spawn(serve(listeners.http, api, metrics("http"), http_stopped));
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
+        let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
 
         shutdown.await;
         readiness.start_draining();
@@ -71,6 +88,7 @@ impl Server {
         stop_admin.send_replace(true);
         finished(admin).await;
         upkeep.abort();
+        reloads.abort();
     }
 }
 

@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 use spile_core::PlanName;
 
+use crate::hex::Hex;
+
 const SCHEME: &str = "sha256:";
 
 /// A customer.
@@ -48,8 +50,7 @@ impl FromStr for ApiKeyHash {
 
 impl fmt::Display for ApiKeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{SCHEME}{}", Hex(&self.0))
     }
 }
 

@@ -9,6 +9,7 @@ use spile_core::FailurePolicy;
 use crate::banner::Banner;
 use crate::config::{Config, LoadError, StoreUrl};
 use crate::listen::Listeners;
+use crate::log::LogFormat;
 use crate::server::Server;
 use crate::signals::termination;
 
@@ -31,22 +32,25 @@ pub(super) struct ServeArgs {
     /// What to decide when the store fails: `allow`, `deny` or `local`.
     #[arg(long, value_name = "POLICY")]
     on_failure: Option<FailurePolicy>,
+    /// How log lines are written.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", env = "SPILE_LOG_FORMAT")]
+    log_format: LogFormat,
+    /// Threads that answer requests; as many as there are cores, unless said otherwise.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
 }
 
 impl ServeArgs {
-    #[tokio::main]
-    pub(super) async fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<()> {
         let config = self.config()?;
         config.store.check()?;
-        for listener in config.listen.unserved() {
-            eprintln!("spile: listen.{listener} is configured, but this build does not serve it");
+        refuse_open_door(&config)?;
+        crate::log::start(self.log_format);
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        if let Some(workers) = self.workers {
+            runtime.worker_threads(workers.into());
         }
-        let shutdown = termination()?;
-        let listeners = Listeners::bind(&config.listen).await?;
-        let server = Server::new(&config)?;
-        print!("{}", Banner::new(&config, &listeners)?);
-        server.run(listeners, shutdown).await;
-        Ok(())
+        runtime.enable_all().build()?.block_on(serve(&config))
     }
 
     /// The file, the environment above it, and these flags above both.
@@ -65,8 +69,34 @@ impl ServeArgs {
             config.listen.admin = admin;
         }
         if let Some(policy) = self.on_failure {
-            config.store.on_failure = policy;
+            config.set_on_failure(policy);
         }
         Ok(config)
     }
+}
+
+async fn serve(config: &Config) -> anyhow::Result<()> {
+    for listener in config.listen.unserved() {
+        tracing::warn!("listen.{listener} is configured, but this build does not serve it");
+    }
+    if let (Some(path), None) = (&config.admin.token_file, &config.admin.token) {
+        tracing::warn!("there is no token in {}: the admin API stays closed", path.display());
+    }
+    let shutdown = termination()?;
+    let listeners = Listeners::bind(&config.listen).await?;
+    let server = Server::new(config)?;
+    print!("{}", Banner::new(config, &listeners)?);
+    server.run(listeners, shutdown).await;
+    Ok(())
+}
+
+/// Beyond this machine the admin listener opens only where there is a token to ask for.
+fn refuse_open_door(config: &Config) -> anyhow::Result<()> {
+    let admin = config.listen.admin;
+    anyhow::ensure!(
+        admin.ip().is_loopback() || config.admin.token.is_some(),
+        "admin would listen on {admin}, beyond this machine, without a token: set SPILE_ADMIN_TOKEN or \
+         admin.token_file"
+    );
+    Ok(())
 }

@@ -3,10 +3,12 @@
 //! Two steps lead here: [`file`] holds what was typed, and each table is then checked into a type that cannot be
 //! wrong. Whatever is wrong is said at once, each with its line.
 
+mod admin;
 mod clients;
 mod duration;
 mod file;
 mod listen;
+mod origin;
 mod plans;
 mod route;
 mod rules;
@@ -14,17 +16,21 @@ mod show;
 mod store;
 mod tenants;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use spile_core::Plan;
+use spile_core::{FailurePolicy, Plan};
 
+pub use self::admin::AdminConfig;
 pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults};
 pub use self::listen::Listen;
+use self::origin::Origin;
+pub(crate) use self::origin::Stamp;
 pub use self::route::Route;
 use self::rules::Known;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
+use crate::registry::Entries;
 use crate::rule::Rule;
 use crate::tenant::Tenant;
 
@@ -38,8 +44,8 @@ pub struct Config {
     pub listen: Listen,
     /// Where buckets live.
     pub store: StoreConfig,
-    /// The file that holds the admin API's token.
-    pub admin_token_file: Option<PathBuf>,
+    /// Who may change things.
+    pub admin: AdminConfig,
     /// Whose word counts about who a caller is.
     pub clients: Clients,
     pub(crate) plans: Vec<Plan>,
@@ -47,12 +53,13 @@ pub struct Config {
     pub(crate) tenants: Vec<Tenant>,
     /// What the gateway forwards.
     pub routes: Vec<Route>,
+    origin: Origin,
 }
 
 impl Default for Config {
     /// What `spile serve` runs with when nothing is said: loopback only, the embedded store, three plans.
     fn default() -> Self {
-        Self::check(ConfigFile::default(), &mut Faults::default())
+        Self::build(Origin::default(), &Entries::default()).expect("what holds where nothing is said works")
     }
 }
 
@@ -62,52 +69,98 @@ impl Config {
         path: &Path,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, LoadError> {
-        let text = std::fs::read_to_string(path).map_err(|why| Unreadable::new(path, why))?;
-        Ok(Self::parse(path, text, variables)?)
+        let (stamp, text) = read(path)?;
+        let mut config = Self::parse(path, text, variables)?;
+        config.origin.stamp = stamp;
+        Ok(config)
     }
 
     /// Reads environment variables alone.
     pub fn from_environment(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, LoadError> {
-        Ok(Self::parse(Path::new("the environment"), String::new(), variables)?)
+        let origin = Origin { variables: variables.into_iter().collect(), ..Origin::default() };
+        Ok(Self::build(origin, &Entries::default())?)
     }
 
-    /// Reads the text of a file, which `path` names in whatever is said about it.
+    /// Reads the text of the file at `path`.
     pub fn parse(
         path: &Path,
         text: String,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let mut faults = Faults::default();
-        let file = ConfigFile::read(&text, variables, &mut faults);
-        let config = Self::check(file, &mut faults);
-        if faults.is_empty() { Ok(config) } else { Err(faults.into_error(path.to_owned(), text)) }
+        let variables = variables.into_iter().collect();
+        let origin = Origin { path: Some(path.to_owned()), text, variables, ..Origin::default() };
+        Self::build(origin, &Entries::default())
     }
 
-    fn check(file: ConfigFile, faults: &mut Faults) -> Self {
+    /// Decides so where the store fails, whatever file and environment say, now and when they are read again.
+    pub fn set_on_failure(&mut self, policy: FailurePolicy) {
+        self.store.on_failure = policy;
+        self.origin.on_failure = Some(policy);
+    }
+
+    /// The file that it was read from.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.origin.path.as_deref()
+    }
+
+    /// What the file was like when it was read.
+    pub(crate) const fn stamp(&self) -> Option<Stamp> {
+        self.origin.stamp
+    }
+
+    /// Reads the file once more, with the entries of the registry above it.
+    pub(crate) fn read_again(&self, entries: &Entries) -> Result<Self, LoadError> {
+        let mut origin = self.origin.clone();
+        if let Some(path) = &origin.path {
+            (origin.stamp, origin.text) = read(path)?;
+        }
+        Ok(Self::build(origin, entries)?)
+    }
+
+    /// The same file, as it was read, with other entries of the registry above it.
+    pub(crate) fn with_entries(&self, entries: &Entries) -> Result<Self, ConfigError> {
+        Self::build(self.origin.clone(), entries)
+    }
+
+    fn build(origin: Origin, entries: &Entries) -> Result<Self, ConfigError> {
+        let mut faults = Faults::default();
+        let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
+        let config = Self::check(file, origin, &mut faults);
+        if faults.is_empty() {
+            Ok(config)
+        } else {
+            Err(faults.into_error(config.origin.name(), config.origin.text))
+        }
+    }
+
+    fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
         let clients = Clients::check(file.clients, faults);
-        let (plans, plan_names) = match file.plans {
-            Some(files) => plans::check_all(files, faults),
-            None => plans::usual(),
-        };
+        let (plans, plan_names) = plans::check_all(file.plans, faults);
         let known = Known { plans: &plans, plan_names: &plan_names, clients: &clients };
-        let rules = match file.rules {
-            Some(files) => rules::check_all(files, &known, faults),
-            None => rules::usual(&known),
-        };
+        let rules = rules::check_all(file.rules, &known, faults);
         let tenants = tenants::check_all(file.tenants, &known, faults);
+        let mut store = StoreConfig::read(file.store, faults);
+        store.on_failure = origin.on_failure.unwrap_or(store.on_failure);
         Self {
             listen: Listen::check(file.listen, faults),
-            store: StoreConfig::read(file.store, faults),
-            admin_token_file: file.admin.token_file.map(|path| path.value.into()),
+            store,
+            admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
             routes: file.routes.into_iter().filter_map(|route| Route::check(route, faults)).collect(),
             clients,
             plans,
             rules,
             tenants,
+            origin,
         }
     }
+}
+
+fn read(path: &Path) -> Result<(Option<Stamp>, String), Unreadable> {
+    let stamp = Stamp::of(path);
+    let text = std::fs::read_to_string(path).map_err(|why| Unreadable::new(path, why))?;
+    Ok((stamp, text))
 }
 
 /// Why there is no configuration to run with.

@@ -14,17 +14,6 @@ pub(super) fn check_all(files: Vec<PlanFile>, faults: &mut Faults) -> (Vec<Plan>
     (files.into_iter().filter_map(|file| check(file, faults)).collect(), names)
 }
 
-/// What stands where nobody wrote plans.
-pub(super) fn usual() -> (Vec<Plan>, Vec<PlanName>) {
-    let plan = |name, capacity, per_second| Plan::new(name, Limit::per_second(per_second).burst(capacity));
-    let plans: Vec<Plan> = [plan("free", 10, 1), plan("pro", 100, 50), plan("enterprise", 500, 200)]
-        .into_iter()
-        .map(|plan| plan.expect("the usual plans lie within every bound"))
-        .collect();
-    let names = plans.iter().map(|plan| plan.name().clone()).collect();
-    (plans, names)
-}
-
 fn check(file: PlanFile, faults: &mut Faults) -> Option<Plan> {
     let PlanFile { name, limit, limits } = file;
     let place = name.place.clone();

@@ -13,10 +13,6 @@ use crate::key_list::KeyList;
 use crate::matcher::Matcher;
 use crate::rule::{Rule, RulePlans};
 
-/// The rule that stands where nobody wrote one.
-const DEFAULT_RULE: &str = "default";
-const ANONYMOUS: &str = "free";
-
 /// What rules may refer to.
 pub(super) struct Known<'a> {
     pub(super) plans: &'a [Plan],
@@ -50,22 +46,6 @@ pub(super) fn check_all(files: Vec<RuleFile>, known: &Known<'_>, faults: &mut Fa
         }
     }
     rules
-}
-
-/// What stands where nobody wrote rules: everybody is limited, tenants by their plan.
-pub(super) fn usual(known: &Known<'_>) -> Vec<Rule> {
-    let anonymous = known.plans.iter().map(Plan::name).find(|name| name.as_str() == ANONYMOUS);
-    let rule = |anonymous: &PlanName| Rule {
-        id: SmolStr::new_static(DEFAULT_RULE),
-        matcher: Matcher::default(),
-        key: KeyList::usual(known.clients),
-        plans: RulePlans::Tenant { anonymous: Some(anonymous.clone()) },
-        cost: Cost::ONE,
-        on_failure: None,
-        shadow: false,
-        also: Vec::new(),
-    };
-    anonymous.map(rule).into_iter().collect()
 }
 
 fn check(file: RuleFile, known: &Known<'_>, faults: &mut Faults) -> Option<Rule> {

@@ -42,7 +42,7 @@ impl Config {
         writeln!(f, "fail_closed_retry_after = \"{wait}\"\nreplicas = {}", store.replicas)?;
         let time = if store.time == TimeOf::Server { "server" } else { "client" };
         writeln!(f, "time = \"{time}\"\n")?;
-        match &self.admin_token_file {
+        match &self.admin.token_file {
             Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
             None => Ok(()),
         }

@@ -7,6 +7,7 @@ mod configuration;
 mod decisions;
 mod forward_auth;
 mod instances;
+mod operators;
 mod process;
 mod sample_endpoint;
 mod shutdown;

@@ -59,3 +59,16 @@ fn assert_refused(arguments: &[&str], words: &[&str]) {
         assert!(stderr.contains(word), "{word} in {stderr}");
     }
 }
+
+#[test]
+fn the_admin_listener_does_not_open_beyond_this_machine_without_a_token() {
+    assert_refused(&["serve", "--admin", "0.0.0.0:0"], &["0.0.0.0:0", "SPILE_ADMIN_TOKEN"]);
+}
+
+#[test]
+fn a_hangup_does_not_end_it() {
+    let spile = Process::serve(&[]);
+    spile.send(Signal::HUP);
+    let (status, _) = spile.end_by(Signal::TERM);
+    assert_eq!(status.code(), Some(0));
+}

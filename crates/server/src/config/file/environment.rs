@@ -9,11 +9,11 @@ const SEPARATOR: &str = "__";
 /// Puts every variable that names a value in place of what the file says about it.
 ///
 /// Variables without a separator name no value of the file: secrets and settings of the process itself.
-pub(super) fn overlay(table: &mut Table, variables: impl IntoIterator<Item = (String, String)>) {
+pub(super) fn overlay(table: &mut Table, variables: &[(String, String)]) {
     for (name, text) in variables {
         let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains(SEPARATOR)) else { continue };
         let path: Vec<String> = path.split(SEPARATOR).map(str::to_ascii_lowercase).collect();
-        put(table, &path, &text, &Place::Environment(name.clone()));
+        put(table, &path, text, &Place::Environment(name.clone()));
     }
 }
 

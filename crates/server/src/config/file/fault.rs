@@ -36,6 +36,7 @@ impl Faults {
         self.0.sort_by_key(|fault| match &fault.place {
             Place::File(span) => (0, span.start),
             Place::Environment(_) => (1, 0),
+            Place::Registry(_) => (2, 0),
         });
         ConfigError { path, text, faults: self.0 }
     }
@@ -50,6 +51,11 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// What is wrong and what would be right, one line each.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.faults.iter().map(|fault| format!("{}; {}", fault.message, fault.fix))
+    }
+
     /// How many things are wrong.
     pub const fn count(&self) -> usize {
         self.faults.len()
@@ -63,6 +69,9 @@ impl fmt::Display for ConfigError {
         for fault in &self.faults {
             match &fault.place {
                 Place::File(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
+                Place::Registry(name) => {
+                    writeln!(f, "error: {}\n --> registry entry {name}: {}\n", fault.message, fault.fix)?;
+                }
                 Place::Environment(name) => {
                     writeln!(
                         f,

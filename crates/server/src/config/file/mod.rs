@@ -4,8 +4,10 @@ mod environment;
 mod fault;
 mod node;
 mod place;
+mod registry;
 mod section;
 mod tables;
+mod usual;
 
 use std::path::Path;
 
@@ -20,29 +22,34 @@ pub(super) use self::tables::{
     TenantFile,
 };
 
+use crate::registry::Entries;
+
 /// A whole file as it was typed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ConfigFile {
     pub(super) listen: ListenFile,
     pub(super) store: StoreFile,
     pub(super) admin: AdminFile,
     pub(super) clients: ClientsFile,
-    /// Nothing where the file does not speak of plans at all.
-    pub(super) plans: Option<Vec<PlanFile>>,
-    pub(super) rules: Option<Vec<RuleFile>>,
+    pub(super) plans: Vec<PlanFile>,
+    pub(super) rules: Vec<RuleFile>,
     pub(super) tenants: Vec<TenantFile>,
     pub(super) routes: Vec<RouteFile>,
 }
 
 impl ConfigFile {
-    /// Reads the text with these environment variables above it, and notes whatever is wrong.
+    /// Reads the text with these environment variables and entries of the registry above it, and notes whatever
+    /// is wrong.
     pub(super) fn read(
         text: &str,
-        variables: impl IntoIterator<Item = (String, String)>,
+        variables: &[(String, String)],
+        entries: &Entries,
         faults: &mut Faults,
     ) -> Self {
         let mut table: Table = node::parse(text, faults);
+        usual::complete(&mut table);
         environment::overlay(&mut table, variables);
+        registry::overlay(&mut table, entries);
         let whole = Spot::new(Node::Table(table), Place::File(0..0));
         let mut file = Section::new(ROOT, whole, faults);
         let read = Self {
@@ -50,8 +57,8 @@ impl ConfigFile {
             store: file.table("store").map(StoreFile::read).unwrap_or_default(),
             admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
             clients: file.table("clients").map(ClientsFile::read).unwrap_or_default(),
-            plans: file.named("plans").map(|plans| PlanFile::read_all(plans, file.faults())),
-            rules: file.tables("rules").map(|rules| RuleFile::read_all(rules, file.faults())),
+            plans: PlanFile::read_all(file.named("plans").unwrap_or_default(), file.faults()),
+            rules: RuleFile::read_all(file.tables("rules").unwrap_or_default(), file.faults()),
             tenants: TenantFile::read_all(file.tables("tenants").unwrap_or_default(), file.faults()),
             routes: RouteFile::read_all(file.tables("routes").unwrap_or_default(), file.faults()),
         };

@@ -54,6 +54,37 @@ pub(super) fn parse_value(text: &str, place: &Place) -> Option<Node> {
     Some(elsewhere(from_value(value.get_ref()), place))
 }
 
+/// A document of the registry. Members without a value are as good as absent.
+pub(super) fn from_json(value: &serde_json::Value, place: &Place) -> Node {
+    use serde_json::Value;
+    let spot = |value: &Value| Spot::new(from_json(value, place), place.clone());
+    match value {
+        Value::Null => Node::Table(Table::new()),
+        Value::Bool(flag) => Node::Flag(*flag),
+        Value::Number(number) => number.as_i128().map_or(Node::Fraction, Node::Whole),
+        Value::String(text) => Node::Text(text.clone()),
+        Value::Array(items) => Node::List(items.iter().map(spot).collect()),
+        Value::Object(members) => {
+            let there = members.iter().filter(|(_, value)| !value.is_null());
+            let entry =
+                |(key, value): (&String, &Value)| (Spot::new(snake_case(key), place.clone()), spot(value));
+            Node::Table(there.map(entry).collect())
+        }
+    }
+}
+
+/// JSON says `onFailure` where the file says `on_failure`.
+fn snake_case(key: &str) -> String {
+    let mut snake = String::with_capacity(key.len() + 4);
+    for letter in key.chars() {
+        if letter.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
 fn from_table(table: &DeTable<'_>) -> Table {
     let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let key: &Spanned<std::borrow::Cow<'_, str>> = key;

@@ -9,6 +9,8 @@ pub(crate) enum Place {
     File(Range<usize>),
     /// In this environment variable.
     Environment(String),
+    /// In this entry of the registry: `plans/gold`.
+    Registry(String),
 }
 
 /// A value and where it was written.

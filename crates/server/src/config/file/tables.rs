@@ -64,11 +64,13 @@ impl StoreFile {
 #[derive(Debug, Default)]
 pub(crate) struct AdminFile {
     pub(crate) token_file: Text,
+    pub(crate) registry_file: Text,
 }
 
 impl AdminFile {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read = Self { token_file: section.text("token_file") };
+        let read =
+            Self { token_file: section.text("token_file"), registry_file: section.text("registry_file") };
         section.end();
         read
     }

@@ -20,6 +20,8 @@ impl Process {
             .arg("serve")
             .args(ports)
             .args(flags)
+            // A test machine may be busy; what a slow answer leads to is tested where it is meant.
+            .env("SPILE_STORE__TIMEOUT", "5s")
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary was built with the tests");
@@ -44,9 +46,13 @@ impl Process {
         url.and_then(|url| url.strip_prefix("http://")).expect("the banner names each listener's address")
     }
 
+    pub(crate) fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
+    }
+
     /// Sends the signal and waits for the end; the rest of what it printed comes along.
     pub(crate) fn end_by(mut self, signal: Signal) -> (ExitStatus, String) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the process is ours");
+        self.send(signal);
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).expect("what it prints is text");
         (self.child.wait().expect("the process is ours"), rest)

@@ -106,7 +106,7 @@ impl Spile {
         self.send_to(self.http, method, path, headers, body).await
     }
 
-    async fn send_to(
+    pub(crate) async fn send_to(
         &self,
         to: SocketAddr,
         method: Method,

@@ -1,0 +1,55 @@
+//! Who may change things, and where changes are kept.
+
+use std::path::{Path, PathBuf};
+
+use super::file::{AdminFile, Faults, Place, Spot};
+use crate::secret::{Secret, WeakSecret};
+
+/// The variable that holds the token, before any file.
+const TOKEN: &str = "SPILE_ADMIN_TOKEN";
+
+/// Who may change things, and where changes are kept.
+#[derive(Clone, Debug, Default)]
+pub struct AdminConfig {
+    /// Nobody may, where there is none.
+    pub(crate) token: Option<Secret>,
+    pub(crate) token_file: Option<PathBuf>,
+    /// Changes are forgotten with the process where there is none.
+    pub(crate) registry_file: Option<PathBuf>,
+}
+
+impl AdminConfig {
+    /// Relative paths start from the folder of the configuration file.
+    pub(super) fn check(
+        file: AdminFile,
+        variables: &[(String, String)],
+        folder: &Path,
+        faults: &mut Faults,
+    ) -> Self {
+        let from_variable = variables.iter().find(|(name, _)| name == TOKEN);
+        let token = match (from_variable, &file.token_file) {
+            (Some((name, token)), _) => check_token(token, &Place::Environment(name.clone()), faults),
+            (None, Some(path)) => read_token(path, folder, faults),
+            (None, None) => None,
+        };
+        let registry_file = file.registry_file.map(|path| folder.join(path.value));
+        Self { token, token_file: file.token_file.map(|path| path.value.into()), registry_file }
+    }
+}
+
+fn read_token(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<Secret> {
+    match std::fs::read_to_string(folder.join(value)) {
+        Ok(token) => check_token(token.trim(), place, faults),
+        // Without a token the admin API stays closed, which is a safe thing to start with.
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => None,
+        Err(why) => {
+            faults.add(place, format_args!("the token cannot be read: {why}"), "a file that holds the token");
+            None
+        }
+    }
+}
+
+fn check_token(token: &str, place: &Place, faults: &mut Faults) -> Option<Secret> {
+    let secret = Secret::new(token);
+    secret.map_err(|why: WeakSecret| faults.add(place, why, "`openssl rand -hex 32` makes one")).ok()
+}

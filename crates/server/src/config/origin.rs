@@ -1,0 +1,47 @@
+//! Where a configuration comes from, so that it can be read again.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use spile_core::FailurePolicy;
+
+/// The file, the environment above it and the flags above both.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origin {
+    /// Nothing where there is no file.
+    pub(super) path: Option<PathBuf>,
+    pub(super) text: String,
+    /// The file just before it was read: whatever it is later, it has changed since.
+    pub(super) stamp: Option<Stamp>,
+    pub(super) variables: Vec<(String, String)>,
+    /// The one flag that may change while the server runs.
+    pub(super) on_failure: Option<FailurePolicy>,
+}
+
+impl Origin {
+    /// What it is called where something is wrong with it.
+    pub(super) fn name(&self) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| PathBuf::from("the environment"))
+    }
+
+    /// What relative paths start from.
+    pub(super) fn folder(&self) -> &Path {
+        self.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))
+    }
+}
+
+/// What tells one state of a file from another without reading it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self { inode: metadata.ino(), bytes: metadata.len(), modified: metadata.modified().ok() })
+    }
+}

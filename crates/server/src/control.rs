@@ -1,0 +1,185 @@
+//! Who changes what the server runs with, while it runs: all of a change, or none of it.
+
+use std::sync::Arc;
+
+use metrics::{Counter, counter};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::config::{Config, ConfigError, LoadError};
+use crate::decider::Decider;
+use crate::document;
+use crate::metrics::Telemetry;
+use crate::registry::{Entries, Kind, RegistryFile, RegistryFileError};
+
+/// The one place that changes go through. One at a time: a second writer sees what the first one wrote.
+pub(crate) struct Control {
+    decider: Arc<Decider>,
+    state: Mutex<State>,
+    applied: Counter,
+    refused: Counter,
+}
+
+struct State {
+    config: Config,
+    entries: Entries,
+    file: RegistryFile,
+    /// Why the last reload was refused, until one is not.
+    refusal: Option<String>,
+}
+
+/// What must be true of an entry for it to be changed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Condition {
+    /// Nothing.
+    Always,
+    /// It is there, and this is its tag: nobody has changed it since.
+    Unchanged(String),
+    /// It is not there.
+    Absent,
+}
+
+/// An entry as it is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) document: Value,
+    pub(crate) tag: String,
+}
+
+impl Control {
+    /// Opens the registry, and puts its entries above the configuration.
+    pub(crate) fn new(
+        config: &Config,
+        decider: Arc<Decider>,
+        telemetry: &Telemetry,
+    ) -> Result<Self, ControlError> {
+        let file = RegistryFile::open(config.admin.registry_file.as_deref())?;
+        let entries = file.read()?;
+        let config = if entries.is_empty() { config.clone() } else { config.with_entries(&entries)? };
+        decider.replace(&config);
+        let result = |result: &'static str| {
+            telemetry.register(|| counter!("ratelimit_config_reloads_total", "result" => result))
+        };
+        let (applied, refused) = (result("applied"), result("refused"));
+        Ok(Self {
+            decider,
+            state: Mutex::new(State { config, entries, file, refusal: None }),
+            applied,
+            refused,
+        })
+    }
+
+    /// What the server runs with.
+    pub(crate) fn config(&self) -> Config {
+        self.state.lock().config.clone()
+    }
+
+    /// Why the last reload was refused, if it was.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.state.lock().refusal.clone()
+    }
+
+    /// Reads the file once more. One that does not work changes nothing, and is remembered.
+    pub(crate) fn reload(&self) -> Result<(), LoadError> {
+        let mut state = self.state.lock();
+        match state.config.read_again(&state.entries) {
+            Ok(config) => {
+                self.decider.replace(&config);
+                state.config = config;
+                state.refusal = None;
+                self.applied.increment(1);
+                tracing::info!(target: "spile::reload", "configuration applied");
+                Ok(())
+            }
+            Err(why) => {
+                self.refused.increment(1);
+                state.refusal = Some(why.to_string());
+                tracing::error!(target: "spile::reload", "configuration refused, the old one stays: {why}");
+                Err(why)
+            }
+        }
+    }
+
+    /// Every entry of a kind, by name.
+    pub(crate) fn list(&self, kind: Kind) -> Vec<Entry> {
+        let state = self.state.lock();
+        document::all(&state.config, &state.entries, kind).into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Entry> {
+        self.state.lock().find(kind, name)
+    }
+
+    /// Puts the document in place of whatever has its name.
+    pub(crate) fn put(
+        &self,
+        kind: Kind,
+        name: &str,
+        document: Value,
+        condition: &Condition,
+    ) -> Result<Entry, ControlError> {
+        let mut state = self.state.lock();
+        state.check(kind, name, condition)?;
+        let mut entries = state.entries.clone();
+        entries.put(kind, name, document);
+        self.apply(&mut state, entries, kind, name)?;
+        tracing::info!(target: "spile::audit", action = "put", kind = kind.as_str(), name, "changed");
+        state.find(kind, name).ok_or(ControlError::Missing)
+    }
+
+    /// Takes the registry's entry away. What the file says about that name holds again.
+    pub(crate) fn delete(&self, kind: Kind, name: &str, condition: &Condition) -> Result<(), ControlError> {
+        let mut state = self.state.lock();
+        state.check(kind, name, condition)?;
+        let mut entries = state.entries.clone();
+        if entries.remove(kind, name).is_none() {
+            let in_file = state.find(kind, name).is_some();
+            return Err(if in_file { ControlError::InFile } else { ControlError::Missing });
+        }
+        self.apply(&mut state, entries, kind, name)?;
+        tracing::info!(target: "spile::audit", action = "delete", kind = kind.as_str(), name, "changed");
+        Ok(())
+    }
+
+    /// Checks, keeps and only then puts to work.
+    fn apply(&self, state: &mut State, entries: Entries, kind: Kind, name: &str) -> Result<(), ControlError> {
+        let config = state.config.with_entries(&entries)?;
+        state.file.write(kind, name, entries.get(kind, name))?;
+        self.decider.replace(&config);
+        state.config = config;
+        state.entries = entries;
+        Ok(())
+    }
+}
+
+impl State {
+    fn find(&self, kind: Kind, name: &str) -> Option<Entry> {
+        let mut entries = document::all(&self.config, &self.entries, kind);
+        let at = entries.iter().position(|(known, _)| known == name)?;
+        Some(entries.swap_remove(at).1)
+    }
+
+    fn check(&self, kind: Kind, name: &str, condition: &Condition) -> Result<(), ControlError> {
+        let standing = self.find(kind, name);
+        match (condition, standing) {
+            (Condition::Always, _) | (Condition::Absent, None) => Ok(()),
+            (Condition::Unchanged(tag), Some(entry)) if entry.tag == *tag => Ok(()),
+            _ => Err(ControlError::Changed),
+        }
+    }
+}
+
+/// Why a change was not made. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ControlError {
+    #[error("nothing has this name")]
+    Missing,
+    #[error("this stands in the file: change it there")]
+    InFile,
+    #[error("somebody else has changed this since: read it again")]
+    Changed,
+    #[error(transparent)]
+    Wrong(#[from] ConfigError),
+    #[error(transparent)]
+    Kept(#[from] RegistryFileError),
+}

@@ -1,0 +1,23 @@
+//! What the server says about itself, on stderr. Keys of callers are never part of it.
+
+use clap::ValueEnum;
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object each, for machines.
+    Json,
+}
+
+/// Starts to log. Only the first call in a process counts.
+pub(crate) fn start(format: LogFormat) {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // A process that already logs goes on as it does.
+    let _already = match format {
+        LogFormat::Text => log.with_ansi(false).try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+}

@@ -1,0 +1,44 @@
+//! Reads the configuration again when it is told to or when the file changes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::Stamp;
+use crate::control::Control;
+
+/// How often the file is looked at. Looking, not being told, also sees what no notification tells: files on a
+/// network, and the symlinks that Kubernetes swaps.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Resolves on SIGHUP once polled; in place as soon as this returns, so that no signal ends the process instead.
+pub(crate) fn hangup() -> io::Result<Signal> {
+    signal(SignalKind::hangup())
+}
+
+/// Reloads for as long as it is polled.
+pub(crate) async fn follow(control: Arc<Control>, mut hangup: Signal) {
+    let config = control.config();
+    let path = config.path();
+    let mut seen = config.stamp();
+    let mut now = seen;
+    let mut tick = tokio::time::interval(LOOK);
+    loop {
+        let told = tokio::select! {
+            _ = hangup.recv() => true,
+            _ = tick.tick() => false,
+        };
+        let before = std::mem::replace(&mut now, path.and_then(Stamp::of));
+        // A file that is gone, or that differs from one look to the next, is still being written: half of it might
+        // well be a configuration too.
+        let changed = now.is_some() && now == before && now != seen;
+        if told || changed {
+            seen = now.or(seen);
+            let control = Arc::clone(&control);
+            // The result is logged and counted where it arises.
+            let _done = tokio::task::spawn_blocking(move || control.reload()).await;
+        }
+    }
+}

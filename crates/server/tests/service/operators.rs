@@ -1,0 +1,266 @@
+//! The admin API: what operators change while the server runs.
+
+use std::path::{Path, PathBuf};
+
+use http::Method;
+use serde_json::{Value, json};
+use spile_server::Config;
+use tempfile::TempDir;
+
+use crate::support::{Answer, Spile};
+
+const TOKEN: &str = "a token that nobody guesses";
+const FILE: &str = r#"
+[plans]
+free = { capacity = 10, refill = "1/s" }
+[[rules]]
+id = "default"
+plans = "tenant"
+anonymous_plan = "free"
+key = ["tenant", "header:x-api-key", "ip"]
+[[tenants]]
+id = "acme"
+plan = "free"
+"#;
+
+/// A server with a file of its own, which the test can change.
+struct Office {
+    spile: Spile,
+    folder: TempDir,
+}
+
+impl Office {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = format!("[admin]\nregistry_file = \"registry\"\n{FILE}");
+        std::fs::write(folder.path().join("spile.toml"), file).expect("the folder is ours");
+        Self { spile: start(folder.path()).await, folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("spile.toml")
+    }
+
+    /// The same file and registry in a new server.
+    async fn restart(self) -> Self {
+        self.spile.stop().await.expect("the server ends by itself");
+        Self { spile: start(self.folder.path()).await, folder: self.folder }
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Value) -> Answer {
+        self.ask_if(method, path, body, &[]).await
+    }
+
+    async fn ask_if(&self, method: Method, path: &str, body: Value, conditions: &[(&str, &str)]) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        let mut headers = vec![("authorization", bearer.as_str()), ("content-type", "application/json")];
+        headers.extend_from_slice(conditions);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.spile.send_to(self.spile.admin, method, path, &headers, body).await
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, Value::Null).await
+    }
+
+    async fn limit_of(&self, identity: &str) -> Value {
+        let question = json!({"ruleId": "default", "identity": identity});
+        self.spile.peek(question).await.is(200).json()["limit"].clone()
+    }
+}
+
+async fn start(folder: &Path) -> Spile {
+    let variables = [("SPILE_ADMIN_TOKEN".to_owned(), TOKEN.to_owned())];
+    let config = Config::load(&folder.join("spile.toml"), variables);
+    Spile::start_with(config.unwrap_or_else(|why| panic!("{why}"))).await
+}
+
+#[tokio::test]
+async fn nobody_comes_in_without_the_token() {
+    let office = Office::open().await;
+    let admin = office.spile.admin;
+    for bad in [None, Some("Bearer wrong"), Some(TOKEN), Some("Basic a token that nobody guesses")] {
+        let headers: Vec<_> = bad.map(|value| ("authorization", value)).into_iter().collect();
+        let answer = office.spile.send_to(admin, Method::GET, "/admin/v1/plans", &headers, "").await;
+        answer.is(401).carries("www-authenticate", "Bearer");
+    }
+    office.get("/admin/v1/plans").await.is(200);
+    let unguarded = Spile::start().await;
+    unguarded.admin("/admin/v1/plans").await.is(403);
+}
+
+#[tokio::test]
+async fn a_plan_that_is_put_takes_effect_at_once_and_survives_a_restart() {
+    let office = Office::open().await;
+    office
+        .ask(Method::PUT, "/admin/v1/plans/gold", json!({"capacity": 50, "refill": "5/s"}))
+        .await
+        .is(201)
+        .says("/name", "gold")
+        .says("/source", "registry");
+    office.ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "gold"})).await.is(200);
+    assert_eq!(office.limit_of("tenant:acme").await, 50);
+
+    let office = office.restart().await;
+    assert_eq!(office.limit_of("tenant:acme").await, 50);
+    office
+        .get("/admin/v1/plans")
+        .await
+        .is(200)
+        .says("/plans/0/source", "file")
+        .says("/plans/1/source", "registry");
+}
+
+#[tokio::test]
+async fn removing_an_entry_brings_back_what_the_file_says() {
+    let office = Office::open().await;
+    let plan = "/admin/v1/plans/free";
+    office.ask(Method::PUT, plan, json!({"capacity": 3, "refill": "1/s"})).await.is(200);
+    assert_eq!(office.limit_of("somebody").await, 3);
+    office.ask(Method::DELETE, plan, Value::Null).await.is(204);
+    assert_eq!(office.limit_of("somebody").await, 10);
+    office.ask(Method::DELETE, plan, Value::Null).await.is(409);
+    office.ask(Method::DELETE, "/admin/v1/plans/none", Value::Null).await.is(404);
+}
+
+#[tokio::test]
+async fn of_two_writers_who_read_the_same_the_second_is_told() {
+    let office = Office::open().await;
+    let plan = "/admin/v1/plans/free";
+    let read = office.get(plan).await.is(200);
+    let tag = read.header("etag").expect("every entry has a tag").to_owned();
+    let put = |capacity: u32| json!({"capacity": capacity, "refill": "1/s"});
+    office.ask_if(Method::PUT, plan, put(20), &[("if-match", &tag)]).await.is(200);
+    office.ask_if(Method::PUT, plan, put(30), &[("if-match", &tag)]).await.is(412);
+    office.ask_if(Method::DELETE, plan, Value::Null, &[("if-match", &tag)]).await.is(412);
+    office.ask_if(Method::PUT, plan, put(40), &[("if-none-match", "*")]).await.is(412);
+    assert_eq!(office.limit_of("somebody").await, 20);
+}
+
+#[tokio::test]
+async fn a_new_api_key_is_shown_once_and_works_at_once() {
+    let office = Office::open().await;
+    office.ask(Method::PUT, "/admin/v1/plans/gold", json!({"capacity": 50, "refill": "5/s"})).await.is(201);
+    office.ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "gold"})).await.is(200);
+    let made = office.ask(Method::POST, "/admin/v1/tenants/acme/keys", Value::Null).await.is(201).json();
+    let api_key = made["apiKey"].as_str().expect("the key is shown");
+    office.spile.get("/api/ping", &[("x-api-key", api_key)]).await.is(200).carries("x-ratelimit-limit", "50");
+    office
+        .spile
+        .get("/api/ping", &[("x-api-key", "another")])
+        .await
+        .is(200)
+        .carries("x-ratelimit-limit", "10");
+    let shown = office.get("/admin/v1/tenants/acme").await.is(200).says("/apiKeyCount", 1);
+    assert!(!shown.text.contains(api_key) && !shown.text.contains("sha256"), "{}", shown.text);
+    office
+        .ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "free"}))
+        .await
+        .is(200)
+        .says("/apiKeyCount", 1);
+}
+
+#[tokio::test]
+async fn what_does_not_work_is_refused_with_everything_that_is_wrong_and_changes_nothing() {
+    let office = Office::open().await;
+    let before = office.get("/admin/v1/config").await.is(200).text;
+    for (path, document, words) in [
+        ("plans/gold", json!({"capacity": 0, "refill": "1/s"}), "1 to 1000000000"),
+        ("plans/gold", json!({"capacity": 5, "refill": "soon"}), "is no refill"),
+        ("plans/gold", json!({"capacity": 5}), "no refill"),
+        ("plans/gold", json!({"capacity": "5", "refill": "1/s"}), "whole number"),
+        ("plans/gold", json!({"capacity": 5, "refill": "1/s", "burst": 3}), "no key `burst`"),
+        ("plans/tenant", json!({"refill": "1/s"}), "no plan can be called"),
+        ("plans/a%20b", json!({"refill": "1/s"}), "letters, digits"),
+        ("rules/x", json!({"plans": ["nope"]}), "no plan is called `nope`"),
+        ("rules/x", json!({"plans": ["free"], "key": ["shoe-size"]}), "finds no key"),
+        ("rules/x", json!({"plans": ["free"], "cost": 11}), "can never pass"),
+        ("rules/x", json!({"plans": ["free"], "also": ["x"]}), "with itself"),
+        ("tenants/x", json!({"plan": "nope"}), "no plan is called `nope`"),
+        ("tenants/x", json!({}), "has no `plan`"),
+        ("tenants/x", json!({"plan": "free", "apiKeys": ["hunter2"]}), "no hash of an API key"),
+    ] {
+        let answer = office.ask(Method::PUT, &format!("/admin/v1/{path}"), document).await.is(422);
+        assert!(answer.text.contains(words), "{words} in {}", answer.text);
+        assert!(!answer.text.contains("hunter2"), "{}", answer.text);
+    }
+    office.ask(Method::PUT, "/admin/v1/plans/gold", json!([1])).await.is(400);
+    office.ask(Method::PUT, "/admin/v1/shoes/x", json!({})).await.is(404);
+    let long = json!({"plan": "x".repeat(70_000)});
+    office.ask(Method::PUT, "/admin/v1/tenants/x", long).await.is(413);
+    assert_eq!(office.get("/admin/v1/config").await.is(200).text, before);
+}
+
+#[tokio::test]
+async fn a_plan_that_is_in_use_cannot_be_removed() {
+    let office = Office::open().await;
+    office.ask(Method::PUT, "/admin/v1/plans/gold", json!({"refill": "5/s"})).await.is(201);
+    office.ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "gold"})).await.is(200);
+    office.ask(Method::DELETE, "/admin/v1/plans/gold", Value::Null).await.is(422);
+    assert_eq!(office.limit_of("tenant:acme").await, 5);
+}
+
+#[tokio::test]
+async fn buckets_of_a_key_are_looked_at_and_made_full_again() {
+    let office = Office::open().await;
+    office.spile.check(json!({"ruleId": "default", "identity": "user:1", "cost": 7})).await.is(200);
+    office
+        .get("/admin/v1/buckets/user:1")
+        .await
+        .is(200)
+        .says("/buckets/0/limit", "free")
+        .says("/buckets/0/tokens", 3)
+        .says("/buckets/0/resetAfterMs", 7000);
+    office.ask(Method::DELETE, "/admin/v1/buckets/user:1", Value::Null).await.is(204);
+    office.get("/admin/v1/buckets/user:1?plan=free").await.is(200).says("/buckets/0/tokens", 10);
+    office.get("/admin/v1/buckets/user:1?plan=nope").await.is(400).says("/field", "plan");
+}
+
+#[tokio::test]
+async fn a_reload_takes_all_of_a_file_that_works_and_nothing_of_one_that_does_not() {
+    let office = Office::open().await;
+    let file = std::fs::read_to_string(office.file()).expect("the folder is ours");
+    std::fs::write(office.file(), file.replace("capacity = 10", "capacity = 25"))
+        .expect("the folder is ours");
+    office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(200).says("/result", "applied");
+    assert_eq!(office.limit_of("somebody").await, 25);
+
+    std::fs::write(office.file(), file.replace("capacity = 10", "capacity = -1"))
+        .expect("the folder is ours");
+    let refused = office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(422);
+    assert!(refused.text.contains("spile.toml:5"), "{}", refused.text);
+    assert_eq!(office.limit_of("somebody").await, 25);
+    let store = office.get("/admin/v1/store").await.is(200).says("/breaker", "closed").json();
+    assert!(store["lastReloadRefused"].is_string(), "{store}");
+    let metrics = office.spile.admin("/metrics").await.text;
+    assert!(metrics.contains("ratelimit_config_reloads_total{result=\"refused\"}"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_file_that_changes_is_read_again_by_itself() {
+    let office = Office::open().await;
+    let file = std::fs::read_to_string(office.file()).expect("the folder is ours");
+    // Put in place in one step, as Kubernetes and careful editors do.
+    let next = office.folder.path().join("next");
+    std::fs::write(&next, file.replace("capacity = 10", "capacity = 33")).expect("the folder is ours");
+    std::fs::rename(&next, office.file()).expect("the folder is ours");
+    let patience = spile_testkit::wait::PATIENCE;
+    let noticed = tokio::time::timeout(patience, async { while office.limit_of("somebody").await != 33 {} });
+    noticed.await.expect("the server looks at its file");
+}
+
+#[tokio::test]
+async fn no_request_fails_while_the_configuration_is_read_a_hundred_times() {
+    let office = Office::open().await;
+    let callers = async {
+        for _ in 0..500 {
+            office.spile.peek(json!({"ruleId": "default", "identity": "somebody"})).await.is(200);
+        }
+    };
+    let reloads = async {
+        for _ in 0..100 {
+            office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(200);
+        }
+    };
+    tokio::join!(callers, reloads);
+}
