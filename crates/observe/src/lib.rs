@@ -55,6 +55,8 @@ mod snapshot;
 mod tally;
 mod ticker;
 mod timed;
+#[cfg(feature = "top")]
+pub mod top;
 mod verdict;
 mod watch;
 #[cfg(feature = "webhooks")]

@@ -1,0 +1,73 @@
+//! The dashboard in a terminal, against a running server.
+
+mod fetch;
+mod screen;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+
+use self::fetch::fetch;
+pub use self::screen::Screen;
+
+/// How often the server is asked.
+const EVERY: Duration = Duration::from_secs(1);
+/// How often the keyboard is looked at.
+const KEYS: Duration = Duration::from_millis(100);
+
+/// Shows the server whose admin listener is at `admin` until somebody presses `q`.
+pub fn run(admin: SocketAddr) -> io::Result<()> {
+    let (send, figures) = channel();
+    let (stop, stopped) = channel();
+    let asking = thread::spawn(move || ask(admin, &send, &stopped));
+    let mut terminal = ratatui::try_init()?;
+    let shown = show(&mut terminal, &Screen::new(admin), &figures);
+    ratatui::restore();
+    drop(stop);
+    // The thread only asks; it cannot fail.
+    let _ended = asking.join();
+    shown
+}
+
+/// Asks once a second until told to stop, or nobody listens.
+fn ask(admin: SocketAddr, send: &Sender<Result<crate::Snapshot, String>>, stopped: &Receiver<()>) {
+    loop {
+        if send.send(fetch(admin)).is_err() {
+            return;
+        }
+        if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    screen: &Screen,
+    figures: &Receiver<Result<crate::Snapshot, String>>,
+) -> io::Result<()> {
+    let mut screen = screen.clone();
+    loop {
+        for answer in figures.try_iter() {
+            screen.take(answer);
+        }
+        terminal.draw(|frame| frame.render_widget(&screen, frame.area()))?;
+        if event::poll(KEYS)? && is_quit(&event::read()?) {
+            return Ok(());
+        }
+    }
+}
+
+fn is_quit(event: &Event) -> bool {
+    let Event::Key(KeyEvent { code, modifiers, .. }) = event else { return false };
+    match code {
+        KeyCode::Char('q') | KeyCode::Esc => true,
+        KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL),
+        _ => false,
+    }
+}

@@ -1,0 +1,199 @@
+//! What the terminal shows.
+
+use std::net::SocketAddr;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, List, Row, Sparkline, Table, Widget};
+
+use crate::close_look::TopKey;
+use crate::event::{Event, What};
+use crate::levels::Level;
+use crate::rates::Second;
+use crate::snapshot::Snapshot;
+
+/// The last figures, and whether the server still answers.
+#[derive(Clone, Debug)]
+pub struct Screen {
+    admin: SocketAddr,
+    last: Option<Snapshot>,
+    away: Option<String>,
+}
+
+impl Screen {
+    /// An empty screen for the server at this address.
+    pub const fn new(admin: SocketAddr) -> Self {
+        Self { admin, last: None, away: None }
+    }
+
+    /// Takes an answer of the server, or why there is none; the last figures stay.
+    pub fn take(&mut self, answer: Result<Snapshot, String>) {
+        match answer {
+            Ok(snapshot) => (self.last, self.away) = (Some(snapshot), None),
+            Err(why) => self.away = Some(why),
+        }
+    }
+
+    fn title(&self) -> Line<'static> {
+        let state = match (&self.away, &self.last) {
+            (Some(why), _) => Span::from(format!(" away: {why} ")).red().bold(),
+            (None, None) => Span::from(" connecting ").yellow(),
+            (None, Some(_)) => Span::from(" live ").green().bold(),
+        };
+        let server = format!(" {} ", self.admin);
+        Line::from(vec![
+            Span::from(" Spile ").bold(),
+            Span::from(server),
+            state,
+            Span::from(" q quits ").dim(),
+        ])
+    }
+}
+
+impl Widget for &Screen {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        let rows = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Length(3),
+            Constraint::Length(8),
+            Constraint::Fill(3),
+            Constraint::Fill(2),
+        ]);
+        let [title, now, chart, middle, events] = rows.areas(area);
+        self.title().render(title, buffer);
+        let Some(snapshot) = &self.last else { return };
+        figures(snapshot).render(now, buffer);
+        draw_rates(&snapshot.seconds, chart, buffer);
+        let [levels, denied, spending] =
+            Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
+        level_table(&snapshot.levels).render(levels, buffer);
+        key_table(" Denied most ", &snapshot.top_denied).render(denied, buffer);
+        key_table(" Spending most ", &snapshot.top_spending).render(spending, buffer);
+        event_list(&snapshot.events).render(events, buffer);
+    }
+}
+
+fn figures(snapshot: &Snapshot) -> Table<'static> {
+    let latency = snapshot.store_latency;
+    let store = if snapshot.store_lost { "LOST" } else { "well" };
+    let breaker = if snapshot.store.breakers_open > 0 { "open" } else { "closed" };
+    let cells = [
+        format!("allowed {}/s", snapshot.per_second.allowed),
+        format!("denied {}/s", snapshot.per_second.denied),
+        format!("denial ratio {:.1} %", snapshot.denial_ratio * 100.0),
+        format!("store {store}, breaker {breaker}"),
+        format!("p50 {} p90 {} p99 {} µs", latency.p50_us, latency.p90_us, latency.p99_us),
+        format!("without store {}", snapshot.degraded),
+    ];
+    let colour = if snapshot.store_lost { Color::Red } else { Color::Reset };
+    let widths = [
+        Constraint::Fill(2),
+        Constraint::Fill(2),
+        Constraint::Fill(3),
+        Constraint::Fill(4),
+        Constraint::Fill(4),
+        Constraint::Fill(3),
+    ];
+    Table::new([Row::new(cells)], widths).block(Block::bordered().border_style(Style::from(colour)))
+}
+
+/// Allowed above, denied below, the newest on the right.
+fn draw_rates(seconds: &[Second], area: Rect, buffer: &mut Buffer) {
+    let [allowed, denied] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
+    // The second that is under way is not whole yet.
+    let whole = &seconds[..seconds.len().saturating_sub(1)];
+    let newest = &whole[whole.len().saturating_sub(area.width.saturating_sub(2).into())..];
+    let bars = |count: fn(&Second) -> u64| newest.iter().map(count).collect::<Vec<_>>();
+    let sparkline = |title: &'static str, data: Vec<u64>, colour| {
+        Sparkline::default().block(Block::bordered().title(title)).data(data).style(colour)
+    };
+    sparkline(" Allowed per second ", bars(|second| second.tally.allowed), Color::Green)
+        .render(allowed, buffer);
+    sparkline(" Denied per second ", bars(|second| second.tally.denied), Color::Red).render(denied, buffer);
+}
+
+fn level_table(levels: &[Level]) -> Table<'static> {
+    let row = |level: &Level| {
+        let filled = (level.mean * 10.0).round() as usize;
+        let bar = "█".repeat(filled) + &"░".repeat(10_usize.saturating_sub(filled));
+        let colour = if level.mean < 0.2 { Color::Red } else { Color::Green };
+        Row::new([
+            Span::from(level.limit.clone()),
+            Span::from(bar).fg(colour),
+            Span::from(format!("{:.0} %", level.mean * 100.0)),
+        ])
+    };
+    let widths = [Constraint::Fill(1), Constraint::Length(10), Constraint::Length(5)];
+    Table::new(levels.iter().map(row), widths).block(Block::bordered().title(" Bucket levels "))
+}
+
+fn key_table(title: &'static str, keys: &[TopKey]) -> Table<'static> {
+    let row = |key: &TopKey| Row::new([key.key.clone(), key.count.to_string()]);
+    let widths = [Constraint::Fill(1), Constraint::Length(12)];
+    Table::new(keys.iter().map(row), widths).block(Block::bordered().title(title))
+}
+
+fn event_list(events: &[Event]) -> List<'static> {
+    let line = |event: &Event| {
+        let (minutes, seconds) = (event.at_ms / 60_000 % 60, event.at_ms / 1_000 % 60);
+        let hours = event.at_ms / 3_600_000 % 24;
+        Line::from(format!("{hours:02}:{minutes:02}:{seconds:02} UTC  {}", told(&event.what)))
+    };
+    List::new(events.iter().map(line)).block(Block::bordered().title(" What happened lately "))
+}
+
+fn told(what: &What) -> String {
+    match what {
+        What::KeyDenied { key, limit, .. } => format!("{key} was denied by {limit}"),
+        What::TenantNear { tenant, limit, used_percent } => {
+            format!("tenant {tenant} has used {used_percent} % of {limit}")
+        }
+        What::TenantOver { tenant, limit } => format!("tenant {tenant} is over {limit}"),
+        What::StoreLost { why } => format!("the store is lost: {why}"),
+        What::StoreRecovered { lost_for_ms } => format!("the store is back after {lost_for_ms} ms"),
+        What::ConfigReloaded => "a new configuration is in force".to_owned(),
+        What::ConfigRefused { why } => format!("a new configuration was refused: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::buffer::Cell;
+
+    use super::*;
+
+    fn shown(screen: &Screen, width: u16, height: u16) -> String {
+        let area = Rect::new(0, 0, width, height);
+        let mut buffer = Buffer::empty(area);
+        screen.render(area, &mut buffer);
+        let cells = buffer.content().chunks(width.into());
+        cells.map(|row| row.iter().map(Cell::symbol).collect::<String>() + "\n").collect()
+    }
+
+    fn screen() -> Screen {
+        let mut screen = Screen::new(SocketAddr::from(([127, 0, 0, 1], 8081)));
+        let noisy = TopKey { key: "#0badcafe".to_owned(), count: 42, error: 0 };
+        screen.take(Ok(Snapshot { top_denied: vec![noisy], degraded: 7, ..Snapshot::default() }));
+        screen
+    }
+
+    #[test]
+    fn figures_are_shown_and_stay_when_the_server_goes_away() {
+        let mut screen = screen();
+        assert!(shown(&screen, 120, 40).contains("live"));
+        screen.take(Err("connection refused".to_owned()));
+        let text = shown(&screen, 120, 40);
+        for part in ["away: connection refused", "#0badcafe", "42", "without store 7"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn no_terminal_is_too_small_to_draw_in() {
+        for (width, height) in [(1, 1), (10, 3), (40, 12), (300, 100)] {
+            let _text = shown(&screen(), width, height);
+        }
+    }
+}
