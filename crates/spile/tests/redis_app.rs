@@ -36,10 +36,7 @@ async fn instance(redis: &RedisServer, policy: FailurePolicy) -> SocketAddr {
     let key = || Header::api_key().or(ClientIp::direct());
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
-        .route(
-            "/work",
-            post(async |settle: Extension<Settle>| settle.at(20).await.map(|_| "done").unwrap_or("?")),
-        )
+        .route("/work", post(async |settle: Extension<Settle>| settle.at(20).await.map_or("?", |_| "done")))
         .layer(RateLimitLayer::new(limiter, Rule::new(key(), "daily")));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spile_core::{Charge, Charges, Cost, Key, KeyError, Plan};
+use spile_core::{Charge, Charges, Cost, Key, KeyError, NamedLimit};
 use spile_limiter::LimiterError;
 
 use crate::key::ResolvedKey;
@@ -12,8 +12,24 @@ use crate::key::ResolvedKey;
 #[derive(Clone, Debug)]
 pub(crate) struct Due {
     pub(crate) key: ResolvedKey,
-    pub(crate) plans: SmallVec<[Plan; 1]>,
+    /// The limits of the rule's plans, one plan after the other.
+    pub(crate) limits: SmallVec<[NamedLimit; 1]>,
     pub(crate) cost: Cost,
+}
+
+impl Due {
+    /// The names of the plans, each once.
+    pub(crate) fn plans(&self) -> Vec<&str> {
+        let mut plans: Vec<_> = self.limits.iter().map(plan_of).collect();
+        plans.dedup();
+        plans
+    }
+}
+
+/// The plan that a limit belongs to: what stands before the slash in its name.
+fn plan_of(limit: &NamedLimit) -> &str {
+    let name = limit.name().as_str();
+    name.split_once('/').map_or(name, |(plan, _)| plan)
 }
 
 /// What a request owes under all of its rules. It is charged together or not at all.
@@ -27,15 +43,14 @@ pub(crate) struct Dues {
 /// The charges for these dues, each at what `price` makes of its cost.
 pub(crate) fn charges(dues: &Dues, price: impl Fn(&Due) -> Cost) -> Result<Charges<'_>, LimiterError> {
     if let [due] = &*dues.list
-        && let [plan] = &*due.plans
-        && let [limit] = plan.limits()
+        && let [limit] = &*due.limits
     {
         return Ok(Charge::new(key_of(due)?, limit.clone(), price(due))?.into());
     }
     let mut charges = Vec::new();
     for due in &dues.list {
         let (key, cost) = (key_of(due)?, price(due));
-        for limit in due.plans.iter().flat_map(Plan::limits) {
+        for limit in &due.limits {
             charges.push(Charge::new(key, limit.clone(), cost)?);
         }
     }

@@ -10,15 +10,13 @@ use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use spile_core::Store;
-use spile_limiter::LimiterError;
 use tower_service::Service;
 
-use crate::account::Account;
+use crate::account::{Account, Ruling, Verdict};
 use crate::body::ReplyBody;
 use crate::refusal::Cause;
 use crate::response::Rendered;
 use crate::settle::Settle;
-use crate::shared::Ruling;
 
 pin_project! {
     /// The response of a limited service.
@@ -43,12 +41,10 @@ pin_project! {
 
 /// A request whose decision the store still owes, and the service that is ready for it.
 pub(crate) struct Deciding<Svc, S, B> {
-    pub(crate) verdict: Pin<Box<dyn Future<Output = Verdict> + Send>>,
+    pub(crate) verdict: Pin<Box<dyn Future<Output = Verdict<S>> + Send>>,
     /// Taken when the decision is there.
-    pub(crate) held: Option<(Arc<Account<S>>, Svc, Parts, B)>,
+    pub(crate) held: Option<(Svc, Parts, B)>,
 }
-
-pub(crate) type Verdict = Result<Ruling, LimiterError>;
 
 impl<Svc, S, B> ResponseFuture<Svc, S, B>
 where
@@ -67,18 +63,13 @@ where
     }
 
     /// The way of a request that was decided about: to the service, or back.
-    pub(crate) fn decided(
-        verdict: Verdict,
-        account: Arc<Account<S>>,
-        ready: &mut Svc,
-        mut parts: Parts,
-        body: B,
-    ) -> Self
+    pub(crate) fn decided(verdict: Verdict<S>, ready: &mut Svc, mut parts: Parts, body: B) -> Self
     where
         S: Store + 'static,
     {
+        let Verdict { account, ruling } = verdict;
         let shared = &account.shared;
-        let told = match verdict {
+        let told = match ruling {
             Ok(ruling) if ruling.decision.allowed() => Some(admit(ruling, account, &mut parts)),
             Err(_) if shared.shadow => None,
             Ok(Ruling { decision, now, .. }) => {
@@ -138,8 +129,8 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<Svc, S, B, Svc::Future>> {
         let verdict = ready!(self.verdict.as_mut().poll(cx));
-        let (account, mut ready, parts, body) = self.held.take().expect("a decision is made once");
-        let decided = ResponseFuture::decided(verdict, account, &mut ready, parts, body);
+        let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
+        let decided = ResponseFuture::decided(verdict, &mut ready, parts, body);
         Poll::Ready(decided.state)
     }
 }

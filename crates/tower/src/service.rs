@@ -12,7 +12,6 @@ use tower_service::Service;
 
 use crate::account::Account;
 use crate::body::ReplyBody;
-use crate::due::Dues;
 use crate::future::{Deciding, ResponseFuture};
 use crate::refusal::Cause;
 use crate::shared::{Shared, Undue};
@@ -48,9 +47,9 @@ where
         if self.shared.skips(&parts) {
             return self.pass(parts, body);
         }
-        match self.shared.dues(&parts) {
-            Ok(dues) if dues.list.is_empty() => self.pass(parts, body),
-            Ok(dues) => self.decide(dues, parts, body),
+        match Account::of(&parts, Arc::clone(&self.shared)) {
+            Ok(account) if account.dues.list.is_empty() => self.pass(parts, body),
+            Ok(account) => self.decide(account, parts, body),
             Err(_) if self.shared.shadow => self.pass(parts, body),
             Err(Undue::NoKey) => self.refuse(Cause::NoKey, &parts),
             Err(Undue::Invalid(error)) => self.refuse(Cause::Invalid(&error), &parts),
@@ -73,21 +72,20 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         ResponseFuture::refused(self.shared.refuse(cause, parts, self.shared.clock.now()))
     }
 
-    fn decide<B>(&mut self, dues: Dues, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
+    fn decide<B>(&mut self, account: Arc<Account<S>>, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
     {
-        let account = Arc::new(Account { shared: Arc::clone(&self.shared), dues });
-        let mut verdict = Box::pin(Arc::clone(&account).decide());
+        let mut verdict = Box::pin(account.decide());
         // A store in memory answers at once. Then the service that is ready can be called right here, and need
         // not be cloned. Otherwise the task is woken through the second poll, which is the task's own.
         match verdict.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(verdict) => ResponseFuture::decided(verdict, account, &mut self.inner, parts, body),
+            Poll::Ready(verdict) => ResponseFuture::decided(verdict, &mut self.inner, parts, body),
             Poll::Pending => {
                 // The clone has not been polled ready; the service that has been must be the one to be called.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
-                ResponseFuture::deciding(Deciding { verdict, held: Some((account, ready, parts, body)) })
+                ResponseFuture::deciding(Deciding { verdict, held: Some((ready, parts, body)) })
             }
         }
     }

@@ -117,7 +117,7 @@ async fn settle_one<S: Store>(
     taken: bool,
 ) -> Result<u64, StoreFailed> {
     let (key, charged) = (due.key.as_str(), u64::from(due.cost.get()));
-    let plans = due.plans.iter().map(|plan| plan.name().as_str());
+    let plans = due.plans();
     if tokens > charged {
         let more = tokens - charged;
         let granted = limiter.spend_up_to(key, plans, more).await?;

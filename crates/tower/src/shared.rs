@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use smallvec::SmallVec;
-use spile_core::{Charges, Clock, Cost, Decision, FailurePolicy, Micros, Store};
+use spile_core::{Charges, Clock, Cost, FailurePolicy, Micros, NamedLimit, Store};
 use spile_limiter::{Ask, LimiterError, RateLimiter};
 
 use crate::due::{Due, Dues};
@@ -45,12 +45,6 @@ pub(crate) struct Shared<S> {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// A request that was decided about: the decision, and when it was made.
-pub(crate) struct Ruling {
-    pub(crate) decision: Decision,
-    pub(crate) now: Micros,
-}
-
 /// Why there is nothing to charge for a request.
 pub(crate) enum Undue {
     NoKey,
@@ -62,31 +56,31 @@ impl<S: Store> Shared<S> {
         self.skips.iter().any(|skip| skip(request))
     }
 
-    /// What the request owes under each of the rules; nothing where no plan applies to it.
-    pub(crate) fn dues(&self, request: &Parts) -> Result<Dues, Undue> {
-        let tenant = request.extensions.get::<Tenant>().map(|tenant| Arc::clone(tenant.shared_id()));
-        let mut dues = Dues { tenant, ..Dues::default() };
+    /// Reads what the request owes under each of the rules; nothing where no plan applies to it.
+    pub(crate) fn read(&self, request: &Parts, dues: &mut Dues) -> Result<(), Undue> {
+        dues.tenant = request.extensions.get::<Tenant>().map(|tenant| Arc::clone(tenant.shared_id()));
         for rule in &self.rules {
-            if let Some(due) = self.due(rule, request)? {
-                dues.list.push(due);
+            let key = match (rule.key_of(request), self.keyless) {
+                (Some(key), _) => key,
+                (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
+                (None, Keyless::Pass) => continue,
+                (None, Keyless::Refuse) => return Err(Undue::NoKey),
+            };
+            let limits = self.limits(rule, request)?;
+            let cost = Cost::new(rule.cost_of(request)).map_err(LimiterError::from)?;
+            if !limits.is_empty() {
+                dues.list.push(Due { key, limits, cost });
             }
         }
-        Ok(dues)
+        Ok(())
     }
 
-    fn due(&self, rule: &Rule, request: &Parts) -> Result<Option<Due>, Undue> {
-        let key = match (rule.key_of(request), self.keyless) {
-            (Some(key), _) => key,
-            (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
-            (None, Keyless::Pass) => return Ok(None),
-            (None, Keyless::Refuse) => return Err(Undue::NoKey),
-        };
-        let mut plans = SmallVec::new();
+    fn limits(&self, rule: &Rule, request: &Parts) -> Result<SmallVec<[NamedLimit; 1]>, LimiterError> {
+        let mut limits = SmallVec::new();
         for name in rule.plans_of(request).iter() {
-            plans.push(self.limiter.plan(name)?);
+            limits.extend(self.limiter.plan(name)?.limits().iter().cloned());
         }
-        let cost = Cost::new(rule.cost_of(request)).map_err(LimiterError::from)?;
-        Ok((!plans.is_empty()).then_some(Due { key, plans, cost }))
+        Ok(limits)
     }
 
     /// The question as this layer asks it.

@@ -25,11 +25,11 @@ fn layered(name: &str) -> Router {
     let bare = Router::new().route("/", get(|| async { "ok" }));
     match name {
         "bare axum" => bare,
-        "spile" => bare.layer(limited(Plan::new("free", Limit::per_second(1_000).burst(1_000_000_000)))),
+        "spile" => bare.layer(limited(Plan::new("free", Limit::per_second(1).burst(300_000_000)))),
         "spile, chain of 2" => {
             let limits = [
-                ("burst", Limit::per_second(1_000).burst(1_000_000_000)),
-                ("daily", Limit::per_day(1_000_000_000)),
+                ("burst", Limit::per_second(1).burst(300_000_000)),
+                ("daily", Limit::per_second(1).burst(200_000_000)),
             ];
             bare.layer(limited(Plan::chain("free", limits)))
         }

@@ -87,23 +87,23 @@ impl Fields {
         let mut ends = [0; 6];
         if self.x_ratelimit {
             integer(&mut text, u64::from(decision.binding().limit().capacity()));
-            ends[0] = text.len();
+            ends[0] = text.len() as u16;
             integer(&mut text, remaining);
-            ends[1] = text.len();
+            ends[1] = text.len() as u16;
             integer(&mut text, self.reset_value(decision, now));
         }
-        ends[2] = text.len();
+        ends[2] = text.len() as u16;
         if self.ietf {
             list(&mut text, decision, policy);
-            ends[3] = text.len();
+            ends[3] = text.len() as u16;
             list(&mut text, decision, |status, text| state(decision, status, text));
         }
-        ends[4] = text.len();
+        ends[4] = text.len() as u16;
         let refused = retry_after_secs(decision);
         if let Some(seconds) = refused {
             integer(&mut text, seconds);
         }
-        ends[5] = text.len();
+        ends[5] = text.len() as u16;
         let degraded = decision.degraded();
         Rendered { text, ends, remaining, fields: self, refused: refused.is_some(), degraded }
     }
@@ -119,8 +119,9 @@ impl Fields {
 /// The values of a decision's fields, one after the other.
 pub(crate) struct Rendered {
     text: Vec<u8>,
-    /// Where each value ends: limit, remaining, reset, policy, state, retry-after.
-    ends: [usize; 6],
+    /// Where each value ends: limit, remaining, reset, policy, state, retry-after. The longest chain with the longest
+    /// names takes some ten thousand bytes.
+    ends: [u16; 6],
     remaining: u64,
     fields: Fields,
     refused: bool,
@@ -129,10 +130,12 @@ pub(crate) struct Rendered {
 
 impl Rendered {
     pub(crate) fn write(self, headers: &mut HeaderMap) {
+        // Room for these and for what the server adds, made once and while there is little to move.
+        headers.reserve(7);
         // All values are cut from one allocation.
         let text = Bytes::from(self.text);
         let [limit, remaining, reset, policy, state, retry_after] = self.ends;
-        let value = |from: usize, to: usize| cut(&text, from, to);
+        let value = |from: u16, to: u16| cut(&text, from.into(), to.into());
         if self.fields.x_ratelimit && !leaves_less(headers, self.remaining) {
             headers.insert(LIMIT, value(0, limit));
             headers.insert(REMAINING, value(limit, remaining));
