@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Err(why) => return explain(&why),
     };
     match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(outcome) => outcome.into(),
         Err(why) => {
             eprintln!("spile: {why:#}");
             ExitCode::from(FAILED)

@@ -1,14 +1,27 @@
 //! The command line: what was typed, and who carries it out.
 
+mod ask;
+mod buckets;
+mod client;
 mod config;
+mod entries;
+mod outcome;
 mod serve;
+mod shell;
 
 use clap::{Parser, Subcommand};
 
+use self::ask::AskArgs;
+use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
+use self::entries::{PlanCommand, TenantCommand};
+pub use self::outcome::Outcome;
 use self::serve::ServeArgs;
+use self::shell::Shell;
 
 /// A distributed token-bucket rate limiter.
+///
+/// Exit codes: 0 done or allowed, 1 denied, 2 something went wrong.
 #[derive(Debug, Parser)]
 #[command(name = "spile", version, propagate_version = true)]
 pub struct Cli {
@@ -24,14 +37,46 @@ enum Command {
     /// Checks, shows or starts a configuration file.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Spends a key's tokens, and says whether it may.
+    Check(AskArgs),
+    /// Says whether a key might, and spends nothing.
+    Peek(AskArgs),
+    /// Shows every bucket of a key.
+    Inspect(BucketArgs),
+    /// Makes every bucket of a key full again.
+    Reset(BucketArgs),
+    /// Lists, adds or removes tenants.
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Lists, adds or removes plans.
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Prints completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Prints the manual page.
+    Man,
 }
 
 impl Cli {
     /// Does what was asked for.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
-            Command::Serve(args) => args.run(),
-            Command::Config(command) => command.run(),
+            Command::Serve(args) => args.run().map(Outcome::done),
+            Command::Config(command) => command.run().map(Outcome::done),
+            Command::Check(args) => args.run("/v1/check"),
+            Command::Peek(args) => args.run("/v1/peek"),
+            Command::Inspect(args) => args.inspect().map(Outcome::done),
+            Command::Reset(args) => args.reset().map(Outcome::done),
+            Command::Tenant(command) => command.run().map(Outcome::done),
+            Command::Plan(command) => command.run().map(Outcome::done),
+            Command::Completions { shell } => {
+                shell::completions(shell);
+                Ok(Outcome::Done)
+            }
+            Command::Man => shell::man().map(Outcome::done),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod bad_input;
 mod broken_store;
+mod command_line;
 mod configuration;
 mod decisions;
 mod forward_auth;

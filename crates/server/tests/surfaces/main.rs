@@ -1,7 +1,8 @@
-//! The surfaces that operators look at, as they look at them: a real Prometheus and a real browser against a
-//! running Spile under load.
+//! The surfaces that operators look at, as they look at them: a real Prometheus, a real browser and a real
+//! terminal against a running Spile under load.
 
 mod dashboard;
 mod metrics;
 mod prometheus;
 mod support;
+mod top;

@@ -15,6 +15,11 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `spile serve` and waits until it says that it listens.
     pub(crate) fn serve(flags: &[&str]) -> Self {
+        Self::serve_with(flags, &[])
+    }
+
+    /// The same with these environment variables.
+    pub(crate) fn serve_with(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let ports = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let mut child = spile()
             .arg("serve")
@@ -22,6 +27,7 @@ impl Process {
             .args(flags)
             // A test machine may be busy; what a slow answer leads to is tested where it is meant.
             .env("SPILE_STORE__TIMEOUT", "5s")
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary was built with the tests");
@@ -36,7 +42,13 @@ impl Process {
 
     /// Runs `spile` to its end.
     pub(crate) fn run(arguments: &[&str]) -> Output {
-        spile().args(arguments).output().expect("the binary was built with the tests")
+        Self::run_with(arguments, &[])
+    }
+
+    /// The same with these environment variables.
+    pub(crate) fn run_with(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+        let output = spile().args(arguments).envs(variables.iter().copied()).output();
+        output.expect("the binary was built with the tests")
     }
 
     /// The address that the banner names for a listener.

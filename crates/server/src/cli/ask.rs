@@ -1,0 +1,64 @@
+//! `spile check` and `spile peek`.
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::client::{Client, refused};
+use super::outcome::Outcome;
+
+/// Who asks for what.
+#[derive(Args, Debug)]
+pub(super) struct AskArgs {
+    /// Who pays.
+    key: String,
+    /// The plans to ask; several are a chain.
+    #[arg(long = "plan", value_name = "NAME", conflicts_with = "rule", required_unless_present = "rule")]
+    plans: Vec<String>,
+    /// The rule to ask.
+    #[arg(long, value_name = "ID")]
+    rule: Option<String>,
+    /// The tokens to spend.
+    #[arg(long, value_name = "TOKENS")]
+    cost: Option<u64>,
+    /// Where the server's decision API listens.
+    #[arg(long, value_name = "URL", env = "SPILE_SERVER", default_value = "http://127.0.0.1:8080")]
+    server: String,
+    /// Prints the decision as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl AskArgs {
+    pub(super) fn run(self, path: &str) -> anyhow::Result<Outcome> {
+        let mut question = json!({"identity": self.key});
+        match self.rule {
+            Some(rule) => question["ruleId"] = json!(rule),
+            None => question["plans"] = json!(self.plans),
+        }
+        if let Some(cost) = self.cost {
+            question["cost"] = json!(cost);
+        }
+        let (status, decision) = Client::new(&self.server, None).ask(Method::POST, path, Some(&question))?;
+        let Some(allowed) = decision["allowed"].as_bool() else { return refused(status, &decision) };
+        if self.json {
+            println!("{decision}");
+        } else {
+            println!("{}", sentence(allowed, &decision));
+        }
+        Ok(if allowed { Outcome::Done } else { Outcome::Denied })
+    }
+}
+
+fn sentence(allowed: bool, decision: &Value) -> String {
+    let (limit, left) = (&decision["limit"], &decision["remaining"]);
+    let degraded = if decision["degraded"] == true { ", decided without the store" } else { "" };
+    if allowed {
+        return format!("allowed: {left} of {limit} tokens left{degraded}");
+    }
+    let by = decision["limitedBy"].as_str().map(|name| format!(" by {name}")).unwrap_or_default();
+    format!(
+        "denied{by}: {left} of {limit} tokens left, retry after {} ms{degraded}",
+        decision["retryAfterMs"]
+    )
+}

@@ -1,0 +1,27 @@
+//! How a command ended, where nothing went wrong.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// It did what it was asked to, or the key may.
+    Done,
+    /// The key may not.
+    Denied,
+}
+
+impl Outcome {
+    pub(super) const fn done((): ()) -> Self {
+        Self::Done
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Done => Self::SUCCESS,
+            Outcome::Denied => Self::from(1),
+        }
+    }
+}
