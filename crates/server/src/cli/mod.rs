@@ -8,6 +8,7 @@ mod entries;
 mod outcome;
 mod serve;
 mod shell;
+mod top;
 
 use clap::{Parser, Subcommand};
 
@@ -18,6 +19,7 @@ use self::entries::{PlanCommand, TenantCommand};
 pub use self::outcome::Outcome;
 use self::serve::ServeArgs;
 use self::shell::Shell;
+use self::top::TopArgs;
 
 /// A distributed token-bucket rate limiter.
 ///
@@ -51,6 +53,8 @@ enum Command {
     /// Lists, adds or removes plans.
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Shows a running server in the terminal.
+    Top(TopArgs),
     /// Prints completions for a shell.
     Completions {
         /// The shell.
@@ -72,6 +76,7 @@ impl Cli {
             Command::Reset(args) => args.reset().map(Outcome::done),
             Command::Tenant(command) => command.run().map(Outcome::done),
             Command::Plan(command) => command.run().map(Outcome::done),
+            Command::Top(args) => args.run().map(Outcome::done),
             Command::Completions { shell } => {
                 shell::completions(shell);
                 Ok(Outcome::Done)
