@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::{Bucket, Charge, Charges, Cost, FailureReason, Limit, LimitName, Micros, NamedLimit, Outcome};
+use crate::{
+    Bucket, Charge, Charges, Cost, FailureReason, Limit, LimitName, MicroTokens, Micros, NamedLimit, Outcome,
+};
 
 /// Why the answer is what it is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -174,8 +176,12 @@ impl Decision {
         now: Micros,
         policy_wait: Duration,
     ) -> Self {
-        let buckets = charges.iter().map(|charge| Bucket::full(charge.limit().limit(), now)).collect();
-        let outcome = Outcome { allowed, at: now, buckets };
+        // What is there is not known. Whoever passes is shown full buckets, whoever is refused empty ones.
+        let empty = Bucket::new(MicroTokens::default(), now);
+        let stand = |charge: &Charge<'_>| {
+            if allowed { Bucket::full(charge.limit().limit(), now) } else { empty }
+        };
+        let outcome = Outcome { allowed, at: now, buckets: charges.iter().map(stand).collect() };
         let decision = Self::from_outcome(charges, &outcome, Source::Policy);
         Self { reason, failure: Some(failure), policy_wait, ..decision }
     }
@@ -189,10 +195,13 @@ impl Decision {
     }
 
     /// The same decision under a rule that only watches: a denial lets the request pass and says so.
+    ///
+    /// Where it was the failing store that refused, no limit denied anything: the request passes as it would
+    /// under the policy `allow`.
     pub fn shadowed(mut self) -> Self {
         if !self.allowed {
             self.allowed = true;
-            self.reason = Reason::Shadow;
+            self.reason = if self.reason == Reason::FailClosed { Reason::FailOpen } else { Reason::Shadow };
         }
         self
     }
@@ -255,7 +264,7 @@ impl Decision {
 
     /// Whole tokens left under the binding limit.
     pub fn remaining(&self) -> u64 {
-        if self.reason == Reason::FailClosed { 0 } else { self.binding().remaining() }
+        self.binding().remaining()
     }
 
     /// How long to wait before trying again; zero where the request was allowed.

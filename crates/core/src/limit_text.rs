@@ -9,7 +9,7 @@ impl FromStr for Limit {
     type Err = LimitTextError;
 
     /// Reads `REFILL/PERIOD` or `CAPACITY, REFILL/PERIOD`; the period is a unit (`s`, `min`, `h`, `day` and
-    /// their long forms, `ms`) with an optional count: `5/10s`.
+    /// their long forms, `ms`, `us`) with an optional count: `5/10s`.
     fn from_str(text: &str) -> Result<Self, LimitTextError> {
         let (capacity, refill) = match text.split_once(',') {
             Some((capacity, refill)) => (Some(whole(capacity, text)?), refill),
@@ -30,15 +30,16 @@ fn period_from(period: &str) -> Option<Duration> {
     let digits = period.bytes().take_while(u8::is_ascii_digit).count();
     let (count, unit) = period.split_at(digits);
     let count: u64 = if count.is_empty() { 1 } else { count.parse().ok()? };
-    let unit_ms: u64 = match unit.trim() {
-        "ms" => 1,
-        "s" | "sec" | "second" | "seconds" => 1_000,
-        "m" | "min" | "minute" | "minutes" => 60_000,
-        "h" | "hr" | "hour" | "hours" => 3_600_000,
-        "d" | "day" | "days" => 86_400_000,
+    let unit_us: u64 = match unit.trim() {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" | "sec" | "second" | "seconds" => 1_000_000,
+        "m" | "min" | "minute" | "minutes" => 60_000_000,
+        "h" | "hr" | "hour" | "hours" => 3_600_000_000,
+        "d" | "day" | "days" => 86_400_000_000,
         _ => return None,
     };
-    count.checked_mul(unit_ms).map(Duration::from_millis)
+    count.checked_mul(unit_us).map(Duration::from_micros)
 }
 
 fn whole(number: &str, text: &str) -> Result<u64, LimitTextError> {

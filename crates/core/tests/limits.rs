@@ -26,6 +26,7 @@ fn texts_are_limits_and_limits_are_texts() {
         ("10000/day", Limit::per_day(10_000)),
         (" 7 / hour ", Limit::per_hour(7)),
         ("3/250ms", Limit::per(3, Duration::from_millis(250))),
+        ("2/1500us", Limit::per(2, Duration::from_micros(1_500))),
     ] {
         let limit: Limit = text.parse().unwrap_or_else(|why| panic!("{text}: {why}"));
         assert_eq!(limit, same.build().unwrap(), "{text}");

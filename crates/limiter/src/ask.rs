@@ -2,6 +2,8 @@
 
 use spile_core::{Charges, FailurePolicy};
 
+use crate::fallback::Fallback;
+
 /// What is asked: the charges, and on whose behalf.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
@@ -39,6 +41,12 @@ impl<'a> Ask<'a> {
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
         self
+    }
+}
+
+impl Ask<'_> {
+    pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
+        self.on_failure.unwrap_or(fallback.policy)
     }
 }
 

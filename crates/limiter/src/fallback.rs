@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Clock, Cost, Decision, FailurePolicy, Grant, NamedLimit, Source, Store, StoreError,
+    Charge, Charges, Clock, Cost, Decision, FailurePolicy, Grant, NamedLimit, Source, StoreError,
 };
 use spile_memory::MemoryStore;
 
@@ -32,40 +32,27 @@ impl Fallback {
     }
 
     /// The same without spending anything.
-    pub(crate) async fn peek(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {
-        match self.policy {
+    pub(crate) fn peek(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
+        match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
-                match self.local.peek(&share).await {
-                    Ok(outcome) => {
-                        Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
-                    }
-                    Err(_) => self.let_pass(charges, why),
-                }
+                let outcome = self.local.peek_now(&share);
+                Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
             }
             _ => self.let_pass(charges, why),
         }
     }
 
     /// As many tokens as the policy grants of those asked for.
-    pub(crate) async fn grant(
-        &self,
-        charges: &Charges<'_>,
-        asked: Cost,
-        why: &StoreError,
-    ) -> (u32, Decision) {
+    pub(crate) fn grant(&self, charges: &Charges<'_>, asked: Cost, why: &StoreError) -> (u32, Decision) {
         match self.policy {
             FailurePolicy::Deny => (0, self.refuse(charges, why)),
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
-                match self.local.spend_up_to(&share).await {
-                    Ok(Grant { tokens, outcome }) => {
-                        let decision = Decision::from_outcome(&share, &outcome, Source::Local);
-                        (tokens, decision.taken_locally(why.reason()))
-                    }
-                    Err(_) => (asked.get(), self.let_pass(charges, why)),
-                }
+                let Grant { tokens, outcome } = self.local.spend_up_to_now(&share);
+                let decision = Decision::from_outcome(&share, &outcome, Source::Local);
+                (tokens, decision.taken_locally(why.reason()))
             }
             _ => (asked.get(), self.let_pass(charges, why)),
         }

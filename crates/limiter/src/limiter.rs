@@ -19,6 +19,9 @@ use crate::fallback::Fallback;
 use crate::observer::{Observed, Observer};
 use crate::wait::Wait;
 
+/// The least time between two tries of somebody who waits, whatever a denial says.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
 /// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
 pub struct RateLimiter<S> {
     inner: Arc<Inner<S>>,
@@ -124,16 +127,14 @@ impl<S: Store> RateLimiter<S> {
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let decision = self.inner.decide(&ask).await;
-            if decision.allowed() {
-                return Ok(decision);
-            }
-            let ready = Instant::now() + decision.retry_after();
-            if give_up.is_some_and(|give_up| ready > give_up) {
+            let ready = decision.retry_after();
+            let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
+            if decision.allowed() || ready > left {
                 return Ok(decision);
             }
             // Jitter must not carry anybody past the moment at which they give up.
-            let wake = ready + wait.drawn_jitter();
-            tokio::time::sleep_until(give_up.map_or(wake, |give_up| wake.min(give_up))).await;
+            let pause = ready.max(SHORTEST_PAUSE).saturating_add(wait.drawn_jitter());
+            tokio::time::sleep(pause.min(left)).await;
         }
     }
 
@@ -142,13 +143,14 @@ impl<S: Store> RateLimiter<S> {
         self.inner.decide(&ask).await
     }
 
-    /// Looks at charges that were put together by the caller.
-    pub async fn look(&self, charges: Charges<'_>) -> Decision {
-        let inner = &*self.inner;
-        match inner.in_time(inner.store.peek(&charges)).await {
-            Ok(outcome) => Decision::from_outcome(&charges, &outcome, Source::Store),
-            Err(why) => inner.fallback.peek(&charges, &why).await,
-        }
+    /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
+    pub async fn look(&self, ask: impl Into<Ask<'_>>) -> Decision {
+        let (inner, ask) = (&*self.inner, ask.into());
+        let decision = match inner.in_time(inner.store.peek(&ask.charges)).await {
+            Ok(outcome) => Decision::from_outcome(&ask.charges, &outcome, Source::Store),
+            Err(why) => inner.fallback.peek(&ask.charges, ask.policy(&inner.fallback), &why),
+        };
+        if ask.shadow { decision.shadowed() } else { decision }
     }
 
     /// Gives back charges that were put together by the caller.
@@ -184,14 +186,19 @@ impl<S: Store> RateLimiter<S> {
 
     async fn grant(&self, charges: Charges<'_>) -> Granted {
         let inner = &*self.inner;
+        let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
+        if asked == Cost::ZERO {
+            return Granted { tokens: 0, decision: self.look(charges).await };
+        }
         let (tokens, decision) = match inner.in_time(inner.store.spend_up_to(&charges)).await {
+            // Whoever got nothing wants to know when there is a token, not when there are all of them.
+            Ok(Grant { tokens: 0, outcome }) => {
+                (0, Decision::from_outcome(&first_token(&charges), &outcome, Source::Store))
+            }
             Ok(Grant { tokens, outcome }) => {
                 (tokens, Decision::from_outcome(&charges, &outcome, Source::Store))
             }
-            Err(why) => {
-                let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
-                inner.fallback.grant(&charges, asked, &why).await
-            }
+            Err(why) => inner.fallback.grant(&charges, asked, &why),
         };
         inner.tell(&Ask::from(charges), &decision);
         Granted { tokens, decision }
@@ -232,6 +239,13 @@ impl<S: Store> RateLimiter<S> {
     }
 }
 
+/// The same charges at one token each, which every limit can cover.
+fn first_token<'k>(charges: &Charges<'k>) -> Charges<'k> {
+    let one = |charge: &Charge<'k>| Charge::new(charge.key(), charge.limit().clone(), Cost::ONE);
+    let ones: Result<Vec<_>, _> = charges.iter().map(one).collect();
+    ones.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
+}
+
 /// Adds a charge for each limit of the plan.
 fn extend<'k>(
     chain: &mut Option<Charges<'k>>,
@@ -253,10 +267,7 @@ impl<S: Store> Inner<S> {
     async fn decide(&self, ask: &Ask<'_>) -> Decision {
         let mut decision = match self.in_time(self.store.spend(&ask.charges)).await {
             Ok(outcome) => Decision::from_outcome(&ask.charges, &outcome, Source::Store),
-            Err(why) => {
-                let policy = ask.on_failure.unwrap_or(self.fallback.policy);
-                self.fallback.decide(&ask.charges, policy, &why)
-            }
+            Err(why) => self.fallback.decide(&ask.charges, ask.policy(&self.fallback), &why),
         };
         if ask.shadow {
             decision = decision.shadowed();

@@ -78,7 +78,7 @@ async fn deny_refuses_for_a_second() {
     assert!(!decision.allowed() && decision.degraded());
     assert_eq!((decision.reason(), decision.source()), (Reason::FailClosed, Source::Policy));
     assert_eq!(decision.retry_after(), Duration::from_secs(1));
-    assert_eq!(decision.remaining(), 0);
+    assert_eq!((decision.remaining(), decision.limits()[0].remaining()), (0, 0));
     assert_eq!(decision.limited_by(), None, "being down is not being limited");
 }
 
@@ -114,6 +114,7 @@ async fn a_call_can_bring_a_policy_of_its_own() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
     let ask = Ask::from(charges).on_failure(FailurePolicy::Deny).rule("login");
+    assert_eq!(limiter.look(ask.clone()).await.reason(), Reason::FailClosed);
     assert_eq!(limiter.decide(ask).await.reason(), Reason::FailClosed);
 }
 
@@ -175,4 +176,13 @@ async fn shadow_mode_counts_a_denial_and_lets_it_pass() {
     assert!(decision.allowed());
     assert_eq!(decision.reason(), Reason::Shadow);
     assert_eq!(decision.limited_by().unwrap().as_str(), "free");
+}
+
+#[tokio::test]
+async fn shadow_mode_never_blocks_and_blames_no_limit_for_a_failing_store() {
+    let limiter = limiter(down(), FailurePolicy::Deny, &FakeClock::default());
+    let charges = limiter.charges("ann", ["free"], 1).unwrap();
+    let decision = limiter.decide(Ask::from(charges).shadow(true)).await;
+    assert!(decision.allowed());
+    assert_eq!((decision.reason(), decision.limited_by()), (Reason::FailOpen, None));
 }

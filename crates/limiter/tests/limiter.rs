@@ -148,12 +148,37 @@ async fn until_ready_gives_the_denial_back_at_once_where_admission_lies_beyond_t
 
 #[tokio::test(start_paused = true)]
 async fn jitter_spreads_those_who_wait_but_never_past_their_deadline() {
+    let wait = Wait::at_most(Duration::from_millis(1_500)).with_jitter(Duration::from_millis(400));
+    let mut waits = Vec::new();
+    for caller in 0..8 {
+        let (limiter, key) = (paused_limiter(), format!("caller {caller}"));
+        let _ = limiter.allow(&key, ["free"], 10).await.unwrap();
+        let started = tokio::time::Instant::now();
+        assert!(limiter.until_ready(&key, ["free"], 1, wait).await.unwrap().allowed());
+        waits.push(started.elapsed());
+    }
+    assert!(waits.iter().all(|waited| *waited <= Duration::from_millis(1_501)), "{waits:?}");
+    let (soonest, latest) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
+    assert!(*latest > *soonest + Duration::from_millis(20), "{waits:?} wake together");
+}
+
+#[tokio::test(start_paused = true)]
+async fn endless_waits_and_jitters_do_not_overflow() {
     let limiter = paused_limiter();
     let _ = limiter.allow("ann", ["free"], 10).await.unwrap();
-    let started = tokio::time::Instant::now();
-    let wait = Wait::at_most(Duration::from_millis(1_500)).with_jitter(Duration::from_secs(60));
+    let wait = Wait::at_most(Duration::from_secs(2)).with_jitter(Duration::MAX);
     assert!(limiter.until_ready("ann", ["free"], 1, wait).await.unwrap().allowed());
-    assert!(started.elapsed() <= Duration::from_millis(1_501));
+}
+
+#[tokio::test]
+async fn whoever_gets_no_token_learns_when_there_is_one() {
+    let (limiter, clock) = limiter();
+    assert_eq!(limiter.spend_up_to("ann", ["free"], 10).await.unwrap().tokens, 10);
+    clock.advance(Duration::from_millis(400));
+    let nothing = limiter.spend_up_to("ann", ["free"], 10).await.unwrap();
+    assert_eq!((nothing.tokens, nothing.decision.retry_after()), (0, Duration::from_millis(600)));
+    let looked = limiter.spend_up_to("bob", ["free"], 0).await.unwrap();
+    assert_eq!((looked.tokens, looked.decision.allowed()), (0, true));
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,7 +99,7 @@ impl<C> Builder<C> {
     /// The store, empty. Memory is taken as keys come.
     pub fn build(self) -> MemoryStore<C> {
         let max_keys = self.max_keys.max(1);
-        // Few keys share one lock, so that the bound and the choice of whom to evict are exact.
+        // Few keys share one lock, so that the bound is exact for them.
         let shards = (max_keys / 4_096).next_power_of_two().min(64);
         let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
         let shards = (0..shards).map(|index| Shard::new(part(index), self.sweep)).collect();
@@ -133,8 +133,9 @@ impl<C: Clock> MemoryStore<C> {
     pub fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Spent {
         let (fingerprint, key_hash) = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
-        let now = self.clock.now();
         let mut held = self.shards[self.shard(key_hash)].lock();
+        // Asked under the lock: a thread that stalled in between must not decide by a time long past.
+        let now = self.clock.now();
         let entry = held.entry(fingerprint);
         let stand = match &entry {
             Some(entry) => entry.bucket().rebased(now),
@@ -157,8 +158,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn step<T>(&self, charges: &Charges<'_>, step: impl FnOnce(&Charges<'_>, &mut [Slot], Micros) -> T) -> T {
-        let now = self.clock.now();
         let mut chain = LockedChain::new(self, charges);
+        let now = self.clock.now();
         let taken = step(charges, &mut chain.slots, now);
         chain.write_back(charges, now);
         taken
@@ -174,17 +175,29 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
+impl<C: Clock> MemoryStore<C> {
+    /// Looks without a future to wait on.
+    pub fn peek_now(&self, charges: &Charges<'_>) -> Outcome {
+        self.step(charges, spile_core::peek)
+    }
+
+    /// Spends what is there without a future to wait on.
+    pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> Grant {
+        self.step(charges, spile_core::spend_up_to)
+    }
+}
+
 impl<C: Clock> Store for MemoryStore<C> {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         Ok(self.spend_now(charges))
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.step(charges, spile_core::peek))
+        Ok(self.peek_now(charges))
     }
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
-        Ok(self.step(charges, spile_core::spend_up_to))
+        Ok(self.spend_up_to_now(charges))
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

@@ -11,6 +11,11 @@ use crate::fingerprint::Fingerprint;
 const SMALLEST: usize = 16;
 /// How many held entries an eviction compares.
 const SAMPLE: usize = 16;
+/// How many it compares where those were all nearly drained: among so many, a fuller one is found if there are any
+/// to speak of.
+const WIDE_SAMPLE: usize = 512;
+/// How full an entry must be to be forgotten without looking further.
+const FULL_ENOUGH: f64 = 0.5;
 
 /// A bounded set of entries.
 #[derive(Debug)]
@@ -92,7 +97,8 @@ impl Table {
                 fullest = Some((index, level));
             }
             seen += 1;
-            if seen == SAMPLE {
+            let found = fullest.is_some_and(|(_, best)| best >= FULL_ENOUGH);
+            if seen >= WIDE_SAMPLE || (seen >= SAMPLE && found) {
                 self.cursor = index + 1;
                 break;
             }

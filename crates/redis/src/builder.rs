@@ -1,5 +1,6 @@
 //! How a store is set up. Building never waits for Redis and never fails because it is down.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -22,7 +23,7 @@ use crate::tls::{Tls, TlsError};
 use crate::url::{Credentials, Target, TlsFiles, Topology, UrlError};
 
 /// A [`RedisStore`] to be.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "call build()"]
 pub struct RedisStoreBuilder {
     url: String,
@@ -32,6 +33,18 @@ pub struct RedisStoreBuilder {
     connections: usize,
     max_waiting: usize,
     tls: TlsFiles,
+}
+
+impl fmt::Debug for RedisStoreBuilder {
+    /// Leaves the URL out, for it may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStoreBuilder")
+            .field("prefix", &self.prefix)
+            .field("timeout", &self.timeout)
+            .field("connections", &self.connections)
+            .field("max_waiting", &self.max_waiting)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why a store cannot be built.

@@ -33,6 +33,13 @@ const PATIENCE: Duration = Duration::from_millis(400);
 /// and get its first slot soon.
 const ROUNDS_KEPT: u8 = 3;
 
+/// Why the map is read again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Due {
+    InTime,
+    Doubted,
+}
+
 /// Whether the cluster has been found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Found {
@@ -99,7 +106,13 @@ impl Cluster {
 
     /// The node at an address that a redirection named.
     pub(crate) fn node_at(&self, endpoint: &Endpoint) -> Arc<Node> {
-        self.member(&mut self.nodes.lock(), endpoint)
+        let mut nodes = self.nodes.lock();
+        let node = self.member(&mut nodes, endpoint);
+        if let Some(member) = nodes.get_mut(endpoint) {
+            // It is in use, whether or not the map names it yet.
+            member.rounds_unnamed = 0;
+        }
+        node
     }
 
     /// Whether the cluster has been found, for callers that wait for its first map.
@@ -136,7 +149,10 @@ impl Cluster {
             if read.is_ok() {
                 self.found.send_replace(Found::Yes);
                 backoff = Backoff::default();
-                self.until_due(started).await;
+                if self.until_due(started).await == Due::Doubted {
+                    // Whoever gave this map may be the one who is cut off; ask somebody else.
+                    control = None;
+                }
             } else {
                 self.found.send_if_modified(|found| {
                     let first_failure = *found == Found::NotYet;
@@ -150,11 +166,14 @@ impl Cluster {
         }
     }
 
-    async fn until_due(&self, started: Instant) {
+    async fn until_due(&self, started: Instant) -> Due {
         let pause = if self.is_troubled() { TROUBLED } else { CALM };
         tokio::select! {
-            () = sleep_until(started + pause) => {}
-            () = self.doubted.notified() => sleep_until(started + AT_LEAST).await,
+            () = sleep_until(started + pause) => Due::InTime,
+            () = self.doubted.notified() => {
+                sleep_until(started + AT_LEAST).await;
+                Due::Doubted
+            }
         }
     }
 

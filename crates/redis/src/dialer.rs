@@ -31,6 +31,13 @@ pub(crate) enum Whereabouts {
     AskSentinels(Arc<Sentinels>),
 }
 
+impl Whereabouts {
+    /// Whether dialling again may reach another node.
+    pub(crate) const fn may_move(&self) -> bool {
+        matches!(self, Self::AskSentinels(_))
+    }
+}
+
 impl Dialer {
     /// A connection to a node that runs the script. Bounded in time, and spaced.
     pub(crate) async fn dial(&self, whereabouts: &Whereabouts) -> Result<Connection, ConnectionError> {

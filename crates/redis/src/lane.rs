@@ -273,6 +273,12 @@ impl Lane {
                     lost = Err(Lost);
                     Refusal::Again
                 }
+                // Sentinels may know another master by now. Anywhere else, dialling again would reach the same node.
+                ErrorReply::Unreplicated if self.setup.whereabouts.may_move() => {
+                    lost = Err(Lost);
+                    Refusal::Again
+                }
+                ErrorReply::Unreplicated => Refusal::Failed(not_run(text)),
                 ErrorReply::Busy => {
                     self.node.failed();
                     Refusal::Failed(not_run(text))

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::request::Waiting;
 
-/// The most requests that one flight takes, so that one flight never holds Redis for more than a millisecond or so.
+/// The most charges that one flight takes, so that one flight never holds Redis for more than a millisecond or so. A
+/// single chain may be longer only by what it holds itself.
 const MOST_PER_FLIGHT: usize = 128;
 
 /// With so many waiting, another lane takes off at once.
@@ -84,10 +85,14 @@ impl Queue {
             match self.try_take(Instant::now()) {
                 Ok(taken) => return taken,
                 Err(None) => arrived.await,
-                Err(Some(turn)) => tokio::select! {
-                    () = arrived => {}
-                    () = sleep_until(turn) => {}
-                },
+                Err(Some(turn)) => {
+                    let mindful = Mindful(self);
+                    tokio::select! {
+                        () = arrived => {}
+                        () = sleep_until(turn) => {}
+                    }
+                    std::mem::forget(mindful);
+                }
             }
         }
     }
@@ -119,6 +124,15 @@ impl Queue {
     }
 }
 
+/// A lane that sleeps with requests in mind. One that is dropped asleep hands them to another.
+struct Mindful<'a>(&'a Queue);
+
+impl Drop for Mindful<'_> {
+    fn drop(&mut self) {
+        self.0.arrived.notify_one();
+    }
+}
+
 impl State {
     /// When the next flight may take off.
     fn turn(&self, lanes: u32) -> Instant {
@@ -131,10 +145,14 @@ impl State {
 
     fn gathered(&mut self) -> Vec<Waiting> {
         let mut taken = Vec::with_capacity(self.waiting.len().min(MOST_PER_FLIGHT));
-        while taken.len() < MOST_PER_FLIGHT {
+        let mut charges = 0;
+        while charges < MOST_PER_FLIGHT {
             match self.waiting.pop_front() {
                 Some(request) if request.is_abandoned() => {}
-                Some(request) => taken.push(request),
+                Some(request) => {
+                    charges += request.request.charges.len().max(1);
+                    taken.push(request);
+                }
                 None => break,
             }
         }

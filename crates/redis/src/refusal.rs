@@ -35,6 +35,8 @@ pub(crate) enum ErrorReply {
     ClusterDown,
     /// This node is no master, or not yet, or does not know us any more: connect anew.
     WrongNode,
+    /// The node has lost its replicas, and may have been replaced by one of them.
+    Unreplicated,
     /// The node is stuck in somebody's script.
     Busy,
     /// The node does not do this for us now: it has no memory to write to, cannot save, or forbids the user.
@@ -55,12 +57,14 @@ impl ErrorReply {
             "ASK" => redirection(words, asked).map_or(Self::Other, |to| Self::Ask { to }),
             "TRYAGAIN" => Self::TryAgain,
             "CLUSTERDOWN" => Self::ClusterDown,
-            "LOADING" | "READONLY" | "MASTERDOWN" | "NOREPLICAS" | "NOAUTH" | "WRONGPASS" => Self::WrongNode,
+            "LOADING" | "READONLY" | "MASTERDOWN" | "NOAUTH" | "WRONGPASS" => Self::WrongNode,
+            "NOREPLICAS" => Self::Unreplicated,
             "BUSY" => Self::Busy,
             "OOM" | "MISCONF" | "NOPERM" => Self::Refused,
             // Redis 6.2 puts its own words before the error of a command inside a script. These come at the first
             // write or not at all, so nothing was written.
-            "ERR" if ["-READONLY ", "-NOREPLICAS "].iter().any(|code| text.contains(code)) => Self::WrongNode,
+            "ERR" if text.contains("-READONLY ") => Self::WrongNode,
+            "ERR" if text.contains("-NOREPLICAS ") => Self::Unreplicated,
             "ERR" if ["-OOM ", "-MISCONF "].iter().any(|code| text.contains(code)) => Self::Refused,
             _ => Self::Other,
         }

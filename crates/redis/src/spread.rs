@@ -179,15 +179,17 @@ impl Spread {
         }))
     }
 
-    /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs.
+    /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs, and
+    /// each bucket is shown as its own node saw it: another node's clock must not fill it.
     fn joined(&self, replies: &[Reply], granted: u32) -> Reply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
         let mut buckets: SmallVec<[Bucket; 1]> = SmallVec::new();
         if self.operation != Operation::Reset {
             buckets.resize(self.charges, Bucket::new(MicroTokens::default(), Micros::default()));
             for (part, reply) in self.parts.iter().zip(replies) {
-                for (position, bucket) in part.positions.iter().zip(&reply.buckets) {
-                    buckets[*position] = *bucket;
+                for (index, bucket) in reply.buckets.iter().enumerate() {
+                    let there = part.charges[index].limit.available(*bucket, reply.at);
+                    buckets[part.positions[index]] = Bucket::new(MicroTokens::new(there), at);
                 }
             }
         }

@@ -86,7 +86,7 @@ pub enum UrlError {
     #[error("path `{0}` has too many parts")]
     Path(String),
     /// A percent sign that no two hexadecimal digits follow, or bytes that are no text.
-    #[error("the {0} is not percent-encoded text")]
+    #[error("the {0} is not percent-encoded text: write `/` as %2F, `?` as %3F, `@` as %40")]
     Encoding(&'static str),
     /// A user without a password.
     #[error("the user has no password: write user:password@ or :password@")]
@@ -109,6 +109,12 @@ impl Target {
     pub(crate) fn read(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::NoScheme)?;
         let scheme = Scheme::read(scheme)?;
+        // An `@` this late means that the password holds a `/` or `?` as it is. Whatever would be said about the
+        // parts would quote it.
+        let tail = rest.find(['/', '?']).map_or("", |at| &rest[at..]);
+        if scheme.kind != Kind::Unix && tail.contains('@') {
+            return Err(UrlError::Encoding("password"));
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let query = Query::read(scheme, query)?;
         if scheme.kind == Kind::Unix { unix(rest, query) } else { networked(scheme, rest, query) }
@@ -378,6 +384,9 @@ mod tests {
             ("redis://h/1/2", UrlError::Path("1/2".into())),
             ("redis://ann@h", UrlError::NoPassword),
             ("redis://:%zz@h", UrlError::Encoding("password")),
+            ("redis://app:Sup3r/Secret@redis", UrlError::Encoding("password")),
+            ("redis://app:12345/hunter2@redis:6379", UrlError::Encoding("password")),
+            ("redis://app:Sup3r?Secret@redis:6379", UrlError::Encoding("password")),
             ("redis://h?ca=x", UrlError::Parameter { name: "ca".into(), scheme: "redis" }),
             ("rediss://h?cert=x", UrlError::HalfAPair),
             ("redis-sentinel://h", UrlError::NoMaster),
