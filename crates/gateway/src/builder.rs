@@ -13,7 +13,7 @@ use crate::auth::{Authenticator, InMemoryTenants, JwtVerifier, TenantRegistry};
 use crate::bounds::Bounds;
 use crate::forward::Trust;
 use crate::gateway::Gateway;
-use crate::limit::{Limits, Rule};
+use crate::limit::{Limits, Rule, Rulebook};
 use crate::route::{Route, Table};
 use crate::shared::Shared;
 use crate::telemetry::Telemetry;
@@ -25,7 +25,8 @@ use crate::upstream::{Dialer, Roots};
 pub struct Builder<S> {
     limiter: RateLimiter<S>,
     routes: Vec<Route>,
-    rules: Vec<Rule>,
+    rules: Vec<Arc<Rule>>,
+    rulebook: Option<Box<dyn Rulebook>>,
     tenants: Box<dyn TenantRegistry>,
     jwt: Option<JwtVerifier>,
     tls: Option<Tls>,
@@ -43,6 +44,7 @@ impl<S: Store> Builder<S> {
             limiter,
             routes: Vec::new(),
             rules: Vec::new(),
+            rulebook: None,
             tenants: Box::new(InMemoryTenants::default()),
             jwt: None,
             tls: None,
@@ -63,7 +65,13 @@ impl<S: Store> Builder<S> {
 
     /// Limits by this rule too. Of these rules, the first that matches a request applies to it.
     pub fn rule(mut self, rule: Rule) -> Self {
-        self.rules.push(rule);
+        self.rules.push(Arc::new(rule));
+        self
+    }
+
+    /// Limits by what this rulebook says, in place of any rules of the gateway's own.
+    pub fn rulebook(mut self, rulebook: impl Rulebook + 'static) -> Self {
+        self.rulebook = Some(Box::new(rulebook));
         self
     }
 
@@ -128,8 +136,8 @@ impl<S: Store> Builder<S> {
         }
         let limits = Limits {
             limiter: self.limiter,
-            rules: self.rules,
-            address: ClientIp::direct().ipv6_prefix(self.ipv6_prefix),
+            rulebook: self.rulebook.unwrap_or_else(|| Box::new(self.rules)),
+            address: ClientIp::behind(self.trusted.clone()).ipv6_prefix(self.ipv6_prefix),
             fields: self.fields,
             clock: Arc::clone(&self.clock),
         };

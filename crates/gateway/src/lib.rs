@@ -52,7 +52,7 @@ pub use bounds::Bounds;
 pub use builder::{BuildError, Builder};
 pub use gateway::Gateway;
 pub use host::{HostError, HostPattern};
-pub use limit::Rule;
+pub use limit::{Rule, Rulebook, Rules};
 pub use overload::{Adaptive, Concurrency};
 pub use path::{PathPattern, PatternError};
 pub use route::{HeaderChangeError, HeaderChanges, Route, Timeouts};

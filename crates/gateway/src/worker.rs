@@ -18,7 +18,7 @@ use crate::auth::Caller;
 use crate::body::{Meter, Reply, Upload};
 use crate::connection::Origin;
 use crate::forward::{Answer, Exchange, Hop, RequestId, Upgrade, carry, fields};
-use crate::limit::Ruling;
+use crate::limit::{Ruling, Undecided};
 use crate::refusal::Refusal;
 use crate::route::{Rewrite, Served, upstream_path};
 use crate::shared::Shared;
@@ -37,17 +37,17 @@ pub(crate) struct Worker<S> {
 }
 
 /// A request that has been let in.
-struct Admitted<'w> {
+struct Admitted {
     target: Target,
     route: usize,
     caller: Caller,
-    ruling: Option<Ruling<'w>>,
+    ruling: Option<Box<Ruling>>,
 }
 
 /// A request that has been turned away, with what it was charged first.
-struct TurnedAway<'w> {
+struct TurnedAway {
     why: Refusal,
-    ruling: Option<Ruling<'w>>,
+    ruling: Option<Box<Ruling>>,
 }
 
 impl<S: Store> Worker<S> {
@@ -95,7 +95,7 @@ impl<S: Store> Worker<S> {
     /// Decides whether a request may go on, before anything of its body is read.
     ///
     /// Limits come before a wrong credential is turned away, so that guessing is limited like everything else.
-    async fn admit(&self, request: &mut Parts, now: Micros) -> Result<Admitted<'_>, TurnedAway<'_>> {
+    async fn admit(&self, request: &mut Parts, now: Micros) -> Result<Admitted, TurnedAway> {
         let target = Target::of(request, self.shared.bounds.uri_bytes)?;
         let route = self.shared.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &self.shared.table.routes()[route];
@@ -106,7 +106,7 @@ impl<S: Store> Worker<S> {
         request.extensions.insert(served.label.clone());
         let (path, own) = (target.path.matched(), &served.route.limits);
         let decided = self.shared.limits.decide(request, path, own, served.factor(now)).await;
-        let ruling = decided.map_err(|_| Refusal::Misconfigured)?;
+        let ruling = decided.map_err(Refusal::from)?;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
             return Err(Refusal::Limited(Box::new(self.shared.limits.refusal(ruling, request))).into());
         }
@@ -118,14 +118,14 @@ impl<S: Store> Worker<S> {
     }
 
     /// Takes an admitted request to its upstream.
-    async fn proxy<'w>(
-        &'w self,
-        admitted: Admitted<'w>,
+    async fn proxy(
+        &self,
+        admitted: Admitted,
         hop: &Hop,
         id: &RequestId,
         mut parts: Parts,
         body: Incoming,
-    ) -> (Option<Ruling<'w>>, Result<Response<Reply>, Refusal>) {
+    ) -> (Option<Box<Ruling>>, Result<Response<Reply>, Refusal>) {
         let Admitted { target, route, caller, mut ruling } = admitted;
         let served = &self.shared.table.routes()[route];
         if announced_bytes(&parts) > served.route.max_body {
@@ -139,7 +139,7 @@ impl<S: Store> Worker<S> {
         }
         let answer = self.ask_upstream(route, &target, &caller, hop, parts, body).await;
         let answer = match answer {
-            Ok(answer) => self.finish(served, answer, upgrade, ruling.as_mut()).await,
+            Ok(answer) => self.finish(served, answer, upgrade, ruling.as_deref_mut()).await,
             Err(why) => Err(why),
         };
         (ruling, answer)
@@ -183,14 +183,14 @@ impl<S: Store> Worker<S> {
         served: &Served,
         mut answer: Answer,
         upgrade: Option<Upgrade>,
-        ruling: Option<&mut Ruling<'_>>,
+        ruling: Option<&mut Ruling>,
     ) -> Result<Response<Reply>, Refusal> {
         let version = answer.response.version();
         let reported = fields::reported_cost(answer.response.headers());
         fields::for_client(answer.response.headers_mut(), version);
         served.route.response_changes.apply(answer.response.headers_mut());
         if let (Some(ruling), Some(tokens), true) = (ruling, reported, served.route.cost_from_response) {
-            self.shared.limits.settle(ruling, tokens).await;
+            Box::pin(self.shared.limits.settle(ruling, tokens)).await;
         }
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer.into_download(served.route.timeouts.idle).map(Either::Right));
@@ -227,9 +227,18 @@ impl<S: Store> Worker<S> {
     }
 }
 
-impl From<Refusal> for TurnedAway<'_> {
+impl From<Refusal> for TurnedAway {
     fn from(why: Refusal) -> Self {
         Self { why, ruling: None }
+    }
+}
+
+impl From<Undecided> for Refusal {
+    fn from(undecided: Undecided) -> Self {
+        match undecided {
+            Undecided::NoTenant => Self::Unauthenticated("a tenant's credential is required here"),
+            Undecided::Misconfigured => Self::Misconfigured,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{Dialer, Line, Lines, Outstanding, Upstream};
 
+/// A connection that was in use so recently is not one that the upstream is about to close for being idle.
+const SURELY_OPEN: Duration = Duration::from_secs(1);
 /// Kept connections that may turn out to be closing, one after the other.
 const MAX_STALE: u32 = 3;
 
@@ -43,8 +45,8 @@ pub(crate) struct Answer {
 
 /// An attempt that came to nothing.
 struct Failed {
-    /// The request, where none of it was sent.
-    unsent: Option<Request<Upload>>,
+    /// The request, where it may be sent again: none of it was sent, or sending it twice does no harm.
+    again: Option<Request<Upload>>,
     /// Whether the connection had been used before, and may have been closing while the request was on its way.
     reused: bool,
     why: Refusal,
@@ -58,7 +60,6 @@ impl Exchange<'_> {
         self.served.retries.deposit();
         loop {
             let index = self.served.pool.pick(&tried, self.clock.now());
-            let spare = self.spare(&request);
             let failed = match self.attempt(index, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
@@ -70,15 +71,17 @@ impl Exchange<'_> {
             } else {
                 return Err(failed.why);
             }
-            let Some(again) = failed.unsent.or(spare) else { return Err(failed.why) };
+            let Some(again) = failed.again else { return Err(failed.why) };
             request = again;
         }
     }
 
-    /// A copy of a request that may be sent twice: idempotent, and without a body that could be sent only once.
-    fn spare(&self, request: &Request<Upload>) -> Option<Request<Upload>> {
+    /// A copy of a request that may be sent twice: idempotent, and without a body that could be sent only once. None
+    /// is made where it would hardly ever be used: over a connection that was in use just now, to the only upstream.
+    fn spare(&self, request: &Request<Upload>, idle: Duration) -> Option<Request<Upload>> {
+        let useful = idle > SURELY_OPEN || self.served.pool.endpoints().len() > 1;
         let repeatable = self.meter.is_none() && is_idempotent(request.method());
-        repeatable.then(|| {
+        (useful && repeatable).then(|| {
             let mut copy = Request::new(Upload::none());
             *copy.method_mut() = request.method().clone();
             *copy.headers_mut() = request.headers().clone();
@@ -100,7 +103,7 @@ impl Exchange<'_> {
         let endpoint = &self.served.pool.endpoints()[index];
         let place = match endpoint.enter(self.caller).await {
             Ok(place) => place,
-            Err(why) => return Err(Failed { unsent: None, reused: false, why }),
+            Err(why) => return Err(Failed { again: None, reused: false, why }),
         };
         let attempted = self.attempt_in(place, index, request).await;
         match &attempted {
@@ -120,17 +123,19 @@ impl Exchange<'_> {
         let endpoint = &self.served.pool.endpoints()[index];
         let standing = self.lines[index].standing().await;
         let reused = standing.is_some();
-        let mut line = match standing {
-            Some(line) => line,
-            None => match self.dial(index).await {
-                Ok(line) => line,
-                Err(why) => return Err(Failed { unsent: Some(request), reused, why }),
+        let (mut line, idle) = match standing {
+            Some(standing) => standing,
+            // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
+            None => match Box::pin(self.dial(index)).await {
+                Ok(line) => (line, Duration::ZERO),
+                Err(why) => return Err(Failed { again: Some(request), reused, why }),
             },
         };
         self.address(&mut request, &endpoint.upstream, line.is_http2());
+        let spare = self.spare(&request, idle);
         match self.answered(&mut line, request).await {
             Ok(response) => Ok(self.hold(response, index, line, place)),
-            Err((unsent, why)) => Err(Failed { unsent, reused, why }),
+            Err((unsent, why)) => Err(Failed { again: unsent.or(spare), reused, why }),
         }
     }
 

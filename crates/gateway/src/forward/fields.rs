@@ -66,8 +66,9 @@ pub(crate) fn reported_cost(headers: &HeaderMap) -> Option<u64> {
 
 /// The host that an upstream sees over HTTP/1.
 pub(super) fn write_host(headers: &mut HeaderMap, authority: &str) {
-    if let Ok(value) = HeaderValue::from_str(authority) {
-        headers.insert(HOST, value);
+    // Mostly it stands there already, just as the client sent it.
+    if headers.get(HOST).is_none_or(|host| host != authority) {
+        set(headers, HOST, authority);
     }
 }
 

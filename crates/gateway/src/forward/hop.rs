@@ -31,11 +31,11 @@ impl Trust {
         Self { networks, address }
     }
 
-    /// Where the request came from. Tells the resolvers of keys the client's address too.
+    /// Where the request came from. Tells the resolvers of keys who the peer is.
     pub(crate) fn hop(&self, peer: SocketAddr, secure: bool, request: &mut Parts) -> Hop {
         let address = peer.ip().to_canonical();
         let client = self.address.seen_by(address, &request.headers);
-        request.extensions.insert(PeerAddr(SocketAddr::new(client, peer.port())));
+        request.extensions.insert(PeerAddr(peer));
         Hop { peer: address, client, trusted: self.networks.contain(address), secure }
     }
 }

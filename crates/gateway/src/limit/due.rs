@@ -1,5 +1,7 @@
 //! What a request owes under one rule.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use spile_core::{Charge, Charges, Cost, Key, Limit, NamedLimit, Plan};
 use spile_limiter::LimiterError;
@@ -9,21 +11,21 @@ use super::rule::Rule;
 
 /// Who pays, and under which plans.
 #[derive(Debug)]
-pub(super) struct Due<'r> {
-    pub(super) rule: &'r Rule,
+pub(super) struct Due {
+    pub(super) rule: Arc<Rule>,
     pub(super) key: ResolvedKey,
     pub(super) plans: SmallVec<[Plan; 1]>,
 }
 
 /// What a request owes. It is charged together or not at all.
-pub(super) type Dues<'r> = SmallVec<[Due<'r>; 2]>;
+pub(super) type Dues = SmallVec<[Due; 1]>;
 
 /// The charges for these dues at these costs, under limits that are multiplied by `factor`.
-pub(super) fn charges<'d>(
-    dues: &'d [Due<'_>],
-    cost: impl Fn(&Due<'_>) -> Cost,
+pub(super) fn charges(
+    dues: &[Due],
+    cost: impl Fn(&Due) -> Cost,
     factor: f64,
-) -> Result<Charges<'d>, LimiterError> {
+) -> Result<Charges<'_>, LimiterError> {
     if let [due] = dues
         && let [plan] = &*due.plans
         && let [limit] = plan.limits()
@@ -39,12 +41,7 @@ pub(super) fn charges<'d>(
     Ok(Charges::new(all)?)
 }
 
-fn charge<'d>(
-    due: &'d Due<'_>,
-    limit: &NamedLimit,
-    cost: Cost,
-    factor: f64,
-) -> Result<Charge<'d>, LimiterError> {
+fn charge<'d>(due: &'d Due, limit: &NamedLimit, cost: Cost, factor: f64) -> Result<Charge<'d>, LimiterError> {
     let limit = if factor < 1.0 { scaled(limit, cost, factor) } else { limit.clone() };
     Ok(Charge::new(Key::new(due.key.as_str())?, limit, cost)?)
 }

@@ -3,6 +3,8 @@
 mod due;
 mod limits;
 mod rule;
+mod rulebook;
 
-pub(crate) use limits::{Limits, Ruling};
+pub(crate) use limits::{Limits, Ruling, Undecided};
 pub use rule::Rule;
+pub use rulebook::{Rulebook, Rules};

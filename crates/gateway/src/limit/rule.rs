@@ -13,8 +13,9 @@ use crate::path::PathPattern;
 /// Which requests are limited, who pays, under which plans, and how much.
 ///
 /// Resolvers find the [`Tenant`](spile_tower::key::Tenant), the [`Principal`](spile_tower::key::Principal), the
-/// [`Route`](spile_tower::key::Route) and the client's own address in the request; a request that they find no key
-/// in counts by its address, so that leaving a header out escapes nothing.
+/// [`Route`](spile_tower::key::Route) and the peer's address in the request; a gateway behind other proxies resolves by
+/// [`ClientIp::behind`](spile_tower::key::ClientIp::behind) them. A request that they find no key in counts by its
+/// client's address, so that leaving a header out escapes nothing.
 ///
 /// ```
 /// use http::Method;
@@ -38,6 +39,7 @@ pub struct Rule {
     pub(super) cost: Cost,
     pub(super) on_failure: Option<FailurePolicy>,
     pub(super) shadow: bool,
+    pub(super) tenants_only: bool,
 }
 
 impl Rule {
@@ -52,6 +54,7 @@ impl Rule {
             cost: Cost::ONE,
             on_failure: None,
             shadow: false,
+            tenants_only: false,
         }
     }
 
@@ -87,6 +90,13 @@ impl Rule {
     #[must_use]
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
+        self
+    }
+
+    /// Refuses with 401 those to whom none of the plans applies. By default they pass unlimited.
+    #[must_use]
+    pub const fn tenants_only(mut self, tenants_only: bool) -> Self {
+        self.tenants_only = tenants_only;
         self
     }
 

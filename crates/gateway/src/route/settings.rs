@@ -1,5 +1,7 @@
 //! A route as it is set up.
 
+use std::sync::Arc;
+
 use crate::auth::Caller;
 use crate::host::{HostError, HostPattern};
 use crate::limit::Rule;
@@ -31,7 +33,7 @@ pub struct Route {
     pub(crate) timeouts: Timeouts,
     pub(crate) retries: u8,
     pub(crate) require_auth: bool,
-    pub(crate) limits: Vec<Rule>,
+    pub(crate) limits: Vec<Arc<Rule>>,
     pub(crate) max_body: u64,
     pub(crate) strip_prefix: bool,
     pub(crate) new_prefix: Option<Box<str>>,
@@ -117,7 +119,7 @@ impl Route {
     /// Charges by this rule too, together with the gateway's own: all of them allow, or none is charged.
     #[must_use]
     pub fn limit(mut self, rule: Rule) -> Self {
-        self.limits.push(rule);
+        self.limits.push(Arc::new(rule));
         self
     }
 

@@ -26,23 +26,26 @@ pub(crate) enum Line {
     Http2(http2::SendRequest<Upload>),
 }
 
+/// A connection that waits for work, and since when.
+type Parked = (http1::SendRequest<Upload>, Instant);
+
 /// The connections to one upstream.
 #[derive(Default)]
 pub(crate) struct Lines {
-    parked: Mutex<Vec<(http1::SendRequest<Upload>, Instant)>>,
+    parked: Mutex<Vec<Parked>>,
     shared: Mutex<Option<http2::SendRequest<Upload>>>,
 }
 
 impl Lines {
-    /// A connection that stands already, if one does.
-    pub(crate) async fn standing(&self) -> Option<Line> {
+    /// A connection that stands already, if one does, and how long it has had nothing to do.
+    pub(crate) async fn standing(&self) -> Option<(Line, Duration)> {
         if let Some(sender) = self.shared() {
-            return Some(Line::Http2(sender));
+            return Some((Line::Http2(sender), Duration::ZERO));
         }
-        while let Some(mut sender) = self.unpark() {
+        while let Some((mut sender, since)) = self.unpark() {
             // The last answer has been read to its end; all that may be missing is that the connection notices.
             if sender.ready().await.is_ok() {
-                return Some(Line::Http1(sender));
+                return Some((Line::Http1(sender), since.elapsed()));
             }
         }
         None
@@ -76,10 +79,8 @@ impl Lines {
     }
 
     /// The connection that was parked last, for it is the least likely to have been closed meanwhile.
-    fn unpark(&self) -> Option<http1::SendRequest<Upload>> {
-        let mut parked = self.parked.lock();
-        let (sender, _) = parked.pop().filter(|(_, since)| since.elapsed() < MAX_PARKED_FOR)?;
-        Some(sender)
+    fn unpark(&self) -> Option<Parked> {
+        self.parked.lock().pop().filter(|(_, since)| since.elapsed() < MAX_PARKED_FOR)
     }
 }
 
