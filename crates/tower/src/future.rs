@@ -63,6 +63,7 @@ where
     }
 
     /// The way of a request that was decided about: to the service, or back.
+    #[inline]
     pub(crate) fn decided(verdict: Verdict<S>, ready: &mut Svc, mut parts: Parts, body: B) -> Self
     where
         S: Store + 'static,
@@ -84,6 +85,7 @@ where
 }
 
 /// Shows the decision to the service, and renders it for the response.
+#[inline]
 fn admit<S: Store + 'static>(ruling: Ruling, account: Arc<Account<S>>, parts: &mut Parts) -> Rendered {
     let Ruling { decision, now } = ruling;
     let told = account.shared.fields.render(&decision, now);

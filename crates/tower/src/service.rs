@@ -72,6 +72,8 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         ResponseFuture::refused(self.shared.refuse(cause, parts, self.shared.clock.now()))
     }
 
+    // Inlined with what it calls, or the request would be copied at each step.
+    #[inline]
     fn decide<B>(&mut self, account: Arc<Account<S>>, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
