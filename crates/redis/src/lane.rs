@@ -273,17 +273,16 @@ impl Lane {
                     lost = Err(Lost);
                     Refusal::Again
                 }
-                // Sentinels may know another master by now. Anywhere else, dialling again would reach the same node.
+                // Sentinels may know another master by now. Anywhere else, dialling again reaches the same node.
                 ErrorReply::Unreplicated if self.setup.whereabouts.may_move() => {
                     lost = Err(Lost);
                     Refusal::Again
                 }
-                ErrorReply::Unreplicated => Refusal::Failed(not_run(text)),
                 ErrorReply::Busy => {
                     self.node.failed();
                     Refusal::Failed(not_run(text))
                 }
-                ErrorReply::Refused => Refusal::Failed(not_run(text)),
+                ErrorReply::Unreplicated | ErrorReply::Refused => Refusal::Failed(not_run(text)),
                 ErrorReply::Other => Refusal::Failed(may_have_run(text)),
             };
             for waiting in call.into_waiting() {

@@ -109,7 +109,7 @@ mod tests {
             ),
             ("ERR Error running script (call to f_1): -OOM command not allowed", ErrorReply::Refused),
             ("NOPERM User app has no permissions to run the 'evalsha' command", ErrorReply::Refused),
-            ("NOREPLICAS Not enough good replicas to write.", ErrorReply::WrongNode),
+            ("NOREPLICAS Not enough good replicas to write.", ErrorReply::Unreplicated),
             ("ERR The user executing the script can't run this command or subcommand", ErrorReply::Other),
             ("BUSY Redis is busy running a script.", ErrorReply::Busy),
             ("MOVED x y", ErrorReply::Other),

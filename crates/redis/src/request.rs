@@ -59,15 +59,6 @@ impl WireCharge {
     }
 }
 
-impl WireLimit {
-    /// What a bucket has to spend, in micro-tokens, by the arithmetic of the script.
-    pub(crate) fn available(&self, bucket: Bucket, now: Micros) -> u64 {
-        let elapsed_us = now.since_us(bucket.written_at()) as f64;
-        let gained = (elapsed_us * self.rate) as u64;
-        bucket.held().get().saturating_add(gained).min(self.capacity_micro)
-    }
-}
-
 impl From<&Limit> for WireLimit {
     fn from(limit: &Limit) -> Self {
         Self { limit: *limit, ttl_ms: ttl_ms(limit) }

@@ -188,8 +188,8 @@ impl Spread {
             buckets.resize(self.charges, Bucket::new(MicroTokens::default(), Micros::default()));
             for (part, reply) in self.parts.iter().zip(replies) {
                 for (index, bucket) in reply.buckets.iter().enumerate() {
-                    let there = part.charges[index].limit.available(*bucket, reply.at);
-                    buckets[part.positions[index]] = Bucket::new(MicroTokens::new(there), at);
+                    let there = bucket.available(&part.charges[index].limit.limit, reply.at);
+                    buckets[part.positions[index]] = Bucket::new(there, at);
                 }
             }
         }
