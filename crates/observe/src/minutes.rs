@@ -50,6 +50,8 @@ pub struct MinuteRow {
 #[derive(Debug, Default)]
 pub(crate) struct Minutes {
     minutes: VecDeque<Minute>,
+    /// What was not yet brought to where instances meet; nothing is kept where nobody ever asks for it.
+    unshared: Option<HashMap<(u64, By, SmolStr), Tally>>,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,35 @@ impl Minutes {
         }
         if let Some(minute) = self.minutes.back_mut() {
             *minute.tallies.entry((by, name.clone())).or_default() += tally;
+            let began = minute.began;
+            self.add_unshared(began, by, name.clone(), tally);
+        }
+    }
+
+    /// Takes what was counted since the last time. The first time that is everything there is.
+    pub(crate) fn take_unshared(&mut self) -> Vec<MinuteRow> {
+        match self.unshared.replace(HashMap::default()) {
+            None => self.rows(0, u64::MAX),
+            Some(unshared) => unshared
+                .into_iter()
+                .map(|((minute, by, name), tally)| MinuteRow { minute, by, name: name.to_string(), tally })
+                .collect(),
+        }
+    }
+
+    /// Keeps rows that could not be brought, unless they are older than what is kept here.
+    pub(crate) fn put_back_unshared(&mut self, rows: Vec<MinuteRow>) {
+        let oldest = self.minutes.front().map_or(0, |first| first.began);
+        for MinuteRow { minute, by, name, tally } in rows {
+            if minute >= oldest {
+                self.add_unshared(minute, by, name.into(), tally);
+            }
+        }
+    }
+
+    fn add_unshared(&mut self, minute: u64, by: By, name: SmolStr, tally: Tally) {
+        if let Some(unshared) = &mut self.unshared {
+            *unshared.entry((minute, by, name)).or_default() += tally;
         }
     }
 

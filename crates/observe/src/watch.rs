@@ -80,7 +80,7 @@ impl Watch {
             clock,
         };
         let watch = Self { inner: Arc::new(inner) };
-        for result in ["ok", "refused"] {
+        for result in ["applied", "refused"] {
             watch.count_reload(result, 0);
         }
         watch
@@ -103,7 +103,7 @@ impl Watch {
 
     /// A new configuration is in force.
     pub fn config_reloaded(&self) {
-        self.count_reload("ok", 1);
+        self.count_reload("applied", 1);
         self.tell(What::ConfigReloaded);
     }
 
@@ -179,6 +179,18 @@ impl Watch {
         let mut pulse = self.inner.pulse.lock();
         self.inner.flush(&mut pulse);
         pulse.minutes.rows(from, to)
+    }
+
+    /// What was counted by minute since the last time that this was asked; the first time, everything.
+    pub(crate) fn take_unshared(&self) -> Vec<MinuteRow> {
+        let mut pulse = self.inner.pulse.lock();
+        self.inner.flush(&mut pulse);
+        pulse.minutes.take_unshared()
+    }
+
+    /// Keeps what could not be brought to where instances meet.
+    pub(crate) fn put_back_unshared(&self, rows: Vec<MinuteRow>) {
+        self.inner.pulse.lock().minutes.put_back_unshared(rows);
     }
 
     /// Ends every stream that is open to this watch, so that a server can stop. Counting goes on.

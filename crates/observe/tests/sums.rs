@@ -1,0 +1,101 @@
+//! What instances promise when they add their minutes up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spile_core::{FakeClock, Limit, Plan};
+use spile_limiter::{Ask, RateLimiter};
+use spile_memory::MemoryStore;
+use spile_observe::{Answer, By, MinuteRow, MinuteSums, SumsError, Tally, Watch, share};
+
+/// A place where instances meet, which may be out of reach.
+#[derive(Default)]
+struct Meeting {
+    sums: Mutex<BTreeMap<(u64, By, String), Tally>>,
+    away: AtomicBool,
+}
+
+impl MinuteSums for Meeting {
+    fn add(&self, rows: Vec<MinuteRow>) -> Answer<'_, ()> {
+        Box::pin(async move {
+            if self.away.load(Ordering::SeqCst) {
+                return Err(SumsError("out of reach".to_owned()));
+            }
+            let mut sums = self.sums.lock();
+            for row in rows {
+                *sums.entry((row.minute, row.by, row.name)).or_default() += row.tally;
+            }
+            Ok(())
+        })
+    }
+
+    fn rows(&self, from: u64, to: u64) -> Answer<'_, Vec<MinuteRow>> {
+        Box::pin(async move {
+            let sums = self.sums.lock();
+            let asked = sums.iter().filter(|((minute, ..), _)| (from..to).contains(minute));
+            Ok(asked
+                .map(|((minute, by, name), &tally)| MinuteRow {
+                    minute: *minute,
+                    by: *by,
+                    name: name.clone(),
+                    tally,
+                })
+                .collect())
+        })
+    }
+}
+
+/// An instance that has decided `times` times for one rule.
+async fn decide(watch: &Watch, clock: &FakeClock, times: usize) {
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let plan = Plan::new("free", Limit::per_second(1).burst(1_000)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([plan]).observer(watch.clone()).build();
+    for _ in 0..times {
+        let charges = limiter.charges("ann", ["free"], 1).unwrap();
+        let _decision = limiter.decide(Ask::from(charges).rule("api")).await;
+    }
+}
+
+async fn allowed(meeting: &Meeting) -> u64 {
+    meeting.rows(0, u64::MAX).await.unwrap().iter().map(|row| row.tally.allowed).sum()
+}
+
+fn instance() -> (Watch, FakeClock) {
+    let clock = FakeClock::default();
+    (Watch::builder().clock(clock.clone()).without_ticker().build(), clock)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_instances_sum_to_what_both_decided_and_nothing_counts_twice() {
+    let meeting = Arc::new(Meeting::default());
+    let instances = [instance(), instance()];
+    let mut sharing = Vec::new();
+    for (watch, clock) in &instances {
+        decide(watch, clock, 7).await;
+        sharing.push(tokio::spawn(share(watch.clone(), meeting.clone(), Duration::from_secs(10))));
+    }
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(allowed(&meeting).await, 14);
+    decide(&instances[0].0, &instances[0].1, 3).await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(allowed(&meeting).await, 17);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_brought_is_brought_later() {
+    let meeting = Arc::new(Meeting::default());
+    meeting.away.store(true, Ordering::SeqCst);
+    let (watch, clock) = instance();
+    let sharing = tokio::spawn(share(watch.clone(), meeting.clone(), Duration::from_secs(10)));
+    decide(&watch, &clock, 5).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(allowed(&meeting).await, 0);
+    meeting.away.store(false, Ordering::SeqCst);
+    decide(&watch, &clock, 2).await;
+    watch.close();
+    sharing.await.unwrap();
+    assert_eq!(allowed(&meeting).await, 7);
+}
