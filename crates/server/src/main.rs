@@ -34,7 +34,8 @@ fn explain(why: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = why.to_string();
-    let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    eprintln!("spile: {line}; see `spile --help`");
+    // What is wrong ends at the first empty line; usage and tips follow.
+    let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    eprintln!("spile: {}; see `spile --help`", said.join(" ").trim_start_matches("error: "));
     ExitCode::from(FAILED)
 }

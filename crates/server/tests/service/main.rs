@@ -10,6 +10,7 @@ mod forward_auth;
 mod instances;
 mod operators;
 mod process;
+mod proxies;
 mod sample_endpoint;
 mod shutdown;
 mod support;
