@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use metrics::{Counter, counter};
 use parking_lot::Mutex;
 use serde_json::Value;
+use spile_observe::Watch;
 
 use crate::config::{Config, ConfigError, LoadError};
 use crate::decider::Decider;
@@ -16,8 +16,7 @@ use crate::registry::{Entries, Kind, RegistryFile, RegistryFileError};
 pub(crate) struct Control {
     decider: Arc<Decider>,
     state: Mutex<State>,
-    applied: Counter,
-    refused: Counter,
+    watch: Watch,
 }
 
 struct State {
@@ -57,15 +56,10 @@ impl Control {
         let entries = file.read()?;
         let config = if entries.is_empty() { config.clone() } else { config.with_entries(&entries)? };
         decider.replace(&config);
-        let result = |result: &'static str| {
-            telemetry.register(|| counter!("ratelimit_config_reloads_total", "result" => result))
-        };
-        let (applied, refused) = (result("applied"), result("refused"));
         Ok(Self {
             decider,
             state: Mutex::new(State { config, entries, file, refusal: None }),
-            applied,
-            refused,
+            watch: telemetry.watch().clone(),
         })
     }
 
@@ -87,12 +81,12 @@ impl Control {
                 self.decider.replace(&config);
                 state.config = config;
                 state.refusal = None;
-                self.applied.increment(1);
+                self.watch.config_reloaded();
                 tracing::info!(target: "spile::reload", "configuration applied");
                 Ok(())
             }
             Err(why) => {
-                self.refused.increment(1);
+                self.watch.config_refused(why.to_string());
                 state.refusal = Some(why.to_string());
                 tracing::error!(target: "spile::reload", "configuration refused, the old one stays: {why}");
                 Err(why)

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
+use spile_observe::webhook::Webhook;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
@@ -34,6 +35,7 @@ pub struct Server {
     control: Arc<Control>,
     token: Option<Secret>,
     hangup: Signal,
+    webhooks: Vec<Webhook>,
     telemetry: Telemetry,
 }
 
@@ -49,7 +51,7 @@ impl Server {
     }
 
     fn with_clocks(config: &Config, clocks: Clocks) -> anyhow::Result<Self> {
-        let telemetry = Telemetry::new()?;
+        let telemetry = Telemetry::new(config.observe.show_keys)?;
         let timings = StoreMetrics::new(&telemetry);
         let store = AnyStore::new(&config.store, clocks.buckets.clone(), clocks.decide_everywhere, timings)?;
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
@@ -60,6 +62,7 @@ impl Server {
             control,
             token: config.admin.token.clone(),
             hangup: watcher::hangup()?,
+            webhooks: config.observe.webhooks.iter().map(|hook| hook.webhook.clone()).collect(),
             telemetry,
         })
     }
@@ -79,6 +82,8 @@ impl Server {
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
+        let start = |webhook: Webhook| webhook.start(self.telemetry.watch());
+        let webhooks: Vec<_> = self.webhooks.into_iter().map(start).collect();
 
         shutdown.await;
         readiness.start_draining();
@@ -89,6 +94,7 @@ impl Server {
         finished(admin).await;
         upkeep.abort();
         reloads.abort();
+        webhooks.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }
 

@@ -8,6 +8,7 @@ mod clients;
 mod duration;
 mod file;
 mod listen;
+mod observe;
 mod origin;
 mod plans;
 mod route;
@@ -25,6 +26,7 @@ pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults};
 pub use self::listen::Listen;
+pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
 pub(crate) use self::origin::Stamp;
 pub use self::route::Route;
@@ -48,6 +50,7 @@ pub struct Config {
     pub admin: AdminConfig,
     /// Whose word counts about who a caller is.
     pub clients: Clients,
+    pub(crate) observe: ObserveConfig,
     pub(crate) plans: Vec<Plan>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) tenants: Vec<Tenant>,
@@ -147,6 +150,7 @@ impl Config {
             listen: Listen::check(file.listen, faults),
             store,
             admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
+            observe: ObserveConfig::check(&file.observe, file.webhooks, origin.folder(), faults),
             routes: file.routes.into_iter().filter_map(|route| Route::check(route, faults)).collect(),
             clients,
             plans,

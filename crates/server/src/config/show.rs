@@ -16,7 +16,8 @@ impl fmt::Display for Config {
         self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
         self.rules.iter().try_for_each(|rule| show_rule(f, rule))?;
         self.tenants.iter().try_for_each(|tenant| show_tenant(f, tenant))?;
-        self.show_routes(f)
+        self.show_routes(f)?;
+        self.show_observe(f)
     }
 }
 
@@ -46,6 +47,15 @@ impl Config {
             Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
             None => Ok(()),
         }
+    }
+
+    fn show_observe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "[observe]\nshow_keys = {}\n", self.observe.show_keys)?;
+        for hook in &self.observe.webhooks {
+            writeln!(f, "[[webhooks]]\nurl = {:?}\nsecret_file = {:?}", hook.url, hook.secret_file)?;
+            writeln!(f, "events = {:?}\nallow_private = {}\n", hook.events, hook.allow_private)?;
+        }
+        Ok(())
     }
 
     fn show_clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,13 +24,13 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    pub(crate) fn new() -> Result<Self, BuildError> {
+    pub(crate) fn new(show_keys: bool) -> Result<Self, BuildError> {
         let mut builder = PrometheusBuilder::new();
         for (name, bounds) in HISTOGRAMS {
             builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), bounds)?;
         }
         let recorder = Arc::new(builder.build_recorder());
-        let watch = Watch::builder().recorder(recorder.clone()).build();
+        let watch = Watch::builder().recorder(recorder.clone()).show_names(show_keys).build();
         Ok(Self { recorder, watch })
     }
 

@@ -6,3 +6,4 @@ mod metrics;
 mod prometheus;
 mod support;
 mod top;
+mod webhooks;

@@ -18,8 +18,8 @@ pub(crate) use self::place::{Place, Spot};
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{
-    AdminFile, ClientsFile, LimitFile, ListenFile, MatchFile, PlanFile, RouteFile, RuleFile, StoreFile,
-    TenantFile,
+    AdminFile, ClientsFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RouteFile, RuleFile,
+    StoreFile, TenantFile, WebhookFile,
 };
 
 use crate::registry::Entries;
@@ -35,6 +35,8 @@ pub(super) struct ConfigFile {
     pub(super) rules: Vec<RuleFile>,
     pub(super) tenants: Vec<TenantFile>,
     pub(super) routes: Vec<RouteFile>,
+    pub(super) observe: ObserveFile,
+    pub(super) webhooks: Vec<WebhookFile>,
 }
 
 impl ConfigFile {
@@ -61,6 +63,8 @@ impl ConfigFile {
             rules: RuleFile::read_all(file.tables("rules").unwrap_or_default(), file.faults()),
             tenants: TenantFile::read_all(file.tables("tenants").unwrap_or_default(), file.faults()),
             routes: RouteFile::read_all(file.tables("routes").unwrap_or_default(), file.faults()),
+            observe: file.table("observe").map(ObserveFile::read).unwrap_or_default(),
+            webhooks: WebhookFile::read_all(file.tables("webhooks").unwrap_or_default(), file.faults()),
         };
         file.end();
         read

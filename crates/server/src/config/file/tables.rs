@@ -76,6 +76,48 @@ impl AdminFile {
     }
 }
 
+/// `[observe]`: what whoever watches may see.
+#[derive(Debug, Default)]
+pub(crate) struct ObserveFile {
+    pub(crate) show_keys: Option<Spot<bool>>,
+}
+
+impl ObserveFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self { show_keys: section.flag("show_keys") };
+        section.end();
+        read
+    }
+}
+
+/// `[[webhooks]]`: who is told of events.
+#[derive(Debug)]
+pub(crate) struct WebhookFile {
+    pub(crate) url: Text,
+    pub(crate) secret_file: Text,
+    pub(crate) events: Texts,
+    pub(crate) allow_private: Option<Spot<bool>>,
+}
+
+impl WebhookFile {
+    pub(super) fn read_all(nodes: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
+        let read = |node| {
+            let mut section = Section::new("webhooks", node, faults);
+            let url = section.text("url");
+            let secret_file = section.text("secret_file");
+            let read = Self {
+                url: section.required("url", url),
+                secret_file: section.required("secret_file", secret_file),
+                events: section.texts("events"),
+                allow_private: section.flag("allow_private"),
+            };
+            section.end();
+            read
+        };
+        nodes.into_iter().map(read).collect()
+    }
+}
+
 /// `[clients]`: how a caller's address and name are found.
 #[derive(Debug, Default)]
 pub(crate) struct ClientsFile {

@@ -65,9 +65,20 @@ impl Spile {
     }
 
     pub(crate) async fn start_at(http: SocketAddr, admin: SocketAddr) -> Self {
-        let parsed = Config::parse(Path::new("spile.toml"), CONFIG.to_owned(), []);
-        let mut config = parsed.unwrap_or_else(|why| panic!("{why}"));
+        let mut config = parsed(Path::new(""), "");
         (config.listen.http, config.listen.admin) = (http, admin);
+        Self::run(config).await
+    }
+
+    /// With more in its file, which lies in this folder.
+    pub(crate) async fn start_in(folder: &Path, more: &str) -> Self {
+        let mut config = parsed(folder, more);
+        config.listen.http.set_port(0);
+        config.listen.admin.set_port(0);
+        Self::run(config).await
+    }
+
+    async fn run(config: Config) -> Self {
         let listeners = Listeners::bind(&config.listen).await.expect("the ports are free");
         let address = |listener: &tokio::net::TcpListener| listener.local_addr().expect("it is bound");
         let (http, admin) = (address(&listeners.http), address(&listeners.admin));
@@ -121,4 +132,9 @@ impl Drop for Spile {
             load.abort();
         }
     }
+}
+
+fn parsed(folder: &Path, more: &str) -> Config {
+    let parsed = Config::parse(&folder.join("spile.toml"), format!("{CONFIG}\n{more}"), []);
+    parsed.unwrap_or_else(|why| panic!("{why}"))
 }

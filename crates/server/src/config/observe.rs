@@ -1,0 +1,96 @@
+//! What whoever watches may see, and who is told of events.
+
+use std::path::Path;
+
+use spile_observe::webhook::Webhook;
+
+use super::file::{Faults, ObserveFile, Spot, WebhookFile};
+
+/// What may happen, as webhooks name it.
+const EVENTS: [&str; 7] = [
+    "key_denied",
+    "tenant_near",
+    "tenant_over",
+    "store_lost",
+    "store_recovered",
+    "config_reloaded",
+    "config_refused",
+];
+
+/// What whoever watches may see, and who is told of events.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ObserveConfig {
+    /// Keys are shown as they are, not hashed.
+    pub(crate) show_keys: bool,
+    pub(crate) webhooks: Vec<HookConfig>,
+}
+
+/// A webhook, and how it was written for `config show`.
+#[derive(Clone, Debug)]
+pub(crate) struct HookConfig {
+    pub(crate) webhook: Webhook,
+    pub(crate) url: String,
+    pub(crate) secret_file: String,
+    pub(crate) events: Vec<String>,
+    pub(crate) allow_private: bool,
+}
+
+impl ObserveConfig {
+    /// Relative paths start from the folder of the configuration file.
+    pub(super) fn check(
+        file: &ObserveFile,
+        webhooks: Vec<WebhookFile>,
+        folder: &Path,
+        faults: &mut Faults,
+    ) -> Self {
+        let show_keys = file.show_keys.as_ref().is_some_and(|shown| shown.value);
+        let webhooks = webhooks.into_iter().filter_map(|hook| HookConfig::check(hook, folder, faults));
+        Self { show_keys, webhooks: webhooks.collect() }
+    }
+}
+
+impl HookConfig {
+    fn check(file: WebhookFile, folder: &Path, faults: &mut Faults) -> Option<Self> {
+        let allow_private = file.allow_private.is_some_and(|allowed| allowed.value);
+        let events = check_events(file.events.map(|events| events.value).unwrap_or_default(), faults);
+        let (Spot { value: url, place }, secret_file) = (file.url?, file.secret_file?);
+        let secret = read_secret(&secret_file, folder, faults)?;
+        match Webhook::new(&url, secret.as_str()) {
+            Ok(webhook) => {
+                let webhook = webhook.allow_private(allow_private).only(events.clone());
+                Some(Self { webhook, url, secret_file: secret_file.value, events, allow_private })
+            }
+            Err(why) => {
+                faults.add(&place, why, "for instance `https://ops.example.com/spile`");
+                None
+            }
+        }
+    }
+}
+
+fn check_events(words: Vec<Spot<String>>, faults: &mut Faults) -> Vec<String> {
+    for Spot { value, place } in &words {
+        if !EVENTS.contains(&value.as_str()) {
+            faults.add(place, format_args!("`{value}` is no event"), format_args!("one of {EVENTS:?}"));
+        }
+    }
+    words.into_iter().map(|word| word.value).collect()
+}
+
+fn read_secret(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<String> {
+    match std::fs::read_to_string(folder.join(value)) {
+        Ok(secret) if secret.trim().len() >= 16 => Some(secret.trim().to_owned()),
+        Ok(_) => {
+            faults.add(place, "the secret has fewer than 16 bytes", "`openssl rand -hex 32` makes one");
+            None
+        }
+        Err(why) => {
+            faults.add(
+                place,
+                format_args!("the secret cannot be read: {why}"),
+                "a file that holds the secret",
+            );
+            None
+        }
+    }
+}
