@@ -12,25 +12,30 @@ pub(crate) struct Banner<'a> {
     config: &'a Config,
     http: SocketAddr,
     admin: SocketAddr,
+    gateway: Option<SocketAddr>,
 }
 
 impl<'a> Banner<'a> {
     /// The banner of a server on these listeners.
     pub(crate) fn new(config: &'a Config, listeners: &Listeners) -> std::io::Result<Self> {
         let (http, admin) = (listeners.http.local_addr()?, listeners.admin.local_addr()?);
-        Ok(Self { config, http, admin })
+        let gateway = listeners.gateway.as_ref().map(tokio::net::TcpListener::local_addr).transpose()?;
+        Ok(Self { config, http, admin, gateway })
     }
 }
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, http, admin } = self;
+        let Self { config, http, admin, gateway } = self;
         writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
         writeln!(
             f,
             "  http   http://{http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund"
         )?;
         writeln!(f, "  admin  http://{admin}   /livez, /readyz, /metrics")?;
+        if let Some(gateway) = gateway {
+            writeln!(f, "  gateway http://{gateway}   forwards {} routes", config.routes.len())?;
+        }
         writeln!(f, "  store  {}   when it fails: {}", config.store.url, config.store.on_failure)?;
         write!(f, "  plans ")?;
         for plan in &config.plans {

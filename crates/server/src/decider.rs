@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use spile_core::{Charges, Clock, Decision, FailurePolicy, Micros, StoreError};
+use spile_core::{Charges, Clock, Decision, FailurePolicy, Micros, Plan, PlanRegistry, StoreError};
 use spile_limiter::RateLimiter;
 use spile_observe::Watch;
 
@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_millis(5);
 /// Answers questions by the policies of the moment.
 pub(crate) struct Decider {
     limiter: RateLimiter<AnyStore>,
-    policies: ArcSwap<Policies>,
+    policies: Arc<ArcSwap<Policies>>,
     metrics: Watch,
     wall: Arc<dyn Clock>,
 }
@@ -29,8 +29,10 @@ impl Decider {
     pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: Watch) -> Self {
         let policies = Policies::from(config);
         expect(&policies, &metrics);
+        let policies = Arc::new(ArcSwap::from_pointee(policies));
         let limiter = RateLimiter::builder()
             .store(store)
+            .registry(LivePlans(Arc::clone(&policies)))
             .deadline(config.store.timeout + GRACE)
             .on_failure(config.store.on_failure)
             .fail_closed_retry_after(config.store.fail_closed_retry_after)
@@ -38,12 +40,22 @@ impl Decider {
             .clock(clocks.buckets)
             .observer(metrics.clone())
             .build();
-        Self { limiter, policies: ArcSwap::from_pointee(policies), metrics, wall: clocks.wall }
+        Self { limiter, policies, metrics, wall: clocks.wall }
     }
 
     /// The policies of this moment. A question borrows from them, and so holds them until it is answered.
     pub(crate) fn policies(&self) -> Guard<Arc<Policies>> {
         self.policies.load()
+    }
+
+    /// The policies, for whoever has to follow them.
+    pub(crate) fn shared_policies(&self) -> Arc<ArcSwap<Policies>> {
+        Arc::clone(&self.policies)
+    }
+
+    /// The limiter behind it, which knows the plans of the moment.
+    pub(crate) fn limiter(&self) -> RateLimiter<AnyStore> {
+        self.limiter.clone()
     }
 
     /// Puts the policies of this configuration in place of all there are, in one step.
@@ -95,6 +107,15 @@ impl Decider {
     /// Gives back what the question would cost.
     pub(crate) async fn refund(&self, question: Question<'_>) -> Result<Decision, StoreError> {
         self.limiter.give_back(question.into_charges()).await
+    }
+}
+
+/// The plans of the moment, as the limiter asks for them.
+struct LivePlans(Arc<ArcSwap<Policies>>);
+
+impl PlanRegistry for LivePlans {
+    fn plan(&self, name: &str) -> Option<Plan> {
+        self.0.load().plan(name).cloned()
     }
 }
 

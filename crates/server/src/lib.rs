@@ -15,6 +15,7 @@ mod control;
 mod decider;
 mod document;
 mod fault;
+mod gateway;
 mod health;
 mod hex;
 mod house;

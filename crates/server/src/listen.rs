@@ -14,12 +14,19 @@ pub struct Listeners {
     pub http: TcpListener,
     /// Health and metrics.
     pub admin: TcpListener,
+    /// The reverse proxy, where there is one.
+    pub gateway: Option<TcpListener>,
 }
 
 impl Listeners {
     /// Binds every listener, or none.
     pub async fn bind(listen: &Listen) -> Result<Self, BindError> {
-        Ok(Self { http: bind("http", listen.http).await?, admin: bind("admin", listen.admin).await? })
+        let gateway = match listen.gateway {
+            Some(address) => Some(bind("gateway", address).await?),
+            None => None,
+        };
+        let (http, admin) = (bind("http", listen.http).await?, bind("admin", listen.admin).await?);
+        Ok(Self { http, admin, gateway })
     }
 }
 

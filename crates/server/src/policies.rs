@@ -66,8 +66,21 @@ impl Policies {
     /// The tenant whose API key the request carries.
     pub(crate) fn tenant_of(&self, request: &Parts) -> Option<&Tenant> {
         let api_key = request.headers.get(API_KEY)?;
-        let id = self.tenant_by_key.get(&ApiKeyHash::of(api_key.as_bytes()))?;
-        self.tenants.get(id)
+        self.tenant_by_hash(&ApiKeyHash::of(api_key.as_bytes()))
+    }
+
+    /// The tenant that has an API key of that hash.
+    pub(crate) fn tenant_by_hash(&self, key: &ApiKeyHash) -> Option<&Tenant> {
+        self.tenants.get(self.tenant_by_key.get(key)?)
+    }
+
+    pub(crate) fn has_tenants(&self) -> bool {
+        !self.tenants.is_empty()
+    }
+
+    /// Every rule, in no order.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.values()
     }
 
     /// Each rule with each limit that it may charge, for metrics to be ready before the first decision.

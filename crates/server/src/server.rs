@@ -8,7 +8,9 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
+use spile_gateway::Gateway;
 use spile_observe::webhook::Webhook;
+use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
@@ -18,6 +20,7 @@ use crate::clock::Clocks;
 use crate::config::Config;
 use crate::control::Control;
 use crate::decider::Decider;
+use crate::gateway;
 use crate::http::{Api, Reply};
 use crate::listen::Listeners;
 use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
@@ -36,6 +39,7 @@ pub struct Server {
     token: Option<Secret>,
     hangup: Signal,
     webhooks: Vec<Webhook>,
+    gateway: Option<Gateway<AnyStore>>,
     telemetry: Telemetry,
 }
 
@@ -54,7 +58,9 @@ impl Server {
         let telemetry = Telemetry::new(config.observe.show_keys)?;
         let timings = StoreMetrics::new(&telemetry);
         let store = AnyStore::new(&config.store, clocks.buckets.clone(), clocks.decide_everywhere, timings)?;
+        let wall = Arc::clone(&clocks.wall);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
+        let gateway = gateway::build(config, &decider, wall, &telemetry)?;
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
         let control = Arc::new(Control::new(config, Arc::clone(&decider), &telemetry)?);
         Ok(Self {
@@ -63,6 +69,7 @@ impl Server {
             token: config.admin.token.clone(),
             hangup: watcher::hangup()?,
             webhooks: config.observe.webhooks.iter().map(|hook| hook.webhook.clone()).collect(),
+            gateway,
             telemetry,
         })
     }
@@ -80,6 +87,7 @@ impl Server {
         let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
         let http = tokio::spawn(serve(listeners.http, api, metrics("http"), http_stopped));
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
+        let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
         let start = |webhook: Webhook| webhook.start(self.telemetry.watch());
@@ -89,6 +97,7 @@ impl Server {
         readiness.start_draining();
         stop_http.send_replace(true);
         finished(http).await;
+        finished(gateway).await;
         self.telemetry.watch().close();
         stop_admin.send_replace(true);
         finished(admin).await;
@@ -115,6 +124,18 @@ impl Answer for Admin {
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<axum::body::Body>> + Send {
         Self::answer(self, request)
+    }
+}
+
+/// Serves the gateway, where there is one, until `stop` says so.
+async fn forward(
+    gateway: Option<Gateway<AnyStore>>,
+    listener: Option<TcpListener>,
+    mut stop: watch::Receiver<bool>,
+) {
+    if let (Some(gateway), Some(listener)) = (gateway, listener) {
+        let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
+        gateway.serve(listener, stopped).await;
     }
 }
 

@@ -30,6 +30,11 @@ impl ApiKeyHash {
     pub(crate) fn of(api_key: &[u8]) -> Self {
         Self(Sha256::digest(api_key).into())
     }
+
+    /// A hash that was worked out elsewhere.
+    pub(crate) const fn from_bytes(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
 }
 
 impl FromStr for ApiKeyHash {

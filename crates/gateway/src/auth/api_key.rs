@@ -15,6 +15,11 @@ impl ApiKeyHash {
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
+
+    /// The bytes of the hash.
+    pub const fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
 }
 
 impl FromStr for ApiKeyHash {

@@ -12,11 +12,21 @@ use super::api_key::ApiKeyHash;
 pub trait TenantRegistry: Send + Sync {
     /// The tenant that holds the key of that hash, if one does.
     fn tenant(&self, key: &ApiKeyHash) -> Option<Arc<Tenant>>;
+
+    /// Whether there is any tenant at all. Where there is none, `X-API-Key` and bearer tokens are none of the
+    /// gateway's business: they are passed on, and rules may tell callers apart by them.
+    fn has_tenants(&self) -> bool {
+        true
+    }
 }
 
 impl<R: TenantRegistry + ?Sized> TenantRegistry for Arc<R> {
     fn tenant(&self, key: &ApiKeyHash) -> Option<Arc<Tenant>> {
         (**self).tenant(key)
+    }
+
+    fn has_tenants(&self) -> bool {
+        (**self).has_tenants()
     }
 }
 
@@ -39,6 +49,10 @@ impl InMemoryTenants {
 impl TenantRegistry for InMemoryTenants {
     fn tenant(&self, key: &ApiKeyHash) -> Option<Arc<Tenant>> {
         self.0.load().get(key).cloned()
+    }
+
+    fn has_tenants(&self) -> bool {
+        !self.0.load().is_empty()
     }
 }
 

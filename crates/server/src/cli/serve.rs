@@ -29,6 +29,9 @@ pub(super) struct ServeArgs {
     /// Where health and metrics listen.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// Where the reverse proxy over the file's routes listens; nowhere unless said.
+    #[arg(long, value_name = "ADDR")]
+    gateway: Option<SocketAddr>,
     /// What to decide when the store fails: `allow`, `deny` or `local`.
     #[arg(long, value_name = "POLICY")]
     on_failure: Option<FailurePolicy>,
@@ -67,6 +70,9 @@ impl ServeArgs {
         }
         if let Some(admin) = self.admin {
             config.listen.admin = admin;
+        }
+        if self.gateway.is_some() {
+            config.listen.gateway = self.gateway;
         }
         if let Some(policy) = self.on_failure {
             config.set_on_failure(policy);

@@ -29,7 +29,7 @@ impl Default for Listen {
 impl Listen {
     /// The listeners that are configured and that nothing here answers on.
     pub(crate) fn unserved(&self) -> impl Iterator<Item = &'static str> {
-        let optional = [("grpc", self.grpc), ("resp", self.resp), ("gateway", self.gateway)];
+        let optional = [("grpc", self.grpc), ("resp", self.resp)];
         optional.into_iter().filter(|(_, address)| address.is_some()).map(|(name, _)| name)
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Uri;
-use http::uri::Scheme;
+use spile_gateway::{PathPattern, Upstream};
 
 use super::duration;
 use super::file::{Faults, RouteFile, Spot};
@@ -39,7 +39,7 @@ impl Route {
 }
 
 fn check_path(Spot { value, place }: Spot<String>, faults: &mut Faults) -> Option<String> {
-    let good = value.starts_with('/') && !value.contains(['?', '#', '*', ' ']);
+    let good = !value.contains(['*', ' ']) && PathPattern::prefix(&value).is_ok();
     if !good {
         faults.add(
             &place,
@@ -52,9 +52,7 @@ fn check_path(Spot { value, place }: Spot<String>, faults: &mut Faults) -> Optio
 
 fn check_upstream(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> Option<Uri> {
     let uri: Option<Uri> = value.parse().ok();
-    let known =
-        |uri: &Uri| uri.scheme().is_some_and(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
-    let uri = uri.filter(|uri| known(uri) && uri.authority().is_some());
+    let uri = uri.filter(|_| value.parse::<Upstream>().is_ok());
     if uri.is_none() {
         faults.add(place, format_args!("`{value}` is no upstream"), "a URL, as in `http://127.0.0.1:9000`");
     }
