@@ -96,7 +96,7 @@ impl Decider {
 
     /// Answers as [`check`](Self::check) would, and spends nothing.
     pub(crate) async fn peek(&self, question: Question<'_>) -> Decision {
-        self.limiter.look(question.into_charges()).await
+        self.limiter.look(question.into_ask()).await
     }
 
     /// Looks at buckets that an operator asks for.
