@@ -58,6 +58,8 @@ mod ticker;
 mod timed;
 #[cfg(feature = "top")]
 pub mod top;
+#[cfg(feature = "otlp")]
+pub mod trace;
 mod verdict;
 mod watch;
 #[cfg(feature = "webhooks")]

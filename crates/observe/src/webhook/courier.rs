@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Request;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use http::{Request, StatusCode};
 use http_body_util::Full;
-use hyper::client::conn::http1;
 use spile_core::SystemClock;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -71,26 +70,13 @@ impl Courier {
     }
 
     async fn attempt(&self, body: Bytes) -> Result<(), WebhookError> {
-        let posted = timeout(self.webhook.timeout, self.post(body)).await;
+        let posted = timeout(self.webhook.timeout, self.webhook.target.send(self.signed(body))).await;
         let status = posted.unwrap_or(Err(WebhookError::TimedOut))?;
         match status.as_u16() {
             200..=299 => Ok(()),
             300..=399 => Err(WebhookError::Redirected(status.as_u16())),
             408 | 429 | 500..=599 => Err(WebhookError::Failed(status.as_u16())),
             refused => Err(WebhookError::Refused(refused)),
-        }
-    }
-
-    async fn post(&self, body: Bytes) -> Result<StatusCode, WebhookError> {
-        let stream = self.webhook.target.connect().await?;
-        let (mut sender, connection) = http1::handshake(stream).await?;
-        let request = self.signed(body);
-        let mut answer = std::pin::pin!(sender.send_request(request));
-        let mut connection = std::pin::pin!(connection);
-        // Only the status is read: whatever the receiver goes on to say is cut off with the connection.
-        tokio::select! {
-            answer = &mut answer => Ok(answer?.status()),
-            ended = &mut connection => { ended?; Ok(answer.await?.status()) }
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use self::courier::Courier;
 pub use self::error::WebhookError;
 pub use self::signature::{Secret, verify};
-use self::target::Target;
+pub(crate) use self::target::Target;
 use crate::event::Event;
 use crate::watch::Watch;
 

@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 
-use http::Uri;
+use bytes::Bytes;
 use http::uri::Scheme;
+use http::{Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -22,13 +25,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A URL that can be posted to.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     uri: Uri,
-    pub(super) private_allowed: bool,
+    pub(crate) private_allowed: bool,
 }
 
 impl Target {
-    pub(super) fn parse(url: &str) -> Result<Self, WebhookError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, WebhookError> {
         let uri: Uri = url.parse().map_err(|_| WebhookError::Url(without_secrets(url)))?;
         let known = uri.scheme() == Some(&Scheme::HTTP) || uri.scheme() == Some(&Scheme::HTTPS);
         let plain = uri.authority().is_some_and(|authority| !authority.as_str().contains('@'));
@@ -40,18 +43,30 @@ impl Target {
     }
 
     /// The path and query to ask for.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str)
     }
 
     /// The `Host` that the receiver expects, whatever address it was found at.
-    pub(super) fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         self.uri.authority().map_or("", http::uri::Authority::as_str)
+    }
+
+    /// Sends a request and reads the status of the answer, on a connection of its own.
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<StatusCode, WebhookError> {
+        let (mut sender, connection) = http1::handshake(self.connect().await?).await?;
+        let mut answer = std::pin::pin!(sender.send_request(request));
+        let mut connection = std::pin::pin!(connection);
+        // Only the status is read: whatever the receiver goes on to say is cut off with the connection.
+        tokio::select! {
+            answer = &mut answer => Ok(answer?.status()),
+            ended = &mut connection => { ended?; Ok(answer.await?.status()) }
+        }
     }
 
     /// Connects to an address that was checked. Nothing looks the name up a second time, so that it cannot mean
     /// another host by then.
-    pub(super) async fn connect(&self) -> Result<TokioIo<Box<dyn Stream>>, WebhookError> {
+    async fn connect(&self) -> Result<TokioIo<Box<dyn Stream>>, WebhookError> {
         let address = self.checked_address().await?;
         let stream = TcpStream::connect(address).await?;
         if self.is_https() {
