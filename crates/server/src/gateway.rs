@@ -8,7 +8,10 @@ use foldhash::HashMap;
 use http::request::Parts;
 use smol_str::SmolStr;
 use spile_core::{Clock, PlanName};
-use spile_gateway::{ApiKeyHash, Gateway, Route, Rule, Rulebook, Rules, TenantRegistry, Timeouts, Upstream};
+use spile_gateway::{
+    Adaptive, ApiKeyHash, Concurrency, Gateway, HealthCheck, JwtVerifier, Route, Rule, Rulebook, Rules,
+    TenantRegistry, Timeouts, Tls, Upstream,
+};
 use spile_tower::key::{KeyResolver, ResolvedKey, Tenant};
 use spile_tower::{PlanNames, PlanResolver};
 
@@ -41,15 +44,64 @@ pub(crate) fn build(
     for route in &config.routes {
         builder = builder.route(route_of(route)?);
     }
+    if let Some((chain, key)) = &config.gateway.tls {
+        builder = builder.tls(Tls::from_files(chain, key)?);
+    }
+    if let Some(jwt) = &config.gateway.jwt {
+        builder = builder.jwt(verifier(jwt)?);
+    }
     Ok(Some(telemetry.register(|| builder.build())?))
 }
 
 fn route_of(route: &config::Route) -> anyhow::Result<Route> {
-    let upstream: Upstream = route.upstream.to_string().parse()?;
+    let upstreams: Vec<Upstream> = route.upstreams.iter().map(|url| url.parse()).collect::<Result<_, _>>()?;
     let mut timeouts = Timeouts::default();
-    timeouts.first_byte = route.timeout;
-    let served = Route::new(&route.path, [upstream])?;
-    Ok(served.strip_prefix(route.strip_prefix).timeouts(timeouts).require_auth(route.require_api_key))
+    (timeouts.connect, timeouts.first_byte, timeouts.idle) =
+        (route.connect_timeout, route.timeout, route.idle_timeout);
+    let mut served = Route::new(&route.path, upstreams)?
+        .balance(route.balance)
+        .strip_prefix(route.strip_prefix)
+        .timeouts(timeouts)
+        .retries(route.retries)
+        .max_body(route.max_body)
+        .require_auth(route.require_api_key)
+        .only_plans(route.only_plans.iter().map(String::as_str))
+        .cost_from_response(route.cost_from_response);
+    for host in &route.hosts {
+        served = served.host(host)?;
+    }
+    if let Some(prefix) = &route.rewrite_prefix {
+        served = served.rewrite_prefix(prefix)?;
+    }
+    if let Some(path) = &route.health_path {
+        served = served.health_check(HealthCheck::new(path.clone()));
+    }
+    if route.adaptive {
+        served = served.adaptive(Adaptive::default());
+    }
+    if let Some(most) = route.max_concurrency {
+        let mut cap = Concurrency::default();
+        cap.per_upstream = usize::try_from(most)?;
+        served = served.concurrency(cap);
+    }
+    Ok(served)
+}
+
+fn verifier(jwt: &config::JwtConfig) -> anyhow::Result<JwtVerifier> {
+    let mut verifier = JwtVerifier::from_file(&jwt.key_file, jwt.kind)?.leeway(jwt.leeway);
+    if let Some(issuer) = &jwt.issuer {
+        verifier = verifier.issuer(issuer);
+    }
+    if let Some(audience) = &jwt.audience {
+        verifier = verifier.audience(audience);
+    }
+    if let Some(claim) = &jwt.tenant_claim {
+        verifier = verifier.tenant_claim(claim);
+    }
+    if let Some(claim) = &jwt.plan_claim {
+        verifier = verifier.plan_claim(claim);
+    }
+    Ok(verifier)
 }
 
 /// The tenants of the moment.

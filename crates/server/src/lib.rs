@@ -40,8 +40,8 @@ mod typed;
 mod watcher;
 
 pub use config::{
-    AdminConfig, Clients, Config, ConfigError, Listen, LoadError, Route, STARTER, StoreConfig, StoreUrl,
-    TimeOf, UnknownStore, Unreadable,
+    AdminConfig, Clients, Config, ConfigError, GatewayConfig, JwtConfig, Listen, LoadError, Route, STARTER,
+    StoreConfig, StoreUrl, TimeOf, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

@@ -131,3 +131,64 @@ async fn routes_know_the_tenants_of_the_file() {
         "{metrics}"
     );
 }
+
+#[test]
+fn every_key_of_routes_and_gateway_is_read_and_shown() {
+    let file = r#"
+        [gateway]
+        certificate_file = "/etc/spile/chain.pem"
+        key_file = "/etc/spile/key.pem"
+        jwt_key_file = "/etc/spile/jwks.json"
+        jwt_keys = "jwks"
+        jwt_issuer = "https://issuer.example"
+        jwt_audience = "scores"
+        jwt_leeway = "5s"
+        jwt_tenant_claim = "org"
+        jwt_plan_claim = "tier"
+
+        [[routes]]
+        path = "/scores"
+        hosts = ["api.example.com", "*.example.org"]
+        upstream = ["http://127.0.0.1:9000", "h2c://127.0.0.1:9001"]
+        balance = "least_outstanding"
+        rewrite_prefix = "/v2"
+        timeout = "10s"
+        connect_timeout = "1s"
+        idle_timeout = "20s"
+        retries = 2
+        max_body = 1000
+        health_path = "/health"
+        only_plans = ["pro"]
+        cost_from_response = true
+        adaptive = true
+        max_concurrency = 50
+    "#;
+    let config = Config::parse(Path::new("spile.toml"), file.to_owned(), []).expect("a sound file");
+    let route = &config.routes[0];
+    assert_eq!((route.upstreams.len(), route.hosts.len(), route.retries), (2, 2, 2));
+    let shown = config.to_string();
+    let again = Config::parse(Path::new("spile.toml"), shown.clone(), []).expect("what is shown can be read");
+    assert_eq!(again.to_string(), shown);
+    for key in ["jwt_plan_claim", "rewrite_prefix", "least_outstanding", "max_concurrency", "health_path"] {
+        assert!(shown.contains(key), "{key}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_route_is_said() {
+    let file = r#"
+        [gateway]
+        key_file = "key.pem"
+        [[routes]]
+        path = "/a"
+        upstream = ["http://127.0.0.1:9000/path"]
+        hosts = ["not a host"]
+        balance = "fairly"
+        retries = 9
+    "#;
+    let why = Config::parse(Path::new("spile.toml"), file.to_owned(), []).expect_err("all of it is wrong");
+    let why = why.to_string();
+    for words in ["stand together", "is no upstream", "is no host", "no way to balance", "9 retries"] {
+        assert!(why.contains(words), "{words}: {why}");
+    }
+}

@@ -7,6 +7,7 @@ mod admin;
 mod clients;
 mod duration;
 mod file;
+mod gateway;
 mod listen;
 mod observe;
 mod origin;
@@ -25,6 +26,7 @@ pub use self::admin::AdminConfig;
 pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults};
+pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::listen::Listen;
 pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
@@ -54,6 +56,8 @@ pub struct Config {
     pub(crate) plans: Vec<Plan>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) tenants: Vec<Tenant>,
+    /// What holds for the whole gateway.
+    pub gateway: GatewayConfig,
     /// What the gateway forwards.
     pub routes: Vec<Route>,
     origin: Origin,
@@ -151,6 +155,7 @@ impl Config {
             store,
             admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
             observe: ObserveConfig::check(&file.observe, file.webhooks, origin.folder(), faults),
+            gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
             routes: file.routes.into_iter().filter_map(|route| Route::check(route, faults)).collect(),
             clients,
             plans,

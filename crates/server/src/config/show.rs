@@ -3,8 +3,9 @@
 use std::fmt::{self, Write};
 
 use spile_core::{Limit, Plan};
+use spile_gateway::{Balance, JwtKeyFile};
 
-use super::{Config, TimeOf};
+use super::{Config, GatewayConfig, Route, TimeOf};
 use crate::rule::{Rule, RulePlans};
 use crate::tenant::Tenant;
 
@@ -16,7 +17,8 @@ impl fmt::Display for Config {
         self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
         self.rules.iter().try_for_each(|rule| show_rule(f, rule))?;
         self.tenants.iter().try_for_each(|tenant| show_tenant(f, tenant))?;
-        self.show_routes(f)?;
+        show_gateway(f, &self.gateway)?;
+        self.routes.iter().try_for_each(|route| show_route(f, route))?;
         self.show_observe(f)
     }
 }
@@ -66,16 +68,6 @@ impl Config {
             "ipv6_prefix = {}\nprincipal_header = \"{}\"\n",
             clients.ipv6_prefix, clients.principal_header
         )
-    }
-
-    fn show_routes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for route in &self.routes {
-            writeln!(f, "[[routes]]\npath = {:?}\nupstream = \"{}\"", route.path, route.upstream)?;
-            writeln!(f, "strip_prefix = {}", route.strip_prefix)?;
-            writeln!(f, "timeout = \"{}\"", humantime::format_duration(route.timeout))?;
-            writeln!(f, "require_api_key = {}\n", route.require_api_key)?;
-        }
-        Ok(())
     }
 }
 
@@ -143,4 +135,64 @@ fn show_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
 fn show_tenant(f: &mut fmt::Formatter<'_>, tenant: &Tenant) -> fmt::Result {
     writeln!(f, "[[tenants]]\nid = {:?}\nplan = \"{}\"", tenant.id.as_str(), tenant.plan)?;
     writeln!(f, "# {} API keys, not shown\n", tenant.api_keys.len())
+}
+
+fn show_gateway(f: &mut fmt::Formatter<'_>, gateway: &GatewayConfig) -> fmt::Result {
+    if gateway.tls.is_none() && gateway.jwt.is_none() {
+        return Ok(());
+    }
+    writeln!(f, "[gateway]")?;
+    if let Some((chain, key)) = &gateway.tls {
+        let (chain, key) = (chain.to_string_lossy(), key.to_string_lossy());
+        writeln!(f, "certificate_file = {chain:?}\nkey_file = {key:?}")?;
+    }
+    if let Some(jwt) = &gateway.jwt {
+        let kind = match jwt.kind {
+            JwtKeyFile::Secret => "secret",
+            JwtKeyFile::RsaPem => "rsa",
+            JwtKeyFile::EcPem => "ec",
+            _ => "jwks",
+        };
+        writeln!(f, "jwt_key_file = {:?}\njwt_keys = {kind:?}", jwt.key_file.to_string_lossy())?;
+        writeln!(f, "jwt_leeway = \"{}\"", humantime::format_duration(jwt.leeway))?;
+        let named = [
+            ("jwt_issuer", &jwt.issuer),
+            ("jwt_audience", &jwt.audience),
+            ("jwt_tenant_claim", &jwt.tenant_claim),
+            ("jwt_plan_claim", &jwt.plan_claim),
+        ];
+        for (key, value) in named {
+            if let Some(value) = value {
+                writeln!(f, "{key} = {value:?}")?;
+            }
+        }
+    }
+    writeln!(f)
+}
+
+fn show_route(f: &mut fmt::Formatter<'_>, route: &Route) -> fmt::Result {
+    let span = humantime::format_duration;
+    writeln!(f, "[[routes]]\npath = {:?}\nupstream = {:?}", route.path, route.upstreams)?;
+    let balance = if route.balance == Balance::RoundRobin { "round_robin" } else { "least_outstanding" };
+    writeln!(f, "hosts = {:?}\nbalance = {balance:?}\nstrip_prefix = {}", route.hosts, route.strip_prefix)?;
+    if let Some(prefix) = &route.rewrite_prefix {
+        writeln!(f, "rewrite_prefix = {prefix:?}")?;
+    }
+    writeln!(
+        f,
+        "timeout = \"{}\"\nconnect_timeout = \"{}\"",
+        span(route.timeout),
+        span(route.connect_timeout)
+    )?;
+    writeln!(f, "idle_timeout = \"{}\"\nretries = {}", span(route.idle_timeout), route.retries)?;
+    writeln!(f, "max_body = {}", route.max_body)?;
+    if let Some(path) = &route.health_path {
+        writeln!(f, "health_path = \"{path}\"")?;
+    }
+    writeln!(f, "require_api_key = {}\nonly_plans = {:?}", route.require_api_key, route.only_plans)?;
+    writeln!(f, "cost_from_response = {}\nadaptive = {}", route.cost_from_response, route.adaptive)?;
+    if let Some(most) = route.max_concurrency {
+        writeln!(f, "max_concurrency = {most}")?;
+    }
+    writeln!(f)
 }

@@ -18,8 +18,8 @@ pub(crate) use self::place::{Place, Spot};
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{
-    AdminFile, ClientsFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RouteFile, RuleFile,
-    StoreFile, TenantFile, WebhookFile,
+    AdminFile, ClientsFile, GatewayFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RouteFile,
+    RuleFile, StoreFile, TenantFile, WebhookFile,
 };
 
 use crate::registry::Entries;
@@ -34,6 +34,7 @@ pub(super) struct ConfigFile {
     pub(super) plans: Vec<PlanFile>,
     pub(super) rules: Vec<RuleFile>,
     pub(super) tenants: Vec<TenantFile>,
+    pub(super) gateway: GatewayFile,
     pub(super) routes: Vec<RouteFile>,
     pub(super) observe: ObserveFile,
     pub(super) webhooks: Vec<WebhookFile>,
@@ -62,6 +63,7 @@ impl ConfigFile {
             plans: PlanFile::read_all(file.named("plans").unwrap_or_default(), file.faults()),
             rules: RuleFile::read_all(file.tables("rules").unwrap_or_default(), file.faults()),
             tenants: TenantFile::read_all(file.tables("tenants").unwrap_or_default(), file.faults()),
+            gateway: file.table("gateway").map(GatewayFile::read).unwrap_or_default(),
             routes: RouteFile::read_all(file.tables("routes").unwrap_or_default(), file.faults()),
             observe: file.table("observe").map(ObserveFile::read).unwrap_or_default(),
             webhooks: WebhookFile::read_all(file.tables("webhooks").unwrap_or_default(), file.faults()),

@@ -270,10 +270,54 @@ impl TenantFile {
 #[derive(Debug)]
 pub(crate) struct RouteFile {
     pub(crate) path: Text,
-    pub(crate) upstream: Text,
+    pub(crate) hosts: Texts,
+    pub(crate) upstream: Option<Spot<TextOrTexts>>,
+    pub(crate) balance: Text,
     pub(crate) strip_prefix: Option<Spot<bool>>,
+    pub(crate) rewrite_prefix: Text,
     pub(crate) timeout: Text,
+    pub(crate) connect_timeout: Text,
+    pub(crate) idle_timeout: Text,
+    pub(crate) retries: Option<Spot<u64>>,
+    pub(crate) max_body: Option<Spot<u64>>,
+    pub(crate) health_path: Text,
     pub(crate) require_api_key: Option<Spot<bool>>,
+    pub(crate) only_plans: Texts,
+    pub(crate) cost_from_response: Option<Spot<bool>>,
+    pub(crate) adaptive: Option<Spot<bool>>,
+    pub(crate) max_concurrency: Option<Spot<u64>>,
+}
+
+/// `[gateway]`: what holds for all routes.
+#[derive(Debug, Default)]
+pub(crate) struct GatewayFile {
+    pub(crate) certificate_file: Text,
+    pub(crate) key_file: Text,
+    pub(crate) jwt_key_file: Text,
+    pub(crate) jwt_keys: Text,
+    pub(crate) jwt_issuer: Text,
+    pub(crate) jwt_audience: Text,
+    pub(crate) jwt_leeway: Text,
+    pub(crate) jwt_tenant_claim: Text,
+    pub(crate) jwt_plan_claim: Text,
+}
+
+impl GatewayFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            certificate_file: section.text("certificate_file"),
+            key_file: section.text("key_file"),
+            jwt_key_file: section.text("jwt_key_file"),
+            jwt_keys: section.text("jwt_keys"),
+            jwt_issuer: section.text("jwt_issuer"),
+            jwt_audience: section.text("jwt_audience"),
+            jwt_leeway: section.text("jwt_leeway"),
+            jwt_tenant_claim: section.text("jwt_tenant_claim"),
+            jwt_plan_claim: section.text("jwt_plan_claim"),
+        };
+        section.end();
+        read
+    }
 }
 
 impl RouteFile {
@@ -282,13 +326,25 @@ impl RouteFile {
     }
 
     fn read(mut section: Section<'_>) -> Self {
-        let (path, upstream) = (section.text("path"), section.text("upstream"));
+        let (path, upstream) = (section.text("path"), section.text_or_texts("upstream"));
         let read = Self {
             path: section.required("path", path),
+            hosts: section.texts("hosts"),
             upstream: section.required("upstream", upstream),
+            balance: section.text("balance"),
             strip_prefix: section.flag("strip_prefix"),
+            rewrite_prefix: section.text("rewrite_prefix"),
             timeout: section.text("timeout"),
+            connect_timeout: section.text("connect_timeout"),
+            idle_timeout: section.text("idle_timeout"),
+            retries: section.whole("retries"),
+            max_body: section.whole("max_body"),
+            health_path: section.text("health_path"),
             require_api_key: section.flag("require_api_key"),
+            only_plans: section.texts("only_plans"),
+            cost_from_response: section.flag("cost_from_response"),
+            adaptive: section.flag("adaptive"),
+            max_concurrency: section.whole("max_concurrency"),
         };
         section.end();
         read
