@@ -14,6 +14,6 @@ end
 function done(summary, latency, _)
   local errors = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status
     + summary.errors.timeout
-  io.write(string.format("RESULT %.0f %d %d %d\n", summary.requests / (summary.duration / 1e6),
-    latency:percentile(50), latency:percentile(99), errors))
+  io.write(string.format("RESULT %.0f %d %d %d %d\n", summary.requests / (summary.duration / 1e6),
+    latency:percentile(50), latency:percentile(99), errors, summary.requests))
 end
