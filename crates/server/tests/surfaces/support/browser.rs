@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Client, Peer, free_port, until};
@@ -13,6 +14,8 @@ use super::{Client, Peer, free_port, until};
 pub(crate) struct Browser {
     client: Client,
     session: String,
+    /// Chromium's own process, which would outlive its driver.
+    process: Option<Pid>,
     _driver: Peer,
     _profile: tempfile::TempDir,
 }
@@ -32,6 +35,12 @@ impl Browser {
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
+            // Nothing but the page is asked for.
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-quic",
+            "--disable-sync",
+            "--no-first-run",
             &user_data,
         ];
         let wanted = json!({"capabilities": {"alwaysMatch": {
@@ -43,7 +52,9 @@ impl Browser {
         let answer: Value = serde_json::from_str(&answer).expect("WebDriver speaks JSON");
         let id = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {answer}"));
         let session = format!("{base}/session/{id}");
-        let browser = Self { client, session, _driver: driver, _profile: profile };
+        let process = answer["value"]["capabilities"]["goog:processID"].as_i64();
+        let process = process.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let browser = Self { client, session, process, _driver: driver, _profile: profile };
         browser.post("url", json!({"url": url})).await;
         browser
     }
@@ -95,5 +106,14 @@ impl Browser {
         assert!(status.is_success(), "{path}: {text}");
         let answer: Value = serde_json::from_str(&text).expect("WebDriver speaks JSON");
         answer["value"].clone()
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if let Some(process) = self.process {
+            // It may have ended already.
+            let _ = kill_process(process, Signal::KILL);
+        }
     }
 }
