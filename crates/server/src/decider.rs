@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
+use futures_util::FutureExt;
 use spile_core::{Charges, Clock, Decision, FailurePolicy, Micros, Plan, PlanRegistry, StoreError};
 use spile_limiter::RateLimiter;
-use spile_observe::Watch;
+use spile_observe::{Watch, trace};
 
 use crate::clock::Clocks;
 use crate::config::Config;
@@ -91,7 +92,11 @@ impl Decider {
         if question.is_peek() {
             return self.peek(question).await;
         }
-        self.limiter.decide(question.into_ask()).await
+        let decided = self.limiter.decide(question.into_ask()).inspect(|decision| {
+            trace::note("spile.reason", || decision.reason().as_str().to_owned());
+            trace::note("spile.limit", || decision.binding().name().to_string());
+        });
+        trace::span("decision", decided).await
     }
 
     /// Answers as [`check`](Self::check) would, and spends nothing.

@@ -103,7 +103,8 @@ impl<A: Answer> Connections<A> {
             let (answer, metrics) = (answer.clone(), Arc::clone(&metrics));
             async move {
                 let started = metrics.started();
-                let response = answer.answer(peer, request).await;
+                let came_with = metrics.context_of(&request);
+                let response = metrics.traced(came_with, answer.answer(peer, request)).await;
                 metrics.answered(started, response.status());
                 Ok::<_, Infallible>(response)
             }

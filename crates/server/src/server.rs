@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_gateway::Gateway;
+use spile_observe::trace::Otlp;
 use spile_observe::webhook::Webhook;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
@@ -38,6 +39,7 @@ pub struct Server {
     control: Arc<Control>,
     token: Option<Secret>,
     hangup: Signal,
+    otlp: Option<Otlp>,
     webhooks: Vec<Webhook>,
     gateway: Option<Gateway<AnyStore>>,
     telemetry: Telemetry,
@@ -68,6 +70,7 @@ impl Server {
             control,
             token: config.admin.token.clone(),
             hangup: watcher::hangup()?,
+            otlp: config.observe.otlp.as_ref().map(|config| config.otlp.clone()),
             webhooks: config.observe.webhooks.iter().map(|hook| hook.webhook.clone()).collect(),
             gateway,
             telemetry,
@@ -85,7 +88,9 @@ impl Server {
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
         let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
-        let http = tokio::spawn(serve(listeners.http, api, metrics("http"), http_stopped));
+        let tracer = self.otlp.map(|otlp| otlp.start(self.telemetry.watch()).0);
+        let http = metrics("http").traced_by(tracer);
+        let http = tokio::spawn(serve(listeners.http, api, http, http_stopped));
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));

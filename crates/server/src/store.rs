@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError, SystemClock};
 use spile_memory::MemoryStore;
+use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
 
 use crate::config::{StoreConfig, TimeOf};
@@ -58,7 +59,7 @@ impl AnyStore {
 
     async fn timed<T>(&self, operation: Operation, call: impl Future<Output = T>) -> T {
         let started = self.clock.now();
-        let answer = call.await;
+        let answer = trace::span(operation.span(), call).await;
         self.metrics.took(operation, self.clock.now().since_us(started));
         answer
     }

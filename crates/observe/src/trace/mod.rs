@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 pub use self::context::TraceContext;
 use self::export::Exporter;
 use self::span::{Finished, Scope};
-pub use self::span::{current, note, span};
+pub use self::span::{Spanned, current, note, span};
 use crate::watch::Watch;
 use crate::webhook::{Target, WebhookError};
 
@@ -81,14 +81,27 @@ impl Otlp {
 
 impl Tracer {
     /// Runs `work` as a span: part of the trace that it came with, or of a new one.
-    pub async fn trace<T>(
+    pub fn trace<F: Future>(
         &self,
         name: &'static str,
         came_with: Option<TraceContext>,
-        work: impl Future<Output = T>,
-    ) -> T {
-        let sampled = came_with.map_or_else(|| fastrand::f64() < self.ratio, TraceContext::is_sampled);
-        if sampled { Scope::new(self.clone(), name, came_with).run(work).await } else { work.await }
+        work: F,
+    ) -> Spanned<F> {
+        Self::maybe(Some(self), name, came_with, work)
+    }
+
+    /// The same where there is a tracer; just `work` where there is none.
+    pub fn maybe<F: Future>(
+        tracer: Option<&Self>,
+        name: &'static str,
+        came_with: Option<TraceContext>,
+        work: F,
+    ) -> Spanned<F> {
+        let sampled = |tracer: &&Self| {
+            came_with.map_or_else(|| fastrand::f64() < tracer.ratio, TraceContext::is_sampled)
+        };
+        let tracer = tracer.filter(sampled);
+        Spanned::new(tracer.map(|tracer| Scope::new(tracer.clone(), name, came_with)), work)
     }
 
     fn finish(&self, span: Finished) {

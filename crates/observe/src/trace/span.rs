@@ -1,8 +1,11 @@
 //! Spans as they run. The one under way is found by its task, so that nothing has to be handed down.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
 use spile_core::SystemClock;
 
 use super::{TraceContext, Tracer};
@@ -23,11 +26,9 @@ pub(crate) struct Finished {
 }
 
 /// Runs `work` as a span of the trace that this task is in, where it is in one.
-pub async fn span<T>(name: &'static str, work: impl Future<Output = T>) -> T {
-    match CURRENT.try_with(Clone::clone) {
-        Ok(above) => Scope::new(above.tracer, name, Some(above.context)).run(work).await,
-        Err(_) => work.await,
-    }
+pub fn span<F: Future>(name: &'static str, work: F) -> Spanned<F> {
+    let above = CURRENT.try_with(|above| (above.tracer.clone(), above.context)).ok();
+    Spanned::new(above.map(|(tracer, context)| Scope::new(tracer, name, Some(context))), work)
 }
 
 /// The context to pass on in `traceparent`, where this task is in a trace.
@@ -38,6 +39,34 @@ pub fn current() -> Option<TraceContext> {
 /// Notes something about the span under way. Never a key: spans leave the house.
 pub fn note(what: &'static str, value: impl FnOnce() -> String) {
     let _outside_of_any_trace = CURRENT.try_with(|scope| scope.notes.lock().push((what, value())));
+}
+
+pin_project! {
+    /// Work that is a span, or just work. One future for both: an `async fn` with two paths would hold the work twice.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Spanned<F> {
+        #[pin]
+        work: F,
+        scope: Option<Ending>,
+    }
+}
+
+impl<F> Spanned<F> {
+    pub(super) fn new(scope: Option<Scope>, work: F) -> Self {
+        Self { work, scope: scope.map(Ending) }
+    }
+}
+
+impl<F: Future> Future for Spanned<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let Some(Ending(scope)) = this.scope else { return this.work.poll(cx) };
+        let answer = ready!(CURRENT.sync_scope(scope.clone(), || this.work.poll(cx)));
+        drop(this.scope.take());
+        Poll::Ready(answer)
+    }
 }
 
 /// A span under way.
@@ -55,11 +84,6 @@ impl Scope {
     pub(super) fn new(tracer: Tracer, name: &'static str, parent: Option<TraceContext>) -> Self {
         let (context, began_us) = (TraceContext::below(parent), SystemClock::wall_now().get());
         Self { tracer, name, context, parent, began_us, notes: Arc::default() }
-    }
-
-    pub(super) async fn run<T>(self, work: impl Future<Output = T>) -> T {
-        let _until_dropped = Ending(self.clone());
-        CURRENT.scope(self, work).await
     }
 }
 

@@ -154,7 +154,7 @@ impl Config {
             listen: Listen::check(file.listen, faults),
             store,
             admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
-            observe: ObserveConfig::check(&file.observe, file.webhooks, origin.folder(), faults),
+            observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
             routes: file.routes.into_iter().filter_map(|route| Route::check(route, faults)).collect(),
             clients,

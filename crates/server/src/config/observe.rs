@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use spile_observe::trace::Otlp;
 use spile_observe::webhook::Webhook;
 
 use super::file::{Faults, ObserveFile, Spot, WebhookFile};
@@ -22,7 +23,17 @@ const EVENTS: [&str; 7] = [
 pub(crate) struct ObserveConfig {
     /// Keys are shown as they are, not hashed.
     pub(crate) show_keys: bool,
+    /// Where spans go; nothing is traced where there is none.
+    pub(crate) otlp: Option<OtlpConfig>,
     pub(crate) webhooks: Vec<HookConfig>,
+}
+
+/// A collector, and how it was written for `config show`.
+#[derive(Clone, Debug)]
+pub(crate) struct OtlpConfig {
+    pub(crate) otlp: Otlp,
+    pub(crate) endpoint: String,
+    pub(crate) percent: u64,
 }
 
 /// A webhook, and how it was written for `config show`.
@@ -38,14 +49,33 @@ pub(crate) struct HookConfig {
 impl ObserveConfig {
     /// Relative paths start from the folder of the configuration file.
     pub(super) fn check(
-        file: &ObserveFile,
+        file: ObserveFile,
         webhooks: Vec<WebhookFile>,
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
-        let show_keys = file.show_keys.as_ref().is_some_and(|shown| shown.value);
+        let show_keys = file.show_keys.is_some_and(|shown| shown.value);
+        let otlp = file.otlp.and_then(|endpoint| OtlpConfig::check(endpoint, file.otlp_percent, faults));
         let webhooks = webhooks.into_iter().filter_map(|hook| HookConfig::check(hook, folder, faults));
-        Self { show_keys, webhooks: webhooks.collect() }
+        Self { show_keys, otlp, webhooks: webhooks.collect() }
+    }
+}
+
+impl OtlpConfig {
+    fn check(endpoint: Spot<String>, percent: Option<Spot<u64>>, faults: &mut Faults) -> Option<Self> {
+        let above = percent.as_ref().filter(|percent| percent.value > 100);
+        if let Some(Spot { value, place }) = above {
+            faults.add(place, format_args!("{value} percent of the requests"), "0 to 100");
+        }
+        let (percent, Spot { value: endpoint, place }) =
+            (percent.map_or(100, |percent| percent.value), endpoint);
+        match Otlp::new(&endpoint) {
+            Ok(otlp) => Some(Self { otlp: otlp.ratio(percent as f64 / 100.0), endpoint, percent }),
+            Err(why) => {
+                faults.add(&place, why, "for instance `http://127.0.0.1:4318`");
+                None
+            }
+        }
     }
 }
 

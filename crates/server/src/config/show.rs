@@ -52,7 +52,11 @@ impl Config {
     }
 
     fn show_observe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "[observe]\nshow_keys = {}\n", self.observe.show_keys)?;
+        writeln!(f, "[observe]\nshow_keys = {}", self.observe.show_keys)?;
+        if let Some(otlp) = &self.observe.otlp {
+            writeln!(f, "otlp = {:?}\notlp_percent = {}", otlp.endpoint, otlp.percent)?;
+        }
+        writeln!(f)?;
         for hook in &self.observe.webhooks {
             writeln!(f, "[[webhooks]]\nurl = {:?}\nsecret_file = {:?}", hook.url, hook.secret_file)?;
             writeln!(f, "events = {:?}\nallow_private = {}\n", hook.events, hook.allow_private)?;

@@ -1,10 +1,12 @@
-//! Counts and times every HTTP request of one listener.
+//! Counts, times and, where somebody asked for it, traces every HTTP request of one listener.
 
 use std::sync::OnceLock;
 
-use http::StatusCode;
+use futures_util::FutureExt;
+use http::{Request, Response, StatusCode};
 use metrics::{Counter, Histogram, counter, histogram};
 use spile_core::{Clock, Micros, SystemClock};
+use spile_observe::trace::{self, TraceContext, Tracer};
 
 use super::{HTTP_DURATION, Telemetry};
 
@@ -18,13 +20,38 @@ pub(crate) struct HttpMetrics {
     clock: SystemClock,
     requests: Box<[OnceLock<Counter>]>,
     duration: Histogram,
+    tracer: Option<Tracer>,
 }
 
 impl HttpMetrics {
     pub(crate) fn new(telemetry: Telemetry, listener: &'static str) -> Self {
         let duration = telemetry.register(|| histogram!(HTTP_DURATION, "listener" => listener));
         let requests = (0..STATUSES).map(|_| OnceLock::new()).collect();
-        Self { telemetry, listener, clock: SystemClock::new(), requests, duration }
+        Self { telemetry, listener, clock: SystemClock::new(), requests, duration, tracer: None }
+    }
+
+    /// Makes a span of every request from now on.
+    pub(crate) fn traced_by(mut self, tracer: Option<Tracer>) -> Self {
+        self.tracer = tracer;
+        self
+    }
+
+    /// The trace that a request belongs to, where anybody wants to know.
+    pub(crate) fn context_of<B>(&self, request: &Request<B>) -> Option<TraceContext> {
+        self.tracer.as_ref()?;
+        request.headers().get("traceparent")?.to_str().ok().and_then(TraceContext::parse)
+    }
+
+    /// Answers a request, as a span where it is traced.
+    pub(crate) fn traced<B>(
+        &self,
+        came_with: Option<TraceContext>,
+        answer: impl Future<Output = Response<B>>,
+    ) -> impl Future<Output = Response<B>> {
+        let noted = answer.inspect(|response| {
+            trace::note("http.response.status_code", || response.status().as_str().to_owned());
+        });
+        Tracer::maybe(self.tracer.as_ref(), "http request", came_with, noted)
     }
 
     pub(crate) fn started(&self) -> Micros {

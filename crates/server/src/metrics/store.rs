@@ -15,6 +15,18 @@ pub(crate) enum Operation {
     Reset,
 }
 
+impl Operation {
+    /// What its span is called.
+    pub(crate) const fn span(self) -> &'static str {
+        match self {
+            Self::Spend => "store spend",
+            Self::Peek => "store peek",
+            Self::Refund => "store refund",
+            Self::Reset => "store reset",
+        }
+    }
+}
+
 const OPERATIONS: [&str; 4] = ["spend", "peek", "refund", "reset"];
 
 /// How long each operation takes.

@@ -6,4 +6,5 @@ mod metrics;
 mod prometheus;
 mod support;
 mod top;
+mod traces;
 mod webhooks;

@@ -80,11 +80,17 @@ impl AdminFile {
 #[derive(Debug, Default)]
 pub(crate) struct ObserveFile {
     pub(crate) show_keys: Option<Spot<bool>>,
+    pub(crate) otlp: Text,
+    pub(crate) otlp_percent: Option<Spot<u64>>,
 }
 
 impl ObserveFile {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read = Self { show_keys: section.flag("show_keys") };
+        let read = Self {
+            show_keys: section.flag("show_keys"),
+            otlp: section.text("otlp"),
+            otlp_percent: section.whole("otlp_percent"),
+        };
         section.end();
         read
     }

@@ -3,11 +3,13 @@
 mod browser;
 mod client;
 mod peer;
+mod receiver;
 mod spile;
 
 pub(crate) use browser::Browser;
 pub(crate) use client::Client;
 pub(crate) use peer::{Peer, free_port, output_of};
+pub(crate) use receiver::receiver;
 pub(crate) use spile::Spile;
 
 use std::time::Duration;
