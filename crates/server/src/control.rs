@@ -20,7 +20,7 @@ pub(crate) struct Control {
 }
 
 struct State {
-    config: Config,
+    config: Arc<Config>,
     entries: Entries,
     file: RegistryFile,
     /// Why the last reload was refused, until one is not.
@@ -56,6 +56,7 @@ impl Control {
         let entries = file.read()?;
         let config = if entries.is_empty() { config.clone() } else { config.with_entries(&entries)? };
         decider.replace(&config);
+        let config = Arc::new(config);
         Ok(Self {
             decider,
             state: Mutex::new(State { config, entries, file, refusal: None }),
@@ -64,8 +65,8 @@ impl Control {
     }
 
     /// What the server runs with.
-    pub(crate) fn config(&self) -> Config {
-        self.state.lock().config.clone()
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.state.lock().config)
     }
 
     /// Why the last reload was refused, if it was.
@@ -79,7 +80,7 @@ impl Control {
         match state.config.read_again(&state.entries) {
             Ok(config) => {
                 self.decider.replace(&config);
-                state.config = config;
+                state.config = Arc::new(config);
                 state.refusal = None;
                 self.watch.config_reloaded();
                 tracing::info!(target: "spile::reload", "configuration applied");
@@ -140,7 +141,7 @@ impl Control {
         let config = state.config.with_entries(&entries)?;
         state.file.write(kind, name, entries.get(kind, name))?;
         self.decider.replace(&config);
-        state.config = config;
+        state.config = Arc::new(config);
         state.entries = entries;
         Ok(())
     }
