@@ -31,7 +31,7 @@ fn a_file_with_every_table_works() {
         "{ name = \"daily\", capacity = 10000, refill = \"10000/day\" },",
         "match = { path = \"/scores/*\", methods = [\"POST\", \"PUT\", \"DELETE\"] }",
         "anonymous_plan = \"free\"",
-        "upstream = \"http://127.0.0.1:9000/\"",
+        "upstream = [\"http://127.0.0.1:9000\"]",
     ] {
         assert!(shown.contains(line), "{line} in\n{shown}");
     }
