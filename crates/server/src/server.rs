@@ -82,7 +82,8 @@ impl Server {
     /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         let readiness = Readiness::default();
-        let office = admin_api::router(Arc::clone(&self.control), Arc::clone(&self.decider), self.token);
+        let (control, decider) = (Arc::clone(&self.control), Arc::clone(&self.decider));
+        let office = admin_api::router(control, decider, self.telemetry.watch(), self.token);
         let admin = Admin::new(Arc::clone(&self.decider), office, readiness.clone(), &self.telemetry);
         let api = Api::new(Arc::clone(&self.decider));
         let (stop_http, http_stopped) = watch::channel(false);

@@ -8,7 +8,7 @@ mod stream;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{FromRef, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -40,10 +40,25 @@ pub fn router(watch: Watch, house: Arc<dyn House>) -> axum::Router {
         .with_state(Desk { watch, house })
 }
 
+/// The same figures and minutes for scripts, below `/admin/v1`: to be mounted behind the operator's token.
+pub fn api<S: Clone + Send + Sync + 'static>(watch: Watch) -> axum::Router<S> {
+    axum::Router::new()
+        .route("/admin/v1/snapshot", get(snapshot))
+        .route("/admin/v1/analytics", get(minutes))
+        .route("/admin/v1/analytics.csv", get(minutes_csv))
+        .with_state(watch)
+}
+
 #[derive(Clone)]
 struct Desk {
     watch: Watch,
     house: Arc<dyn House>,
+}
+
+impl FromRef<Desk> for Watch {
+    fn from_ref(desk: &Desk) -> Self {
+        desk.watch.clone()
+    }
 }
 
 async fn page() -> impl IntoResponse {
@@ -56,8 +71,8 @@ async fn page() -> impl IntoResponse {
     (headers, PAGE)
 }
 
-async fn snapshot(State(desk): State<Desk>) -> impl IntoResponse {
-    Json(desk.watch.snapshot())
+async fn snapshot(State(watch): State<Watch>) -> impl IntoResponse {
+    Json(watch.snapshot())
 }
 
 async fn plans_and_tenants(State(desk): State<Desk>) -> impl IntoResponse {
@@ -87,16 +102,16 @@ async fn day(State(desk): State<Desk>) -> impl IntoResponse {
     Json(Day::of(&desk.watch.minutes(0, u64::MAX)).rows)
 }
 
-async fn minutes(State(desk): State<Desk>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
-    Json(asked.of(&desk.watch))
+async fn minutes(State(watch): State<Watch>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
+    Json(asked.of(&watch))
 }
 
-async fn minutes_csv(State(desk): State<Desk>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
+async fn minutes_csv(State(watch): State<Watch>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
     let headers = [
         (CONTENT_TYPE, "text/csv; charset=utf-8"),
         (CONTENT_DISPOSITION, "attachment; filename=\"spile-minutes.csv\""),
     ];
-    (headers, analytics::csv(&asked.of(&desk.watch)))
+    (headers, analytics::csv(&asked.of(&watch)))
 }
 
 fn problem(why: &str) -> Response {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{delete, get, post};
+use spile_observe::{Watch, dashboard};
 
 use crate::control::Control;
 use crate::decider::Decider;
@@ -25,8 +26,14 @@ struct Office {
 }
 
 /// Every path, closed to whoever does not know the token; to everybody where there is none.
-pub(crate) fn router(control: Arc<Control>, decider: Arc<Decider>, token: Option<Secret>) -> Router {
+pub(crate) fn router(
+    control: Arc<Control>,
+    decider: Arc<Decider>,
+    watch: &Watch,
+    token: Option<Secret>,
+) -> Router {
     Router::new()
+        .merge(dashboard::api(watch.clone()))
         .route("/admin/v1/config", get(config::show))
         .route("/admin/v1/config/reload", post(config::reload))
         .route("/admin/v1/store", get(config::store))
