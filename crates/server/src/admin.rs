@@ -68,7 +68,7 @@ impl Admin {
             .merge(dashboard)
             .merge(api)
             .fallback(|| async { Problem::no_such_path().into_reply() })
-            .method_not_allowed_fallback(|| async { Problem::wrong_method("GET, HEAD").into_reply() });
+            .method_not_allowed_fallback(|| async { Problem::other_method().into_reply() });
         Self { router }
     }
 

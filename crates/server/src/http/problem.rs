@@ -68,6 +68,11 @@ impl Problem {
             .with_header(ALLOW, HeaderValue::from_static(allowed))
     }
 
+    /// The same where the router itself says in `Allow` which methods there are.
+    pub(crate) fn other_method() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method: this path takes those that `Allow` names")
+    }
+
     pub(crate) fn store_failed() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE)
             .with_header(RETRY_AFTER, HeaderValue::from_static("1"))

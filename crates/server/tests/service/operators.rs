@@ -186,6 +186,11 @@ async fn what_does_not_work_is_refused_with_everything_that_is_wrong_and_changes
     }
     office.ask(Method::PUT, "/admin/v1/plans/gold", json!([1])).await.is(400);
     office.ask(Method::PUT, "/admin/v1/shoes/x", json!({})).await.is(404);
+    office
+        .ask(Method::PATCH, "/admin/v1/plans/free", json!({}))
+        .await
+        .is(405)
+        .carries("allow", "GET,HEAD,PUT,DELETE");
     let long = json!({"plan": "x".repeat(70_000)});
     office.ask(Method::PUT, "/admin/v1/tenants/x", long).await.is(413);
     assert_eq!(office.get("/admin/v1/config").await.is(200).text, before);
