@@ -11,6 +11,10 @@ use crate::verdict::Verdict;
 const CELLS: usize = 1_024;
 /// How many neighbours are tried before a fingerprint counts as not there.
 const PROBES: usize = 8;
+/// Under load, a thread looks closely at 10,000 denials a second.
+const DENIALS_US: u64 = 100;
+/// And at 1,000 others: enough to know who spends most.
+const OTHERS_US: u64 = 1_000;
 /// The fingerprint of a cell that is free.
 const FREE: u64 = 0;
 
@@ -52,8 +56,8 @@ impl Lane {
                 [const { Cell { fingerprint: AtomicU64::new(FREE), count: AtomicU64::new(0) } }; CELLS],
             ),
             taken: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
-            denials: Sampler::default(),
-            others: Sampler::default(),
+            denials: Sampler::every(DENIALS_US),
+            others: Sampler::every(OTHERS_US),
         }
     }
 
