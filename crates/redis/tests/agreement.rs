@@ -170,10 +170,27 @@ impl Trace {
         Charges::new(chain).expect("no bucket twice")
     }
 
-    /// Two limits under each name, as while a plan is being changed.
+    /// Any limit that fills slowly enough not to expire in real time while the test's clock stands still.
+    fn limit(&mut self) -> Limit {
+        loop {
+            let tokens = |random: &mut Rng| 10f64.powf(random.f64() * 9.0) as u64;
+            let (capacity, refill) = (tokens(&mut self.random), tokens(&mut self.random));
+            let period = Duration::from_micros(tokens(&mut self.random).max(1) * self.random.u64(1..100_000));
+            match Limit::per(refill, period).burst(capacity).build() {
+                Ok(limit) if limit.fill_time() > Duration::from_secs(300) => return limit,
+                _ => {}
+            }
+        }
+    }
+
+    /// Two limits under each name, as while a plan is being changed, and now and then any other.
     fn charge(&mut self, key: &'static str, name: &str) -> Charge<'static> {
-        let limits = limits(name);
-        let limit = limits[usize::from(self.random.u32(0..8) == 0)];
+        // Half of all charges are under limits that nobody chose.
+        let limit = match self.random.u32(0..8) {
+            0 => limits(name)[1],
+            1..5 => limits(name)[0],
+            _ => self.limit(),
+        };
         let capacity = u64::from(limit.capacity());
         let cost = match self.random.u32(0..10) {
             0 => 0,
