@@ -1,17 +1,20 @@
 //! Limits that follow how upstreams fare, and a cap that one caller cannot use up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use spile_core::FakeClock;
 use spile_gateway::{Adaptive, ApiKeyHash, Concurrency, Gateway, InMemoryTenants};
+use spile_limiter::{Observed, Observer, RateLimiter};
+use spile_memory::MemoryStore;
 use spile_tower::key::Tenant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::{
-    Backend, RawBackend, by_tenant_or_address, in_time, limiter_on, open, plan, running, text, to,
+    Backend, RawBackend, by_tenant_or_address, in_time, limiter_on, open, plan, running, text, to, until,
 };
 
 #[tokio::test]
@@ -74,38 +77,55 @@ async fn gated() -> (RawBackend, Arc<Semaphore>, mpsc::UnboundedReceiver<String>
     (backend, gate, whose)
 }
 
+/// Counts decisions. Whoever has been decided about is in line before anybody else gets to run.
+#[derive(Clone, Default)]
+struct Decided(Arc<AtomicUsize>);
+
+impl Observer for Decided {
+    fn decided(&self, _observed: &Observed<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test]
 async fn one_tenant_cannot_use_up_an_upstream() {
     let (backend, gate, mut served) = gated().await;
     let tenants = ["greedy", "modest"].map(|id| (Tenant::new(id), vec![ApiKeyHash::of(id.as_bytes())]));
     let mut cap = Concurrency::default();
     cap.per_upstream = 1;
-    let route = to(backend.upstream()).concurrency(cap);
-    let gateway = running(open(route).tenants(InMemoryTenants::new(tenants))).await;
+    let decided = Decided::default();
+    let plans = [plan("free", 1_000, 1)];
+    let limiter =
+        RateLimiter::builder().store(MemoryStore::new()).plans(plans).observer(decided.clone()).build();
+    let gateway = running(
+        Gateway::builder(limiter)
+            .route(to(backend.upstream()).concurrency(cap))
+            .tenants(InMemoryTenants::new(tenants))
+            .rule(by_tenant_or_address("default")),
+    )
+    .await;
     let ask = |tenant: &'static str| {
         let address = gateway.address;
         tokio::spawn(async move {
             crate::support::Client::connect(address).await.get("/", &[("x-api-key", tenant)]).await.status
         })
     };
+    let in_line = async |count: usize| {
+        until("everybody to be in line", || async { decided.0.load(Ordering::SeqCst) == count }).await;
+    };
     let first = ask("greedy");
     assert_eq!(in_time("the first", served.recv()).await.as_deref(), Some("greedy"));
     let mut others: Vec<_> = (0..10).map(|_| ask("greedy")).collect();
-    // Who lines up when is up to the scheduler; a request on another connection shows that the others are in line.
-    for _ in 0..200 {
-        tokio::task::yield_now().await;
-    }
+    in_line(11).await;
     others.push(ask("modest"));
-    for _ in 0..200 {
-        tokio::task::yield_now().await;
-    }
+    in_line(12).await;
     gate.add_permits(20);
     let mut order = Vec::new();
     for _ in 0..11 {
         order.push(in_time("the next", served.recv()).await.unwrap());
     }
     let turn = order.iter().position(|tenant| tenant == "modest").unwrap();
-    assert!(turn <= 1, "one turn at most lies before the modest tenant: {order:?}");
+    assert_eq!(turn, 1, "one turn lies before the modest tenant: {order:?}");
     assert_eq!(first.await.unwrap(), 200);
     for other in others {
         assert_eq!(other.await.unwrap(), 200);
