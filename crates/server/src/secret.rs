@@ -7,19 +7,30 @@ use subtle::ConstantTimeEq;
 
 /// A token that somebody must know. Holds the hash, and compares in the same time whatever it is given.
 #[derive(Clone)]
-pub(crate) struct Secret([u8; 32]);
+pub(crate) struct Secret {
+    hash: [u8; 32],
+    guessable: bool,
+}
 
 impl Secret {
     /// Shorter ones can be guessed.
-    const MIN_BYTES: usize = 16;
+    pub(crate) const STRONG_BYTES: usize = 16;
 
-    pub(crate) fn new(token: &str) -> Result<Self, WeakSecret> {
-        if token.len() < Self::MIN_BYTES { Err(WeakSecret) } else { Ok(Self(Sha256::digest(token).into())) }
+    pub(crate) fn new(token: &str) -> Result<Self, NoSecret> {
+        if token.is_empty() {
+            return Err(NoSecret);
+        }
+        Ok(Self { hash: Sha256::digest(token).into(), guessable: token.len() < Self::STRONG_BYTES })
     }
 
     pub(crate) fn is(&self, presented: &[u8]) -> bool {
         let presented: [u8; 32] = Sha256::digest(presented).into();
-        self.0.ct_eq(&presented).into()
+        self.hash.ct_eq(&presented).into()
+    }
+
+    /// Whether somebody could find it by trying.
+    pub(crate) const fn is_guessable(&self) -> bool {
+        self.guessable
     }
 }
 
@@ -29,7 +40,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A token that is too short to be one.
+/// No token at all.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the token has fewer than {min} bytes", min = Secret::MIN_BYTES)]
-pub(crate) struct WeakSecret;
+#[error("the token is empty")]
+pub(crate) struct NoSecret;

@@ -10,6 +10,7 @@ use crate::banner::Banner;
 use crate::config::{Config, LoadError, StoreUrl};
 use crate::listen::Listeners;
 use crate::log::LogFormat;
+use crate::secret::Secret;
 use crate::server::Server;
 use crate::signals::termination;
 
@@ -87,6 +88,12 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     }
     if let (Some(path), None) = (&config.admin.token_file, &config.admin.token) {
         tracing::warn!("there is no token in {}: the admin API stays closed", path.display());
+    }
+    if config.admin.token.as_ref().is_some_and(Secret::is_guessable) {
+        let strong = Secret::STRONG_BYTES;
+        tracing::warn!(
+            "the admin token has fewer than {strong} bytes and can be guessed: `openssl rand -hex 32` makes one"
+        );
     }
     let shutdown = termination()?;
     let listeners = Listeners::bind(&config.listen).await?;

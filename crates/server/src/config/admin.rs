@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::file::{AdminFile, Faults, Place, Spot};
-use crate::secret::{Secret, WeakSecret};
+use crate::secret::{NoSecret, Secret};
 
 /// The variable that holds the token, before any file.
 const TOKEN: &str = "SPILE_ADMIN_TOKEN";
@@ -51,5 +51,5 @@ fn read_token(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut 
 
 fn check_token(token: &str, place: &Place, faults: &mut Faults) -> Option<Secret> {
     let secret = Secret::new(token);
-    secret.map_err(|why: WeakSecret| faults.add(place, why, "`openssl rand -hex 32` makes one")).ok()
+    secret.map_err(|why: NoSecret| faults.add(place, why, "`openssl rand -hex 32` makes one")).ok()
 }
