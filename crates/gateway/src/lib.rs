@@ -53,6 +53,7 @@ pub use builder::{BuildError, Builder};
 pub use gateway::Gateway;
 pub use host::{HostError, HostPattern};
 pub use limit::{Rule, Rulebook, Rules};
+pub use opening::Opening;
 pub use overload::{Adaptive, Concurrency};
 pub use path::{PathPattern, PatternError};
 pub use route::{HeaderChangeError, HeaderChanges, Route, Timeouts};

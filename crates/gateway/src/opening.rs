@@ -15,7 +15,8 @@ use tokio::time::{Sleep, sleep};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream that fails unless it shows its version in time. After that it is the stream itself.
-pub(crate) struct Opening<I> {
+#[derive(Debug)]
+pub struct Opening<I> {
     stream: I,
     /// Gone once the version is known.
     patience: Option<Pin<Box<Sleep>>>,
@@ -23,7 +24,8 @@ pub(crate) struct Opening<I> {
 }
 
 impl<I> Opening<I> {
-    pub(crate) fn new(stream: I, within: Duration) -> Self {
+    /// The stream, which must show its version within this time.
+    pub fn new(stream: I, within: Duration) -> Self {
         Self { stream, patience: Some(Box::pin(sleep(within))), matched: 0 }
     }
 

@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
+use spile_gateway::Opening;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -109,7 +110,9 @@ impl<A: Answer> Connections<A> {
                 Ok::<_, Infallible>(response)
             }
         });
-        let connection = self.http.serve_connection(TokioIo::new(stream), service).into_owned();
+        // hyper's header timeout starts once the version is known; whoever says nothing is bounded here.
+        let stream = TokioIo::new(Opening::new(stream, HEADER_TIMEOUT));
+        let connection = self.http.serve_connection(stream, service).into_owned();
         let connection = self.graceful.watch(connection);
         tokio::spawn(async move {
             // A connection that breaks is its caller's affair: there is nobody left to tell.
