@@ -1,11 +1,12 @@
 //! A real headless Chromium, driven over the `WebDriver` protocol.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Client, Peer, free_port, until};
@@ -14,8 +15,6 @@ use super::{Client, Peer, free_port, until};
 pub(crate) struct Browser {
     client: Client,
     session: String,
-    /// Chromium's own process, which would outlive its driver.
-    process: Option<Pid>,
     _driver: Peer,
     _profile: tempfile::TempDir,
 }
@@ -52,9 +51,7 @@ impl Browser {
         let answer: Value = serde_json::from_str(&answer).expect("WebDriver speaks JSON");
         let id = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {answer}"));
         let session = format!("{base}/session/{id}");
-        let process = answer["value"]["capabilities"]["goog:processID"].as_i64();
-        let process = process.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let browser = Self { client, session, process, _driver: driver, _profile: profile };
+        let browser = Self { client, session, _driver: driver, _profile: profile };
         browser.post("url", json!({"url": url})).await;
         browser
     }
@@ -110,10 +107,16 @@ impl Browser {
 }
 
 impl Drop for Browser {
+    /// Ends the session and waits for that: Chromium would outlive its driver.
     fn drop(&mut self) {
-        if let Some(process) = self.process {
-            // It may have ended already.
-            let _ = kill_process(process, Signal::KILL);
+        let Some((address, path)) = self.session.trim_start_matches("http://").split_once('/') else {
+            return;
+        };
+        let Ok(mut driver) = TcpStream::connect(address) else { return };
+        let request = format!("DELETE /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        if driver.write_all(request.as_bytes()).is_ok() {
+            // Whatever it says, it has been told.
+            let _ = driver.read(&mut [0; 256]);
         }
     }
 }
