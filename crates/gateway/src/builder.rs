@@ -6,15 +6,15 @@ use std::sync::atomic::AtomicBool;
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
 use spile_tower::client::Networks;
-use spile_tower::key::ClientIp;
 use spile_tower::response::Fields;
 
 use crate::auth::{Authenticator, InMemoryTenants, JwtVerifier, TenantRegistry};
 use crate::bounds::Bounds;
-use crate::forward::Trust;
 use crate::gateway::Gateway;
 use crate::limit::{Limits, Rule, Rulebook};
-use crate::route::{Route, Table};
+use crate::live::Live;
+use crate::route::Route;
+use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
@@ -24,14 +24,11 @@ use crate::upstream::{Dialer, Roots};
 #[must_use = "call build()"]
 pub struct Builder<S> {
     limiter: RateLimiter<S>,
-    routes: Vec<Route>,
+    settings: Settings,
     rules: Vec<Arc<Rule>>,
     rulebook: Option<Box<dyn Rulebook>>,
     tenants: Box<dyn TenantRegistry>,
-    jwt: Option<JwtVerifier>,
     tls: Option<Tls>,
-    trusted: Networks,
-    ipv6_prefix: u8,
     fields: Fields,
     roots: Roots,
     bounds: Bounds,
@@ -42,14 +39,11 @@ impl<S: Store> Builder<S> {
     pub(crate) fn new(limiter: RateLimiter<S>) -> Self {
         Self {
             limiter,
-            routes: Vec::new(),
+            settings: Settings::new(),
             rules: Vec::new(),
             rulebook: None,
             tenants: Box::new(InMemoryTenants::default()),
-            jwt: None,
             tls: None,
-            trusted: Networks::default(),
-            ipv6_prefix: 64,
             fields: Fields::default(),
             roots: Roots::default(),
             bounds: Bounds::default(),
@@ -59,7 +53,7 @@ impl<S: Store> Builder<S> {
 
     /// Serves this route too. The most specific route that matches is taken, in whatever order they are added.
     pub fn route(mut self, route: Route) -> Self {
-        self.routes.push(route);
+        self.settings = self.settings.route(route);
         self
     }
 
@@ -83,7 +77,7 @@ impl<S: Store> Builder<S> {
 
     /// Knows callers by signed tokens too.
     pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
-        self.jwt = Some(verifier);
+        self.settings = self.settings.jwt(verifier);
         self
     }
 
@@ -95,13 +89,13 @@ impl<S: Store> Builder<S> {
 
     /// Believes what proxies in these networks say about whom they speak for.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
-        self.trusted = networks;
+        self.settings = self.settings.trusted_proxies(networks);
         self
     }
 
     /// Counts requests without another key by IPv6 networks of this prefix. 64 by default.
-    pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.ipv6_prefix = bits;
+    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.settings = self.settings.ipv6_prefix(bits);
         self
     }
 
@@ -129,23 +123,24 @@ impl<S: Store> Builder<S> {
         self
     }
 
+    /// Starts from these settings, in place of whatever was said about routes, tokens and proxies so far.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
     /// The gateway, unless a route has no upstream or TLS cannot be set up.
     pub fn build(self) -> Result<Gateway<S>, BuildError> {
-        if let Some(route) = self.routes.iter().find(|route| route.upstreams.is_empty()) {
-            return Err(BuildError::NoUpstream(route.name.to_string()));
-        }
         let limits = Limits {
             limiter: self.limiter,
             rulebook: self.rulebook.unwrap_or_else(|| Box::new(self.rules)),
-            address: ClientIp::behind(self.trusted.clone()).ipv6_prefix(self.ipv6_prefix),
             fields: self.fields,
             clock: Arc::clone(&self.clock),
         };
         Ok(Gateway::from(Shared {
-            table: Table::new(self.routes),
-            auth: Authenticator { tenants: self.tenants, jwt: self.jwt },
+            live: Live::new(self.settings)?,
+            auth: Authenticator { tenants: self.tenants },
             limits,
-            trust: Trust::new(self.trusted),
             dialer: Dialer::new(self.roots.client()?),
             bounds: self.bounds,
             tls: self.tls,

@@ -23,7 +23,7 @@ use crate::bounds::Bounds;
 use crate::opening::Opening;
 use crate::route::Served;
 use crate::shared::Shared;
-use crate::upstream::check_forever;
+use crate::upstream::{Endpoint, HealthCheck, check_forever};
 use crate::worker::Worker;
 
 /// How long to leave the socket alone after a failed accept, which mostly means that descriptors ran out.
@@ -71,24 +71,31 @@ pub(crate) async fn serve<S: Store + 'static>(
 /// What goes on beside serving, on the first worker only. Ends when dropped.
 fn chores<S: Store + 'static>(shared: &Arc<Shared<S>>) -> JoinSet<()> {
     let mut chores = JoinSet::new();
-    if shared.checking.swap(true, Ordering::Relaxed) {
-        return chores;
-    }
-    if shared.has_files() {
+    if !shared.checking.swap(true, Ordering::Relaxed) {
         chores.spawn(refresh_forever(Arc::clone(shared)));
-    }
-    for served in shared.table.routes() {
-        for (endpoint, check) in checks(served) {
-            chores.spawn(check_forever(shared.dialer.clone(), endpoint, check));
-        }
+        chores.spawn(check_upstreams(Arc::clone(shared)));
     }
     chores
 }
 
-fn checks(
-    served: &Served,
-) -> impl Iterator<Item = (Arc<crate::upstream::Endpoint>, crate::upstream::HealthCheck)> {
-    let each = |check: &crate::upstream::HealthCheck| {
+/// Asks upstreams whether they are well: those of the moment, whenever settings change.
+async fn check_upstreams<S: Store + 'static>(shared: Arc<Shared<S>>) {
+    let mut changes = shared.live.changes();
+    loop {
+        let mut checks = JoinSet::new();
+        for served in shared.live.setup().table.routes() {
+            for (endpoint, check) in checks_of(served) {
+                checks.spawn(check_forever(shared.dialer.clone(), endpoint, check));
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn checks_of(served: &Served) -> impl Iterator<Item = (Arc<Endpoint>, HealthCheck)> {
+    let each = |check: &HealthCheck| {
         let check = check.clone();
         served.pool.endpoints().iter().map(move |endpoint| (Arc::clone(endpoint), check.clone()))
     };

@@ -6,8 +6,9 @@ use spile_core::Store;
 use spile_limiter::RateLimiter;
 use tokio::net::TcpListener;
 
-use crate::builder::Builder;
+use crate::builder::{BuildError, Builder};
 use crate::connection;
+use crate::settings::Settings;
 use crate::shared::Shared;
 
 /// A reverse proxy that authenticates, limits and forwards. Cheap to clone; clones share routes, limits and what is
@@ -33,6 +34,16 @@ impl<S: Store + 'static> Gateway<S> {
     }
 }
 
+impl<S> Gateway<S> {
+    /// Puts these settings in place of those there are, in one step and for all clones, or changes nothing.
+    ///
+    /// Requests under way end as they began. Connections to upstreams that stay are kept, and so is what is known
+    /// of their health.
+    pub fn replace(&self, settings: Settings) -> Result<(), BuildError> {
+        self.shared.live.replace(settings)
+    }
+}
+
 impl<S> From<Shared<S>> for Gateway<S> {
     fn from(shared: Shared<S>) -> Self {
         Self { shared: Arc::new(shared) }
@@ -47,6 +58,8 @@ impl<S> Clone for Gateway<S> {
 
 impl<S> std::fmt::Debug for Gateway<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("routes", &self.shared.table.routes().len()).finish_non_exhaustive()
+        f.debug_struct("Gateway")
+            .field("routes", &self.shared.live.setup().table.routes().len())
+            .finish_non_exhaustive()
     }
 }

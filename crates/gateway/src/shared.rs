@@ -7,19 +7,17 @@ use spile_core::Clock;
 
 use crate::auth::Authenticator;
 use crate::bounds::Bounds;
-use crate::forward::Trust;
 use crate::limit::Limits;
-use crate::route::Table;
+use crate::live::Live;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
 use crate::upstream::Dialer;
 
 /// The gateway without its connections.
 pub(crate) struct Shared<S> {
-    pub(crate) table: Table,
+    pub(crate) live: Live,
     pub(crate) auth: Authenticator,
     pub(crate) limits: Limits<S>,
-    pub(crate) trust: Trust,
     pub(crate) dialer: Dialer,
     pub(crate) bounds: Bounds,
     pub(crate) tls: Option<Tls>,
@@ -35,13 +33,8 @@ impl<S> Shared<S> {
         if let Some(tls) = &self.tls {
             tls.refresh();
         }
-        if let Some(jwt) = &self.auth.jwt {
+        if let Some(jwt) = &self.live.setup().jwt {
             jwt.refresh();
         }
-    }
-
-    /// Whether anything is read from files.
-    pub(crate) const fn has_files(&self) -> bool {
-        self.tls.is_some() || self.auth.jwt.is_some()
     }
 }

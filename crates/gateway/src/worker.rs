@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
@@ -20,18 +21,16 @@ use crate::connection::Origin;
 use crate::forward::{Answer, Exchange, Hop, RequestId, Upgrade, carry, fields};
 use crate::limit::{Ruling, Undecided};
 use crate::refusal::Refusal;
-use crate::route::{Rewrite, Served, upstream_path};
+use crate::roads::{Roads, Way};
+use crate::route::{Served, upstream_path};
+use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::target::Target;
-use crate::upstream::Lines;
 
 /// Serves requests on one runtime, over connections of its own.
 pub(crate) struct Worker<S> {
     shared: Arc<Shared<S>>,
-    /// For each route, for each of its endpoints.
-    lines: Box<[Box<[Arc<Lines>]>]>,
-    /// For each route.
-    rewrites: Box<[Option<Rewrite>]>,
+    roads: Arc<ArcSwap<Roads>>,
     /// Every upgraded connection holds a receiver, and ends when told.
     tunnels: watch::Sender<bool>,
 }
@@ -52,15 +51,12 @@ struct TurnedAway {
 
 impl<S: Store> Worker<S> {
     pub(crate) fn new(shared: Arc<Shared<S>>) -> Self {
-        let of_route = |served: &Served| served.pool.endpoints().iter().map(|_| Arc::default()).collect();
-        let lines = shared.table.routes().iter().map(of_route).collect();
-        let rewrites = shared.table.routes().iter().map(|served| served.route.rewrite()).collect();
-        Self { shared, lines, rewrites, tunnels: watch::Sender::new(false) }
+        Self { roads: shared.live.join(), shared, tunnels: watch::Sender::new(false) }
     }
 
     /// Closes connections to upstreams that have had nothing to do for long.
     pub(crate) fn sweep(&self) {
-        self.lines.iter().flatten().for_each(|lines| lines.sweep());
+        self.roads.load().sweep();
     }
 
     /// Resolves once no upgraded connection is left.
@@ -76,11 +72,12 @@ impl<S: Store> Worker<S> {
     pub(crate) async fn answer(&self, origin: Origin, request: Request<Incoming>) -> Response<Reply> {
         let started = self.shared.clock.now();
         let (mut parts, body) = request.into_parts();
-        let hop = self.shared.trust.hop(origin.peer, origin.secure, &mut parts);
+        let roads = self.roads.load_full();
+        let hop = roads.setup.trust.hop(origin.peer, origin.secure, &mut parts);
         let id = RequestId::of(&parts.headers, hop.trusted);
         let grpc = is_grpc(&parts.headers);
-        let (ruling, answer) = match self.admit(&mut parts, started).await {
-            Ok(admitted) => self.proxy(admitted, &hop, &id, parts, body).await,
+        let (ruling, answer) = match self.admit(&roads.setup, &mut parts, started).await {
+            Ok(admitted) => self.proxy(&roads, admitted, &hop, &id, parts, body).await,
             Err(turned_away) => (turned_away.ruling, Err(turned_away.why)),
         };
         let mut response = answer.unwrap_or_else(|refusal| refusal.into_response(grpc).map(own_words));
@@ -95,17 +92,18 @@ impl<S: Store> Worker<S> {
     /// Decides whether a request may go on, before anything of its body is read.
     ///
     /// Limits come before a wrong credential is turned away, so that guessing is limited like everything else.
-    async fn admit(&self, request: &mut Parts, now: Micros) -> Result<Admitted, TurnedAway> {
+    async fn admit(&self, setup: &Setup, request: &mut Parts, now: Micros) -> Result<Admitted, TurnedAway> {
         let target = Target::of(request, self.shared.bounds.uri_bytes)?;
-        let route = self.shared.table.find(&target).ok_or(Refusal::NoRoute)?;
-        let served = &self.shared.table.routes()[route];
-        let identified = self.shared.auth.identify(&mut request.headers, now);
+        let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
+        let served = &setup.table.routes()[route];
+        let identified = self.shared.auth.identify(&mut request.headers, setup.jwt.as_ref(), now);
         if let Ok(caller) = &identified {
             caller.introduce(&mut request.extensions);
         }
         request.extensions.insert(served.label.clone());
         let (path, own) = (target.path.matched(), &served.route.limits);
-        let decided = self.shared.limits.decide(request, path, own, served.factor(now)).await;
+        let (address, factor) = (&setup.address, served.factor(now));
+        let decided = self.shared.limits.decide(request, path, own, address, factor).await;
         let ruling = decided.map_err(Refusal::from)?;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
             return Err(Refusal::Limited(Box::new(self.shared.limits.refusal(ruling, request))).into());
@@ -120,6 +118,7 @@ impl<S: Store> Worker<S> {
     /// Takes an admitted request to its upstream.
     async fn proxy(
         &self,
+        roads: &Roads,
         admitted: Admitted,
         hop: &Hop,
         id: &RequestId,
@@ -127,7 +126,8 @@ impl<S: Store> Worker<S> {
         body: Incoming,
     ) -> (Option<Box<Ruling>>, Result<Response<Reply>, Refusal>) {
         let Admitted { target, route, caller, mut ruling } = admitted;
-        let served = &self.shared.table.routes()[route];
+        let way = roads.way(route);
+        let served = way.served;
         if announced_bytes(&parts) > served.route.max_body {
             return (ruling, Err(Refusal::BodyTooLarge));
         }
@@ -137,7 +137,7 @@ impl<S: Store> Worker<S> {
         if let Some(upgrade) = &upgrade {
             upgrade.write(&mut parts.headers);
         }
-        let answer = self.ask_upstream(route, &target, &caller, hop, parts, body).await;
+        let answer = self.ask_upstream(way, &target, &caller, hop, parts, body).await;
         let answer = match answer {
             Ok(answer) => self.finish(served, answer, upgrade, ruling.as_deref_mut()).await,
             Err(why) => Err(why),
@@ -148,24 +148,24 @@ impl<S: Store> Worker<S> {
     /// The upstream's answer to a request whose header is ready to go.
     async fn ask_upstream(
         &self,
-        route: usize,
+        way: Way<'_>,
         target: &Target,
         caller: &Caller,
         hop: &Hop,
         parts: Parts,
         body: Incoming,
     ) -> Result<Answer, Refusal> {
-        let served = &self.shared.table.routes()[route];
+        let Way { served, lines } = way;
         let (upload, meter) = upload(body, served);
         let mut request = Request::new(upload);
         *request.method_mut() = parts.method;
         *request.headers_mut() = parts.headers;
         let exchange = Exchange {
             served,
-            lines: &self.lines[route],
+            lines,
             dialer: &self.shared.dialer,
             authority: &target.authority,
-            path: upstream_path(&target.path, self.rewrites[route].as_ref()),
+            path: upstream_path(&target.path, served.rewrite.as_ref()),
             meter,
             caller: &caller.queues_as(hop.client),
             clock: &*self.shared.clock,

@@ -14,7 +14,6 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Turns credentials into callers.
 pub(crate) struct Authenticator {
     pub(crate) tenants: Box<dyn TenantRegistry>,
-    pub(crate) jwt: Option<JwtVerifier>,
 }
 
 /// Why a credential is not accepted.
@@ -25,13 +24,18 @@ impl Authenticator {
     /// Says who sends a request with these headers, and takes API keys out: they are meant for the gateway alone. A
     /// request without any credential is nobody's; one with a wrong credential is an error, for its sender believes
     /// to be somebody.
-    pub(crate) fn identify(&self, headers: &mut HeaderMap, now: Micros) -> Result<Caller, Unaccepted> {
+    pub(crate) fn identify(
+        &self,
+        headers: &mut HeaderMap,
+        jwt: Option<&JwtVerifier>,
+        now: Micros,
+    ) -> Result<Caller, Unaccepted> {
         let has_tenants = self.tenants.has_tenants();
         if has_tenants && let Some(key) = headers.remove(&X_API_KEY) {
             return self.by_key(key.as_bytes());
         }
         let Some(token) = bearer(headers) else { return Ok(Caller::default()) };
-        if let Some(jwt) = self.jwt.as_ref().filter(|_| is_jwt(token)) {
+        if let Some(jwt) = jwt.filter(|_| is_jwt(token)) {
             return jwt.verify(token, now);
         }
         if !has_tenants {

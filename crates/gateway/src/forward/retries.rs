@@ -14,10 +14,6 @@ const MOST: u32 = 10 * PRICE;
 pub(crate) struct RetryBudget(AtomicU32);
 
 impl RetryBudget {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(MOST))
-    }
-
     /// A request was made.
     pub(crate) fn deposit(&self) {
         // Full is the rule: nothing is written then, and no cache line moves between cores.
@@ -33,13 +29,19 @@ impl RetryBudget {
     }
 }
 
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self(AtomicU32::new(MOST))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn one_request_in_five_may_be_tried_again() {
-        let budget = RetryBudget::new();
+        let budget = RetryBudget::default();
         while budget.withdraw() {}
         for _ in 0..4 {
             budget.deposit();
@@ -51,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_quiet_day_saves_up_ten_retries_at_most() {
-        let budget = RetryBudget::new();
+        let budget = RetryBudget::default();
         (0..10_000).for_each(|_| budget.deposit());
         assert_eq!((0..100).filter(|_| budget.withdraw()).count(), 10);
     }

@@ -19,8 +19,6 @@ use super::rulebook::Rulebook;
 pub(crate) struct Limits<S> {
     pub(crate) limiter: RateLimiter<S>,
     pub(crate) rulebook: Box<dyn Rulebook>,
-    /// By which those count in whom no rule finds a key.
-    pub(crate) address: ClientIp,
     pub(crate) fields: Fields,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -49,12 +47,13 @@ impl From<LimiterError> for Undecided {
 
 impl<S: Store> Limits<S> {
     /// Decides about a request by the rulebook and by the route's own rules, under limits multiplied by `factor`.
-    /// Nothing where no rule applies.
+    /// Those in whom no rule finds a key count by their address. Nothing where no rule applies.
     pub(crate) async fn decide(
         &self,
         request: &Parts,
         path: &str,
         own: &[Arc<Rule>],
+        address: &ClientIp,
         factor: f64,
     ) -> Result<Option<Box<Ruling>>, Undecided> {
         let mut rules = self.rulebook.rules(request, path);
@@ -62,7 +61,7 @@ impl<S: Store> Limits<S> {
         let (mut dues, mut watched) = (Dues::new(), Dues::new());
         for rule in rules {
             let shadow = rule.shadow;
-            if let Some(due) = self.due(rule, request)? {
+            if let Some(due) = self.due(rule, request, address)? {
                 if shadow { watched.push(due) } else { dues.push(due) }
             }
         }
@@ -111,14 +110,14 @@ impl<S: Store> Limits<S> {
     }
 
     /// What the request owes under the rule; nothing where no plan applies to it.
-    fn due(&self, rule: Arc<Rule>, request: &Parts) -> Result<Option<Due>, Undecided> {
+    fn due(&self, rule: Arc<Rule>, request: &Parts, address: &ClientIp) -> Result<Option<Due>, Undecided> {
         let names = rule.plans.plans(request);
         let plans: SmallVec<[Plan; 1]> =
             names.iter().map(|name| self.limiter.plan(name)).collect::<Result<_, _>>()?;
         if plans.is_empty() {
             return if rule.tenants_only { Err(Undecided::NoTenant) } else { Ok(None) };
         }
-        let key = rule.key.resolve(request).or_else(|| self.address.resolve(request));
+        let key = rule.key.resolve(request).or_else(|| address.resolve(request));
         let key = key.ok_or(LimiterError::Key(KeyError::Empty))?;
         drop(names);
         Ok(Some(Due { rule, key, plans }))

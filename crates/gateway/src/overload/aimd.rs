@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use spile_core::Micros;
 
 /// How a route's limits follow the health of its upstreams: additive increase, multiplicative decrease.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adaptive {
     /// One answer in ten may take longer than this. Default 500 ms.
@@ -68,6 +68,11 @@ impl Aimd {
     pub(crate) fn new(settings: Adaptive, gauge: Gauge) -> Self {
         gauge.set(1.0);
         Self { settings, window: Mutex::default(), factor: AtomicU32::new(WHOLE), gauge }
+    }
+
+    /// Whether these are the settings that it works by.
+    pub(crate) fn follows(&self, settings: &Adaptive) -> bool {
+        self.settings == *settings
     }
 
     /// What limits are multiplied by at `now`: one, or less.

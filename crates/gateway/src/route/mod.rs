@@ -11,6 +11,6 @@ pub use header_changes::{HeaderChangeError, HeaderChanges};
 pub use settings::Route;
 pub use timeouts::Timeouts;
 
-pub(crate) use rewrite::{Rewrite, upstream_path};
+pub(crate) use rewrite::upstream_path;
 pub(crate) use served::Served;
 pub(crate) use table::Table;

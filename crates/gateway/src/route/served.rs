@@ -6,6 +6,7 @@ use std::time::Duration;
 use spile_core::Micros;
 use spile_tower::key;
 
+use super::rewrite::Rewrite;
 use super::settings::Route;
 use crate::forward::RetryBudget;
 use crate::overload::Aimd;
@@ -18,20 +19,28 @@ use crate::upstream::Pool;
 pub(crate) struct Served {
     pub(crate) route: Route,
     pub(crate) pool: Pool,
-    pub(crate) retries: RetryBudget,
+    pub(crate) rewrite: Option<Rewrite>,
+    pub(crate) retries: Arc<RetryBudget>,
     pub(crate) telemetry: RouteTelemetry,
     /// What resolvers of per-route limits find.
     pub(crate) label: key::Route,
-    adaptive: Option<Aimd>,
+    adaptive: Option<Arc<Aimd>>,
 }
 
 impl Served {
-    pub(crate) fn new(route: Route) -> Self {
-        let pool = Pool::new(route.upstreams.iter().cloned(), route.balance, &route.name, route.concurrency);
+    /// The route at work. Where it was served `before`, in this setting or another, what was learnt then still holds.
+    pub(crate) fn new(route: Route, before: Option<&Self>) -> Self {
+        let pool = Pool::new(&route, before.map(|before| &before.pool));
         let label = key::Route(Arc::from(&*route.name));
-        let adaptive = route.adaptive.map(|settings| Aimd::new(settings, adaptive_factor(&route.name)));
+        let aimd = |settings| {
+            let standing = before.and_then(|before| before.adaptive.clone());
+            let standing = standing.filter(|aimd| aimd.follows(&settings));
+            standing.unwrap_or_else(|| Arc::new(Aimd::new(settings, adaptive_factor(&route.name))))
+        };
+        let adaptive = route.adaptive.map(aimd);
         let telemetry = RouteTelemetry::new(&route.name);
-        Self { route, pool, retries: RetryBudget::new(), telemetry, label, adaptive }
+        let retries = before.map(|before| Arc::clone(&before.retries)).unwrap_or_default();
+        Self { rewrite: route.rewrite(), route, pool, retries, telemetry, label, adaptive }
     }
 
     /// What the route's limits are multiplied by at the moment.

@@ -202,6 +202,11 @@ impl Route {
         self
     }
 
+    /// Whether the other is this route in another setting: it goes by the same name and answers for the same hosts.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.hosts == other.hosts
+    }
+
     /// What becomes of the path before the upstream is asked.
     pub(crate) fn rewrite(&self) -> Option<Rewrite> {
         let segments = self.path.depth();

@@ -1,6 +1,7 @@
 //! All routes, the most specific first.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::served::Served;
 use super::settings::Route;
@@ -9,16 +10,22 @@ use crate::target::Target;
 
 /// Finds the route of a request.
 #[derive(Debug)]
-pub(crate) struct Table(Box<[Served]>);
+pub(crate) struct Table(Box<[Arc<Served>]>);
 
 impl Table {
-    pub(crate) fn new(mut routes: Vec<Route>) -> Self {
+    /// These routes. What is known of those that were served `before` stays known.
+    pub(crate) fn new(mut routes: Vec<Route>, before: Option<&Self>) -> Self {
         // The sort is stable: of two routes that are alike, the one that was written first is served.
         routes.sort_by_key(|route| Reverse((best_host(route), route.path.specificity())));
-        Self(routes.into_iter().map(Served::new).collect())
+        let known = |route: &Route| before?.0.iter().find(|served| served.route.is_same(route));
+        let serve = |route| {
+            let known = known(&route).map(|served| &**served);
+            Arc::new(Served::new(route, known))
+        };
+        Self(routes.into_iter().map(serve).collect())
     }
 
-    pub(crate) fn routes(&self) -> &[Served] {
+    pub(crate) fn routes(&self) -> &[Arc<Served>] {
         &self.0
     }
 

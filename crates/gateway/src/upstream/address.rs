@@ -9,14 +9,14 @@ use http::uri::{Authority, Scheme};
 /// HTTP/2 without TLS, as gRPC servers inside a cluster speak it.
 ///
 /// Over `https` the two sides agree on HTTP/2 or HTTP/1.1 in the handshake.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Upstream {
     pub(crate) protocol: Protocol,
     pub(crate) authority: Authority,
 }
 
 /// What is spoken with an upstream.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Protocol {
     Http1,
     Http2,

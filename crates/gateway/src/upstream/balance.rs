@@ -7,7 +7,7 @@ use spile_core::Micros;
 
 use super::address::Upstream;
 use super::endpoint::Endpoint;
-use crate::overload::Concurrency;
+use crate::route::Route;
 
 /// How requests are spread over a route's upstreams.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -29,15 +29,20 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(
-        upstreams: impl IntoIterator<Item = Upstream>,
-        balance: Balance,
-        route: &str,
-        concurrency: Option<Concurrency>,
-    ) -> Self {
-        let endpoint = |upstream| Arc::new(Endpoint::new(upstream, route, concurrency));
-        let endpoints = upstreams.into_iter().map(endpoint).collect();
-        Self { endpoints, balance, turn: AtomicUsize::new(0) }
+    /// The upstreams of this route. Those that were there `before` are the same ones still.
+    pub(crate) fn new(route: &Route, before: Option<&Self>) -> Self {
+        let endpoint = |upstream: &Upstream| {
+            let mut standing = before.into_iter().flat_map(Self::endpoints);
+            let standing = standing.find(|endpoint| endpoint.is(upstream, route.concurrency));
+            standing
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Endpoint::new(upstream.clone(), &route.name, route.concurrency)))
+        };
+        let endpoints: Box<[Arc<Endpoint>]> = route.upstreams.iter().map(endpoint).collect();
+        if route.health.is_none() {
+            endpoints.iter().for_each(|endpoint| endpoint.health.unchecked());
+        }
+        Self { endpoints, balance: route.balance, turn: AtomicUsize::new(0) }
     }
 
     pub(crate) fn endpoints(&self) -> &[Arc<Endpoint>] {
@@ -71,7 +76,8 @@ mod tests {
 
     fn pool(balance: Balance) -> Pool {
         let upstream = |port| format!("http://127.0.0.1:{port}").parse().unwrap();
-        Pool::new((9001..9004).map(upstream), balance, "/", None)
+        let route = Route::new("/", (9001..9004).map(upstream)).unwrap();
+        Pool::new(&route.balance(balance), None)
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::refusal::Refusal;
 pub(crate) struct Endpoint {
     pub(crate) upstream: Upstream,
     pub(crate) health: Health,
+    concurrency: Option<Concurrency>,
     outstanding: AtomicUsize,
     queue: Option<Arc<FairQueue>>,
 }
@@ -31,7 +32,12 @@ impl Endpoint {
         let labels = [("route", route.to_owned()), ("upstream", upstream.authority.to_string())];
         let health = Health::new(gauge!("gateway_upstream_up", &labels));
         let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings)));
-        Self { upstream, health, outstanding: AtomicUsize::new(0), queue }
+        Self { upstream, health, concurrency, outstanding: AtomicUsize::new(0), queue }
+    }
+
+    /// Whether it is this upstream, with as many requests at once.
+    pub(crate) fn is(&self, upstream: &Upstream, concurrency: Option<Concurrency>) -> bool {
+        self.upstream == *upstream && self.concurrency == concurrency
     }
 
     pub(crate) fn outstanding(&self) -> usize {

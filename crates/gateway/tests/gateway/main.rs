@@ -6,6 +6,7 @@ mod limits;
 mod nginx;
 mod overload;
 mod proxying;
+mod reload;
 mod routes;
 mod security;
 mod smuggling;

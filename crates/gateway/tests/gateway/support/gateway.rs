@@ -39,6 +39,12 @@ impl Running {
     }
 }
 
+/// A gateway whose settings can be replaced while it runs.
+pub(crate) async fn changeable<S: Store + 'static>(builder: Builder<S>) -> (Running, Gateway<S>) {
+    let gateway = builder.build().expect("a sound gateway");
+    (serving(gateway.clone()).await, gateway)
+}
+
 /// Serves on a free port.
 pub(crate) async fn running<S: Store + 'static>(builder: Builder<S>) -> Running {
     serving(builder.build().expect("a sound gateway")).await

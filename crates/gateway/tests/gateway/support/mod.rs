@@ -8,6 +8,8 @@ mod raw;
 
 pub(crate) use backend::{Backend, text};
 pub(crate) use client::Client;
-pub(crate) use gateway::{Running, by_tenant_or_address, limiter, limiter_on, open, plan, running, to};
+pub(crate) use gateway::{
+    Running, by_tenant_or_address, changeable, limiter, limiter_on, open, plan, running, to,
+};
 pub(crate) use lax::LaxBackend;
 pub(crate) use raw::{RawBackend, exchange, in_time, until};

@@ -1,0 +1,63 @@
+//! The settings of the moment, and everybody who works by them.
+
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::builder::BuildError;
+use crate::roads::Roads;
+use crate::settings::Settings;
+use crate::setup::Setup;
+
+/// Hands settings to workers, and new ones to all of them at once.
+pub(crate) struct Live {
+    state: Mutex<State>,
+    changes: watch::Sender<()>,
+}
+
+struct State {
+    setup: Arc<Setup>,
+    workers: Vec<Weak<ArcSwap<Roads>>>,
+}
+
+impl Live {
+    pub(crate) fn new(settings: Settings) -> Result<Self, BuildError> {
+        let setup = Arc::new(Setup::new(settings, None)?);
+        let state = State { setup, workers: Vec::new() };
+        Ok(Self { state: Mutex::new(state), changes: watch::Sender::new(()) })
+    }
+
+    pub(crate) fn setup(&self) -> Arc<Setup> {
+        Arc::clone(&self.state.lock().setup)
+    }
+
+    /// The roads of a new worker. They change under it when settings do.
+    pub(crate) fn join(&self) -> Arc<ArcSwap<Roads>> {
+        let mut state = self.state.lock();
+        let roads = Arc::new(ArcSwap::from_pointee(Roads::new(Arc::clone(&state.setup), None)));
+        state.workers.push(Arc::downgrade(&roads));
+        roads
+    }
+
+    /// Puts these settings in place of those there are, or changes nothing. Requests under way end as they began.
+    pub(crate) fn replace(&self, settings: Settings) -> Result<(), BuildError> {
+        let mut state = self.state.lock();
+        let setup = Arc::new(Setup::new(settings, Some(&state.setup))?);
+        state.setup = Arc::clone(&setup);
+        state.workers.retain(|worker| {
+            let Some(roads) = worker.upgrade() else { return false };
+            let new = Roads::new(Arc::clone(&setup), Some(&roads.load()));
+            roads.store(Arc::new(new));
+            true
+        });
+        self.changes.send_replace(());
+        Ok(())
+    }
+
+    /// Hears of every change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+}

@@ -1,0 +1,61 @@
+//! What may change while the gateway runs: its routes, and whose word counts about who a caller is.
+
+use spile_tower::client::Networks;
+
+use crate::auth::JwtVerifier;
+use crate::route::Route;
+
+/// Routes, and whose word counts about who a caller is. Replaced whole, by
+/// [`Gateway::replace`](crate::Gateway::replace), while requests are served.
+///
+/// ```
+/// use spile_gateway::{Route, Settings};
+///
+/// let settings = Settings::new().route(Route::new("/", ["http://127.0.0.1:9000".parse()?])?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "settings do nothing until a gateway has them"]
+pub struct Settings {
+    pub(crate) routes: Vec<Route>,
+    pub(crate) jwt: Option<JwtVerifier>,
+    pub(crate) trusted: Networks,
+    pub(crate) ipv6_prefix: u8,
+}
+
+impl Settings {
+    /// No routes, no tokens, no trusted proxies.
+    pub fn new() -> Self {
+        Self { routes: Vec::new(), jwt: None, trusted: Networks::default(), ipv6_prefix: 64 }
+    }
+
+    /// Serves this route too. The most specific route that matches is taken, in whatever order they are added.
+    pub fn route(mut self, route: Route) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// Knows callers by signed tokens too.
+    pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
+        self.jwt = Some(verifier);
+        self
+    }
+
+    /// Believes what proxies in these networks say about whom they speak for.
+    pub fn trusted_proxies(mut self, networks: Networks) -> Self {
+        self.trusted = networks;
+        self
+    }
+
+    /// Counts requests without another key by IPv6 networks of this prefix. 64 by default.
+    pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits;
+        self
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
