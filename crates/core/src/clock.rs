@@ -10,11 +10,20 @@ use crate::Micros;
 pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch, as this clock sees it.
     fn now(&self) -> Micros;
+
+    /// The wall time of this moment, where this clock tells another: what a later process can compare with its own.
+    fn wall(&self) -> Micros {
+        self.now()
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Micros {
         (**self).now()
+    }
+
+    fn wall(&self) -> Micros {
+        (**self).wall()
     }
 }
 
@@ -53,6 +62,10 @@ impl Clock for SystemClock {
     fn now(&self) -> Micros {
         let elapsed_ns = self.source.delta_as_nanos(self.started, self.source.raw());
         self.started_at.plus_us(elapsed_ns / 1_000)
+    }
+
+    fn wall(&self) -> Micros {
+        wall()
     }
 }
 

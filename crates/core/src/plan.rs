@@ -1,9 +1,8 @@
 //! A plan: the named list of limits that a caller holds.
 
 use std::hash::BuildHasher;
-use std::sync::LazyLock;
 
-use foldhash::quality::RandomState;
+use foldhash::quality::FixedState;
 use smallvec::SmallVec;
 
 use crate::{Charges, Limit, LimitError, LimitName, NameError, PlanName};
@@ -19,8 +18,7 @@ pub struct NamedLimit {
 impl NamedLimit {
     /// `limit`, called `name`.
     pub fn new(name: LimitName, limit: Limit) -> Self {
-        static TAGS: LazyLock<RandomState> = LazyLock::new(RandomState::default);
-        let tag = TAGS.hash_one(name.as_str());
+        let tag = FixedState::default().hash_one(name.as_str());
         Self { name, limit, tag }
     }
 
@@ -34,8 +32,8 @@ impl NamedLimit {
         &self.limit
     }
 
-    /// A hash of the name, the same throughout this process and in no other: stores that look buckets up by
-    /// hash need not hash the name on every decision.
+    /// A hash of the name alone, the same in every process of this build: stores that look buckets up by hash
+    /// need not hash the name on every decision, and find again what an earlier process kept.
     pub const fn tag(&self) -> u64 {
         self.tag
     }

@@ -53,6 +53,41 @@ impl Entry {
     }
 }
 
+/// As it is saved: five words, the lowest byte first.
+impl Entry {
+    pub(crate) const BYTES: usize = 40;
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let last = u64::from(self.capacity) | u64::from(self.slowest_rate.to_bits()) << 32;
+        let words = [self.fingerprint.place, self.fingerprint.check, self.held, self.written_at, last];
+        let mut bytes = [0; Self::BYTES];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Nothing where no bucket can ever have been like this.
+    pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let mut words = [0; 5];
+        for (word, place) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*place);
+        }
+        let [place, check, held, written_at, last] = words;
+        let (capacity, slowest_rate) = (last as u32, f32::from_bits((last >> 32) as u32));
+        let fingerprint = Fingerprint { place, check };
+        let sound = !fingerprint.is_none() && capacity > 0 && slowest_rate.is_finite() && slowest_rate >= 0.0;
+        sound.then_some(Self { fingerprint, held, written_at, capacity, slowest_rate })
+    }
+
+    /// The same bucket by a clock that shows `to` where this one shows `from`.
+    #[must_use]
+    pub(crate) const fn by_another_clock(mut self, from: Micros, to: Micros) -> Self {
+        self.written_at = self.written_at.saturating_add(to.since_us(from)).saturating_sub(from.since_us(to));
+        self
+    }
+}
+
 fn rounded_down(rate: f64) -> f32 {
     let near = rate as f32;
     if f64::from(near) > rate { near.next_down() } else { near }

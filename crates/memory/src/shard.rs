@@ -67,6 +67,16 @@ impl Held {
         self.table.remove(fingerprint);
     }
 
+    /// Copies every slot, free ones too, to the end of `to`: the shortest that the lock can be held for.
+    pub(crate) fn copy_to(&self, to: &mut Vec<Entry>) {
+        to.extend_from_slice(self.table.slots());
+    }
+
+    /// How many [`copy_to`](Self::copy_to) copies.
+    pub(crate) const fn slots(&self) -> usize {
+        self.table.slots().len()
+    }
+
     pub(crate) const fn keys(&self) -> usize {
         self.table.len()
     }

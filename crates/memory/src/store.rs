@@ -8,7 +8,7 @@ use spile_core::{
 };
 
 use crate::entry::Entry;
-use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::fingerprint::{Fingerprint, Fingerprinter, MAX_SHARDS, Seeds};
 use crate::shard::{Held, Shard};
 
 /// Buckets in this process's memory.
@@ -98,12 +98,16 @@ impl<C> Builder<C> {
 
     /// The store, empty. Memory is taken as keys come.
     pub fn build(self) -> MemoryStore<C> {
+        self.build_with(Fingerprinter::new())
+    }
+
+    fn build_with(self, fingerprinter: Fingerprinter) -> MemoryStore<C> {
         let max_keys = self.max_keys.max(1);
         // Few keys share one lock, so that the bound is exact for them.
-        let shards = (max_keys / 4_096).next_power_of_two().min(64);
+        let shards = (max_keys / 4_096).next_power_of_two().min(MAX_SHARDS);
         let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
         let shards = (0..shards).map(|index| Shard::new(part(index), self.sweep)).collect();
-        MemoryStore { clock: self.clock, fingerprinter: Fingerprinter::new(), shards }
+        MemoryStore { clock: self.clock, fingerprinter, shards }
     }
 }
 
@@ -131,9 +135,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Spends a single charge, without the book-keeping of a chain. A cost above the capacity is never covered.
     pub fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Spent {
-        let (fingerprint, key_hash) = self.fingerprinter.of(key, limit);
+        let fingerprint = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
-        let mut held = self.shards[self.shard(key_hash)].lock();
+        let mut held = self.shards[self.shard(fingerprint)].lock();
         // Asked under the lock: a thread that stalled in between must not decide by a time long past.
         let now = self.clock.now();
         let entry = held.entry(fingerprint);
@@ -166,12 +170,38 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn find(&self, charge: &Charge<'_>) -> (Fingerprint, usize) {
-        let (fingerprint, key_hash) = self.fingerprinter.of(charge.key(), charge.limit());
-        (fingerprint, self.shard(key_hash))
+        let fingerprint = self.fingerprinter.of(charge.key(), charge.limit());
+        (fingerprint, self.shard(fingerprint))
     }
 
-    const fn shard(&self, key_hash: u64) -> usize {
-        key_hash as usize & (self.shards.len() - 1)
+    const fn shard(&self, fingerprint: Fingerprint) -> usize {
+        fingerprint.shard(self.shards.len())
+    }
+}
+
+impl<C: Clock> Builder<C> {
+    /// An empty store that finds buckets by the fingerprints of an earlier one.
+    pub(crate) fn rebuild(self, seeds: Seeds) -> MemoryStore<C> {
+        self.build_with(Fingerprinter::seeded(seeds))
+    }
+}
+
+/// What a snapshot takes out of a store, and puts back.
+impl<C: Clock> MemoryStore<C> {
+    pub(crate) const fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    pub(crate) const fn fingerprinter(&self) -> &Fingerprinter {
+        &self.fingerprinter
+    }
+
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    pub(crate) fn put_back(&self, entry: Entry, now: Micros) {
+        self.shards[self.shard(entry.fingerprint())].lock().insert(entry, now);
     }
 }
 

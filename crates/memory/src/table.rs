@@ -39,6 +39,10 @@ impl Table {
         self.slots.capacity() * size_of::<Entry>()
     }
 
+    pub(crate) const fn slots(&self) -> &[Entry] {
+        self.slots.as_slice()
+    }
+
     pub(crate) fn get(&self, fingerprint: Fingerprint) -> Option<&Entry> {
         self.position(fingerprint).map(|index| &self.slots[index])
     }

@@ -1,0 +1,138 @@
+//! A snapshot in a file, which is always a whole one: the new one takes the place of the old in one step.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use spile_core::Clock;
+
+use crate::snapshot::{RestoreError, Saved};
+use crate::store::{Builder, MemoryStore};
+
+/// Readable by nobody else: whoever has the file can find out whether a key that he can guess is in it.
+const MODE: u32 = 0o600;
+
+/// A file that holds the buckets of one store, for one process at a time.
+///
+/// ```
+/// use spile_memory::{MemoryStore, SnapshotFile};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("buckets");
+/// let mut file = SnapshotFile::open(&path)?;
+/// let store = file.restore(MemoryStore::builder())?;
+/// // Spend from it, and now and then:
+/// file.save(&store)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct SnapshotFile {
+    path: PathBuf,
+    /// What the file holds, where this process wrote it.
+    saved: Option<Saved>,
+    /// Held for as long as this lives. A file of its own, for the snapshot is replaced with every save.
+    _lock: File,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// Two processes would overwrite what the other one saved.
+    #[error("the buckets in {0} are in use by another process")]
+    InUse(PathBuf),
+    /// It cannot be opened, or its folder cannot be written to.
+    #[error("the buckets cannot be kept in {0}: {1}")]
+    Unusable(PathBuf, io::Error),
+    /// What it holds cannot be restored.
+    #[error("the buckets in {0} cannot be restored: {1}")]
+    Unrestorable(PathBuf, RestoreError),
+}
+
+impl SnapshotFile {
+    /// Takes the file for this process, whether it is there already or not.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
+        let path = path.into();
+        let unusable = |why| FileError::Unusable(path.clone(), why);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(MODE);
+        let lock = options.open(beside(&path, ".lock")).map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path, saved: None, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(FileError::InUse(path)),
+            Err(TryLockError::Error(why)) => Err(unusable(why)),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The store with the buckets of the file; an empty one where there is no file yet.
+    pub fn restore<C: Clock>(&self, builder: Builder<C>) -> Result<MemoryStore<C>, FileError> {
+        match File::open(&self.path) {
+            Ok(file) => restore(&self.path, &file, builder),
+            Err(why) if why.kind() == ErrorKind::NotFound => Ok(builder.build()),
+            Err(why) => Err(FileError::Unusable(self.path.clone(), why)),
+        }
+    }
+
+    /// A store with the buckets that any process has saved there, to look at. Takes nothing away from whoever uses the
+    /// file.
+    pub fn read<C: Clock>(path: impl AsRef<Path>, builder: Builder<C>) -> Result<MemoryStore<C>, FileError> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|why| FileError::Unusable(path.to_owned(), why))?;
+        restore(path, &file, builder)
+    }
+
+    /// Moves what cannot be restored out of the way, in place of what was moved there before, and says where to.
+    pub fn set_aside(&self) -> Result<PathBuf, FileError> {
+        let aside = beside(&self.path, ".unreadable");
+        std::fs::rename(&self.path, &aside).map_err(|why| FileError::Unusable(self.path.clone(), why))?;
+        Ok(aside)
+    }
+
+    /// Saves the store. Once this returns the disk has it; until then, and where it fails, the disk has what was saved
+    /// before. Does not touch the disk where nothing has changed since.
+    pub fn save<C: Clock>(&mut self, store: &MemoryStore<C>) -> Result<Saved, FileError> {
+        let saved = self.replace(store).map_err(|why| FileError::Unusable(self.path.clone(), why))?;
+        self.saved = Some(saved);
+        Ok(saved)
+    }
+
+    fn replace<C: Clock>(&self, store: &MemoryStore<C>) -> io::Result<Saved> {
+        let new = beside(&self.path, ".new");
+        match std::fs::remove_file(&new) {
+            Err(why) if why.kind() != ErrorKind::NotFound => return Err(why),
+            _ => {}
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
+        let saved = store.save(&file)?;
+        if self.saved == Some(saved) && self.path.exists() {
+            std::fs::remove_file(&new)?;
+            return Ok(saved);
+        }
+        file.sync_all()?;
+        std::fs::rename(&new, &self.path)?;
+        // The new name is on the disk once the folder is.
+        File::open(folder(&self.path))?.sync_all()?;
+        Ok(saved)
+    }
+}
+
+fn restore<C: Clock>(path: &Path, file: &File, builder: Builder<C>) -> Result<MemoryStore<C>, FileError> {
+    builder.restore(file).map_err(|why| FileError::Unrestorable(path.to_owned(), why))
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    name.into()
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

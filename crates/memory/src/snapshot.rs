@@ -1,0 +1,234 @@
+//! All buckets of a store as bytes, so that another process can go on where this one ended.
+//!
+//! A header (what it is, the seeds of the fingerprints, the time), a block of buckets per shard, and an end that says how
+//! many there are; each part with a checksum of its own. Numbers have their lowest byte first. Keys are not part of it:
+//! buckets are known by their fingerprints, so that a snapshot names nobody, though whoever holds it can try names out.
+
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+
+use spile_core::{Clock, Key, Limit, LimitName, Micros, NamedLimit};
+
+use crate::entry::Entry;
+use crate::fingerprint::{Fingerprint, Fingerprinter, Seeds};
+use crate::store::{Builder, MemoryStore};
+
+const MAGIC: [u8; 8] = *b"spile\0bk";
+const VERSION: u32 = 1;
+/// Marks the end where the number of buckets of a block would stand.
+const END: u32 = 0;
+
+/// What was saved.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Saved {
+    /// Buckets that were not full again.
+    pub buckets: u64,
+    /// The checksums of all of them: the same for the same buckets of one store.
+    pub(crate) digest: u32,
+}
+
+/// Why a snapshot cannot be restored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// It was not made by a store at all.
+    #[error("this is no snapshot of buckets")]
+    Foreign,
+    /// It was made by a later version.
+    #[error("it has format {0}, and this version reads format {VERSION}")]
+    Newer(u32),
+    /// It was made by a version that hashes differently: its buckets would never be found again.
+    #[error("it was made by a version that hashes keys in another way")]
+    OtherHash,
+    /// A part is missing or garbled.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Writes down every bucket that is not full again. Locks one shard at a time, for as long as it takes to copy it:
+    /// decisions go on meanwhile. Buckets of different shards are thus of slightly different moments.
+    ///
+    /// Writes in large pieces, one per shard.
+    pub fn save(&self, mut to: impl Write) -> io::Result<Saved> {
+        let (now, wall) = (self.clock().now(), self.clock().wall());
+        to.write_all(&Header::new(self.fingerprinter(), now, wall).to_bytes())?;
+        let (mut copied, mut block) = (Vec::new(), Vec::new());
+        let (mut buckets, mut digest) = (0_u64, crc32fast::Hasher::new());
+        for shard in self.shards() {
+            copied.clear();
+            // Memory is asked for before the lock is: decisions do not wait for it.
+            let slots = shard.lock().slots();
+            copied.reserve(slots);
+            shard.lock().copy_to(&mut copied);
+            let kept = copied.iter().filter(|entry| !entry.is_empty() && entry.level(now) < 1.0);
+            let count = write_block(&mut block, kept);
+            if count != END {
+                to.write_all(&block)?;
+                // Without its own checksum: the sum of anything and its sum is the same for everything.
+                digest.update(&block[..block.len() - size_of::<u32>()]);
+                buckets += u64::from(count);
+            }
+        }
+        to.write_all(&end(buckets))?;
+        to.flush()?;
+        Ok(Saved { buckets, digest: digest.finalize() })
+    }
+}
+
+impl<C: Clock> Builder<C> {
+    /// The store with the buckets of a snapshot, which have filled up in the meantime as they would have. Where the
+    /// clock is behind the time of the snapshot, buckets keep their tokens and go on from now, as after any step back.
+    pub fn restore(self, from: impl Read) -> Result<MemoryStore<C>, RestoreError> {
+        let mut from = Checked::new(BufReader::with_capacity(64 * 1024, from));
+        let header = Header::read(&mut from)?;
+        let store = self.rebuild(header.seeds);
+        if probe(store.fingerprinter()) != header.probe {
+            return Err(RestoreError::OtherHash);
+        }
+        let now = store.clock().now();
+        // What was written at a wall time then is at the same wall time now, whatever the stores' own clocks show.
+        let here = header.wall.plus_us(now.get()).get().saturating_sub(store.clock().wall().get());
+        let here = Micros::new(here);
+        let mut buckets = 0;
+        loop {
+            let count = u32::from_le_bytes(from.take()?);
+            if count == END {
+                break;
+            }
+            for _ in 0..count {
+                let entry = Entry::from_bytes(&from.take()?)
+                    .ok_or(RestoreError::Damaged("no bucket is like this"))?;
+                let entry = entry.by_another_clock(header.now, here);
+                if entry.level(now) < 1.0 {
+                    store.put_back(entry, now);
+                }
+            }
+            from.check()?;
+            buckets += u64::from(count);
+        }
+        if u64::from_le_bytes(from.take()?) != buckets {
+            return Err(RestoreError::Damaged("buckets are missing"));
+        }
+        from.check()?;
+        from.end()?;
+        Ok(store)
+    }
+}
+
+/// What stands before the buckets.
+struct Header {
+    seeds: Seeds,
+    /// A fingerprint that everybody can draw again, to see whether hashes are still what they were.
+    probe: Fingerprint,
+    /// The time by the store's own clock, which the buckets go by, and by the wall clock, at the same moment.
+    now: Micros,
+    wall: Micros,
+}
+
+impl Header {
+    fn new(fingerprinter: &Fingerprinter, now: Micros, wall: Micros) -> Self {
+        Self { seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::from(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        let words = [self.probe.place, self.probe.check, self.now.get(), self.wall.get()];
+        bytes.extend(self.seeds.0.into_iter().chain(words).flat_map(u64::to_le_bytes));
+        seal(&mut bytes);
+        bytes
+    }
+
+    fn read(from: &mut Checked<impl Read>) -> Result<Self, RestoreError> {
+        let magic: [u8; 8] = from.take()?;
+        if magic != MAGIC {
+            return Err(RestoreError::Foreign);
+        }
+        let version = u32::from_le_bytes(from.take()?);
+        if version > VERSION {
+            return Err(RestoreError::Newer(version));
+        }
+        let mut word = || from.take().map(u64::from_le_bytes);
+        let seeds = Seeds([word()?, word()?, word()?, word()?]);
+        let probe = Fingerprint { place: word()?, check: word()? };
+        let (now, wall) = (Micros::new(word()?), Micros::new(word()?));
+        from.check()?;
+        Ok(Self { seeds, probe, now, wall })
+    }
+}
+
+fn probe(fingerprinter: &Fingerprinter) -> Fingerprint {
+    let known = Key::new("the key that nobody has").ok().zip(LimitName::new("probe").ok());
+    let limit = Limit::per_second(1).build().ok();
+    match known.zip(limit) {
+        Some(((key, name), limit)) => fingerprinter.of(key, &NamedLimit::new(name, limit)),
+        None => Fingerprint::NONE,
+    }
+}
+
+/// Puts a block of buckets in place of whatever `block` held, and says how many there are.
+fn write_block<'e>(block: &mut Vec<u8>, entries: impl Iterator<Item = &'e Entry>) -> u32 {
+    block.clear();
+    block.extend(END.to_le_bytes());
+    let mut count = 0_u32;
+    for entry in entries {
+        block.extend_from_slice(&entry.to_bytes());
+        count += 1;
+    }
+    block[..size_of::<u32>()].copy_from_slice(&count.to_le_bytes());
+    seal(block);
+    count
+}
+
+fn end(buckets: u64) -> Vec<u8> {
+    let mut bytes = Vec::from(END.to_le_bytes());
+    bytes.extend(buckets.to_le_bytes());
+    seal(&mut bytes);
+    bytes
+}
+
+fn seal(bytes: &mut Vec<u8>) {
+    let sum = crc32fast::hash(bytes);
+    bytes.extend(sum.to_le_bytes());
+}
+
+/// Reads part by part, each up to its checksum.
+struct Checked<R> {
+    from: R,
+    sum: crc32fast::Hasher,
+}
+
+impl<R: Read> Checked<R> {
+    fn new(from: R) -> Self {
+        Self { from, sum: crc32fast::Hasher::new() }
+    }
+
+    fn take<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], RestoreError> {
+        let mut bytes = [0; BYTES];
+        self.from.read_exact(&mut bytes).map_err(|why| match why.kind() {
+            ErrorKind::UnexpectedEof => RestoreError::Damaged("its end is missing"),
+            _ => RestoreError::Unreadable(why),
+        })?;
+        self.sum.update(&bytes);
+        Ok(bytes)
+    }
+
+    /// Compares the part that ends here with its checksum.
+    fn check(&mut self) -> Result<(), RestoreError> {
+        let sum = std::mem::take(&mut self.sum).finalize();
+        let said = u32::from_le_bytes(self.take()?);
+        self.sum = crc32fast::Hasher::new();
+        if said == sum { Ok(()) } else { Err(RestoreError::Damaged("a checksum does not match")) }
+    }
+
+    fn end(mut self) -> Result<(), RestoreError> {
+        match self.from.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(RestoreError::Damaged("something stands behind its end")),
+        }
+    }
+}
