@@ -227,8 +227,22 @@ async fn telling_ends_when_the_watch_is_closed_and_everything_is_sent() {
     watch.config_reloaded();
     receiver.next().await;
     watch.close();
-    let ended = tokio::time::timeout(PATIENCE, telling).await;
-    assert!(ended.is_ok_and(|ended| ended.is_ok()));
+    let ended = tokio::time::timeout(PATIENCE, telling.finish(Duration::MAX)).await;
+    assert!(ended.is_ok());
+}
+
+#[tokio::test]
+async fn telling_that_is_to_finish_sends_what_waits_and_hears_of_nothing_new() {
+    let mut receiver = Receiver::start(|_| Some(status(200))).await;
+    let (watch, metrics) = watch();
+    let telling = receiver.webhook().batch(1, SOON).start(&watch);
+    watch.tell(What::StoreLost { why: "first".to_owned() });
+    watch.tell(What::StoreLost { why: "second".to_owned() });
+    assert!(receiver.next().await.1.windows(5).any(|text| text == b"first"));
+    telling.finish(PATIENCE).await;
+    watch.tell(What::StoreLost { why: "third".to_owned() });
+    counted(&metrics, "delivered", 2).await;
+    assert_eq!(receiver.attempts.load(Ordering::SeqCst), 2);
 }
 
 #[test]

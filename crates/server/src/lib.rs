@@ -18,6 +18,7 @@ mod fault;
 mod gateway;
 mod health;
 mod hex;
+mod hooks;
 mod house;
 mod http;
 mod identity;
@@ -40,8 +41,8 @@ mod typed;
 mod watcher;
 
 pub use config::{
-    AdminConfig, Clients, Config, ConfigError, GatewayConfig, JwtConfig, Listen, LoadError, Route, STARTER,
-    StoreConfig, StoreUrl, TimeOf, UnknownStore, Unreadable,
+    AdminConfig, Clients, Config, ConfigError, Flags, GatewayConfig, JwtConfig, Listen, LoadError, Route,
+    STARTER, StoreConfig, StoreUrl, TimeOf, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

@@ -10,7 +10,6 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_gateway::Gateway;
 use spile_observe::trace::Otlp;
-use spile_observe::webhook::Webhook;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
@@ -22,10 +21,10 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::decider::Decider;
 use crate::gateway;
+use crate::hooks::Hooks;
 use crate::http::{Api, Reply};
 use crate::listen::Listeners;
 use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
-use crate::secret::Secret;
 use crate::serve::{Answer, serve};
 use crate::store::AnyStore;
 use crate::watcher;
@@ -37,10 +36,8 @@ const UPKEEP: Duration = Duration::from_secs(5);
 pub struct Server {
     decider: Arc<Decider>,
     control: Arc<Control>,
-    token: Option<Secret>,
     hangup: Signal,
     otlp: Option<Otlp>,
-    webhooks: Vec<Webhook>,
     gateway: Option<Gateway<AnyStore>>,
     telemetry: Telemetry,
 }
@@ -68,10 +65,8 @@ impl Server {
         Ok(Self {
             decider,
             control,
-            token: config.admin.token.clone(),
             hangup: watcher::hangup()?,
             otlp: config.observe.otlp.as_ref().map(|config| config.otlp.clone()),
-            webhooks: config.observe.webhooks.iter().map(|hook| hook.webhook.clone()).collect(),
             gateway,
             telemetry,
         })
@@ -82,8 +77,9 @@ impl Server {
     /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         let readiness = Readiness::default();
+        let configs = self.control.follow();
         let (control, decider) = (Arc::clone(&self.control), Arc::clone(&self.decider));
-        let office = admin_api::router(control, decider, self.telemetry.watch(), self.token);
+        let office = admin_api::router(control, decider, self.telemetry.watch());
         let admin = Admin::new(Arc::clone(&self.decider), office, readiness.clone(), &self.telemetry);
         let api = Api::new(Arc::clone(&self.decider));
         let (stop_http, http_stopped) = watch::channel(false);
@@ -96,8 +92,7 @@ impl Server {
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
-        let start = |webhook: Webhook| webhook.start(self.telemetry.watch());
-        let webhooks: Vec<_> = self.webhooks.into_iter().map(start).collect();
+        let hooks = tokio::spawn(Hooks::follow(configs, self.telemetry.watch().clone()));
 
         shutdown.await;
         readiness.start_draining();
@@ -109,7 +104,7 @@ impl Server {
         finished(admin).await;
         upkeep.abort();
         reloads.abort();
-        webhooks.iter().for_each(tokio::task::JoinHandle::abort);
+        finished(hooks).await;
     }
 }
 

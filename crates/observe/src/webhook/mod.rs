@@ -7,24 +7,26 @@ mod error;
 mod public;
 mod signature;
 mod target;
+mod telling;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, counter, describe_counter};
-use tokio::sync::{broadcast, mpsc};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, broadcast, mpsc};
 
 use self::courier::Courier;
 pub use self::error::WebhookError;
 pub use self::signature::{Secret, verify};
 pub(crate) use self::target::Target;
+pub use self::telling::Telling;
 use crate::event::Event;
 use crate::watch::Watch;
 
 const DELIVERIES: &str = "ratelimit_webhook_events_total";
 
 /// Where events go, and how patiently.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "call start()"]
 pub struct Webhook {
     target: Target,
@@ -93,17 +95,26 @@ impl Webhook {
         self
     }
 
-    /// Starts telling. Ends when the watch is closed, or when the handle is aborted.
-    pub fn start(self, watch: &Watch) -> JoinHandle<()> {
+    /// Starts telling. Ends once the watch is closed and everything is sent, or when it is told to finish.
+    pub fn start(self, watch: &Watch) -> Telling {
         let counts = Counts::new(watch);
         let (events, to_send) = mpsc::channel(self.queue.max(1));
-        let gathering =
-            gather(watch.listen(), watch.closed(), events, self.kinds.clone(), counts.dropped.clone());
+        let (stop, mut closed) = (Arc::new(Notify::new()), watch.closed());
+        let gathering = gather(watch.listen(), events, self.kinds.clone(), counts.dropped.clone());
         let courier = Courier::new(self, to_send, counts);
-        tokio::spawn(async move {
+        let told = Arc::clone(&stop);
+        let task = tokio::spawn(async move {
+            let gathering = async move {
+                tokio::select! {
+                    () = gathering => {}
+                    () = told.notified() => {}
+                    _ = closed.wait_for(|closed| *closed) => {}
+                }
+            };
             // The courier ends when the gatherer has dropped its end and everything is sent.
             tokio::join!(gathering, courier.run());
-        })
+        });
+        Telling { stop, task }
     }
 }
 
@@ -128,17 +139,12 @@ impl Counts {
 /// Takes events as they come, so that a slow receiver never holds anybody else up.
 async fn gather(
     mut listener: broadcast::Receiver<Event>,
-    mut closed: tokio::sync::watch::Receiver<bool>,
     queue: mpsc::Sender<Event>,
     kinds: Vec<String>,
     dropped: Counter,
 ) {
     loop {
-        let event = tokio::select! {
-            event = listener.recv() => event,
-            _ = closed.wait_for(|closed| *closed) => return,
-        };
-        match event {
+        match listener.recv().await {
             Ok(event) if kinds.is_empty() || kinds.iter().any(|kind| kind == event.what.kind()) => {
                 if queue.try_send(event).is_err() {
                     dropped.increment(1);

@@ -5,8 +5,8 @@ use std::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// What signs. Never shown.
-#[derive(Clone)]
+/// What signs. Never shown. Two are compared only to see whether an operator changed one.
+#[derive(Clone, Eq, PartialEq)]
 pub struct Secret(Vec<u8>);
 
 impl From<&str> for Secret {

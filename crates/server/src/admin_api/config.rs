@@ -1,5 +1,7 @@
 //! What the server runs with, and reading it again.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -18,11 +20,12 @@ pub(super) async fn show(State(office): State<Office>) -> impl IntoResponse {
 
 /// Reads the file once more: all of it takes effect, or nothing does and the answer says why.
 pub(super) async fn reload(State(office): State<Office>) -> Response {
-    let control = office.control;
+    let control = Arc::clone(&office.control);
     // Reading and checking a large file takes a while, and must not keep others waiting.
     let reloaded = tokio::task::spawn_blocking(move || control.reload()).await;
     match reloaded {
-        Ok(Ok(())) => Json(json!({"result": "applied"})).into_response(),
+        Ok(Ok(())) => Json(json!({"result": "applied", "needsRestart": office.control.needing_restart()}))
+            .into_response(),
         Ok(Err(why)) => refused(&why).into_reply().into_response(),
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }

@@ -13,7 +13,6 @@ use spile_observe::{Watch, dashboard};
 
 use crate::control::Control;
 use crate::decider::Decider;
-use crate::secret::Secret;
 
 /// The largest document, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
@@ -26,12 +25,8 @@ struct Office {
 }
 
 /// Every path, closed to whoever does not know the token; to everybody where there is none.
-pub(crate) fn router(
-    control: Arc<Control>,
-    decider: Arc<Decider>,
-    watch: &Watch,
-    token: Option<Secret>,
-) -> Router {
+pub(crate) fn router(control: Arc<Control>, decider: Arc<Decider>, watch: &Watch) -> Router {
+    let door = Arc::clone(&control);
     Router::new()
         .merge(dashboard::api(watch.clone()))
         .route("/admin/v1/config", get(config::show))
@@ -42,6 +37,6 @@ pub(crate) fn router(
         .route("/admin/v1/{kind}", get(entries::list))
         .route("/admin/v1/{kind}/{name}", get(entries::show).put(entries::put).delete(entries::remove))
         .layer(axum::extract::DefaultBodyLimit::max(MAX_BYTES))
-        .layer(axum::middleware::from_fn_with_state(Arc::new(token), token::require))
+        .layer(axum::middleware::from_fn_with_state(door, token::require))
         .with_state(Office { control, decider })
 }

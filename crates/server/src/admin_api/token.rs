@@ -8,16 +8,14 @@ use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
+use crate::control::Control;
 use crate::http::Problem;
-use crate::secret::Secret;
 
 /// Lets the request through to whoever answers it, if it carries the token.
-pub(super) async fn require(
-    State(token): State<Arc<Option<Secret>>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let Some(token) = &*token else {
+pub(super) async fn require(State(control): State<Arc<Control>>, request: Request, next: Next) -> Response {
+    // The token of now: one that was replaced no longer opens anything.
+    let config = control.config();
+    let Some(token) = &config.admin.token else {
         let detail = "no token is configured: set SPILE_ADMIN_TOKEN or admin.token_file";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_reply().into_response();
     };

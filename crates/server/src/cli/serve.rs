@@ -7,7 +7,7 @@ use clap::Args;
 use spile_core::FailurePolicy;
 
 use crate::banner::Banner;
-use crate::config::{Config, LoadError, StoreUrl};
+use crate::config::{Config, Flags, LoadError, StoreUrl};
 use crate::listen::Listeners;
 use crate::log::LogFormat;
 use crate::secret::Secret;
@@ -59,26 +59,17 @@ impl ServeArgs {
 
     /// The file, the environment above it, and these flags above both.
     pub(super) fn config(&self) -> Result<Config, LoadError> {
-        let mut config = match &self.config {
+        let config = match &self.config {
             Some(path) => Config::load(path, std::env::vars())?,
             None => Config::from_environment(std::env::vars())?,
         };
-        if let Some(store) = &self.store {
-            config.store.url = store.clone();
-        }
-        if let Some(http) = self.http {
-            config.listen.http = http;
-        }
-        if let Some(admin) = self.admin {
-            config.listen.admin = admin;
-        }
-        if self.gateway.is_some() {
-            config.listen.gateway = self.gateway;
-        }
-        if let Some(policy) = self.on_failure {
-            config.set_on_failure(policy);
-        }
-        Ok(config)
+        Ok(config.under(Flags {
+            store: self.store.clone(),
+            http: self.http,
+            admin: self.admin,
+            gateway: self.gateway,
+            on_failure: self.on_failure,
+        }))
     }
 }
 

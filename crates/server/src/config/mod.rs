@@ -7,11 +7,13 @@ mod admin;
 mod clients;
 mod duration;
 mod file;
+mod flags;
 mod gateway;
 mod listen;
 mod observe;
 mod origin;
 mod plans;
+mod restart;
 mod route;
 mod rules;
 mod show;
@@ -20,12 +22,13 @@ mod tenants;
 
 use std::path::Path;
 
-use spile_core::{FailurePolicy, Plan};
+use spile_core::Plan;
 
 pub use self::admin::AdminConfig;
 pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults};
+pub use self::flags::Flags;
 pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::listen::Listen;
 pub(crate) use self::observe::ObserveConfig;
@@ -101,10 +104,12 @@ impl Config {
         Self::build(origin, &Entries::default())
     }
 
-    /// Decides so where the store fails, whatever file and environment say, now and when they are read again.
-    pub fn set_on_failure(&mut self, policy: FailurePolicy) {
-        self.store.on_failure = policy;
-        self.origin.on_failure = Some(policy);
+    /// The same under these flags, now and when file and environment are read again.
+    #[must_use]
+    pub fn under(mut self, flags: Flags) -> Self {
+        flags.apply(&mut self.listen, &mut self.store);
+        self.origin.flags = flags;
+        self
     }
 
     /// The file that it was read from.
@@ -149,9 +154,10 @@ impl Config {
         let rules = rules::check_all(file.rules, &known, faults);
         let tenants = tenants::check_all(file.tenants, &known, faults);
         let mut store = StoreConfig::read(file.store, faults);
-        store.on_failure = origin.on_failure.unwrap_or(store.on_failure);
+        let mut listen = Listen::check(file.listen, faults);
+        origin.flags.apply(&mut listen, &mut store);
         Self {
-            listen: Listen::check(file.listen, faults),
+            listen,
             store,
             admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),

@@ -61,6 +61,12 @@ impl ObserveConfig {
     }
 }
 
+impl PartialEq for OtlpConfig {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.endpoint, self.percent) == (&other.endpoint, other.percent)
+    }
+}
+
 impl OtlpConfig {
     fn check(endpoint: Spot<String>, percent: Option<Spot<u64>>, faults: &mut Faults) -> Option<Self> {
         let above = percent.as_ref().filter(|percent| percent.value > 100);

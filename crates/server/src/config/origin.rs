@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use spile_core::FailurePolicy;
+use super::Flags;
 
 /// The file, the environment above it and the flags above both.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +15,7 @@ pub(crate) struct Origin {
     /// The file just before it was read: whatever it is later, it has changed since.
     pub(super) stamp: Option<Stamp>,
     pub(super) variables: Vec<(String, String)>,
-    /// The one flag that may change while the server runs.
-    pub(super) on_failure: Option<FailurePolicy>,
+    pub(super) flags: Flags,
 }
 
 impl Origin {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use http::Method;
 use serde_json::{Value, json};
-use spile_server::Config;
+use spile_server::{Config, Flags};
 use tempfile::TempDir;
 
 use crate::support::{Answer, Spile};
@@ -66,6 +66,16 @@ impl Office {
     async fn limit_of(&self, identity: &str) -> Value {
         let question = json!({"ruleId": "default", "identity": identity});
         self.spile.peek(question).await.is(200).json()["limit"].clone()
+    }
+}
+
+impl Office {
+    /// The file with one text in the place of another, taken up by a reload.
+    async fn reload_with(&self, from: &str, to: &str) -> Answer {
+        let file = std::fs::read_to_string(self.file()).expect("the folder is ours");
+        assert!(file.contains(from), "{from} in {file}");
+        std::fs::write(self.file(), file.replace(from, to)).expect("the folder is ours");
+        self.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await
     }
 }
 
@@ -268,4 +278,47 @@ async fn no_request_fails_while_the_configuration_is_read_a_hundred_times() {
         }
     };
     tokio::join!(callers, reloads);
+}
+
+#[tokio::test]
+async fn what_only_a_restart_changes_is_named_by_the_reload() {
+    let office = Office::open().await;
+    let answer =
+        office.reload_with("[plans]", "[store]\nprefix = \"other\"\ntimeout = \"20ms\"\n[plans]").await;
+    let waiting = answer.is(200).json()["needsRestart"].clone();
+    let named = |name: &str| waiting.as_array().is_some_and(|names| names.iter().any(|known| known == name));
+    assert!(named("store.prefix") && named("store.timeout") && !named("store.url"), "{waiting}");
+}
+
+#[tokio::test]
+async fn flags_stand_above_the_file_after_a_reload_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("spile.toml"), FILE).expect("the folder is ours");
+    let token = [("SPILE_ADMIN_TOKEN".to_owned(), TOKEN.to_owned())];
+    let config = Config::load(&folder.path().join("spile.toml"), token).expect("the file works");
+    let anywhere = "127.0.0.1:0".parse().ok();
+    let flags = Flags { http: anywhere, admin: anywhere, ..Flags::default() };
+    let office = Office { spile: Spile::start_with(config.under(flags)).await, folder };
+    let answer = office.reload_with("capacity = 10", "capacity = 11").await.is(200);
+    assert_eq!(answer.json()["needsRestart"], json!([]));
+    let shown = office.get("/admin/v1/config").await.is(200).text;
+    assert!(shown.contains("http = \"127.0.0.1:0\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_replaced_no_longer_opens_anything() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it is ours");
+    write("admin.token", "the token of yesterday");
+    write("spile.toml", "[admin]\ntoken_file = \"admin.token\"\n");
+    let config = Config::load(&folder.path().join("spile.toml"), []).expect("the file works");
+    let spile = Spile::start_with(config).await;
+    let ask = async |method, path, token: &str| {
+        let bearer = format!("Bearer {token}");
+        spile.send_to(spile.admin, method, path, &[("authorization", &bearer)], "").await
+    };
+    write("admin.token", "the token of today");
+    ask(Method::POST, "/admin/v1/config/reload", "the token of yesterday").await.is(200);
+    ask(Method::GET, "/admin/v1/plans", "the token of yesterday").await.is(401);
+    ask(Method::GET, "/admin/v1/plans", "the token of today").await.is(200);
 }

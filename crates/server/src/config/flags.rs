@@ -1,0 +1,34 @@
+//! What the command line says, above file and environment.
+
+use std::net::SocketAddr;
+
+use spile_core::FailurePolicy;
+
+use super::{Listen, StoreConfig, StoreUrl};
+
+/// What the command line says. It stands above file and environment, now and whenever they are read again.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// Where buckets live.
+    pub store: Option<StoreUrl>,
+    /// Where the decision API listens.
+    pub http: Option<SocketAddr>,
+    /// Where health and metrics listen.
+    pub admin: Option<SocketAddr>,
+    /// Where the reverse proxy listens.
+    pub gateway: Option<SocketAddr>,
+    /// What is decided when the store fails.
+    pub on_failure: Option<FailurePolicy>,
+}
+
+impl Flags {
+    pub(super) fn apply(&self, listen: &mut Listen, store: &mut StoreConfig) {
+        if let Some(url) = &self.store {
+            store.url = url.clone();
+        }
+        store.on_failure = self.on_failure.unwrap_or(store.on_failure);
+        listen.http = self.http.unwrap_or(listen.http);
+        listen.admin = self.admin.unwrap_or(listen.admin);
+        listen.gateway = self.gateway.or(listen.gateway);
+    }
+}

@@ -1,0 +1,31 @@
+//! What a reload cannot change.
+
+use super::Config;
+
+impl Config {
+    /// The settings that differ in `next` and that only a restart puts in force.
+    pub(crate) fn needing_restart(&self, next: &Self) -> Vec<&'static str> {
+        let (listen, next_listen) = (&self.listen, &next.listen);
+        let (store, next_store) = (&self.store, &next.store);
+        let settings = [
+            ("listen.http", listen.http != next_listen.http),
+            ("listen.admin", listen.admin != next_listen.admin),
+            ("listen.grpc", listen.grpc != next_listen.grpc),
+            ("listen.resp", listen.resp != next_listen.resp),
+            ("listen.gateway", listen.gateway != next_listen.gateway),
+            ("store.url", store.url != next_store.url),
+            ("store.prefix", store.prefix != next_store.prefix),
+            ("store.timeout", store.timeout != next_store.timeout),
+            (
+                "store.fail_closed_retry_after",
+                store.fail_closed_retry_after != next_store.fail_closed_retry_after,
+            ),
+            ("store.replicas", store.replicas != next_store.replicas),
+            ("store.time", store.time != next_store.time),
+            ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),
+            ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
+            ("observe.otlp", self.observe.otlp != next.observe.otlp),
+        ];
+        settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
+    }
+}
