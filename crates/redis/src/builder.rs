@@ -16,6 +16,7 @@ use crate::node::ServedNode;
 use crate::pace::DialPace;
 use crate::router::Router;
 use crate::sentinel::{self, Sentinels};
+use crate::side::{Finder, SideSetup};
 use crate::stats::Counters;
 use crate::store::{Inner, RedisStore};
 use crate::time_source::TimeSource;
@@ -141,6 +142,7 @@ impl RedisStoreBuilder {
         let counters = Arc::new(Counters::default());
         let plan = Plan { settings: &self, tls, pace: Arc::new(DialPace::new()), counters: counters.clone() };
         Ok(RedisStore::new(Inner {
+            side: plan.side(&target),
             router: plan.router(target),
             prefix,
             timeout: self.timeout,
@@ -189,8 +191,7 @@ impl Plan<'_> {
                 Router::Single(self.node(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
             }
             Topology::Sentinel { sentinels, master, credentials: own } => {
-                let dialer = Dialer { patience: sentinel::PATIENCE, ..self.dialer(own, 0, RoleCheck::None) };
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, dialer));
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer(own)));
                 let dialer = self.dialer(credentials, database, RoleCheck::Master);
                 let whereabouts = Whereabouts::AskSentinels(sentinels.clone());
                 let mut served = self.node(&self.lanes(whereabouts, dialer));
@@ -199,6 +200,32 @@ impl Plan<'_> {
                 Router::Single(served)
             }
             Topology::Cluster { seeds } => self.cluster(seeds, credentials),
+        }
+    }
+
+    /// What is said beside decisions goes to the same nodes, over connections of its own. Dials share one pace.
+    fn side(&self, target: &Target) -> SideSetup {
+        let Target { topology, credentials, database, .. } = target.clone();
+        match topology {
+            Topology::Standalone(endpoint) => {
+                let dialer = Arc::new(self.dialer(credentials, database, RoleCheck::IfAllowed));
+                Box::new(move || {
+                    (Finder::Anywhere(Whereabouts::Fixed(endpoint.clone())), Arc::clone(&dialer))
+                })
+            }
+            Topology::Sentinel { sentinels, master, credentials: own } => {
+                let ask = self.sentinel_dialer(own);
+                let dialer = Arc::new(self.dialer(credentials, database, RoleCheck::Master));
+                // Sentinels remember what they said last, and would not tell the store what a session has heard.
+                Box::new(move || {
+                    let sentinels = Sentinels::new(sentinels.clone(), master.clone(), ask.clone());
+                    (Finder::Anywhere(Whereabouts::AskSentinels(Arc::new(sentinels))), Arc::clone(&dialer))
+                })
+            }
+            Topology::Cluster { seeds } => {
+                let dialer = Arc::new(self.dialer(credentials, 0, RoleCheck::None));
+                Box::new(move || (Finder::cluster(seeds.clone()), Arc::clone(&dialer)))
+            }
         }
     }
 
@@ -222,6 +249,10 @@ impl Plan<'_> {
         // With the longest pause between dials this stays within the second in which a healed node is to be found.
         let patience = self.settings.timeout.max(Duration::from_millis(400));
         Dialer { introduction, pace: self.pace.clone(), counters: self.counters.clone(), patience }
+    }
+
+    fn sentinel_dialer(&self, credentials: Option<Credentials>) -> Dialer {
+        Dialer { patience: sentinel::PATIENCE, ..self.dialer(credentials, 0, RoleCheck::None) }
     }
 
     fn lanes(&self, whereabouts: Whereabouts, dialer: Dialer) -> LaneSetup {

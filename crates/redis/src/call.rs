@@ -7,7 +7,8 @@ use spile_core::{Bucket, MicroTokens, Micros};
 
 use crate::request::{Company, Operation, Reply, Request, Waiting, WireLimit};
 use crate::resp::Value;
-use crate::{msgpack, resp, script};
+use crate::script::SPEND;
+use crate::{msgpack, resp};
 
 /// The most micro-tokens that any bucket can hold, and the last microsecond that a double counts.
 const MOST_HELD: u64 = 1_000_000_000_000_000;
@@ -72,8 +73,8 @@ impl Call {
     pub(crate) fn write(&self, naming: Naming, now_us: u64, out: &mut Vec<u8>) {
         let (keys, numbers) = self.arguments(now_us);
         let (command, script): (&[u8], &[u8]) = match naming {
-            Naming::Hash => (b"EVALSHA", script::NAME.as_bytes()),
-            Naming::Text => (b"EVAL", script::TEXT.as_bytes()),
+            Naming::Hash => (b"EVALSHA", SPEND.name().as_bytes()),
+            Naming::Text => (b"EVAL", SPEND.text().as_bytes()),
         };
         resp::push_header(out, 4 + keys.len());
         resp::push_part(out, command);

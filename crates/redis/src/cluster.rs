@@ -17,6 +17,7 @@ use crate::node::{Node, ServedNode};
 use crate::pace::Backoff;
 use crate::resp::{Malformed, Value};
 use crate::slot::SLOTS;
+use crate::slot_map::{self, PATIENCE, SlotRange};
 use crate::stats::Census;
 
 /// How often the map is read again while all is well, and while a node that should serve slots does not.
@@ -25,9 +26,6 @@ const TROUBLED: Duration = Duration::from_millis(200);
 
 /// However many callers doubt the map, it is read no more often than this.
 const AT_LEAST: Duration = Duration::from_millis(50);
-
-/// How long a node may take to say what it knows.
-const PATIENCE: Duration = Duration::from_millis(400);
 
 /// A node that the map has not named so many times in a row is let go. It may have been reached by a redirection
 /// and get its first slot soon.
@@ -222,7 +220,7 @@ impl Cluster {
         if let Value::Error(refusal) = reply {
             return Err(ConnectionError::Refused(refusal));
         }
-        let ranges = read_ranges(&reply, connection.endpoint()).ok_or(Malformed)?;
+        let ranges = slot_map::read(&reply, connection.endpoint()).ok_or(Malformed)?;
         if ranges.is_empty() {
             // A node that was reset or never joined knows nothing; another may know more.
             return Err(ConnectionError::Refused("node serves no cluster".into()));
@@ -256,34 +254,5 @@ impl Cluster {
             Member { served: ServedNode::start(&setup, self.lanes, self.most_waiting), rounds_unnamed: 0 }
         };
         nodes.entry(endpoint.clone()).or_insert_with(start).served.node.clone()
-    }
-}
-
-/// Slots and who serves them, the master first.
-struct SlotRange {
-    first: u16,
-    last: u16,
-    nodes: Vec<Endpoint>,
-}
-
-fn read_ranges(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
-    reply.as_array()?.iter().map(|range| read_range(range, asked)).collect()
-}
-
-fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
-    let [first, last, nodes @ ..] = range.as_array()? else { return None };
-    let slot = |value: &Value| u16::try_from(value.as_int()?).ok().filter(|slot| *slot < SLOTS);
-    let nodes: Option<Vec<_>> = nodes.iter().map(|node| read_node(node, asked)).collect();
-    let (first, last) = (slot(first)?, slot(last)?);
-    (first <= last).then_some(SlotRange { first, last, nodes: nodes? })
-}
-
-/// A node that does not know its own address leaves it out: it is the one that was asked.
-fn read_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
-    let [host, port, ..] = node.as_array()? else { return None };
-    let port = u16::try_from(port.as_int()?).ok()?;
-    match (host.as_str().unwrap_or_default(), asked) {
-        ("" | "?", Endpoint::Tcp { host, .. }) => Some(Endpoint::tcp(host, port)),
-        (host, _) => Some(Endpoint::tcp(host, port)),
     }
 }

@@ -14,6 +14,7 @@ use crate::sentinel::Sentinels;
 use crate::stats::Counters;
 
 /// Opens connections to one kind of node.
+#[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) introduction: Introduction,
     pub(crate) pace: Arc<DialPace>,

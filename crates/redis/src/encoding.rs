@@ -42,6 +42,13 @@ impl Prefix {
         bucket
     }
 
+    /// What all keys of one space beside the buckets begin with: `spile:{:registry}`.
+    ///
+    /// No bucket's tag begins with a colon: in a plain one it is escaped, and a hashed one begins with `sha256`.
+    pub(crate) fn space(&self, name: &str) -> String {
+        format!("{}:{{:{name}}}", self.0)
+    }
+
     /// The pattern that matches every key of this store and no other, for an ACL.
     pub(crate) fn pattern(&self) -> String {
         format!("{}:{{*", self.0)
@@ -109,6 +116,11 @@ mod tests {
     }
 
     #[test]
+    fn a_space_has_a_tag_of_its_own() {
+        assert_eq!(Prefix::new("spile").unwrap().space("registry"), "spile:{:registry}");
+    }
+
+    #[test]
     fn a_long_key_becomes_a_hash_of_128_bits_that_no_short_key_can_equal() {
         let long = bucket(&"x".repeat(201), "free");
         assert_eq!(long.len(), "spile:{sha256:}:free".len() + 32);
@@ -143,6 +155,15 @@ mod tests {
             prop_assert!(!tag.is_empty() && tag.len() <= LONGEST_TAG);
             let escapes = |c: char| c == '{' || c == '}' || c.is_ascii_control();
             prop_assert!(!tag.chars().any(escapes));
+        }
+
+        #[test]
+        fn no_bucket_lies_in_a_space_beside_the_buckets(key in hostile_key(), limit in "[a-c./]{1,3}") {
+            prop_assume!(LimitName::new(&limit).is_ok());
+            let space = Prefix::new("spile").unwrap().space("registry");
+            for key in [key.as_str(), ":registry", "registry", ":registry}:entries", "%3Aregistry"] {
+                prop_assert!(!bucket(key, &limit).starts_with(&space));
+            }
         }
 
         #[test]

@@ -10,33 +10,40 @@ const LONGEST: i64 = 1 << 20;
 /// How deep arrays may nest. The slot map nests three deep.
 const DEEPEST: u8 = 5;
 
-/// One reply.
+/// One reply of Redis.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// Nothing is there.
     Nil,
+    /// A whole number.
     Int(i64),
     /// A simple or a bulk string.
     Text(Vec<u8>),
+    /// A list of replies.
     Array(Vec<Value>),
+    /// An error.
     Error(String),
 }
 
 impl Value {
-    pub(crate) fn as_str(&self) -> Option<&str> {
+    /// The text, where it is one.
+    pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => std::str::from_utf8(text).ok(),
             _ => None,
         }
     }
 
-    pub(crate) fn as_int(&self) -> Option<i64> {
+    /// The number, where it is one.
+    pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(int) => Some(*int),
             _ => None,
         }
     }
 
-    pub(crate) fn as_array(&self) -> Option<&[Self]> {
+    /// The items, where it is a list.
+    pub fn as_array(&self) -> Option<&[Self]> {
         match self {
             Self::Array(items) => Some(items),
             _ => None,

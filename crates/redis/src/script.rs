@@ -1,9 +1,37 @@
-//! `spend.lua` and its name, which is the SHA-1 of its text.
+//! Lua scripts and their names, which are the SHA-1 of their texts.
 
+use std::fmt;
 use std::sync::LazyLock;
 
-/// The text, as Redis is given it.
-pub(crate) const TEXT: &str = include_str!("spend.lua");
+/// The script that decides.
+pub(crate) static SPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("spend.lua")));
 
-/// The name that `EVALSHA` calls it by.
-pub(crate) static NAME: LazyLock<String> = LazyLock::new(|| sha1_smol::Sha1::from(TEXT).digest().to_string());
+/// A script that Redis runs as one atomic step.
+pub struct Script {
+    text: &'static str,
+    name: String,
+}
+
+impl Script {
+    /// The script of this text. All its keys must come in `KEYS`, and it should check before it writes: what it has
+    /// written when it fails stays written.
+    pub fn new(text: &'static str) -> Self {
+        Self { text, name: sha1_smol::Sha1::from(text).digest().to_string() }
+    }
+
+    /// The text, as Redis is given it.
+    pub(crate) const fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// The name that `EVALSHA` calls it by.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Script({})", self.name)
+    }
+}

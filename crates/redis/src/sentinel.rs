@@ -13,12 +13,10 @@ use crate::endpoint::Endpoint;
 use crate::node::Node;
 use crate::pace::Backoff;
 use crate::resp::Value;
+use crate::side::next_message;
 
 /// How long one sentinel may take to be reached, and then to answer, before the next is asked.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
-
-/// How long a sentinel may say nothing before it is asked whether it is still there.
-const QUIET: Duration = Duration::from_secs(2);
 
 /// The sentinels that watch one master.
 pub(crate) struct Sentinels {
@@ -117,12 +115,4 @@ impl Sentinels {
 
 async fn bounded<T>(answer: impl Future<Output = Result<T, ConnectionError>>) -> Result<T, ConnectionError> {
     timeout(PATIENCE, answer).await.unwrap_or(Err(ConnectionError::Stalled(PATIENCE)))
-}
-
-/// What the sentinel says next; a sentinel that says nothing is asked, and given up if it does not answer.
-async fn next_message(connection: &mut Connection) -> Result<Value, ConnectionError> {
-    if let Ok(message) = timeout(QUIET, connection.receive()).await {
-        return message;
-    }
-    timeout(QUIET, connection.ask(&[b"PING"])).await.unwrap_or(Err(ConnectionError::Stalled(QUIET)))
 }

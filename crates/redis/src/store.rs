@@ -14,6 +14,7 @@ use crate::encoding::Prefix;
 use crate::refusal::may_have_run;
 use crate::request::{Company, Operation, Reply, Request, Waiting, WireCharge};
 use crate::router::{Router, Way};
+use crate::side::{Session, SideSetup};
 use crate::spread::Spread;
 use crate::stats::{Census, Counters, Stats};
 
@@ -62,6 +63,12 @@ impl RedisStore {
     /// The pattern of every Redis key that it writes, as an ACL takes it after `~`.
     pub fn key_pattern(&self) -> String {
         self.inner.prefix.pattern()
+    }
+
+    /// Keys beside the buckets, for what else instances must agree on, and a connection of its own to them. All keys
+    /// of one session share a slot. `name` is a word of letters, digits and dashes, and names the same keys everywhere.
+    pub fn session(&self, name: &str) -> Session {
+        Session::new(self.inner.prefix.space(name), &self.inner.side)
     }
 
     pub(crate) fn new(inner: Inner) -> Self {
@@ -117,6 +124,7 @@ fn outcome(reply: Reply) -> Outcome {
 /// What all clones of a store share.
 pub(crate) struct Inner {
     pub(crate) router: Router,
+    pub(crate) side: SideSetup,
     pub(crate) prefix: Prefix,
     pub(crate) timeout: Duration,
     pub(crate) most_waiting: usize,

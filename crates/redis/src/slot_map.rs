@@ -1,0 +1,40 @@
+//! What a cluster says about who serves which slot: `CLUSTER SLOTS`.
+
+use std::time::Duration;
+
+use crate::endpoint::Endpoint;
+use crate::resp::Value;
+use crate::slot::SLOTS;
+
+/// How long a node may take to say what it knows.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+
+/// Slots and who serves them, the master first.
+pub(crate) struct SlotRange {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) nodes: Vec<Endpoint>,
+}
+
+/// Reads the reply of the node `asked`.
+pub(crate) fn read(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
+    reply.as_array()?.iter().map(|range| read_range(range, asked)).collect()
+}
+
+fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
+    let [first, last, nodes @ ..] = range.as_array()? else { return None };
+    let slot = |value: &Value| u16::try_from(value.as_int()?).ok().filter(|slot| *slot < SLOTS);
+    let nodes: Option<Vec<_>> = nodes.iter().map(|node| read_node(node, asked)).collect();
+    let (first, last) = (slot(first)?, slot(last)?);
+    (first <= last).then_some(SlotRange { first, last, nodes: nodes? })
+}
+
+/// A node that does not know its own address leaves it out: it is the one that was asked.
+fn read_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
+    let [host, port, ..] = node.as_array()? else { return None };
+    let port = u16::try_from(port.as_int()?).ok()?;
+    match (host.as_str().unwrap_or_default(), asked) {
+        ("" | "?", Endpoint::Tcp { host, .. }) => Some(Endpoint::tcp(host, port)),
+        (host, _) => Some(Endpoint::tcp(host, port)),
+    }
+}
