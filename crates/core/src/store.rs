@@ -12,6 +12,15 @@ pub trait Store: Send + Sync {
     /// Spends every charge, or none of them. See [`crate::spend`].
     fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
+    /// Spends as [`spend`](Self::spend) does where the answer is there without waiting: for a store in memory, a
+    /// future would cost more than the answer. `None` means that nothing was spent and that `spend` is to be asked.
+    ///
+    /// A store that wraps another passes this on, or its callers go the slower way.
+    #[inline]
+    fn spend_at_once(&self, _charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        None
+    }
+
     /// Answers as [`spend`](Self::spend) would, and writes nothing.
     ///
     /// An allowed peek shows the buckets as they are, not as they would be.
@@ -30,6 +39,11 @@ pub trait Store: Send + Sync {
 impl<S: Store> Store for Arc<S> {
     fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
         (**self).spend(charges)
+    }
+
+    #[inline]
+    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        (**self).spend_at_once(charges)
     }
 
     fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {

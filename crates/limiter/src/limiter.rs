@@ -143,6 +143,12 @@ impl<S: Store> RateLimiter<S> {
         self.inner.decide(&ask).await
     }
 
+    /// Decides where the store answers without waiting, as one in memory does. `None` means that nothing was
+    /// decided, and that [`decide`](Self::decide) is to be asked.
+    pub fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
+        self.inner.decide_at_once(ask)
+    }
+
     /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
     pub async fn look(&self, ask: impl Into<Ask<'_>>) -> Decision {
         let (inner, ask) = (&*self.inner, ask.into());
@@ -265,7 +271,20 @@ fn extend<'k>(
 
 impl<S: Store> Inner<S> {
     async fn decide(&self, ask: &Ask<'_>) -> Decision {
-        let mut decision = match self.in_time(self.store.spend(&ask.charges)).await {
+        match self.decide_at_once(ask) {
+            Some(decision) => decision,
+            None => self.conclude(ask, self.in_time(self.store.spend(&ask.charges)).await),
+        }
+    }
+
+    #[inline]
+    fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
+        self.store.spend_at_once(&ask.charges).map(|answer| self.conclude(ask, answer))
+    }
+
+    /// The decision that the store's answer comes to, or the policy's where it failed.
+    fn conclude(&self, ask: &Ask<'_>, answer: Result<Outcome, StoreError>) -> Decision {
+        let mut decision = match answer {
             Ok(outcome) => Decision::from_outcome(&ask.charges, &outcome, Source::Store),
             Err(why) => self.fallback.decide(&ask.charges, ask.policy(&self.fallback), &why),
         };

@@ -222,6 +222,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(self.spend_now(charges))
     }
 
+    #[inline]
+    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        Some(Ok(self.spend_now(charges)))
+    }
+
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         Ok(self.peek_now(charges))
     }

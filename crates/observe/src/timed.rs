@@ -61,6 +61,17 @@ impl<S: Store> TimedStore<S> {
         to_pass == 0
     }
 
+    #[cold]
+    fn timed_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        let started = self.clock.now();
+        let answer = self.store.spend_at_once(charges);
+        if answer.is_some() {
+            drop(Timing { store: self, op: &self.spend, started });
+            TO_PASS.set(self.stride - 1);
+        }
+        answer
+    }
+
     #[inline]
     fn timed<'a, F: Future>(&'a self, op: &'a Histogram, call: F) -> Timed<'a, F, S> {
         let timing = self.is_timed().then(|| Timing { store: self, op, started: self.clock.now() });
@@ -108,6 +119,20 @@ impl<S: Store> Store for TimedStore<S> {
     #[inline]
     fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
         self.timed(&self.spend, self.store.spend(charges))
+    }
+
+    #[inline]
+    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        let to_pass = TO_PASS.get();
+        if to_pass == 0 {
+            return self.timed_at_once(charges);
+        }
+        let answer = self.store.spend_at_once(charges);
+        // A call that is yet to be made is counted then.
+        if answer.is_some() {
+            TO_PASS.set(to_pass - 1);
+        }
+        answer
     }
 
     fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use spile_core::{Limit, Store};
+use spile_core::{Decision, Limit, Source, Store};
 
-use super::Subject;
+use super::{Subject, charges};
 
 /// Nobody has to earn a first burst.
 pub async fn a_bucket_starts_full(subject: Subject<impl Store>) {
@@ -23,6 +23,22 @@ pub async fn a_spend_takes_what_it_costs(subject: Subject<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     assert_eq!(subject.spend("costs", limit, 7).await.remaining(), 3);
     assert_eq!(subject.spend("costs", limit, 3).await.remaining(), 0);
+}
+
+/// The way around the future leads to the same place, and where it is closed it costs nothing.
+pub async fn a_spend_at_once_answers_like_a_spend_or_takes_nothing(subject: Subject<impl Store>) {
+    let limit = Limit::per_second(1).burst(3);
+    for left in [3, 2, 1, 0] {
+        let charged = charges(&[("at once", "limit", limit, 1)]);
+        let expected = subject.spend("waited for", limit, 1).await;
+        match subject.store.spend_at_once(&charged) {
+            Some(answer) => {
+                let outcome = answer.expect("the store answers");
+                assert_eq!(Decision::from_outcome(&charged, &outcome, Source::Store), expected);
+            }
+            None => assert_eq!(subject.left("at once", limit).await, 3, "after {left} were left"),
+        }
+    }
 }
 
 /// Who is refused keeps what they have.
