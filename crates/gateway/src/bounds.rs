@@ -11,6 +11,8 @@ pub struct Bounds {
     /// How long a request's header may take to arrive, which also bounds how long an idle connection is kept.
     /// Default 30 s.
     pub header_timeout: Duration,
+    /// How long a client may leave what is sent to it unread. Default 60 s.
+    pub write_timeout: Duration,
     /// How long a TLS handshake may take. Default 10 s.
     pub handshake_timeout: Duration,
     /// Bytes of one request's header. Default 64 KiB.
@@ -30,6 +32,7 @@ impl Default for Bounds {
         Self {
             connections: 10_000,
             header_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
             header_bytes: 64 * 1024,
             header_fields: 100,

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bounds::Bounds;
-use crate::opening::Opening;
+use crate::client_stream::ClientStream;
 use crate::route::Served;
 use crate::shared::Shared;
 use crate::upstream::{Endpoint, HealthCheck, check_forever};
@@ -33,11 +33,13 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// How often files are looked at.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a connection comes from.
+/// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) peer: SocketAddr,
     pub(crate) secure: bool,
+    /// Whether the request has two ends.
+    pub(crate) ambiguous: bool,
 }
 
 /// Serves one listener until `shutdown` resolves.
@@ -148,11 +150,12 @@ impl<S: Store + 'static> Connections<S> {
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
         let (worker, http, watcher) = (Arc::clone(&self.worker), self.http.clone(), self.graceful.watcher());
-        let origin = Origin { peer, secure: self.tls.is_some() };
-        let first_bytes = self.bounds.header_timeout;
+        let origin = Origin { peer, secure: self.tls.is_some(), ambiguous: false };
+        let (first_bytes, unread) = (self.bounds.header_timeout, self.bounds.write_timeout);
         let Some(tls) = self.tls.clone() else {
             tokio::spawn(async move {
-                talk(Opening::new(stream, first_bytes), origin, worker, http, watcher).await;
+                let stream = ClientStream::new(stream, first_bytes, unread);
+                talk(stream, origin, worker, http, watcher).await;
                 drop(permit);
             });
             return;
@@ -160,7 +163,8 @@ impl<S: Store + 'static> Connections<S> {
         let patience = self.bounds.handshake_timeout;
         tokio::spawn(async move {
             if let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.accept(stream)).await {
-                talk(Opening::new(stream, first_bytes), origin, worker, http, watcher).await;
+                let stream = ClientStream::new(stream, first_bytes, unread);
+                talk(stream, origin, worker, http, watcher).await;
             }
             drop(permit);
         });
@@ -179,14 +183,17 @@ impl<S: Store + 'static> Connections<S> {
 
 /// Serves one connection to its end.
 async fn talk<S: Store + 'static>(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    stream: ClientStream<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     origin: Origin,
     worker: Arc<Worker<S>>,
     http: Builder<TokioExecutor>,
     watcher: Watcher,
 ) {
+    let (ambiguity, asked) = (stream.ambiguity(), AtomicU64::new(0));
     let service = service_fn(move |request| {
         let worker = Arc::clone(&worker);
+        let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let origin = Origin { ambiguous: ambiguity.reaches(number), ..origin };
         async move { Ok::<_, Infallible>(worker.answer(origin, request).await) }
     });
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();

@@ -15,6 +15,10 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub(crate) enum Refusal {
     /// The request cannot be read in one way only.
     Unclear(&'static str),
+    /// The request has two ends, and what follows may be part of it.
+    TwoFramings,
+    /// The request has come through too often.
+    Circling,
     /// The method is one that no gateway forwards.
     Method,
     UriTooLong,
@@ -55,6 +59,10 @@ impl Refusal {
     fn words(&self) -> (StatusCode, u16, &'static str) {
         match self {
             Self::Unclear(why) => (StatusCode::BAD_REQUEST, 3, why),
+            Self::TwoFramings => {
+                (StatusCode::BAD_REQUEST, 3, "the request has both Content-Length and Transfer-Encoding")
+            }
+            Self::Circling => (StatusCode::LOOP_DETECTED, 9, "the request goes in circles"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 12, "this method is not forwarded"),
             Self::UriTooLong => (StatusCode::URI_TOO_LONG, 3, "the request target is too long"),
             Self::NoRoute => (StatusCode::NOT_FOUND, 12, "no route leads there"),
@@ -80,7 +88,7 @@ impl Refusal {
             Self::Method => Some((ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
             Self::Busy => Some((RETRY_AFTER, "1")),
             // What is left of the body has not been read, and never will be.
-            Self::BodyTooLarge | Self::BodyStalled => Some((CONNECTION, "close")),
+            Self::TwoFramings | Self::BodyTooLarge | Self::BodyStalled => Some((CONNECTION, "close")),
             _ => None,
         }
     }

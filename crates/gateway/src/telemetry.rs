@@ -6,9 +6,9 @@ use http::StatusCode;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 /// Statuses that have a series of their own; any other is counted as `other`.
-const STATUSES: [u16; 34] = [
+const STATUSES: [u16; 35] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
-    412, 413, 414, 415, 416, 422, 429, 431, 500, 501, 502, 503, 504,
+    412, 413, 414, 415, 416, 422, 429, 431, 500, 501, 502, 503, 504, 508,
 ];
 
 /// The series of the gateway's listener.

@@ -76,7 +76,7 @@ impl<S: Store> Worker<S> {
         let hop = roads.setup.trust.hop(origin.peer, origin.secure, &mut parts);
         let id = RequestId::of(&parts.headers, hop.trusted);
         let grpc = is_grpc(&parts.headers);
-        let (ruling, answer) = match self.admit(&roads.setup, &mut parts, started).await {
+        let (ruling, answer) = match self.admit(&roads.setup, origin, &mut parts, started).await {
             Ok(admitted) => self.proxy(&roads, admitted, &hop, &id, parts, body).await,
             Err(turned_away) => (turned_away.ruling, Err(turned_away.why)),
         };
@@ -92,7 +92,19 @@ impl<S: Store> Worker<S> {
     /// Decides whether a request may go on, before anything of its body is read.
     ///
     /// Limits come before a wrong credential is turned away, so that guessing is limited like everything else.
-    async fn admit(&self, setup: &Setup, request: &mut Parts, now: Micros) -> Result<Admitted, TurnedAway> {
+    async fn admit(
+        &self,
+        setup: &Setup,
+        origin: Origin,
+        request: &mut Parts,
+        now: Micros,
+    ) -> Result<Admitted, TurnedAway> {
+        if origin.ambiguous {
+            return Err(Refusal::TwoFramings.into());
+        }
+        if fields::goes_in_circles(&request.headers) {
+            return Err(Refusal::Circling.into());
+        }
         let target = Target::of(request, self.shared.bounds.uri_bytes)?;
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];

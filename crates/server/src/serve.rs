@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use spile_gateway::Opening;
+use spile_gateway::ClientStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -23,6 +23,8 @@ use crate::metrics::HttpMetrics;
 const MAX_CONNECTIONS: usize = 10_000;
 /// How long a caller may take over its header, which also bounds how long an idle connection is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a caller may leave its answer unread.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of header that are read, and of whatever is pipelined behind it.
 const MAX_BUFFER: usize = 64 * 1024;
 /// Header fields that are read.
@@ -111,7 +113,7 @@ impl<A: Answer> Connections<A> {
             }
         });
         // hyper's header timeout starts once the version is known; whoever says nothing is bounded here.
-        let stream = TokioIo::new(Opening::new(stream, HEADER_TIMEOUT));
+        let stream = TokioIo::new(ClientStream::new(stream, HEADER_TIMEOUT, WRITE_TIMEOUT));
         let connection = self.http.serve_connection(stream, service).into_owned();
         let connection = self.graceful.watch(connection);
         tokio::spawn(async move {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 
 pub(crate) use download::{Download, OnEnd};
+pub(crate) use idle::Idle;
 pub(crate) use upload::{Meter, Upload, UploadFailure};
 
 /// What goes back to the client: the gateway's own words, or an upstream's answer.

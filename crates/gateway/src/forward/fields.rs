@@ -19,6 +19,11 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost");
 
+/// What gateways of this kind call themselves in `Via`.
+const PSEUDONYM: &str = "spile";
+/// Gateways of this kind that a request may come through. More of them are the same ones again.
+const MAX_HOPS: usize = 8;
+
 /// Names that upstreams believe because the gateway wrote them. Some upstreams read `_` as `-`, so that both
 /// spellings of what a client sends are dropped.
 const OURS: [&str; 9] = [
@@ -57,6 +62,16 @@ pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) {
     drop_hop_by_hop(headers);
     headers.remove(X_RATELIMIT_COST);
     headers.append(VIA, via(version));
+}
+
+/// Whether the request has come through gateways of this kind so often that it must be going in circles.
+pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
+    if !headers.contains_key(VIA) {
+        return false;
+    }
+    let lines = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
+    let hops = lines.flat_map(|line| line.split(','));
+    hops.filter(|hop| hop.split_ascii_whitespace().nth(1) == Some(PSEUDONYM)).count() >= MAX_HOPS
 }
 
 /// What the upstream says that the request cost in the end.

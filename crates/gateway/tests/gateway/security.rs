@@ -228,3 +228,76 @@ async fn connections_are_capped() {
     in_time("room", third.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"));
 }
+
+#[tokio::test]
+async fn a_client_that_never_reads_its_answer_is_hung_up_on_and_its_upstream_let_go() {
+    let (states, mut changed) = tokio::sync::mpsc::unbounded_channel();
+    let endless = RawBackend::start(move |mut stream| {
+        let states = states.clone();
+        async move {
+            let mut header = [0; 1024];
+            drop(stream.read(&mut header).await);
+            states.send("asked").unwrap();
+            drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await);
+            while stream.write_all(&[b'x'; 8_192]).await.is_ok() {}
+            states.send("let go").unwrap();
+        }
+    })
+    .await;
+    let mut bounds = Bounds::default();
+    bounds.write_timeout = soon();
+    let gateway = running(open(to(endless.upstream())).bounds(bounds)).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
+    assert_eq!(in_time("the request", changed.recv()).await, Some("asked"));
+    assert_eq!(in_time("the stalled client to be given up", changed.recv()).await, Some("let go"));
+}
+
+#[tokio::test]
+async fn a_slow_reader_that_keeps_reading_gets_all_of_its_answer() {
+    const BYTES: usize = 8_000_000;
+    let backend = Backend::start(|_| crate::support::text(vec![b'x'; BYTES])).await;
+    let mut bounds = Bounds::default();
+    bounds.write_timeout = Duration::from_secs(2);
+    let gateway = running(open(to(backend.upstream())).bounds(bounds)).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n").await.unwrap();
+    let (mut piece, mut read) = (vec![0; 400_000], 0);
+    loop {
+        let bytes = in_time("more of the answer", client.read(&mut piece)).await.unwrap();
+        if bytes == 0 {
+            break;
+        }
+        read += bytes;
+        tokio::task::yield_now().await;
+    }
+    assert!(read > BYTES, "{read}");
+}
+
+#[tokio::test]
+async fn a_request_that_goes_in_circles_is_ended() {
+    let second = std::sync::Arc::new(parking_lot::Mutex::new(None::<std::net::SocketAddr>));
+    let onwards = std::sync::Arc::clone(&second);
+    let relay = RawBackend::start(move |mut inbound| {
+        let address = onwards.lock().expect("the gateway runs");
+        async move {
+            let mut outbound = TcpStream::connect(address).await.unwrap();
+            drop(tokio::io::copy_bidirectional(&mut inbound, &mut outbound).await);
+        }
+    })
+    .await;
+    let gateway = running(open(to(relay.upstream()))).await;
+    *second.lock() = Some(gateway.address);
+    let answer = in_time("the circle to end", gateway.get("/", &[])).await;
+    assert_eq!(answer.status, 508);
+    assert_eq!(answer.json()["detail"], "the request goes in circles");
+    let others = "1.1 nginx, 1.1 spile (x), 2 varnish, HTTP/1.1 spiles, spile";
+    assert_eq!(goes_through(others).await, 200, "others may call themselves what they like");
+    assert_eq!(goes_through(&["1.1 spile"; 8].join(", ")).await, 508);
+}
+
+async fn goes_through(via: &str) -> u16 {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    gateway.get("/", &[("via", via)]).await.status.as_u16()
+}

@@ -159,3 +159,31 @@ async fn a_lax_upstream_never_sees_a_request_that_the_gateway_has_not() {
         }
     }
 }
+
+/// Which of the corpus say twice where they end, in a form that hyper itself would take.
+const TWO_FRAMINGS: [&str; 3] = ["CL.TE", "TE.CL", "TE with a tab"];
+
+#[tokio::test]
+async fn a_request_with_two_framings_is_refused_and_its_connection_closed() {
+    let backend = LaxBackend::start().await;
+    let gateway = impatient(backend.upstream()).await;
+    for (name, bytes) in CORPUS.iter().filter(|(name, _)| TWO_FRAMINGS.contains(name)) {
+        let answer = exchange(gateway.address, bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{name}: {answer}");
+        assert!(answer.contains("both Content-Length and Transfer-Encoding"), "{name}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{name}: nothing after it is answered: {answer}");
+    }
+    assert!(backend.seen().is_empty(), "{:?}", backend.seen());
+}
+
+#[tokio::test]
+async fn requests_before_one_with_two_framings_are_served() {
+    let backend = Backend::friendly().await;
+    let gateway = impatient(backend.upstream()).await;
+    let before = "POST /one HTTP/1.1\r\nHost: g\r\nContent-Length: 2\r\n\r\nhi\
+        POST /two HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n19\r\nContent-Length: 4\r\n\r\n\r\n\r\n\r\n0\r\n\r\n";
+    let answer = exchange(gateway.address, format!("{before}{}", CORPUS[0].1).as_bytes()).await;
+    let targets: Vec<_> = backend.seen().into_iter().map(|seen| seen.target).collect();
+    assert_eq!(targets, ["/one", "/two"], "{answer}");
+    assert_eq!((allowed_answers(&answer), answer.matches("HTTP/1.1 400").count()), (2, 1), "{answer}");
+}

@@ -1,0 +1,126 @@
+//! A client's connection, with what HTTP itself does not bound: how long a client may take to show which HTTP it
+//! speaks, how long it may leave an answer unread, and requests that have two ends.
+//!
+//! hyper's own header timeout starts once the version is known. Whoever sends nothing, or half of HTTP/2's preface,
+//! would otherwise keep a connection for good, and so would whoever asks and then never reads.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use crate::body::Idle;
+use crate::framing::{Ambiguity, Framing};
+
+/// What an HTTP/2 client says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A stream that fails unless it shows its version in time, and when what is written to it stays unread for too long.
+#[derive(Debug)]
+pub struct ClientStream<I> {
+    stream: I,
+    /// Gone once the version is known.
+    patience: Option<Pin<Box<Sleep>>>,
+    matched: usize,
+    unread: Idle,
+    framing: Framing,
+}
+
+impl<I> ClientStream<I> {
+    /// The stream, which must show its version within one time and take what is written within the other.
+    pub fn new(stream: I, version_within: Duration, taken_within: Duration) -> Self {
+        Self {
+            stream,
+            patience: Some(Box::pin(sleep(version_within))),
+            matched: 0,
+            unread: Idle::after(taken_within),
+            framing: Framing::new(),
+        }
+    }
+
+    /// Tells which request has two ends, once it has arrived.
+    pub(crate) fn ambiguity(&self) -> Ambiguity {
+        self.framing.found()
+    }
+
+    /// Looks at what arrived first: a byte that differs from the preface is HTTP/1, and all of it is HTTP/2.
+    fn look(&mut self, arrived: &[u8]) {
+        let expected = &PREFACE[self.matched..];
+        let same = arrived.iter().zip(expected).take_while(|(found, wanted)| found == wanted).count();
+        self.matched += same;
+        if self.matched == PREFACE.len() {
+            self.framing.stop();
+        }
+        if same < arrived.len() || self.matched == PREFACE.len() {
+            self.patience = None;
+        }
+    }
+
+    /// Fails where nothing could be written for too long.
+    fn taken<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.unread.stir();
+        } else if self.unread.poll_over(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        written
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let this = &mut *self;
+        if read.is_ready() {
+            let arrived = &buffer.filled()[before..];
+            this.framing.read(arrived);
+            if this.patience.is_some() {
+                this.look(arrived);
+            }
+        } else if let Some(patience) = &mut this.patience
+            && patience.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.taken(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.taken(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        // Nothing to flush says nothing about what is still unwritten.
+        if flushed.is_pending() { self.taken(cx, flushed) } else { flushed }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.taken(cx, shut)
+    }
+}
