@@ -195,8 +195,10 @@ impl Plan<'_> {
                 let dialer = self.dialer(credentials, database, RoleCheck::Master);
                 let whereabouts = Whereabouts::AskSentinels(sentinels.clone());
                 let mut served = self.node(&self.lanes(whereabouts, dialer));
-                let watch = tokio::spawn(sentinels.watch(served.node.clone()));
-                served.also(watch.abort_handle());
+                for index in 0..sentinels.count() {
+                    let watch = tokio::spawn(sentinels.clone().watch(index, served.node.clone()));
+                    served.also(watch.abort_handle());
+                }
                 Router::Single(served)
             }
             Topology::Cluster { seeds } => self.cluster(seeds, credentials),

@@ -25,39 +25,50 @@ pub(crate) struct Sentinels {
     dialer: Dialer,
     /// The one that answered last, which is asked first.
     favourite: AtomicUsize,
-    /// Where the master was when it was last looked for.
-    last_known: Mutex<Option<Endpoint>>,
+    /// The newest master that any of them has named.
+    newest: Mutex<Option<Named>>,
+}
+
+/// A master as a sentinel names it. Each failover is agreed on under a greater epoch than the last, so a sentinel that
+/// was cut off from the others when they agreed gives itself away.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Named {
+    epoch: u64,
+    endpoint: Endpoint,
 }
 
 impl Sentinels {
     pub(crate) fn new(addresses: Vec<Endpoint>, master: String, dialer: Dialer) -> Self {
-        Self { addresses, master, dialer, favourite: AtomicUsize::new(0), last_known: Mutex::default() }
+        Self { addresses, master, dialer, favourite: AtomicUsize::new(0), newest: Mutex::default() }
     }
 
-    /// Where the master is, by the first sentinel that knows.
+    /// Where the master is, by the first sentinel that is not behind what another has said.
     pub(crate) async fn master(&self) -> Result<Endpoint, ConnectionError> {
-        let mut last = ConnectionError::Closed;
+        let (mut last, mut answers) = (ConnectionError::Closed, Vec::new());
         for index in self.in_order() {
             match self.ask(&self.addresses[index]).await {
-                Ok(endpoint) => {
+                Ok(named) if !self.is_behind(&named) => {
                     self.favourite.store(index, Ordering::Relaxed);
-                    *self.last_known.lock() = Some(endpoint.clone());
-                    return Ok(endpoint);
+                    return Ok(self.remember(named));
                 }
+                Ok(named) => answers.push(named),
                 Err(why) => last = why,
             }
         }
-        Err(last)
+        self.best_of(answers).ok_or(last)
     }
 
-    /// Listens for a change of master for ever, and makes `node` look again when there is one.
-    pub(crate) async fn watch(self: Arc<Self>, node: Arc<Node>) {
+    /// How many there are. One alone may be cut off with a master that has been replaced: listen to each.
+    pub(crate) const fn count(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Listens at one of them for a change of master for ever, and makes `node` look again when there is one.
+    pub(crate) async fn watch(self: Arc<Self>, index: usize, node: Arc<Node>) {
         let mut backoff = Backoff::default();
         loop {
-            for index in self.in_order() {
-                if self.listen(&self.addresses[index], &node).await.is_ok() {
-                    backoff = Backoff::default();
-                }
+            if self.listen(index, &node).await.is_ok() {
+                backoff = Backoff::default();
             }
             backoff.pause().await;
         }
@@ -68,49 +79,110 @@ impl Sentinels {
         (0..count).map(move |step| (first + step) % count)
     }
 
-    async fn ask(&self, sentinel: &Endpoint) -> Result<Endpoint, ConnectionError> {
+    fn is_behind(&self, named: &Named) -> bool {
+        self.newest.lock().as_ref().is_some_and(|newest| named.epoch < newest.epoch)
+    }
+
+    /// Whether another master was in force before, by an older agreement.
+    fn is_news(&self, named: &Named) -> bool {
+        let newest = self.newest.lock();
+        newest.as_ref().is_some_and(|newest| named.epoch >= newest.epoch && named.endpoint != newest.endpoint)
+    }
+
+    fn remember(&self, named: Named) -> Endpoint {
+        let endpoint = named.endpoint.clone();
+        *self.newest.lock() = Some(named);
+        endpoint
+    }
+
+    /// Where all who answered are behind: most of them are right, for whoever sets sentinels up afresh begins a new
+    /// count. A few are cut off.
+    fn best_of(&self, answers: Vec<Named>) -> Option<Endpoint> {
+        let most = answers.len() > self.addresses.len() / 2;
+        let best = answers.into_iter().max_by_key(|named| named.epoch)?;
+        if most {
+            return Some(self.remember(best));
+        }
+        self.newest.lock().as_ref().map(|newest| newest.endpoint.clone())
+    }
+
+    async fn ask(&self, sentinel: &Endpoint) -> Result<Named, ConnectionError> {
         let mut connection = self.dialer.open(sentinel).await?;
         bounded(self.ask_over(&mut connection)).await
     }
 
-    async fn ask_over(&self, connection: &mut Connection) -> Result<Endpoint, ConnectionError> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", self.master.as_bytes()];
+    async fn ask_over(&self, connection: &mut Connection) -> Result<Named, ConnectionError> {
+        let question: [&[u8]; 3] = [b"SENTINEL", b"MASTER", self.master.as_bytes()];
         let reply = connection.ask(&question).await?;
-        let address = reply.as_array().and_then(|parts| match parts {
-            [host, port] => Some(Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?)),
-            _ => None,
-        });
-        address.ok_or_else(|| match reply {
-            Value::Error(refusal) => ConnectionError::Refused(refusal),
-            _ => ConnectionError::Refused(format!("the sentinel knows no master {}", self.master)),
-        })
+        if let Some(named) = reply.as_array().and_then(named) {
+            return Ok(named);
+        }
+        match reply {
+            // Sentinels may let their clients ask for the address alone. It then stands for itself.
+            Value::Error(refusal) if refusal.starts_with("NOPERM") => self.ask_for_address(connection).await,
+            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
+            _ => Err(self.unknown()),
+        }
+    }
+
+    async fn ask_for_address(&self, connection: &mut Connection) -> Result<Named, ConnectionError> {
+        let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", self.master.as_bytes()];
+        match connection.ask(&question).await? {
+            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
+            reply => match reply.as_array() {
+                Some([host, port]) => {
+                    let endpoint = endpoint(host, port).ok_or_else(|| self.unknown())?;
+                    Ok(Named { epoch: 0, endpoint })
+                }
+                _ => Err(self.unknown()),
+            },
+        }
+    }
+
+    fn unknown(&self) -> ConnectionError {
+        ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
     }
 
     /// Subscribes at one sentinel until it is lost. An error where it could not even be reached.
-    async fn listen(&self, sentinel: &Endpoint, node: &Node) -> Result<(), ConnectionError> {
+    async fn listen(&self, index: usize, node: &Node) -> Result<(), ConnectionError> {
+        let sentinel = &self.addresses[index];
         let mut connection = self.dialer.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
         bounded(connection.ask(&subscription)).await?;
         // The change may have come before the subscription, so the sentinel is asked once there is one.
-        if self.ask(sentinel).await.is_ok_and(|master| self.is_news(&master)) {
-            node.look_again();
+        if self.ask(sentinel).await.is_ok_and(|named| self.is_news(&named)) {
+            self.look_again(index, node);
         }
         while let Ok(message) = next_message(&mut connection).await {
             if self.is_about_us(&message) {
-                node.look_again();
+                self.look_again(index, node);
             }
         }
         Ok(())
     }
 
-    fn is_news(&self, master: &Endpoint) -> bool {
-        self.last_known.lock().as_ref().is_some_and(|known| known != master)
+    /// The one with the news is asked first: the others may not have heard.
+    fn look_again(&self, index: usize, node: &Node) {
+        self.favourite.store(index, Ordering::Relaxed);
+        node.look_again();
     }
 
     fn is_about_us(&self, message: &Value) -> bool {
         let payload = message.as_array().and_then(|parts| parts.get(2)?.as_str());
         payload.is_some_and(|text| text.split(' ').next() == Some(&*self.master))
     }
+}
+
+/// Reads the pairs that `SENTINEL MASTER` answers with.
+fn named(pairs: &[Value]) -> Option<Named> {
+    let value =
+        |name: &str| pairs.chunks_exact(2).find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1]);
+    let epoch = value("config-epoch")?.as_str()?.parse().ok()?;
+    Some(Named { epoch, endpoint: endpoint(value("ip")?, value("port")?)? })
+}
+
+fn endpoint(host: &Value, port: &Value) -> Option<Endpoint> {
+    Some(Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?))
 }
 
 async fn bounded<T>(answer: impl Future<Output = Result<T, ConnectionError>>) -> Result<T, ConnectionError> {

@@ -114,6 +114,33 @@ async fn the_guides_acl_line_for_clusters_is_enough_for_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_guides_acl_line_for_sentinels_is_enough_to_follow_a_failover() {
+    let mut sentinel = RedisSentinel::start();
+    let words: Vec<_> = acl("spile-sentinel").split(' ').skip(1).collect();
+    for one in sentinel.sentinels() {
+        one.command(&[&["ACL", "SETUSER"], &words[..]].concat());
+    }
+    let url = sentinel.url_as("spile-sentinel", "CHANGE-ME");
+    let store = RedisStore::builder(url).build().unwrap();
+    until_it_spends(&store).await;
+    sentinel.fail_over();
+    assert!(until_it_spends(&store).await < Duration::from_secs(1), "{:?}", store.trouble());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_tells_the_address_alone_is_enough() {
+    let mut sentinel = RedisSentinel::start();
+    for one in sentinel.sentinels() {
+        let rights = ["&+switch-master", "-@all", "+sentinel|get-master-addr-by-name", "+subscribe"];
+        one.command(&[&["ACL", "SETUSER", "narrow", "on", ">s3cret"], &rights[..]].concat());
+    }
+    let store = RedisStore::builder(sentinel.url_as("narrow", "s3cret")).build().unwrap();
+    until_it_spends(&store).await;
+    sentinel.fail_over();
+    assert!(until_it_spends(&store).await < Duration::from_secs(1), "{:?}", store.trouble());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_said_and_a_changed_one_is_picked_up() {
     let server = RedisServer::builder().line("user app on >first ~* +@all").start();
     let url = format!("redis://app:second@{}", server.address());

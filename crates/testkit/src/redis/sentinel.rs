@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{RedisServer, Reply, ReplyError};
+use super::{RedisServer, RedisServerBuilder, Reply, ReplyError};
 use crate::wait;
 
 /// How many sentinels must agree that the master is gone.
@@ -26,13 +26,10 @@ impl RedisSentinel {
 
     /// Starts all five, and returns when the replica is in step and every sentinel knows all the others.
     pub fn start() -> Self {
-        let master = RedisServer::builder().line(SYNC_AT_ONCE).start();
-        let replica = RedisServer::builder()
-            .line(SYNC_AT_ONCE)
-            .line(format!("replicaof 127.0.0.1 {}", master.port()))
-            .start();
+        let master = node().start();
+        let replica = node().line(format!("replicaof 127.0.0.1 {}", master.port())).start();
         wait::until_true("the first sync", || in_step(&replica));
-        let sentinels = (0..SENTINELS).map(|_| sentinel(master.port())).collect();
+        let sentinels = (0..SENTINELS).map(|index| sentinel(index, master.port())).collect();
         let started = Self { nodes: vec![master, replica], sentinels };
         started.wait_until_watched();
         started
@@ -40,7 +37,14 @@ impl RedisSentinel {
 
     /// `redis-sentinel://…` with every sentinel and the master's name.
     pub fn url(&self) -> String {
-        format!("redis-sentinel://{}/{}", self.addresses().join(","), Self::MASTER_NAME)
+        self.url_as("", PASSWORD)
+    }
+
+    /// The same for somebody who has a name at the sentinels.
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        let (sentinels, name) = (self.addresses().join(","), Self::MASTER_NAME);
+        let url = format!("redis-sentinel://:{PASSWORD}@{sentinels}/{name}?sentinel_pass={password}");
+        if user.is_empty() { url } else { format!("{url}&sentinel_user={user}") }
     }
 
     /// Where the sentinels listen.
@@ -96,6 +100,45 @@ impl RedisSentinel {
         wait::until_true("the replica to be in step", || in_step(replica) && reaches_a_replica(master))
     }
 
+    /// Cuts the master and the first sentinel off from the rest, which replaces that master. Callers still reach
+    /// everybody: the old master, which takes their writes, and the sentinel that vouches for it. Returns when the rest
+    /// has a master of its own.
+    pub fn split(&self) {
+        self.set_links("off");
+        let next = &self.nodes[1];
+        wait::until_true("the greater part to have a master of its own", || {
+            let switched = |sentinel| master_port(sentinel) == Some(next.port());
+            self.sentinels[1..].iter().all(switched) && role(next) == "master"
+        });
+        let behind = master_port(&self.sentinels[0]);
+        assert_eq!(behind, Some(self.nodes[0].port()), "the first sentinel is cut off");
+    }
+
+    /// Brings the two parts together again.
+    pub fn join(&self) {
+        self.set_links("on");
+        self.wait_for_switch(0);
+        self.wait_for_replica();
+    }
+
+    /// Lets every link between the parts be made, or cuts it and lets none be made again.
+    fn set_links(&self, state: &str) {
+        let [master, replica] = &self.nodes[..] else { unreachable!("there are two") };
+        let links = [
+            (master, watcher(1)),
+            (master, watcher(2)),
+            (master, PEER.to_owned()),
+            (replica, watcher(0)),
+            (&self.sentinels[0], PEER.to_owned()),
+        ];
+        for (server, user) in links {
+            server.command(&["ACL", "SETUSER", &user, state]);
+            if state == "off" {
+                server.command(&["CLIENT", "KILL", "USER", &user]);
+            }
+        }
+    }
+
     fn awake(&self) -> impl Iterator<Item = &RedisServer> {
         self.sentinels.iter().filter(|sentinel| sentinel.is_awake())
     }
@@ -109,11 +152,38 @@ impl RedisSentinel {
 /// Redis waits five seconds for more replicas before it syncs the first; a test has only one.
 pub(super) const SYNC_AT_ONCE: &str = "repl-diskless-sync-delay 0";
 
-fn sentinel(master_port: u16) -> RedisServer {
+/// Whom the servers are to each other, and sentinels among themselves. Callers are the default user.
+const PEER: &str = "peer";
+const PASSWORD: &str = "among-us";
+
+/// Whom a sentinel is to the servers, so that each can be shut out alone.
+fn watcher(index: usize) -> String {
+    format!("watcher{index}")
+}
+
+fn user(name: &str) -> String {
+    format!("user {name} on >{PASSWORD} ~* &* +@all")
+}
+
+fn node() -> RedisServerBuilder {
+    let builder = RedisServer::builder().password(PASSWORD).line(SYNC_AT_ONCE).line(user(PEER));
+    (0..SENTINELS)
+        .fold(builder, |builder, index| builder.line(user(&watcher(index))))
+        .line(format!("masteruser {PEER}"))
+        .line(format!("masterauth {PASSWORD}"))
+}
+
+fn sentinel(index: usize, master_port: u16) -> RedisServer {
     let name = RedisSentinel::MASTER_NAME;
     let sentinel = RedisServer::builder()
         .sentinel()
+        .password(PASSWORD)
+        .line(user(PEER))
+        .line(format!("sentinel sentinel-user {PEER}"))
+        .line(format!("sentinel sentinel-pass {PASSWORD}"))
         .line(format!("sentinel monitor {name} 127.0.0.1 {master_port} {QUORUM}"))
+        .line(format!("sentinel auth-user {name} {}", watcher(index)))
+        .line(format!("sentinel auth-pass {name} {PASSWORD}"))
         .line(format!("sentinel down-after-milliseconds {name} {}", DOWN_AFTER.as_millis()))
         .line(format!("sentinel failover-timeout {name} 3000"))
         .line(format!("sentinel parallel-syncs {name} 1"))
