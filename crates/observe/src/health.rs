@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use spile_core::Micros;
 
 use crate::event::{Events, What};
-use crate::names::{BREAKER, QUEUE};
+use crate::names::{BREAKER, QUEUE, STORE_UP};
 use crate::registrar::Registrar;
 
 /// How the store stands now.
@@ -33,6 +33,7 @@ pub type AskHealth = Arc<dyn Fn() -> StoreHealth + Send + Sync>;
 pub(crate) struct Health {
     breaker: Gauge,
     queue: Gauge,
+    up: Gauge,
     now: StoreHealth,
     lost_at: Option<Micros>,
     well_for: u32,
@@ -43,8 +44,9 @@ const CONVINCED: u32 = 2;
 
 impl Health {
     pub(crate) fn new(registrar: &Registrar) -> Self {
-        let (breaker, queue) = registrar.register(|| (gauge!(BREAKER), gauge!(QUEUE)));
-        Self { breaker, queue, now: StoreHealth::default(), lost_at: None, well_for: 0 }
+        let (breaker, queue, up) = registrar.register(|| (gauge!(BREAKER), gauge!(QUEUE), gauge!(STORE_UP)));
+        up.set(1.0);
+        Self { breaker, queue, up, now: StoreHealth::default(), lost_at: None, well_for: 0 }
     }
 
     /// Takes what the store says of itself, and how many decisions were made without it since the last time.
@@ -58,14 +60,18 @@ impl Health {
                 self.lost_at = Some(now);
                 let why = health.trouble.clone();
                 let why = why.unwrap_or_else(|| format!("{degraded} decisions were made without it"));
+                tracing::warn!(target: "spile::store", store = health.store, why, "store lost");
                 events.tell(now, What::StoreLost { why });
             }
             Some(lost_at) if self.well_for >= CONVINCED => {
                 self.lost_at = None;
-                events.tell(now, What::StoreRecovered { lost_for_ms: now.since_us(lost_at) / 1_000 });
+                let lost_for_ms = now.since_us(lost_at) / 1_000;
+                tracing::info!(target: "spile::store", store = health.store, lost_for_ms, "store recovered");
+                events.tell(now, What::StoreRecovered { lost_for_ms });
             }
             _ => {}
         }
+        self.up.set(if self.is_lost() { 0.0 } else { 1.0 });
         self.now = health;
     }
 

@@ -9,7 +9,11 @@ pub(crate) const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 pub(crate) const BUCKET_LEVEL: &str = "ratelimit_bucket_level_ratio";
 pub(crate) const BREAKER: &str = "ratelimit_breaker_state";
 pub(crate) const QUEUE: &str = "ratelimit_queue_depth";
+pub(crate) const STORE_UP: &str = "ratelimit_store_up";
 pub(crate) const CONFIG_RELOADS: &str = "ratelimit_config_reloads_total";
+pub(crate) const SAVES: &str = "ratelimit_store_saves_total";
+pub(crate) const SAVED_BUCKETS: &str = "ratelimit_store_saved_buckets";
+pub(crate) const SAVED_AT: &str = "ratelimit_store_saved_timestamp_seconds";
 pub(crate) const HTTP_REQUESTS: &str = "http_server_requests_total";
 pub(crate) const HTTP_DURATION: &str = "http_server_request_duration_seconds";
 
@@ -31,7 +35,11 @@ pub(crate) fn describe() {
     describe_histogram!(BUCKET_LEVEL, "How full buckets are when asked, from 0 to 1, by limit. Sampled.");
     describe_gauge!(BREAKER, "Store nodes that are not asked because they stopped answering; 0 is well.");
     describe_gauge!(QUEUE, "Callers that wait for the store.");
+    describe_gauge!(STORE_UP, "Whether the store answers: 1, or 0 while it is lost.");
     describe_counter!(CONFIG_RELOADS, "Reloads of the configuration, by result.");
+    describe_counter!(SAVES, "Saves of the embedded store's buckets to its file, by result.");
+    describe_gauge!(SAVED_BUCKETS, "Buckets in the file since the last save that worked.");
+    describe_gauge!(SAVED_AT, Unit::Seconds, "When buckets were last saved, in seconds since the epoch.");
     describe_counter!(HTTP_REQUESTS, "HTTP requests answered, by listener and status.");
     describe_histogram!(HTTP_DURATION, Unit::Seconds, "Time from request to answer, by listener.");
 }

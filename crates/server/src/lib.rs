@@ -22,6 +22,7 @@ mod hooks;
 mod house;
 mod http;
 mod identity;
+mod kept;
 mod key_list;
 mod listen;
 mod log;

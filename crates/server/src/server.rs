@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_gateway::Gateway;
+use spile_memory::Keeper;
 use spile_observe::trace::Otlp;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
@@ -23,6 +24,7 @@ use crate::decider::Decider;
 use crate::gateway;
 use crate::hooks::Hooks;
 use crate::http::{Api, Reply};
+use crate::kept::Kept;
 use crate::listen::Listeners;
 use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
 use crate::serve::{Answer, serve};
@@ -39,6 +41,7 @@ pub struct Server {
     hangup: Signal,
     otlp: Option<Otlp>,
     gateway: Option<Gateway<AnyStore>>,
+    keeper: Option<Keeper>,
     telemetry: Telemetry,
 }
 
@@ -56,7 +59,9 @@ impl Server {
     fn with_clocks(config: &Config, clocks: Clocks) -> anyhow::Result<Self> {
         let telemetry = Telemetry::new(config.observe.show_keys)?;
         let timings = StoreMetrics::new(&telemetry);
-        let store = AnyStore::new(&config.store, clocks.buckets.clone(), clocks.decide_everywhere, timings)?;
+        let kept = Kept::open(&config.store, &clocks.buckets, &telemetry)?;
+        let (store, keeper) = kept.map(|Kept { store, keeper }| (store, keeper)).unzip();
+        let store = AnyStore::new(&config.store, &clocks, store, timings)?;
         let wall = Arc::clone(&clocks.wall);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         let gateway = gateway::build(config, &decider, wall, &telemetry)?;
@@ -68,6 +73,7 @@ impl Server {
             hangup: watcher::hangup()?,
             otlp: config.observe.otlp.as_ref().map(|config| config.otlp.clone()),
             gateway,
+            keeper,
             telemetry,
         })
     }
@@ -99,6 +105,8 @@ impl Server {
         stop_http.send_replace(true);
         finished(http).await;
         finished(gateway).await;
+        // Nobody spends any more. Saving waits for the disk, which no thread that answers may do.
+        finished(tokio::task::spawn_blocking(|| drop(self.keeper))).await;
         self.telemetry.watch().close();
         stop_admin.send_replace(true);
         finished(admin).await;

@@ -7,6 +7,7 @@ use spile_memory::MemoryStore;
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
 
+use crate::clock::Clocks;
 use crate::config::{StoreConfig, TimeOf};
 use crate::metrics::{Operation, StoreMetrics};
 
@@ -17,23 +18,29 @@ pub(crate) struct AnyStore {
     metrics: StoreMetrics,
 }
 
+/// The embedded store, on whatever clock the server goes by.
+pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
+
 enum Kind {
-    Memory(MemoryStore<Arc<dyn Clock>>),
+    Memory(Embedded),
     Redis(RedisStore),
 }
 
 impl AnyStore {
-    /// The store that the configuration names. `clock` tells the time of the embedded store, and of Redis where
-    /// the configuration, or `clock_decides`, says that this process's clock decides.
+    /// The store that the configuration names. This process's clock tells the time of the embedded store, and of Redis
+    /// where the configuration or a test says so. `kept` is the embedded store, where there is one already.
     pub(crate) fn new(
         config: &StoreConfig,
-        clock: Arc<dyn Clock>,
-        clock_decides: bool,
+        clocks: &Clocks,
+        kept: Option<Embedded>,
         metrics: StoreMetrics,
     ) -> Result<Self, BuildError> {
+        let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
-            None => Kind::Memory(MemoryStore::builder().clock(clock).build()),
-            Some(redis) if clock_decides || config.time == TimeOf::Client => {
+            None => {
+                Kind::Memory(kept.unwrap_or_else(|| Arc::new(MemoryStore::builder().clock(clock).build())))
+            }
+            Some(redis) if clocks.decide_everywhere || config.time == TimeOf::Client => {
                 Kind::Redis(redis.time(TimeSource::Client(clock)).build()?)
             }
             Some(redis) => Kind::Redis(redis.build()?),

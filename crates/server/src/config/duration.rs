@@ -7,6 +7,8 @@ use super::file::{Faults, Spot};
 
 /// What a store, or a request to it, may take.
 pub(super) const STORE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+/// How often buckets are saved.
+pub(super) const SAVING: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
 /// What a whole request may take, or be told to wait.
 pub(super) const REQUEST: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3_600);
 

@@ -153,7 +153,7 @@ impl Config {
         let known = Known { plans: &plans, plan_names: &plan_names, clients: &clients };
         let rules = rules::check_all(file.rules, &known, faults);
         let tenants = tenants::check_all(file.tenants, &known, faults);
-        let mut store = StoreConfig::read(file.store, faults);
+        let mut store = StoreConfig::read(file.store, origin.folder(), faults);
         let mut listen = Listen::check(file.listen, faults);
         origin.flags.apply(&mut listen, &mut store);
         Self {

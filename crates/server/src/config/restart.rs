@@ -22,6 +22,8 @@ impl Config {
             ),
             ("store.replicas", store.replicas != next_store.replicas),
             ("store.time", store.time != next_store.time),
+            ("store.path", store.path != next_store.path),
+            ("store.save_every", store.save_every != next_store.save_every),
             ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
             ("observe.otlp", self.observe.otlp != next.observe.otlp),

@@ -44,7 +44,11 @@ impl Config {
         let wait = humantime::format_duration(store.fail_closed_retry_after);
         writeln!(f, "fail_closed_retry_after = \"{wait}\"\nreplicas = {}", store.replicas)?;
         let time = if store.time == TimeOf::Server { "server" } else { "client" };
-        writeln!(f, "time = \"{time}\"\n")?;
+        writeln!(f, "time = \"{time}\"")?;
+        if let Some(path) = &store.path {
+            writeln!(f, "path = {:?}", path.to_string_lossy())?;
+        }
+        writeln!(f, "save_every = \"{}\"\n", humantime::format_duration(store.save_every))?;
         match &self.admin.token_file {
             Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! Where buckets live and what happens when they cannot be reached.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ pub struct StoreConfig {
     pub replicas: u32,
     /// Whose clock decides.
     pub time: TimeOf,
+    /// Where the embedded store keeps its buckets over a restart; nowhere, unless said.
+    pub path: Option<PathBuf>,
+    /// How much of what was spent a crash may lose there.
+    pub save_every: Duration,
 }
 
 /// Whose clock decides.
@@ -63,6 +68,8 @@ impl Default for StoreConfig {
             fail_closed_retry_after: Duration::from_secs(1),
             replicas: 1,
             time: TimeOf::default(),
+            path: None,
+            save_every: Duration::from_secs(10),
         }
     }
 }
@@ -93,7 +100,8 @@ impl StoreConfig {
 }
 
 impl StoreConfig {
-    pub(super) fn read(file: StoreFile, faults: &mut Faults) -> Self {
+    /// Relative paths start from the folder of the configuration file.
+    pub(super) fn read(file: StoreFile, folder: &Path, faults: &mut Faults) -> Self {
         let mut store = Self::default();
         let url_place = file.url.as_ref().map(|url| url.place.clone());
         if let Some(Spot { value, place }) = file.url {
@@ -110,6 +118,7 @@ impl StoreConfig {
         store.timeout = span(file.timeout, duration::STORE).unwrap_or(store.timeout);
         let wait = span(file.fail_closed_retry_after, duration::REQUEST);
         store.fail_closed_retry_after = wait.unwrap_or(store.fail_closed_retry_after);
+        store.save_every = span(file.save_every, duration::SAVING).unwrap_or(store.save_every);
         if let Some(policy) = file.on_failure.and_then(|policy| rules::check_policy(&policy, faults)) {
             store.on_failure = policy;
         }
@@ -125,6 +134,14 @@ impl StoreConfig {
                 "client" => store.time = TimeOf::Client,
                 _ => faults.add(&place, format_args!("`{value}` is nobody's clock"), "`server` or `client`"),
             }
+        }
+        if let Some(Spot { value, place }) = file.path {
+            if store.url != StoreUrl::Memory {
+                let message =
+                    format!("`{value}` is for the embedded store, and buckets live in {}", store.url);
+                faults.add(&place, message, "leave it out, or write `url = \"memory:\"`");
+            }
+            store.path = Some(folder.join(value));
         }
         if let (Some(place), Err(why)) = (url_place, store.check()) {
             faults.add(&place, why, "a store that can be set up");

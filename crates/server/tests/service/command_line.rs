@@ -4,8 +4,6 @@ use std::process::Output;
 
 use crate::support::Process;
 
-const TOKEN: &str = "a token that nobody guesses";
-
 /// A server in a process of its own, and commands that ask it.
 struct Desk {
     server: Process,
@@ -13,14 +11,17 @@ struct Desk {
 
 impl Desk {
     fn open() -> Self {
-        Self { server: Process::serve_with(&[], &[("SPILE_ADMIN_TOKEN", TOKEN)]) }
+        Self { server: Process::serve_with(&[], &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]) }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
         let http = format!("http://{}", self.server.address("http"));
         let admin = format!("http://{}", self.server.address("admin"));
-        let variables =
-            [("SPILE_SERVER", http.as_str()), ("SPILE_ADMIN", admin.as_str()), ("SPILE_ADMIN_TOKEN", TOKEN)];
+        let variables = [
+            ("SPILE_SERVER", http.as_str()),
+            ("SPILE_ADMIN", admin.as_str()),
+            ("SPILE_ADMIN_TOKEN", Process::TOKEN),
+        ];
         Process::run_with(arguments, &variables)
     }
 

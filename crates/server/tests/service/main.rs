@@ -9,6 +9,7 @@ mod decisions;
 mod forward_auth;
 mod instances;
 mod operators;
+mod persistence;
 mod process;
 mod proxies;
 mod sample_endpoint;

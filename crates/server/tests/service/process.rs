@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 
 use rustix::process::Signal;
+use spile_testkit::redis::RedisServer;
+use spile_testkit::wait;
 
 use crate::support::Process;
 
@@ -71,4 +73,26 @@ fn a_hangup_does_not_end_it() {
     spile.send(Signal::HUP);
     let (status, _) = spile.end_by(Signal::TERM);
     assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_store_that_is_lost_and_found_is_one_line_each_without_a_key() {
+    let mut redis = RedisServer::start();
+    let spile = Process::serve_with(&["--store", &redis.url()], &[("SPILE_STORE__TIMEOUT", "1s")]);
+    let ask = || spile.ask("http", "POST", "/v1/check", r#"{"ruleId":"default","identity":"somebody"}"#);
+    assert!(ask().contains("\"reason\":\"ok\""));
+    assert_eq!(spile.metric("ratelimit_store_up"), Some(1.0));
+    redis.kill();
+    wait::until_true("the store is lost", || {
+        ask();
+        spile.metric("ratelimit_store_up") == Some(0.0)
+    });
+    redis.launch_again();
+    wait::until_true("the store is found", || {
+        ask();
+        spile.metric("ratelimit_store_up") == Some(1.0)
+    });
+    let log = spile.log();
+    assert_eq!((log.matches("store lost").count(), log.matches("store recovered").count()), (1, 1), "{log}");
+    assert!(!log.contains("somebody"), "{log}");
 }

@@ -42,6 +42,8 @@ pub(crate) struct StoreFile {
     pub(crate) fail_closed_retry_after: Text,
     pub(crate) replicas: Option<Spot<u64>>,
     pub(crate) time: Text,
+    pub(crate) path: Text,
+    pub(crate) save_every: Text,
 }
 
 impl StoreFile {
@@ -54,6 +56,8 @@ impl StoreFile {
             fail_closed_retry_after: section.text("fail_closed_retry_after"),
             replicas: section.whole("replicas"),
             time: section.text("time"),
+            path: section.text("path"),
+            save_every: section.text("save_every"),
         };
         section.end();
         read

@@ -1,18 +1,27 @@
 //! The real binary in a process of its own.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
+use spile_testkit::wait;
 
 /// A running `spile serve` on free ports. It is killed when dropped.
 pub(crate) struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
     pub(crate) banner: String,
+    log: Arc<Mutex<String>>,
 }
 
 impl Process {
+    /// What opens the admin API of those who are started with it.
+    pub(crate) const TOKEN: &str = "a token that nobody guesses";
+
     /// Starts `spile serve` and waits until it says that it listens.
     pub(crate) fn serve(flags: &[&str]) -> Self {
         Self::serve_with(flags, &[])
@@ -29,15 +38,17 @@ impl Process {
             .env("SPILE_STORE__TIMEOUT", "5s")
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("the binary was built with the tests");
+        let log = collect(child.stderr.take().expect("stderr is piped"));
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut banner = String::new();
         while !banner.contains("/v1/check -H") {
             let read = stdout.read_line(&mut banner).expect("the banner is text");
             assert_ne!(read, 0, "the server ended after: {banner}");
         }
-        Self { child, stdout, banner }
+        Self { child, stdout, banner, log }
     }
 
     /// Runs `spile` to its end.
@@ -56,6 +67,42 @@ impl Process {
         let line = self.banner.lines().find(|line| line.trim_start().starts_with(listener));
         let url = line.and_then(|line| line.split_whitespace().find(|word| word.starts_with("http://")));
         url.and_then(|url| url.strip_prefix("http://")).expect("the banner names each listener's address")
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().clone()
+    }
+
+    /// Waits until it has logged these words.
+    #[track_caller]
+    pub(crate) fn until_logged(&self, words: &str) {
+        wait::until_true(&format!("{words:?} in the log"), || self.log().contains(words));
+    }
+
+    /// Asks a listener, and hands back the answer whole: head and body.
+    #[track_caller]
+    pub(crate) fn ask(&self, listener: &str, method: &str, path: &str, body: &str) -> String {
+        let mut caller = TcpStream::connect(self.address(listener)).expect("it listens");
+        caller.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
+        let length = body.len();
+        write!(
+            caller,
+            "{method} {path} HTTP/1.1\r\nhost: spile\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}",
+            token = Self::TOKEN,
+        )
+        .expect("it reads");
+        let mut answer = String::new();
+        caller.read_to_string(&mut answer).expect("it answers");
+        answer
+    }
+
+    /// What a counter or gauge shows; nothing where it is not there.
+    pub(crate) fn metric(&self, series: &str) -> Option<f64> {
+        let metrics = self.ask("admin", "GET", "/metrics", "");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse().ok())
     }
 
     pub(crate) fn send(&self, signal: Signal) {
@@ -77,6 +124,21 @@ impl Drop for Process {
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// Gathers what comes, and shows it to whoever reads the test's own output.
+fn collect(from: ChildStderr) -> Arc<Mutex<String>> {
+    let log = Arc::new(Mutex::new(String::new()));
+    let gathered = Arc::clone(&log);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            let mut gathered = gathered.lock();
+            gathered.push_str(&line);
+            gathered.push('\n');
+        }
+    });
+    log
 }
 
 fn spile() -> Command {

@@ -1,0 +1,91 @@
+//! The embedded store where it outlives the process: restored at the start, saved now and then and at the end.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use spile_core::Clock;
+use spile_memory::{Builder, FileError, Keeper, MemoryStore, RestoreError, Saved, SnapshotFile};
+
+use crate::config::{StoreConfig, StoreUrl};
+use crate::metrics::{SaveMetrics, Telemetry};
+use crate::store::Embedded;
+
+/// A restored store, and who saves it until dropped.
+pub(crate) struct Kept {
+    pub(crate) store: Embedded,
+    pub(crate) keeper: Keeper,
+}
+
+impl Kept {
+    /// Restores the store and starts to save it, where the configuration says where.
+    pub(crate) fn open(
+        config: &StoreConfig,
+        clock: &Arc<dyn Clock>,
+        telemetry: &Telemetry,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(path) = &config.path else { return Ok(None) };
+        if config.url != StoreUrl::Memory {
+            tracing::warn!("store.path is not used: buckets live in {}", config.url);
+            return Ok(None);
+        }
+        let mut file = SnapshotFile::open(path)?;
+        let store = Arc::new(restore(&file, || MemoryStore::builder().clock(Arc::clone(clock)))?);
+        let buckets = store.usage().keys;
+        // Whoever starts a server wants to know now, not after the first crash, that nothing can be saved.
+        let saved = file.save(&store)?;
+        tracing::info!(target: "spile::store", buckets, path = %path.display(), "buckets restored");
+        let mut log = SaveLog { metrics: SaveMetrics::new(telemetry, clock), failing: false };
+        log.told(Ok(saved));
+        let keeper = Keeper::start(Arc::clone(&store), file, config.save_every, move |saved| log.told(saved));
+        Ok(Some(Self { store, keeper: keeper.context("no thread to save the buckets on")? }))
+    }
+}
+
+/// What was saved, or nothing where that makes no sense any more: limits that start afresh are better than no limits.
+fn restore(
+    file: &SnapshotFile,
+    builder: impl Fn() -> Builder<Arc<dyn Clock>>,
+) -> Result<MemoryStore<Arc<dyn Clock>>, FileError> {
+    match file.restore(builder()) {
+        // A file that was never ours is somebody's mistake, and must not be moved.
+        Err(FileError::Unrestorable(path, why))
+            if !matches!(why, RestoreError::Foreign | RestoreError::Unreadable(_)) =>
+        {
+            let aside = file.set_aside()?;
+            tracing::error!(
+                target: "spile::store",
+                "the buckets in {} cannot be restored: {why}. EVERY BUCKET STARTS FULL. The file is kept as {}",
+                path.display(),
+                aside.display()
+            );
+            Ok(builder().build())
+        }
+        restored => restored,
+    }
+}
+
+/// Counts every save, and says when they begin to fail and when they work again.
+struct SaveLog {
+    metrics: SaveMetrics,
+    failing: bool,
+}
+
+impl SaveLog {
+    fn told(&mut self, saved: Result<Saved, FileError>) {
+        let was_failing = std::mem::replace(&mut self.failing, saved.is_err());
+        match saved {
+            Ok(Saved { buckets, .. }) => {
+                self.metrics.saved(buckets);
+                if was_failing {
+                    tracing::info!(target: "spile::store", buckets, "buckets are saved again");
+                }
+            }
+            Err(why) => {
+                self.metrics.failed();
+                if !was_failing {
+                    tracing::error!(target: "spile::store", "buckets are not saved, and a restart will lose them: {why}");
+                }
+            }
+        }
+    }
+}
