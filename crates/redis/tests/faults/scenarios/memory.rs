@@ -23,18 +23,21 @@ fn refused(name: &'static str) -> Row {
     trial.healed().felt().because("rediserror").conserved().recovered().row(name)
 }
 
+/// How often all buckets are thrown out.
+const EVICTIONS: u32 = 5;
+
 /// Buckets are thrown out while they are in use: each time, one more capacity, and no error.
 fn evicted(name: &'static str) -> Row {
     let server = RedisServer::builder().line("maxmemory-policy volatile-ttl").start();
     let trial = Setup::policy(FailurePolicy::Deny).state_may_be_lost().start(&server.url());
-    for _ in 0..5 {
+    for _ in 0..EVICTIONS {
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
         server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         wait::lasting(Duration::from_millis(100));
     }
     let evictions: f64 =
         server.info("stats", "evicted_keys").and_then(|text| text.parse().ok()).unwrap_or(0.0);
-    let bound = evictions * f64::from(hot_limit().capacity());
+    let bound = f64::from(EVICTIONS * hot_limit().capacity());
     let findings = trial.healed().conserved_but_for(bound).recovered();
     findings.that(evictions > 0.0, || "nothing was evicted".to_owned()).row(name)
 }
