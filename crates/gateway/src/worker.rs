@@ -219,8 +219,9 @@ impl<S: Store> Worker<S> {
         upgrade: Upgrade,
         max_idle: Duration,
     ) -> Result<Response<Reply>, Refusal> {
-        let (mut response, upstream, held) = answer.into_upgraded();
+        let (head, upstream, place) = answer.into_upgraded();
         let upstream = upstream.ok_or(Refusal::BadAnswer)?;
+        let mut response = head.map(|()| own_words(Bytes::new()));
         upgrade.write(response.headers_mut());
         let mut cut = self.tunnels.subscribe();
         let client = upgrade.into_client();
@@ -229,9 +230,9 @@ impl<S: Store> Worker<S> {
                 () = carry(client, upstream, max_idle) => {}
                 _ = cut.wait_for(|cut| *cut) => {}
             }
-            drop(held);
+            drop(place);
         });
-        Ok(response.map(|_| own_words(Bytes::new())))
+        Ok(response)
     }
 
     fn since(&self, earlier: Micros) -> Duration {

@@ -9,18 +9,20 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::idle::Idle;
+use crate::upstream::{Inbound, Outstanding};
 
-/// What is held while an answer is on its way: a place at the upstream, and its connection.
-pub(crate) trait OnEnd: Send + 'static {
-    /// The answer has arrived whole. Where it has not, this is dropped instead.
-    fn whole(self: Box<Self>);
+/// A body that is read from the upstream only as fast as the client takes it, within a silence. Holds a place at the
+/// upstream until it has arrived whole.
+#[derive(Debug)]
+pub(crate) struct Download {
+    body: Source,
+    place: Option<Outstanding>,
 }
 
-/// A body that is read from the upstream only as fast as the client takes it, within a silence.
-pub(crate) struct Download {
-    body: Incoming,
-    idle: Idle,
-    held: Option<Box<dyn OnEnd>>,
+#[derive(Debug)]
+enum Source {
+    Http1(Inbound),
+    Http2 { body: Incoming, idle: Idle },
 }
 
 /// An answer that did not arrive whole. The client sees a connection that breaks off.
@@ -29,22 +31,40 @@ pub(crate) struct Download {
 pub(crate) struct BrokenOff;
 
 impl Download {
-    pub(crate) fn new(body: Incoming, max_idle: Duration, held: Box<dyn OnEnd>) -> Self {
-        let mut download = Self { body, idle: Idle::after(max_idle), held: Some(held) };
-        download.let_go_at_end();
+    pub(crate) fn http1(mut body: Inbound, place: Outstanding) -> Self {
+        body.let_go_at_end();
+        Self::new(Source::Http1(body), place)
+    }
+
+    pub(crate) fn http2(body: Incoming, max_idle: Duration, place: Outstanding) -> Self {
+        Self::new(Source::Http2 { body, idle: Idle::after(max_idle) }, place)
+    }
+
+    fn new(body: Source, place: Outstanding) -> Self {
+        let mut download = Self { body, place: Some(place) };
+        download.leave_at_end();
         download
     }
 
-    /// Gives back what is held as soon as nothing more is to come: nobody polls a body that says it has ended.
-    fn let_go_at_end(&mut self) {
-        if self.body.is_end_stream() {
-            self.let_go();
+    /// Gives the place back as soon as nothing more is to come: nobody polls a body that says it has ended.
+    fn leave_at_end(&mut self) {
+        if self.is_end_stream() {
+            self.place = None;
         }
     }
+}
 
-    fn let_go(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.whole();
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match self {
+            Self::Http1(body) => Pin::new(body).poll_frame(cx),
+            Self::Http2 { body, idle } => {
+                let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
+                    return idle.poll_over(cx).map(|()| Some(Err(BrokenOff)));
+                };
+                idle.stir();
+                Poll::Ready(frame.map(|frame| frame.map_err(|_| BrokenOff)))
+            }
         }
     }
 }
@@ -57,31 +77,25 @@ impl Body for Download {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            ready!(self.idle.poll_over(cx));
-            self.held = None;
-            return Poll::Ready(Some(Err(BrokenOff)));
-        };
-        self.idle.stir();
+        let frame = ready!(self.body.poll_frame(cx));
         match frame {
-            None => self.let_go(),
-            Some(Ok(_)) => self.let_go_at_end(),
-            Some(Err(_)) => self.held = None,
+            Some(Ok(_)) => self.leave_at_end(),
+            Some(Err(_)) | None => self.place = None,
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(|_| BrokenOff)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Source::Http1(body) => body.is_end_stream(),
+            Source::Http2 { body, .. } => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl std::fmt::Debug for Download {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Download").field("body", &self.body).finish_non_exhaustive()
+        match &self.body {
+            Source::Http1(body) => body.size_hint(),
+            Source::Http2 { body, .. } => body.size_hint(),
+        }
     }
 }

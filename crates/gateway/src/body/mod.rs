@@ -7,7 +7,7 @@ mod upload;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 
-pub(crate) use download::{Download, OnEnd};
+pub(crate) use download::{BrokenOff, Download};
 pub(crate) use idle::Idle;
 pub(crate) use upload::{Meter, Upload, UploadFailure};
 

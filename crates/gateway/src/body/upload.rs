@@ -31,11 +31,10 @@ pub(crate) struct Meter {
     state: AtomicU8,
 }
 
-const UNDER_WAY: u8 = 0;
-const DONE: u8 = 1;
-const TOO_LARGE: u8 = 2;
-const STALLED: u8 = 3;
-const BROKEN: u8 = 4;
+const SOUND: u8 = 0;
+const TOO_LARGE: u8 = 1;
+const STALLED: u8 = 2;
+const BROKEN: u8 = 3;
 
 /// Why a body did not reach the upstream whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -65,10 +64,6 @@ impl Meter {
         self.frames.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_done(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == DONE
-    }
-
     pub(crate) fn failure(&self) -> Option<UploadFailure> {
         match self.state.load(Ordering::Relaxed) {
             TOO_LARGE => Some(UploadFailure::TooLarge),
@@ -83,36 +78,30 @@ impl Stream {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadFailure>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             ready!(self.idle.poll_over(cx));
-            return Poll::Ready(Some(Err(self.ended(STALLED, UploadFailure::Stalled))));
+            return Poll::Ready(Some(Err(self.failed(STALLED, UploadFailure::Stalled))));
         };
         self.idle.stir();
         self.meter.frames.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(match frame {
             Some(Ok(frame)) => Some(self.count(frame)),
-            Some(Err(_)) => Some(Err(self.ended(BROKEN, UploadFailure::Broken))),
-            None => {
-                self.meter.state.store(DONE, Ordering::Relaxed);
-                None
-            }
+            Some(Err(_)) => Some(Err(self.failed(BROKEN, UploadFailure::Broken))),
+            None => None,
         })
     }
 
     fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, UploadFailure> {
         let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
         match self.bytes_left.checked_sub(bytes) {
-            None => Err(self.ended(TOO_LARGE, UploadFailure::TooLarge)),
+            None => Err(self.failed(TOO_LARGE, UploadFailure::TooLarge)),
             Some(left) => {
                 self.bytes_left = left;
-                if self.body.is_end_stream() {
-                    self.meter.state.store(DONE, Ordering::Relaxed);
-                }
                 Ok(frame)
             }
         }
     }
 
-    fn ended(&self, state: u8, failure: UploadFailure) -> UploadFailure {
-        debug_assert_ne!(state, UNDER_WAY, "an end is no state of being under way");
+    fn failed(&self, state: u8, failure: UploadFailure) -> UploadFailure {
+        debug_assert_ne!(state, SOUND, "a failure says what failed");
         self.meter.state.store(state, Ordering::Relaxed);
         failure
     }

@@ -1,23 +1,21 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use hyper::client::conn::http2;
 use smallvec::SmallVec;
 use spile_core::Clock;
 
-use super::fields;
-use crate::body::{Download, Meter, OnEnd, Upload, UploadFailure};
+use crate::body::{Download, Meter, Upload, UploadFailure};
 use crate::refusal::Refusal;
 use crate::route::Served;
-use crate::upstream::{Dialer, Line, Lines, Outstanding, Upstream};
+use crate::upstream::{Dialer, Http1, Inbound, Line, Lines, Outstanding, Unanswered, Upgraded, Upstream};
 
-/// A connection that was in use so recently is not one that the upstream is about to close for being idle.
-const SURELY_OPEN: Duration = Duration::from_secs(1);
 /// Kept connections that may turn out to be closing, one after the other.
 const MAX_STALE: u32 = 3;
 
@@ -37,19 +35,34 @@ pub(crate) struct Exchange<'w> {
     pub(crate) clock: &'w dyn Clock,
 }
 
-/// An upstream's answer, and what is held there until it has been read.
+/// An upstream's answer, and the place there that is held until it has been read.
 pub(crate) struct Answer {
-    pub(crate) response: Response<Incoming>,
-    held: Held,
+    pub(crate) response: Response<Source>,
+    place: Outstanding,
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Http1(Inbound),
+    Http2(Incoming),
 }
 
 /// An attempt that came to nothing.
 struct Failed {
-    /// The request, where it may be sent again: none of it was sent, or sending it twice does no harm.
-    again: Option<Request<Upload>>,
-    /// Whether the connection had been used before, and may have been closing while the request was on its way.
-    reused: bool,
+    /// Whether the request may be sent again: none of it was sent, or sending it twice does no harm.
+    repeatable: bool,
+    reused: Reused,
     why: Refusal,
+}
+
+/// Whether the connection had been used before.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Reused {
+    No,
+    Yes,
+    /// It had, and was closing while the request was on its way.
+    Stale,
 }
 
 impl Exchange<'_> {
@@ -60,33 +73,22 @@ impl Exchange<'_> {
         self.served.retries.deposit();
         loop {
             let index = self.served.pool.pick(&tried, self.clock.now());
-            let failed = match self.attempt(index, request).await {
+            let failed = match self.attempt(index, &mut request).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
-            if failed.was_stale() && stale < MAX_STALE {
+            if !failed.repeatable {
+                return Err(failed.why);
+            }
+            // A kept connection that was closing is nobody's fault, and no retry of the upstream itself.
+            if failed.reused == Reused::Stale && stale < MAX_STALE {
                 stale += 1;
             } else if self.may_retry(tried.len(), &failed.why) {
                 tried.push(index);
             } else {
                 return Err(failed.why);
             }
-            let Some(again) = failed.again else { return Err(failed.why) };
-            request = again;
         }
-    }
-
-    /// A copy of a request that may be sent twice: idempotent, and without a body that could be sent only once. None
-    /// is made where it would hardly ever be used: over a connection that was in use just now, to the only upstream.
-    fn spare(&self, request: &Request<Upload>, idle: Duration) -> Option<Request<Upload>> {
-        let useful = idle > SURELY_OPEN || self.served.pool.endpoints().len() > 1;
-        let repeatable = self.meter.is_none() && is_idempotent(request.method());
-        (useful && repeatable).then(|| {
-            let mut copy = Request::new(Upload::none());
-            *copy.method_mut() = request.method().clone();
-            *copy.headers_mut() = request.headers().clone();
-            copy
-        })
     }
 
     /// Whether another attempt may be made. What took its full time is not tried again: the upstream may be working
@@ -99,43 +101,40 @@ impl Exchange<'_> {
         granted
     }
 
-    async fn attempt(&self, index: usize, request: Request<Upload>) -> Result<Answer, Failed> {
+    async fn attempt(&self, index: usize, request: &mut Request<Upload>) -> Result<Answer, Failed> {
         let endpoint = &self.served.pool.endpoints()[index];
         let place = match endpoint.enter(self.caller).await {
             Ok(place) => place,
-            Err(why) => return Err(Failed { again: None, reused: false, why }),
+            Err(why) => return Err(Failed { repeatable: false, reused: Reused::No, why }),
         };
-        let attempted = self.attempt_in(place, index, request).await;
+        let attempted = self.attempt_over(index, request).await;
         match &attempted {
             Ok(_) => endpoint.health.answered(),
             Err(failed) if failed.is_upstreams_fault() => endpoint.health.failed(self.clock.now()),
             Err(_) => {}
         }
-        attempted
+        attempted.map(|response| Answer { response, place })
     }
 
-    async fn attempt_in(
+    async fn attempt_over(
         &self,
-        place: Outstanding,
         index: usize,
-        mut request: Request<Upload>,
-    ) -> Result<Answer, Failed> {
-        let endpoint = &self.served.pool.endpoints()[index];
-        let standing = self.lines[index].standing().await;
-        let reused = standing.is_some();
-        let (mut line, idle) = match standing {
-            Some(standing) => standing,
+        request: &mut Request<Upload>,
+    ) -> Result<Response<Source>, Failed> {
+        let standing = self.lines[index].standing();
+        let reused = if standing.is_some() { Reused::Yes } else { Reused::No };
+        let line = match standing {
+            Some(line) => line,
             // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
             None => match Box::pin(self.dial(index)).await {
-                Ok(line) => (line, Duration::ZERO),
-                Err(why) => return Err(Failed { again: Some(request), reused, why }),
+                Ok(line) => line,
+                Err(why) => return Err(Failed { repeatable: true, reused, why }),
             },
         };
-        self.address(&mut request, &endpoint.upstream, line.is_http2());
-        let spare = self.spare(&request, idle);
-        match self.answered(&mut line, request).await {
-            Ok(response) => Ok(self.hold(response, index, line, place)),
-            Err((unsent, why)) => Err(Failed { again: unsent.or(spare), reused, why }),
+        match line {
+            Line::Http1(line) => self.ask_http1(index, line, request, reused).await,
+            // Boxed as well: requests over HTTP/1.1 need none of it.
+            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, request, reused)).await,
         }
     }
 
@@ -149,38 +148,74 @@ impl Exchange<'_> {
         Ok(line)
     }
 
-    /// Puts the upstream's own address on the request, in the form that its protocol wants.
-    fn address(&self, request: &mut Request<Upload>, upstream: &Upstream, http2: bool) {
-        let path = self.path.clone();
-        if http2 {
-            let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
-            *request.uri_mut() = whole.path_and_query(path).build().unwrap_or_default();
-            *request.version_mut() = Version::HTTP_2;
-            request.headers_mut().remove(http::header::HOST);
-        } else {
-            let host = if self.authority.is_empty() { upstream.authority.as_str() } else { self.authority };
-            *request.uri_mut() = Uri::from(path);
-            *request.version_mut() = Version::HTTP_11;
-            fields::write_host(request.headers_mut(), host);
-        }
+    async fn ask_http1(
+        &self,
+        index: usize,
+        line: Box<Http1>,
+        request: &mut Request<Upload>,
+        reused: Reused,
+    ) -> Result<Response<Source>, Failed> {
+        let own = self.served.pool.endpoints()[index].upstream.authority.as_str();
+        let host = if self.authority.is_empty() { own } else { self.authority };
+        let waits = &self.served.route.timeouts;
+        let why = match line.ask(request, &self.path, host, waits, &self.lines[index]).await {
+            Ok(response) => return Ok(response.map(Source::Http1)),
+            Err(why) => why,
+        };
+        let unsent = matches!(why, Unanswered::Closed { sent: false });
+        let stale = reused == Reused::Yes && matches!(why, Unanswered::Closed { .. });
+        Err(Failed {
+            repeatable: self.meter.is_none() && (unsent || is_idempotent(request.method())),
+            reused: if stale { Reused::Stale } else { reused },
+            why: if matches!(why, Unanswered::Silent) { Refusal::TimedOut } else { self.blame() },
+        })
     }
 
-    /// The answer's header, unless the upstream is silent for too long while nothing of the body moves either.
-    async fn answered(
+    async fn ask_http2(
         &self,
-        line: &mut Line,
-        request: Request<Upload>,
-    ) -> Result<Response<Incoming>, (Option<Request<Upload>>, Refusal)> {
-        let mut answer = std::pin::pin!(line.send(request));
-        loop {
+        index: usize,
+        mut sender: http2::SendRequest<Upload>,
+        request: &mut Request<Upload>,
+        reused: Reused,
+    ) -> Result<Response<Source>, Failed> {
+        let mut sent = mem::replace(request, Request::new(Upload::none()));
+        self.address(&mut sent, &self.served.pool.endpoints()[index].upstream);
+        let spare = self.spare(&sent);
+        let mut answer = std::pin::pin!(sender.try_send_request(sent));
+        let first_byte = self.served.route.timeouts.first_byte;
+        let (unsent, why) = loop {
             let moved = self.frames_sent();
-            match tokio::time::timeout(self.served.route.timeouts.first_byte, answer.as_mut()).await {
-                Ok(Ok(response)) => return Ok(response),
-                Ok(Err(mut error)) => return Err((error.take_message(), self.blame())),
-                Err(_) if self.frames_sent() == moved => return Err((None, Refusal::TimedOut)),
+            match tokio::time::timeout(first_byte, answer.as_mut()).await {
+                Ok(Ok(response)) => return Ok(response.map(Source::Http2)),
+                Ok(Err(mut error)) => break (error.take_message(), self.blame()),
+                Err(_) if self.frames_sent() == moved => break (None, Refusal::TimedOut),
                 Err(_) => {}
             }
-        }
+        };
+        let stale = reused == Reused::Yes && matches!(why, Refusal::BadAnswer);
+        let again = unsent.or(spare);
+        let repeatable = again.is_some();
+        *request = again.unwrap_or_else(|| Request::new(Upload::none()));
+        Err(Failed { repeatable, reused: if stale { Reused::Stale } else { reused }, why })
+    }
+
+    /// Puts the upstream's own address on a request, in the form that HTTP/2 wants.
+    fn address(&self, request: &mut Request<Upload>, upstream: &Upstream) {
+        let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
+        *request.uri_mut() = whole.path_and_query(self.path.clone()).build().unwrap_or_default();
+        *request.version_mut() = Version::HTTP_2;
+        request.headers_mut().remove(http::header::HOST);
+    }
+
+    /// A copy of a request that may be sent twice: idempotent, and without a body that could be sent only once.
+    fn spare(&self, request: &Request<Upload>) -> Option<Request<Upload>> {
+        let repeatable = self.meter.is_none() && is_idempotent(request.method());
+        repeatable.then(|| {
+            let mut copy = Request::new(Upload::none());
+            *copy.method_mut() = request.method().clone();
+            *copy.headers_mut() = request.headers().clone();
+            copy
+        })
     }
 
     fn frames_sent(&self) -> u32 {
@@ -196,55 +231,34 @@ impl Exchange<'_> {
             None => Refusal::BadAnswer,
         }
     }
-
-    fn hold(&self, response: Response<Incoming>, index: usize, line: Line, place: Outstanding) -> Answer {
-        let lines = Arc::clone(&self.lines[index]);
-        Answer { response, held: Held { line, lines, meter: self.meter.clone(), _place: place } }
-    }
 }
 
 impl Failed {
-    /// Whether all that went wrong may be that a kept connection was being closed just then. That is nobody's fault,
-    /// and no retry of the upstream itself.
-    const fn was_stale(&self) -> bool {
-        self.reused && matches!(self.why, Refusal::BadAnswer)
-    }
-
     /// Whether it says anything about the upstream. A connection that was kept for long may close at any time.
-    const fn is_upstreams_fault(&self) -> bool {
-        !self.reused && matches!(self.why, Refusal::Unreachable | Refusal::BadAnswer | Refusal::TimedOut)
+    fn is_upstreams_fault(&self) -> bool {
+        let its_doing = matches!(self.why, Refusal::Unreachable | Refusal::BadAnswer | Refusal::TimedOut);
+        self.reused == Reused::No && its_doing
     }
 }
 
 impl Answer {
     /// The answer as it goes to the client. What is held is let go with the last of its body.
     pub(crate) fn into_download(self, max_idle: Duration) -> Response<Download> {
-        let held = Box::new(self.held);
-        self.response.map(|body| Download::new(body, max_idle, held))
+        let place = self.place;
+        self.response.map(|body| match body {
+            Source::Http1(body) => Download::http1(body, place),
+            Source::Http2(body) => Download::http2(body, max_idle, place),
+        })
     }
 
     /// The upstream's end of an upgraded connection, and what to hold on to while it is used.
-    pub(crate) fn into_upgraded(mut self) -> (Response<Incoming>, Option<OnUpgrade>, impl Send + 'static) {
-        let upgraded = self.response.extensions_mut().remove::<OnUpgrade>();
-        (self.response, upgraded, self.held)
-    }
-}
-
-/// A connection that is in use, and a place at its upstream.
-struct Held {
-    line: Line,
-    lines: Arc<Lines>,
-    meter: Option<Arc<Meter>>,
-    _place: Outstanding,
-}
-
-impl OnEnd for Held {
-    fn whole(self: Box<Self>) {
-        // An answer may come before the request is through. What is left of it would hold up the next one.
-        let request_is_through = self.meter.as_ref().is_none_or(|meter| meter.is_done());
-        if request_is_through && !self.line.is_http2() {
-            self.lines.keep(self.line);
-        }
+    pub(crate) fn into_upgraded(self) -> (Response<()>, Option<Upgraded>, impl Send + 'static) {
+        let (head, body) = self.response.into_parts();
+        let upgraded = match body {
+            Source::Http1(body) => body.into_upgraded(),
+            Source::Http2(_) => None,
+        };
+        (Response::from_parts(head, ()), upgraded, self.place)
     }
 }
 

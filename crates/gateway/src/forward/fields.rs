@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use http::Version;
-use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, VIA};
+use http::header::{EXPECT, FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
 
 use super::hop::Hop;
 use super::hop_by_hop::drop_hop_by_hop;
@@ -77,14 +77,6 @@ pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
 /// What the upstream says that the request cost in the end.
 pub(crate) fn reported_cost(headers: &HeaderMap) -> Option<u64> {
     headers.get(X_RATELIMIT_COST)?.to_str().ok()?.trim().parse().ok()
-}
-
-/// The host that an upstream sees over HTTP/1.
-pub(super) fn write_host(headers: &mut HeaderMap, authority: &str) {
-    // Mostly it stands there already, just as the client sent it.
-    if headers.get(HOST).is_none_or(|host| host != authority) {
-        set(headers, HOST, authority);
-    }
 }
 
 fn write_caller(headers: &mut HeaderMap, caller: &Caller) {

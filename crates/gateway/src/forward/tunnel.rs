@@ -9,12 +9,14 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 
+use crate::upstream::Upgraded;
+
 /// Carries bytes between a client and an upstream that have both switched, until either is done or both are silent.
-pub(crate) async fn carry(client: OnUpgrade, upstream: OnUpgrade, max_idle: Duration) {
-    let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
+pub(crate) async fn carry(client: OnUpgrade, upstream: Upgraded, max_idle: Duration) {
+    let Ok(client) = client.await else { return };
     let moved = AtomicU64::new(0);
     let mut client = Counted { stream: TokioIo::new(client), moved: &moved };
-    let mut upstream = Counted { stream: TokioIo::new(upstream), moved: &moved };
+    let mut upstream = Counted { stream: upstream, moved: &moved };
     tokio::select! {
         // How it ends is between the two of them.
         _ = copy_bidirectional(&mut client, &mut upstream) => {}

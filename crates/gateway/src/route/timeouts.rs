@@ -14,6 +14,13 @@ pub struct Timeouts {
     pub idle: Duration,
 }
 
+impl Timeouts {
+    /// The same for each wait.
+    pub(crate) const fn all(wait: Duration) -> Self {
+        Self { connect: wait, first_byte: wait, idle: wait }
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Self {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use http::uri::Uri;
-use http::{Request, Version, header};
+use http::{Request, StatusCode, Version};
 
 use super::dial::Dialer;
 use super::endpoint::Endpoint;
 use super::health::HealthCheck;
+use super::lines::Line;
 use crate::body::Upload;
+use crate::route::Timeouts;
 
 /// Checks the endpoint until dropped.
 pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check: HealthCheck) {
@@ -17,24 +19,28 @@ pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check
     loop {
         ticks.tick().await;
         let asked = tokio::time::timeout(check.timeout, ask(&dialer, &endpoint, &check));
-        endpoint.health.checked(asked.await.unwrap_or(false), &check);
+        let status = asked.await.ok().flatten();
+        let well = status.is_some_and(|status| matches!(status.as_u16(), 200..400));
+        endpoint.health.checked(well, &check);
     }
 }
 
-/// Whether the endpoint answers well, over a connection of its own: one that is only kept alive proves little.
-async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> bool {
+/// What the endpoint answers, over a connection of its own: one that is only kept alive proves little.
+async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<StatusCode> {
     let upstream = &endpoint.upstream;
-    let Ok(mut line) = dialer.dial(upstream, check.timeout).await else { return false };
     let mut request = Request::new(Upload::none());
-    if line.is_http2() {
-        let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
-        *request.uri_mut() = whole.path_and_query(check.path.clone()).build().unwrap_or_default();
-        *request.version_mut() = Version::HTTP_2;
-    } else {
-        *request.uri_mut() = Uri::from(check.path.clone());
-        if let Ok(host) = header::HeaderValue::from_str(upstream.authority.as_str()) {
-            request.headers_mut().insert(header::HOST, host);
+    match dialer.dial(upstream, check.timeout).await.ok()? {
+        Line::Http1(line) => {
+            let (host, waits, kept) =
+                (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
+            let answer = line.ask(&mut request, &check.path, host, &waits, &kept).await;
+            answer.ok().map(|answer| answer.status())
+        }
+        Line::Http2(mut sender) => {
+            let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
+            *request.uri_mut() = whole.path_and_query(check.path.clone()).build().ok()?;
+            *request.version_mut() = Version::HTTP_2;
+            sender.send_request(request).await.ok().map(|answer| answer.status())
         }
     }
-    line.send(request).await.is_ok_and(|answer| matches!(answer.status().as_u16(), 200..400))
 }

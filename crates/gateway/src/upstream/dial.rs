@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::address::{Protocol, Upstream};
+use super::http1::{Http1, Transport};
 use super::lines::Line;
 
 /// How often an HTTP/2 upstream is asked whether it is still there.
@@ -50,7 +51,7 @@ impl Dialer {
         // Requests are written whole: waiting to fill a segment would only delay them.
         stream.set_nodelay(true)?;
         match upstream.protocol {
-            Protocol::Http1 => http1_line(stream).await,
+            Protocol::Http1 => Ok(http1_line(Transport::Plain(stream))),
             Protocol::Http2 => http2_line(stream).await,
             Protocol::Tls => self.open_tls(upstream, stream).await,
         }
@@ -62,22 +63,20 @@ impl Dialer {
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
             http2_line(stream).await
         } else {
-            http1_line(stream).await
+            Ok(http1_line(Transport::Tls(Box::new(stream))))
         }
     }
 }
 
-async fn http1_line(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Line, DialError> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // Whoever waits for an answer hears of a failure; the connection itself has nobody else to tell.
-    tokio::spawn(async move { drop(connection.with_upgrades().await) });
-    Ok(Line::Http1(sender))
+fn http1_line(transport: Transport) -> Line {
+    Line::Http1(Box::new(Http1::new(transport)))
 }
 
 async fn http2_line(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Line, DialError> {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).adaptive_window(true);
     let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
+    // Whoever waits for an answer hears of a failure; the connection itself has nobody else to tell.
     tokio::spawn(async move { drop(connection.await) });
     Ok(Line::Http2(sender))
 }

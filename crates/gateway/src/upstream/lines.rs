@@ -4,12 +4,11 @@
 
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::client::conn::http2;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::http1::Http1;
 use crate::body::Upload;
 
 /// Connections that wait for work at once; more are closed when their work is done.
@@ -21,13 +20,13 @@ const MAX_PARKED_FOR: Duration = Duration::from_secs(50);
 /// A connection to an upstream.
 pub(crate) enum Line {
     /// Carries one request at a time.
-    Http1(http1::SendRequest<Upload>),
+    Http1(Box<Http1>),
     /// Carries many at once.
     Http2(http2::SendRequest<Upload>),
 }
 
 /// A connection that waits for work, and since when.
-type Parked = (http1::SendRequest<Upload>, Instant);
+type Parked = (Box<Http1>, Instant);
 
 /// The connections to one upstream.
 #[derive(Default)]
@@ -37,15 +36,14 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// A connection that stands already, if one does, and how long it has had nothing to do.
-    pub(crate) async fn standing(&self) -> Option<(Line, Duration)> {
+    /// A connection that stands already, if one does.
+    pub(crate) fn standing(&self) -> Option<Line> {
         if let Some(sender) = self.shared() {
-            return Some((Line::Http2(sender), Duration::ZERO));
+            return Some(Line::Http2(sender));
         }
-        while let Some((mut sender, since)) = self.unpark() {
-            // The last answer has been read to its end; all that may be missing is that the connection notices.
-            if sender.ready().await.is_ok() {
-                return Some((Line::Http1(sender), since.elapsed()));
+        while let Some(mut line) = self.unpark() {
+            if line.is_open() {
+                return Some(Line::Http1(line));
             }
         }
         None
@@ -55,19 +53,18 @@ impl Lines {
     pub(crate) fn keep(&self, line: Line) {
         match line {
             Line::Http2(sender) => *self.shared.lock() = Some(sender),
-            Line::Http1(sender) => {
+            Line::Http1(line) => {
                 let mut parked = self.parked.lock();
-                if parked.len() < MAX_PARKED && !sender.is_closed() {
-                    parked.push((sender, Instant::now()));
+                if parked.len() < MAX_PARKED {
+                    parked.push((line, Instant::now()));
                 }
             }
         }
     }
 
-    /// Closes what has waited too long.
+    /// Closes what has waited too long or was closed by the upstream.
     pub(crate) fn sweep(&self) {
-        let is_fresh = |since: &Instant| since.elapsed() < MAX_PARKED_FOR;
-        self.parked.lock().retain(|(sender, since)| is_fresh(since) && !sender.is_closed());
+        self.parked.lock().retain_mut(|(line, since)| since.elapsed() < MAX_PARKED_FOR && line.is_open());
     }
 
     fn shared(&self) -> Option<http2::SendRequest<Upload>> {
@@ -79,24 +76,14 @@ impl Lines {
     }
 
     /// The connection that was parked last, for it is the least likely to have been closed meanwhile.
-    fn unpark(&self) -> Option<Parked> {
-        self.parked.lock().pop().filter(|(_, since)| since.elapsed() < MAX_PARKED_FOR)
+    fn unpark(&self) -> Option<Box<Http1>> {
+        let (line, since) = self.parked.lock().pop()?;
+        (since.elapsed() < MAX_PARKED_FOR).then_some(line)
     }
 }
 
-impl Line {
-    pub(crate) const fn is_http2(&self) -> bool {
-        matches!(self, Self::Http2(_))
-    }
-
-    /// Sends a request. Where it comes back with the error, none of it was sent.
-    pub(crate) async fn send(
-        &mut self,
-        request: Request<Upload>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Upload>>> {
-        match self {
-            Self::Http1(sender) => sender.try_send_request(request).await,
-            Self::Http2(sender) => sender.try_send_request(request).await,
-        }
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lines").field("parked", &self.parked.lock().len()).finish_non_exhaustive()
     }
 }

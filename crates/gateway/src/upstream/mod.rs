@@ -6,6 +6,7 @@ mod checker;
 mod dial;
 mod endpoint;
 mod health;
+mod http1;
 mod lines;
 mod tls;
 
@@ -19,4 +20,5 @@ pub(crate) use checker::check_forever;
 pub(crate) use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
+pub(crate) use http1::{Http1, Inbound, Unanswered, Upgraded};
 pub(crate) use lines::{Line, Lines};

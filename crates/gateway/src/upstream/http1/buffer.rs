@@ -1,0 +1,106 @@
+//! Memory that answers are read into.
+//!
+//! A buffer is taken when bytes may have arrived and given back once they are on their way to the client, mostly
+//! within the same turn. However many connections there are, a thread works in the few buffers that it used last,
+//! which its cache still holds, and an idle connection holds none.
+
+use std::cell::RefCell;
+use std::mem;
+
+use bytes::Bytes;
+
+/// What one read takes at most.
+pub(super) const BYTES: usize = 64 * 1024;
+/// Up to so many bytes are copied out, so that a short answer to a slow client does not keep a whole buffer.
+const WORTH_COPYING: usize = 4 * 1024;
+/// Buffers that a thread keeps for later.
+const MAX_SPARE: usize = 16;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer that goes back to its thread when it is dropped.
+pub(super) struct Buffer(Box<[u8]>);
+
+/// A buffer of which the first bytes are in use.
+struct Filled {
+    buffer: Buffer,
+    bytes: usize,
+}
+
+impl Buffer {
+    pub(super) fn take() -> Self {
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        Self(spare.unwrap_or_else(|| vec![0; BYTES].into_boxed_slice()))
+    }
+
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    /// The first bytes of the buffer.
+    pub(super) fn into_bytes(self, bytes: usize) -> Bytes {
+        if bytes <= WORTH_COPYING {
+            return Bytes::copy_from_slice(&self.0[..bytes]);
+        }
+        Bytes::from_owner(Filled { buffer: self, bytes })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let buffer = mem::take(&mut self.0);
+        // A thread that is about to end keeps nothing.
+        let _kept = SPARE.try_with(|spare| {
+            if let Ok(mut spare) = spare.try_borrow_mut()
+                && spare.len() < MAX_SPARE
+            {
+                spare.push(buffer);
+            }
+        });
+    }
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer.0[..self.bytes]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(bytes: usize) -> Bytes {
+        let mut buffer = Buffer::take();
+        buffer.space()[..bytes].fill(b'x');
+        buffer.into_bytes(bytes)
+    }
+
+    fn spare() -> usize {
+        SPARE.with_borrow(Vec::len)
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_once_its_bytes_are_gone() {
+        let bytes = filled(BYTES);
+        let address = bytes.as_ptr();
+        assert_eq!((bytes.len(), spare()), (BYTES, 0));
+        drop(bytes);
+        assert_eq!(filled(BYTES).as_ptr(), address);
+    }
+
+    #[test]
+    fn a_few_bytes_do_not_keep_a_whole_buffer() {
+        let bytes = filled(100);
+        assert_eq!((bytes.len(), spare()), (100, 1));
+    }
+
+    #[test]
+    fn a_thread_keeps_a_few_buffers_and_no_more() {
+        let many: Vec<_> = (0..4 * MAX_SPARE).map(|_| filled(BYTES)).collect();
+        drop(many);
+        assert_eq!(spare(), MAX_SPARE);
+    }
+}

@@ -1,0 +1,273 @@
+//! The header of an answer: found in what arrives, and read strictly.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use http::{Response, StatusCode, Version};
+use hyper::ext::ReasonPhrase;
+
+use super::malformed::Malformed;
+
+const MAX_BYTES: usize = 64 * 1024;
+const MAX_FIELDS: usize = 100;
+/// Interim answers (100, 103 and the like) before the one that counts.
+const MAX_INTERIM: u32 = 16;
+/// Fields that the gateway adds to an answer: room for them is made at once.
+const ADDED_FIELDS: usize = 8;
+
+/// Puts a header together from what arrives.
+#[derive(Debug, Default)]
+pub(super) struct HeadReader {
+    arrived: Bytes,
+    /// Bytes in which no end was found.
+    looked_at: usize,
+    interim: u32,
+}
+
+impl HeadReader {
+    /// The header of the answer that counts, once it is complete, and what has arrived behind it.
+    pub(super) fn take_in(&mut self, more: Bytes) -> Result<Option<(Response<()>, Bytes)>, Malformed> {
+        self.arrived = if self.arrived.is_empty() { more } else { joined(&self.arrived, &more) };
+        while let Some(end) = end_of_head(&self.arrived, self.looked_at)? {
+            self.looked_at = 0;
+            let head = parse(&self.arrived.split_to(end))?;
+            if !is_interim(head.status()) {
+                return Ok(Some((head, std::mem::take(&mut self.arrived))));
+            }
+            self.interim += 1;
+            if self.interim > MAX_INTERIM {
+                return Err(Malformed("too many interim answers"));
+            }
+        }
+        self.looked_at = self.arrived.len();
+        if self.looked_at > MAX_BYTES {
+            return Err(Malformed("the header is too long"));
+        }
+        Ok(None)
+    }
+
+    /// Whether anything has arrived at all.
+    pub(super) fn has_begun(&self) -> bool {
+        self.interim > 0 || !self.arrived.is_empty()
+    }
+}
+
+/// The fields of a header or of trailers, up to the empty line. How a message is framed is not for trailers to say.
+pub(super) fn read_fields(trailers: &Bytes) -> Result<HeaderMap, Malformed> {
+    let mut room = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let fields = match httparse::parse_headers(trailers, &mut room) {
+        Ok(httparse::Status::Complete((_, fields))) => fields_of(trailers, fields, 0),
+        _ => Err(Malformed("the trailers cannot be read")),
+    };
+    let mut fields = fields?;
+    for name in [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE] {
+        fields.remove(name);
+    }
+    Ok(fields)
+}
+
+const fn is_interim(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 100 | 102..=199)
+}
+
+fn joined(first: &[u8], second: &[u8]) -> Bytes {
+    let mut both = BytesMut::with_capacity(first.len() + second.len());
+    both.extend_from_slice(first);
+    both.extend_from_slice(second);
+    both.freeze()
+}
+
+/// Where the header ends, if it does. Lines end in a carriage return and a line feed, and in nothing less: some
+/// upstreams take a bare line feed for a part of the line.
+fn end_of_head(bytes: &[u8], looked_at: usize) -> Result<Option<usize>, Malformed> {
+    let mut from = looked_at;
+    while let Some(step) = bytes[from..].iter().position(|&byte| byte == b'\n') {
+        let end = from + step + 1;
+        if !bytes[..end].ends_with(b"\r\n") {
+            return Err(Malformed("a line of the header ends in a bare line feed"));
+        }
+        if bytes[..end].ends_with(b"\r\n\r\n") {
+            return if end <= MAX_BYTES { Ok(Some(end)) } else { Err(Malformed("the header is too long")) };
+        }
+        from = end;
+    }
+    Ok(None)
+}
+
+fn parse(head: &Bytes) -> Result<Response<()>, Malformed> {
+    if !head.starts_with(b"HTTP/1.") {
+        return Err(Malformed("the header does not start with a version"));
+    }
+    let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let outcome =
+        httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, head, &mut room);
+    let (Ok(httparse::Status::Complete(_)), Some(code)) = (outcome, parsed.code) else {
+        return Err(Malformed("the header cannot be read"));
+    };
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(code).map_err(|_| Malformed("the status is none"))?;
+    *response.version_mut() = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
+    *response.headers_mut() = fields_of(head, parsed.headers, ADDED_FIELDS)?;
+    keep_reason(&mut response, parsed.reason.unwrap_or_default());
+    Ok(response)
+}
+
+/// Remembers a reason that is not the usual one for its status.
+fn keep_reason(response: &mut Response<()>, reason: &str) {
+    if response.status().canonical_reason() != Some(reason)
+        && let Ok(reason) = ReasonPhrase::try_from(reason.as_bytes())
+    {
+        response.extensions_mut().insert(reason);
+    }
+}
+
+/// The parsed fields, whose values stay where they arrived.
+fn fields_of(
+    arrived: &Bytes,
+    parsed: &[httparse::Header<'_>],
+    to_come: usize,
+) -> Result<HeaderMap, Malformed> {
+    let mut fields = HeaderMap::with_capacity(parsed.len() + to_come);
+    for field in parsed {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let value = HeaderValue::from_maybe_shared(arrived.slice_ref(field.value));
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err(Malformed("a field of the header cannot be read"));
+        };
+        fields.append(name, value);
+    }
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(pieces: &[&[u8]]) -> Result<Option<(Response<()>, Bytes)>, Malformed> {
+        let mut reader = HeadReader::default();
+        let mut found: Option<(Response<()>, Bytes)> = None;
+        for piece in pieces {
+            match &mut found {
+                None => found = reader.take_in(Bytes::copy_from_slice(piece))?,
+                Some((_, behind)) => *behind = joined(behind, piece),
+            }
+        }
+        Ok(found)
+    }
+
+    fn whole(text: &str) -> Result<Option<(Response<()>, Bytes)>, Malformed> {
+        read(&[text.as_bytes()])
+    }
+
+    #[test]
+    fn a_header_is_a_status_and_fields() {
+        let text =
+            "HTTP/1.1 404 Not Found\r\nServer: x\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nEmpty:\r\n\r\nbody";
+        let (head, behind) = whole(text).unwrap().unwrap();
+        assert_eq!((head.status().as_u16(), head.version()), (404, Version::HTTP_11));
+        assert_eq!(head.headers().get_all("set-cookie").iter().collect::<Vec<_>>(), ["a=1", "b=2"]);
+        assert_eq!((head.headers().len(), &head.headers()["empty"]), (4, &HeaderValue::from_static("")));
+        assert_eq!(behind, "body");
+        assert!(head.extensions().is_empty(), "the usual reason is not remembered");
+    }
+
+    #[test]
+    fn an_unusual_reason_is_kept() {
+        let (head, _) = whole("HTTP/1.0 302 Moved Temporarily\r\n\r\n").unwrap().unwrap();
+        assert_eq!(head.version(), Version::HTTP_10);
+        assert_eq!(head.extensions().get::<ReasonPhrase>().unwrap().as_bytes(), b"Moved Temporarily");
+    }
+
+    #[test]
+    fn interim_answers_are_skipped_up_to_a_number() {
+        let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\nx";
+        let (head, behind) = whole(text).unwrap().unwrap();
+        assert_eq!((head.status(), &behind[..]), (StatusCode::OK, b"x".as_slice()));
+        assert!(head.headers().is_empty(), "nothing of an interim answer is mixed in");
+        assert!(whole(&"HTTP/1.1 100 Continue\r\n\r\n".repeat(17)).is_err());
+    }
+
+    #[test]
+    fn a_switch_of_protocols_is_no_interim_answer() {
+        let (head, _) = whole("HTTP/1.1 101 Switching Protocols\r\n\r\n").unwrap().unwrap();
+        assert_eq!(head.status(), StatusCode::SWITCHING_PROTOCOLS);
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: 1\r\n".repeat(101));
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(70_000));
+        let table = [
+            "HTTP/1.1 200 OK\n\n",
+            "HTTP/1.1 200 OK\nx: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: 1\ncontent-length: 3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: 1\n\n",
+            "HTTP/1.1 200 OK\r\nx: 1\rcontent-length: 3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: a\0b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: a\r\n folded\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n folded: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length : 3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent length: 3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n: 3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+            "\r\nHTTP/1.1 200 OK\r\n\r\n",
+            "\r\n\r\n",
+            "200 OK\r\n\r\n",
+            "HTTP/2.0 200 OK\r\n\r\n",
+            "HTTP/1.2 200 OK\r\n\r\n",
+            "HTTP/1.1 99 Low\r\n\r\n",
+            "HTTP/1.1 000 Zero\r\n\r\n",
+            "HTTP/1.1 2000 Long\r\n\r\n",
+            "HTTP/1.1 +20 Signed\r\n\r\n",
+            "HTTP/1.1  200 OK\r\n\r\n",
+            "ICY 200 OK\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n\r\n",
+            &many,
+            &long,
+        ];
+        for text in table {
+            assert!(whole(text).is_err(), "{text:.60}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_an_end_is_given_up() {
+        let mut reader = HeadReader::default();
+        let fed = (0..1_000).find(|_| reader.take_in(Bytes::from_static(&[b'x'; 1_000])).is_err());
+        assert_eq!(fed, Some(65), "the first byte above 64 KiB is one too many");
+    }
+
+    proptest! {
+        #[test]
+        fn however_a_header_is_cut_it_reads_the_same(
+            value in "[!-~]([ -~]{0,30}[!-~])?",
+            behind in proptest::collection::vec(any::<u8>(), 0..30),
+            at in proptest::collection::vec(0..200_usize, 0..6),
+        ) {
+            let mut bytes = format!("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nx-any: {value}\r\n\r\n").into_bytes();
+            bytes.extend_from_slice(&behind);
+            let mut at = at;
+            at.retain(|&cut| cut < bytes.len());
+            at.sort_unstable();
+            let ends = at.iter().copied().chain([bytes.len()]);
+            let mut start = 0;
+            let pieces: Vec<_> = ends.map(|end| &bytes[std::mem::replace(&mut start, end)..end]).collect();
+            let (head, left) = read(&pieces).expect("a sound header").expect("a whole one");
+            prop_assert_eq!(&head.headers()["x-any"], &HeaderValue::from_str(&value).unwrap());
+            prop_assert_eq!(&left[..], &behind[..]);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _outcome = read(&[&bytes]);
+            let _outcome = read(&[b"HTTP/1.1 200 OK\r\n", &bytes, b"\r\n\r\n"]);
+        }
+    }
+}

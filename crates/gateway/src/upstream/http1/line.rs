@@ -1,0 +1,129 @@
+//! One connection to an upstream, which carries one request at a time.
+
+use std::future::poll_fn;
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::uri::PathAndQuery;
+use http::{Request, Response};
+
+use super::early::go_on_sending;
+use super::head::HeadReader;
+use super::inbound::{Inbound, Source};
+use super::length::{Length, keeps_alive};
+use super::malformed::Malformed;
+use super::outgoing::{Outgoing, SendError};
+use super::transport::{Transport, poll_bytes};
+use crate::body::{Idle, Upload};
+use crate::route::Timeouts;
+use crate::upstream::Lines;
+
+/// A connection on which nothing is under way.
+#[derive(Debug)]
+pub(crate) struct Http1 {
+    pub(super) transport: Transport,
+    /// Runs out when the upstream is silent. Kept, for a timer costs more to set up than to leave running.
+    pub(super) idle: Idle,
+}
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The upstream was silent for too long.
+    Silent,
+    /// The connection ended before anything of an answer arrived.
+    Closed {
+        /// Whether the upstream may have got any of the request.
+        sent: bool,
+    },
+    /// The answer broke off, or cannot be read in one way only.
+    Unreadable,
+    /// The client did not deliver its body.
+    Undelivered,
+}
+
+/// What is under way: a request that leaves while its answer may already arrive.
+struct Exchange<'r> {
+    line: &'r mut Http1,
+    upload: &'r mut Upload,
+    outgoing: &'r mut Outgoing,
+    answer: HeadReader,
+}
+
+impl Http1 {
+    pub(crate) fn new(transport: Transport) -> Self {
+        Self { transport, idle: Idle::default() }
+    }
+
+    /// Whether a request may be sent.
+    pub(crate) fn is_open(&mut self) -> bool {
+        self.transport.is_quiet()
+    }
+
+    /// The answer to a request for this path at this host. The connection goes back to `lines` with the last of the
+    /// answer's body, unless either side wants it closed.
+    pub(crate) async fn ask(
+        mut self: Box<Self>,
+        request: &mut Request<Upload>,
+        path: &PathAndQuery,
+        host: &str,
+        waits: &Timeouts,
+        lines: &Arc<Lines>,
+    ) -> Result<Response<Inbound>, Unanswered> {
+        let mut outgoing = Outgoing::new(request, path, host);
+        self.idle.restart(waits.first_byte);
+        let mut exchange = Exchange {
+            line: &mut self,
+            upload: request.body_mut(),
+            outgoing: &mut outgoing,
+            answer: HeadReader::default(),
+        };
+        let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
+        let length = Length::of(request.method(), &head)?;
+        self.idle.restart(waits.idle);
+        let reusable = keeps_alive(&head) && outgoing.is_done();
+        let source = if outgoing.is_under_way() {
+            let upload = mem::replace(request.body_mut(), Upload::none());
+            Source::Early(Box::new(go_on_sending(*self, outgoing, upload)))
+        } else {
+            Source::Line(self)
+        };
+        let lines = reusable.then(|| Arc::clone(lines));
+        Ok(head.map(|()| Inbound::new(source, arrived, length, lines)))
+    }
+}
+
+impl Exchange<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Response<()>, bytes::Bytes), Unanswered>> {
+        let Http1 { transport, idle } = &mut *self.line;
+        match self.outgoing.poll(cx, transport, self.upload, || idle.stir()) {
+            Poll::Ready(Err(SendError::Upload(_))) => return Poll::Ready(Err(Unanswered::Undelivered)),
+            // An upstream may answer and hang up without taking all of the request: what it said counts.
+            Poll::Ready(Err(SendError::Io(_))) if !self.outgoing.is_unsent() => self.outgoing.give_up(),
+            Poll::Ready(Err(SendError::Io(_))) => {
+                return Poll::Ready(Err(Unanswered::Closed { sent: false }));
+            }
+            Poll::Ready(Ok(())) | Poll::Pending => {}
+        }
+        while let Poll::Ready(read) = poll_bytes(transport, cx) {
+            match read {
+                Ok(bytes) if !bytes.is_empty() => {
+                    if let Some(whole) = self.answer.take_in(bytes)? {
+                        return Poll::Ready(Ok(whole));
+                    }
+                    idle.stir();
+                }
+                Ok(_) | Err(_) if self.answer.has_begun() => return Poll::Ready(Err(Unanswered::Unreadable)),
+                Ok(_) | Err(_) => return Poll::Ready(Err(Unanswered::Closed { sent: true })),
+            }
+        }
+        idle.poll_over(cx).map(|()| Err(Unanswered::Silent))
+    }
+}
+
+impl From<Malformed> for Unanswered {
+    fn from(_: Malformed) -> Self {
+        Self::Unreadable
+    }
+}
