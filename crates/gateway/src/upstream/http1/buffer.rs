@@ -10,9 +10,9 @@ use std::mem;
 use bytes::Bytes;
 
 /// What one read takes at most.
-pub(super) const BYTES: usize = 64 * 1024;
+pub(super) const BYTES: usize = 128 * 1024;
 /// Up to so many bytes are copied out, so that a short answer to a slow client does not keep a whole buffer.
-const WORTH_COPYING: usize = 4 * 1024;
+const WORTH_COPYING: usize = 8 * 1024;
 /// Buffers that a thread keeps for later.
 const MAX_SPARE: usize = 16;
 
