@@ -63,6 +63,14 @@ impl Held {
         self.table.insert(entry);
     }
 
+    /// Adds buckets that were saved; makes room where there is too little.
+    pub(crate) fn restore(&mut self, entries: &[Entry], now: Micros) {
+        self.table.reserve(entries.len().min(self.most.saturating_sub(self.table.len())));
+        for entry in entries {
+            if self.table.len() < self.most { self.table.insert(*entry) } else { self.insert(*entry, now) }
+        }
+    }
+
     pub(crate) fn forget(&mut self, fingerprint: Fingerprint) {
         self.table.remove(fingerprint);
     }

@@ -93,22 +93,22 @@ impl<C: Clock> Builder<C> {
         // What was written at a wall time then is at the same wall time now, whatever the stores' own clocks show.
         let here = header.wall.plus_us(now.get()).get().saturating_sub(store.clock().wall().get());
         let here = Micros::new(here);
-        let mut buckets = 0;
+        let (mut buckets, mut block) = (0, Vec::new());
         loop {
             let count = u32::from_le_bytes(from.take()?);
             if count == END {
                 break;
             }
+            block.clear();
             for _ in 0..count {
                 let entry = Entry::from_bytes(&from.take()?)
                     .ok_or(RestoreError::Damaged("no bucket is like this"))?;
-                let entry = entry.by_another_clock(header.now, here);
-                if entry.level(now) < 1.0 {
-                    store.put_back(entry, now);
-                }
+                block.push(entry.by_another_clock(header.now, here));
             }
             from.check()?;
             buckets += u64::from(count);
+            block.retain(|entry| entry.level(now) < 1.0);
+            store.put_back(&mut block, now);
         }
         if u64::from_le_bytes(from.take()?) != buckets {
             return Err(RestoreError::Damaged("buckets are missing"));

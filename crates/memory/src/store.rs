@@ -200,8 +200,13 @@ impl<C: Clock> MemoryStore<C> {
         &self.shards
     }
 
-    pub(crate) fn put_back(&self, entry: Entry, now: Micros) {
-        self.shards[self.shard(entry.fingerprint())].lock().insert(entry, now);
+    /// Adds buckets that were saved, in an order that they are given to suit.
+    pub(crate) fn put_back(&self, entries: &mut [Entry], now: Micros) {
+        entries.sort_unstable_by_key(|entry| self.shard(entry.fingerprint()));
+        for entries in entries.chunk_by(|a, b| self.shard(a.fingerprint()) == self.shard(b.fingerprint())) {
+            let shard = self.shard(entries[0].fingerprint());
+            self.shards[shard].lock().restore(entries, now);
+        }
     }
 }
 

@@ -61,6 +61,15 @@ impl Table {
         self.held += 1;
     }
 
+    /// Makes room for so many more. Entries that come in the order of another table would else pile up at one end of a
+    /// small one, again and again as it grows.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        let wanted = (self.held + more).div_ceil(3) * 4;
+        if wanted > self.slots.len() {
+            self.rehash(wanted.max(SMALLEST));
+        }
+    }
+
     pub(crate) fn remove(&mut self, fingerprint: Fingerprint) {
         if let Some(index) = self.position(fingerprint) {
             self.remove_at(index);
@@ -168,7 +177,10 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        let larger = (self.slots.len() + self.slots.len() / 2).max(SMALLEST);
+        self.rehash((self.slots.len() + self.slots.len() / 2).max(SMALLEST));
+    }
+
+    fn rehash(&mut self, larger: usize) {
         let old = std::mem::replace(&mut self.slots, vec![Entry::EMPTY; larger]);
         self.cursor = 0;
         for entry in old.into_iter().filter(|entry| !entry.is_empty()) {

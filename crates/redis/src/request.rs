@@ -18,6 +18,7 @@ pub(crate) enum Operation {
     SpendUpTo = 3,
     Refund = 4,
     Reset = 5,
+    TimeToLive = 6,
 }
 
 /// One atomic step over buckets that live on one node.

@@ -7,13 +7,15 @@
 --             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms,
 --             per decision: operation, number of charges, then per charge: key, limit, cost (micro-tokens).
 -- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
---           tokens granted) and per charge the bucket after the step: micro-tokens held, and when written.
+--           tokens granted) and per charge the bucket after the step: micro-tokens held, and when written. To whoever
+--           asks for times to live, per charge two milliseconds more than is left, and now: 0 is a key that is not
+--           there, and 1 one that stays for ever.
 --
 -- A bucket is a hash of `t` (micro-tokens), `ts` (microsecond of the last write) and `v` (format, 1). Numbers stay
 -- below 2^53: microseconds are exact in a Lua double, nanoseconds since the epoch are not.
 -- Everything is read and decided before the first write, for Lua is atomic but not transactional.
 
-local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET = 1, 2, 3, 4, 5
+local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE = 1, 2, 3, 4, 5, 6
 local ABSENT, LIVE, BROKEN = 0, 1, 2
 local REBASE_AFTER_US = 1000000
 local TOKEN = 1000000
@@ -64,6 +66,12 @@ while i < last do
     for at = first, past - 1, 3 do
       local k = args[at]
       held[k], dirty[k] = nil, true
+    end
+  elseif op == TIME_TO_LIVE then
+    out[o] = 1
+    for at = first, past - 1, 3 do
+      out[o + 1], out[o + 2] = call('PTTL', KEYS[args[at]]) + 2, now
+      o = o + 2
     end
   else
     -- How each bucket stands now, before anything is spent, and how much the chain can give.

@@ -83,7 +83,9 @@ impl Spread {
             (operation, [only]) => self.ask(only.request(operation)).await,
             (Operation::Spend, _) => self.spend().await,
             (Operation::SpendUpTo, _) => self.spend_up_to().await,
-            (Operation::Peek | Operation::Refund | Operation::Reset, _) => self.each().await,
+            (Operation::Peek | Operation::Refund | Operation::Reset | Operation::TimeToLive, _) => {
+                self.each().await
+            }
         }
     }
 

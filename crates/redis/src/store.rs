@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use spile_core::{Charges, Grant, Outcome, Store, StoreError};
+use spile_core::{Bucket, Charges, Grant, Outcome, Store, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -53,6 +53,19 @@ impl RedisStore {
             nodes,
             connections,
         }
+    }
+
+    /// How long Redis keeps the bucket of each charge: nothing where there is none.
+    pub async fn times_to_live(&self, charges: &Charges<'_>) -> Result<Vec<Option<Duration>>, StoreError> {
+        let reply = self.step(Operation::TimeToLive, charges).await?;
+        // What a bucket holds is, to this question, two milliseconds more than is left of its time. One that somebody
+        // else made and that never expires has one.
+        let left = |bucket: &Bucket| match bucket.held().get() {
+            0 => None,
+            1 => Some(Duration::MAX),
+            ms => Some(Duration::from_millis(ms - 2)),
+        };
+        Ok(reply.buckets.iter().map(left).collect())
     }
 
     /// What keeps it from reaching Redis, while something does: for logs and health pages.

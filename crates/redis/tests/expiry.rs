@@ -49,6 +49,19 @@ async fn a_new_bucket_lives_for_twice_the_seconds_it_takes_to_fill() {
     }
 }
 
+#[tokio::test]
+async fn the_time_that_is_left_is_told_of_each_bucket() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let asked = charges("ann", "10, 1/s", 1);
+    assert_eq!(store.times_to_live(&asked).await.unwrap(), [None]);
+    store.spend(&asked).await.unwrap();
+    let told = store.times_to_live(&asked).await.unwrap()[0].expect("the bucket is there");
+    assert!(told <= Duration::from_secs(20) && told > Duration::from_secs(19), "{told:?}");
+    server.command(&["PERSIST", BUCKET]);
+    assert_eq!(store.times_to_live(&asked).await.unwrap(), [Some(Duration::MAX)]);
+}
+
 /// However much of its life a key has left, and whatever limit it was last written under, a write leaves it long
 /// enough. Shortening its life by hand stands in for time that has passed.
 #[tokio::test]

@@ -8,6 +8,7 @@ mod admin;
 mod admin_api;
 mod banner;
 mod bill;
+mod buckets;
 pub mod cli;
 mod clock;
 mod config;

@@ -1,6 +1,7 @@
 //! The store behind the server: embedded, or in Redis.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError, SystemClock};
 use spile_memory::MemoryStore;
@@ -61,6 +62,18 @@ impl AnyStore {
         match &self.kind {
             Kind::Memory(_) => None,
             Kind::Redis(redis) => redis.trouble(),
+        }
+    }
+
+    /// How long the store keeps each bucket after its last write, where that is a question of time. The embedded store
+    /// forgets buckets that are full.
+    pub(crate) async fn times_to_live(
+        &self,
+        charges: &Charges<'_>,
+    ) -> Result<Vec<Option<Duration>>, StoreError> {
+        match &self.kind {
+            Kind::Memory(_) => Ok(vec![None; charges.len()]),
+            Kind::Redis(redis) => redis.times_to_live(charges).await,
         }
     }
 

@@ -5,6 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::{Client, refused};
+use super::direct::DirectArgs;
 use super::outcome::Outcome;
 
 /// Who asks for what.
@@ -24,29 +25,55 @@ pub(super) struct AskArgs {
     /// Where the server's decision API listens.
     #[arg(long, value_name = "URL", env = "SPILE_SERVER", default_value = "http://127.0.0.1:8080")]
     server: String,
+    #[command(flatten)]
+    direct: DirectArgs,
     /// Prints the decision as JSON.
     #[arg(long)]
     json: bool,
 }
 
+/// Whether to spend or only to look.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verb {
+    Check,
+    Peek,
+}
+
 impl AskArgs {
-    pub(super) fn run(self, path: &str) -> anyhow::Result<Outcome> {
-        let mut question = json!({"identity": self.key});
-        match self.rule {
-            Some(rule) => question["ruleId"] = json!(rule),
-            None => question["plans"] = json!(self.plans),
-        }
-        if let Some(cost) = self.cost {
-            question["cost"] = json!(cost);
-        }
-        let (status, decision) = Client::new(&self.server, None).ask(Method::POST, path, Some(&question))?;
-        let Some(allowed) = decision["allowed"].as_bool() else { return refused(status, &decision) };
+    pub(super) fn run(self, verb: Verb) -> anyhow::Result<Outcome> {
+        let question = self.question();
+        let decision = match self.direct.open(verb == Verb::Check)? {
+            Some(store) => store.decide(verb, &question)?,
+            None => self.ask_server(verb, &question)?,
+        };
+        let allowed = decision["allowed"] == true;
         if self.json {
             println!("{decision}");
         } else {
             println!("{}", sentence(allowed, &decision));
         }
         Ok(if allowed { Outcome::Done } else { Outcome::Denied })
+    }
+
+    fn question(&self) -> Value {
+        let mut question = json!({"identity": self.key});
+        match &self.rule {
+            Some(rule) => question["ruleId"] = json!(rule),
+            None => question["plans"] = json!(self.plans),
+        }
+        if let Some(cost) = self.cost {
+            question["cost"] = json!(cost);
+        }
+        question
+    }
+
+    fn ask_server(&self, verb: Verb, question: &Value) -> anyhow::Result<Value> {
+        let path = match verb {
+            Verb::Check => "/v1/check",
+            Verb::Peek => "/v1/peek",
+        };
+        let (status, decision) = Client::new(&self.server, None).ask(Method::POST, path, Some(question))?;
+        if decision["allowed"].is_boolean() { Ok(decision) } else { refused(status, &decision) }
     }
 }
 

@@ -1,10 +1,13 @@
 //! `spile inspect` and `spile reset`.
 
+use std::time::Duration;
+
 use clap::Args;
 use http::Method;
 use serde_json::Value;
 
-use super::client::{Client, segment};
+use super::client::segment;
+use super::direct::DirectArgs;
 use super::entries::AdminArgs;
 
 /// Cells of a level bar.
@@ -19,12 +22,17 @@ pub(super) struct BucketArgs {
     #[arg(long, value_name = "NAME")]
     plan: Option<String>,
     #[command(flatten)]
+    direct: DirectArgs,
+    #[command(flatten)]
     admin: AdminArgs,
 }
 
 impl BucketArgs {
     pub(super) fn inspect(self) -> anyhow::Result<()> {
-        let answer = self.client().demand(Method::GET, &self.path(), None)?;
+        let answer = match self.direct.open(false)? {
+            Some(store) => store.inspect(&self.key, self.plan.as_deref())?,
+            None => self.admin.client().demand(Method::GET, &self.path(), None)?,
+        };
         if self.admin.json {
             println!("{answer}");
             return Ok(());
@@ -36,17 +44,16 @@ impl BucketArgs {
     }
 
     pub(super) fn reset(self) -> anyhow::Result<()> {
-        self.client().demand(Method::DELETE, &self.path(), None)?;
+        match self.direct.open(true)? {
+            Some(store) => store.reset(&self.key, self.plan.as_deref())?,
+            None => drop(self.admin.client().demand(Method::DELETE, &self.path(), None)?),
+        }
         if self.admin.json {
             println!("{{\"reset\":true}}");
         } else {
             println!("full again");
         }
         Ok(())
-    }
-
-    fn client(&self) -> Client {
-        self.admin.client()
     }
 
     fn path(&self) -> String {
@@ -63,6 +70,20 @@ fn line(bucket: &Value) -> String {
     let full = (level * BAR as f64).round() as usize;
     let bar: String = (0..BAR).map(|cell| if cell < full { '█' } else { '░' }).collect();
     let name = bucket["limit"].as_str().unwrap_or_default();
-    let (tokens, capacity, reset) = (&bucket["tokens"], &bucket["capacity"], &bucket["resetAfterMs"]);
-    format!("{name:<24} {bar} {tokens}/{capacity}, full in {reset} ms")
+    let (tokens, capacity) = (&bucket["tokens"], &bucket["capacity"]);
+    let when = match bucket["resetAfterMs"].as_u64() {
+        Some(0) | None => "full".to_owned(),
+        Some(ms) => format!("full in {}", span(ms)),
+    };
+    let kept = match bucket["ttlMs"].as_u64() {
+        Some(ms) => format!(", TTL {}", span(ms)),
+        None => String::new(),
+    };
+    format!("{name:<24} {bar} {tokens}/{capacity}, {when}{kept}")
+}
+
+/// In the two largest units that it takes: nobody waits for the milliseconds of an hour.
+fn span(ms: u64) -> String {
+    let text = humantime::format_duration(Duration::from_millis(ms)).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }

@@ -4,6 +4,7 @@ mod ask;
 mod buckets;
 mod client;
 mod config;
+mod direct;
 mod entries;
 mod outcome;
 mod serve;
@@ -12,7 +13,7 @@ mod top;
 
 use clap::{Parser, Subcommand};
 
-use self::ask::AskArgs;
+use self::ask::{AskArgs, Verb};
 use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
 use self::entries::{PlanCommand, TenantCommand};
@@ -70,8 +71,8 @@ impl Cli {
         match self.command {
             Command::Serve(args) => args.run().map(Outcome::done),
             Command::Config(command) => command.run().map(Outcome::done),
-            Command::Check(args) => args.run("/v1/check"),
-            Command::Peek(args) => args.run("/v1/peek"),
+            Command::Check(args) => args.run(Verb::Check),
+            Command::Peek(args) => args.run(Verb::Peek),
             Command::Inspect(args) => args.inspect().map(Outcome::done),
             Command::Reset(args) => args.reset().map(Outcome::done),
             Command::Tenant(command) => command.run().map(Outcome::done),

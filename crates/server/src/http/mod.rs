@@ -12,5 +12,6 @@ mod problem;
 mod reply;
 
 pub(crate) use api::Api;
+pub(crate) use json::write_decision;
 pub(crate) use problem::Problem;
 pub(crate) use reply::Reply;

@@ -14,4 +14,5 @@ mod process;
 mod proxies;
 mod sample_endpoint;
 mod shutdown;
+mod straight;
 mod support;

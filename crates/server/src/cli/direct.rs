@@ -1,0 +1,154 @@
+//! Asks a store itself, with no server in between: the same code decides, in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use serde_json::{Value, json};
+use spile_core::{Clock, Decision};
+use spile_memory::{MemoryStore, SnapshotFile};
+use tokio::runtime::Runtime;
+
+use super::ask::Verb;
+use crate::buckets::{self, Unseen};
+use crate::clock::Clocks;
+use crate::config::{Config, Flags, StoreUrl};
+use crate::decider::Decider;
+use crate::http::write_decision;
+use crate::metrics::{StoreMetrics, Telemetry};
+use crate::question::Question;
+use crate::store::{AnyStore, Embedded};
+use crate::typed::{Object, parse};
+
+/// People wait longer than requests do, and a first connection takes longer than a decision.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which store to ask itself.
+#[derive(Args, Debug)]
+pub(super) struct DirectArgs {
+    /// Asks this store, without a server: `redis://HOST:PORT` and its like.
+    #[arg(long, value_name = "URL", conflicts_with = "path")]
+    store: Option<StoreUrl>,
+    /// Asks the file of an embedded store, without a server: what a server has last saved there.
+    #[arg(long, value_name = "FILE")]
+    path: Option<PathBuf>,
+    /// Takes plans, rules and the store from this file, without a server. With --store or --path and no file, the
+    /// usual plans.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// A store that is asked without a server.
+pub(super) struct Direct {
+    decider: Decider,
+    /// Where the embedded store is saved once it has been changed.
+    file: Option<(SnapshotFile, Embedded)>,
+    runtime: Runtime,
+}
+
+impl DirectArgs {
+    /// The store, where one is named. `changes` says that its buckets are to be changed, for which a file has to be
+    /// free.
+    pub(super) fn open(&self, changes: bool) -> anyhow::Result<Option<Direct>> {
+        if self.store.is_none() && self.path.is_none() && self.config.is_none() {
+            return Ok(None);
+        }
+        let mut config = match &self.config {
+            Some(path) => Config::load(path, std::env::vars())?,
+            None => Config::from_environment(std::env::vars())?,
+        };
+        config = config.under(Flags { store: self.store.clone(), ..Flags::default() });
+        if self.path.is_some() {
+            config.store.url = StoreUrl::Memory;
+            config.store.path.clone_from(&self.path);
+        }
+        config.store.timeout = config.store.timeout.max(PATIENCE);
+        Direct::open(&config, changes).map(Some)
+    }
+}
+
+impl Direct {
+    fn open(config: &Config, changes: bool) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let _within = runtime.enter();
+        let (clocks, telemetry) = (Clocks::system(), Telemetry::new(false)?);
+        let (mut file, mut embedded) = (None, None);
+        if config.store.url == StoreUrl::Memory {
+            let Some(path) = &config.store.path else {
+                bail!(
+                    "the buckets of memory: are in the server's own memory: ask it, or give its store a path"
+                );
+            };
+            let builder = MemoryStore::builder().clock(Arc::clone(&clocks.buckets) as Arc<dyn Clock>);
+            if changes {
+                let opened = SnapshotFile::open(path)?;
+                let store = Arc::new(opened.restore(builder)?);
+                embedded = Some(Arc::clone(&store));
+                file = Some((opened, store));
+            } else {
+                embedded = Some(Arc::new(SnapshotFile::read(path, builder)?));
+            }
+        }
+        let store = AnyStore::new(&config.store, &clocks, embedded, StoreMetrics::new(&telemetry))?;
+        let decider = Decider::new(config, store, clocks, telemetry.watch().clone());
+        Ok(Self { decider, file, runtime })
+    }
+
+    /// The decision, as a server would answer it.
+    pub(super) fn decide(mut self, verb: Verb, question: &Value) -> anyhow::Result<Value> {
+        let body = question.to_string();
+        let Object(typed) = parse(body.as_bytes()).map_err(|fault| anyhow!("{fault}"))?;
+        let policies = self.decider.policies();
+        let question = Question::parse(&typed, &policies).map_err(|fault| anyhow!("{fault}"))?;
+        let decision = self.runtime.block_on(async {
+            match verb {
+                Verb::Check => self.decider.check(question).await,
+                Verb::Peek => self.decider.peek(question).await,
+            }
+        });
+        if decision.degraded() {
+            return self.silent(&decision);
+        }
+        self.save()?;
+        let mut json = Vec::new();
+        write_decision(&mut json, &decision);
+        Ok(serde_json::from_slice(&json)?)
+    }
+
+    pub(super) fn inspect(self, key: &str, plan: Option<&str>) -> anyhow::Result<Value> {
+        let buckets = self.runtime.block_on(buckets::inspect(&self.decider, key, plan));
+        let buckets = buckets.map_err(|why| self.unseen(why))?;
+        Ok(json!({"key": key, "buckets": buckets}))
+    }
+
+    pub(super) fn reset(mut self, key: &str, plan: Option<&str>) -> anyhow::Result<()> {
+        let done = self.runtime.block_on(buckets::reset(&self.decider, key, plan));
+        done.map_err(|why| self.unseen(why))?;
+        self.save()
+    }
+
+    fn save(&mut self) -> anyhow::Result<()> {
+        if let Some((file, store)) = &mut self.file {
+            file.save(store)?;
+        }
+        Ok(())
+    }
+
+    fn silent<T>(&self, decision: &Decision) -> anyhow::Result<T> {
+        let reason = || decision.failure().map(|why| why.as_str().to_owned());
+        let why = self.decider.store().trouble().or_else(reason).unwrap_or_default();
+        bail!("the store does not answer: {why}")
+    }
+
+    fn unseen(&self, why: Unseen) -> anyhow::Error {
+        match why {
+            Unseen::Asked(fault) => anyhow!("{fault}"),
+            Unseen::Store => {
+                let why = self.decider.store().trouble().unwrap_or_else(|| "no answer in time".to_owned());
+                anyhow!("the store does not answer: {why}")
+            }
+        }
+    }
+}
