@@ -19,7 +19,7 @@ use crate::admin::{Admin, Readiness};
 use crate::admin_api;
 use crate::clock::Clocks;
 use crate::config::Config;
-use crate::control::Control;
+use crate::control::{self, Control};
 use crate::decider::Decider;
 use crate::gateway;
 use crate::hooks::Hooks;
@@ -82,6 +82,8 @@ impl Server {
     ///
     /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
+        // Callers wait in the kernel's queue meanwhile: the first is answered by what the registry says, too.
+        self.control.catch_up().await;
         let readiness = Readiness::default();
         let configs = self.control.follow();
         let (control, decider) = (Arc::clone(&self.control), Arc::clone(&self.decider));
@@ -97,6 +99,7 @@ impl Server {
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
+        let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
         let hooks = tokio::spawn(Hooks::follow(configs, self.telemetry.watch().clone()));
 
@@ -112,6 +115,7 @@ impl Server {
         finished(admin).await;
         upkeep.abort();
         reloads.abort();
+        changes.abort();
         finished(hooks).await;
     }
 }

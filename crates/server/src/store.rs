@@ -49,6 +49,14 @@ impl AnyStore {
         Ok(Self { kind, clock: SystemClock::new(), metrics })
     }
 
+    /// The Redis store, where it is one.
+    pub(crate) const fn redis(&self) -> Option<&RedisStore> {
+        match &self.kind {
+            Kind::Memory(_) => None,
+            Kind::Redis(redis) => Some(redis),
+        }
+    }
+
     /// How Redis is doing, where there is one.
     pub(crate) fn redis_stats(&self) -> Option<Stats> {
         match &self.kind {

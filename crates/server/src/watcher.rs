@@ -36,9 +36,8 @@ pub(crate) async fn follow(control: Arc<Control>, mut hangup: Signal) {
         let changed = now.is_some() && now == before && now != seen;
         if told || changed {
             seen = now.or(seen);
-            let control = Arc::clone(&control);
             // The result is logged and counted where it arises.
-            let _done = tokio::task::spawn_blocking(move || control.reload()).await;
+            let _done = control.reload().await;
         }
     }
 }

@@ -20,10 +20,9 @@ pub(super) async fn show(State(office): State<Office>) -> impl IntoResponse {
 
 /// Reads the file once more: all of it takes effect, or nothing does and the answer says why.
 pub(super) async fn reload(State(office): State<Office>) -> Response {
+    // In a task of its own, so that a caller who leaves does not end it half-way.
     let control = Arc::clone(&office.control);
-    // Reading and checking a large file takes a while, and must not keep others waiting.
-    let reloaded = tokio::task::spawn_blocking(move || control.reload()).await;
-    match reloaded {
+    match tokio::spawn(async move { control.reload().await }).await {
         Ok(Ok(())) => Json(json!({"result": "applied", "needsRestart": office.control.needing_restart()}))
             .into_response(),
         Ok(Err(why)) => refused(&why).into_reply().into_response(),
@@ -44,6 +43,7 @@ pub(super) async fn store(State(office): State<Office>) -> impl IntoResponse {
     let store = office.decider.store();
     let config = office.control.config();
     let stats = store.redis_stats().unwrap_or_default();
+    let registry = office.control.standing();
     Json(json!({
         "url": config.store.url.to_string(),
         "onFailure": config.store.on_failure.to_string(),
@@ -52,5 +52,10 @@ pub(super) async fn store(State(office): State<Office>) -> impl IntoResponse {
         "waiting": stats.waiting,
         "trouble": store.trouble(),
         "lastReloadRefused": office.control.refusal(),
+        "registry": {
+            "kept": if store.redis().is_some() { "redis" } else { "instance" },
+            "version": registry.version(),
+            "trouble": registry.trouble(),
+        },
     }))
 }

@@ -4,16 +4,16 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
+use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::Office;
-use crate::control::{Condition, ControlError, Entry};
+use crate::control::{Change, Changed, Condition, ControlError, Entry};
 use crate::fault::Fault;
 use crate::hex::Hex;
 use crate::http::Problem;
-use crate::registry::Kind;
+use crate::registry::{Kind, RegistryError, Which};
 use crate::tenant::ApiKeyHash;
 use crate::typed::parse;
 
@@ -33,7 +33,8 @@ pub(super) async fn show(
     State(office): State<Office>,
     Path((kind, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let entry = office.control.get(known(&kind)?, &name).ok_or(ControlError::Missing)?;
+    let which = Which { kind: known(&kind)?, name };
+    let entry = office.control.get(&which).ok_or(ControlError::Missing)?;
     Ok(shown(StatusCode::OK, entry))
 }
 
@@ -43,14 +44,12 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let kind = known(&kind)?;
+    let which = Which { kind: known(&kind)?, name };
     let document: Map<String, Value> = parse(&body)?;
-    let was_there = office.control.get(kind, &name).is_some();
-    let document = kept_keys(&office, kind, &name, told(document));
-    let entry = changed(office, move |office| {
-        office.control.put(kind, &name, Value::Object(document), &condition(&headers)?)
-    });
-    Ok(shown(if was_there { StatusCode::OK } else { StatusCode::CREATED }, entry.await?))
+    let Changed { entry, is_new } =
+        changed(office, which, Change::Put(told(document)), condition(&headers)?).await?;
+    let entry = entry.ok_or(ControlError::Missing)?;
+    Ok(shown(if is_new { StatusCode::CREATED } else { StatusCode::OK }, entry))
 }
 
 pub(super) async fn remove(
@@ -58,8 +57,8 @@ pub(super) async fn remove(
     Path((kind, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let kind = known(&kind)?;
-    changed(office, move |office| office.control.delete(kind, &name, &condition(&headers)?)).await?;
+    let which = Which { kind: known(&kind)?, name };
+    changed(office, which, Change::Delete, condition(&headers)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -68,14 +67,10 @@ pub(super) async fn add_key(
     State(office): State<Office>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let tenant = office.decider.policies().tenant(&id).cloned().ok_or(ControlError::Missing)?;
     let api_key =
         random_key().map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "no randomness"))?;
-    let hashes = tenant.api_keys.iter().copied().chain([ApiKeyHash::of(api_key.as_bytes())]);
-    let hashes: Vec<String> = hashes.map(|hash| hash.to_string()).collect();
-    let document = json!({"plan": tenant.plan.as_str(), "apiKeys": hashes});
-    changed(office, move |office| office.control.put(Kind::Tenants, &id, document, &Condition::Always))
-        .await?;
+    let change = Change::AddKey(ApiKeyHash::of(api_key.as_bytes()));
+    changed(office, Which { kind: Kind::Tenants, name: id }, change, Condition::Always).await?;
     Ok((StatusCode::CREATED, Json(json!({"apiKey": api_key}))).into_response())
 }
 
@@ -85,12 +80,15 @@ fn random_key() -> Result<String, getrandom::Error> {
     Ok(format!("spile_{}", Hex(&bytes)))
 }
 
-/// Changes wait for the disk, and so do not run where requests are answered.
-async fn changed<T: Send + 'static>(
+/// In a task of its own, so that a caller who leaves does not end a change half-way.
+async fn changed(
     office: Office,
-    change: impl FnOnce(Office) -> Result<T, ControlError> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::task::spawn_blocking(move || change(office)).await {
+    which: Which,
+    change: Change,
+    condition: Condition,
+) -> Result<Changed, Problem> {
+    let changing = tokio::spawn(async move { office.control.change(&which, &change, &condition).await });
+    match changing.await {
         Ok(done) => done.map_err(Problem::from),
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
@@ -104,23 +102,6 @@ fn known(kind: &str) -> Result<Kind, Problem> {
 fn told(mut document: Map<String, Value>) -> Map<String, Value> {
     for added in ["source", "name", "apiKeyCount"] {
         document.remove(added);
-    }
-    document
-}
-
-/// A tenant keeps its keys unless the document speaks of them: they are not shown, and so cannot be sent back.
-fn kept_keys(
-    office: &Office,
-    kind: Kind,
-    name: &str,
-    mut document: Map<String, Value>,
-) -> Map<String, Value> {
-    if kind == Kind::Tenants
-        && !document.contains_key("apiKeys")
-        && let Some(tenant) = office.decider.policies().tenant(name)
-    {
-        let hashes: Vec<String> = tenant.api_keys.iter().map(ToString::to_string).collect();
-        document.insert("apiKeys".to_owned(), json!(hashes));
     }
     document
 }
@@ -157,13 +138,19 @@ impl From<ControlError> for Problem {
     fn from(why: ControlError) -> Self {
         let status = match &why {
             ControlError::Missing => StatusCode::NOT_FOUND,
-            ControlError::InFile => StatusCode::CONFLICT,
+            ControlError::InFile | ControlError::Broken(_) | ControlError::Full => StatusCode::CONFLICT,
             ControlError::Changed => StatusCode::PRECONDITION_FAILED,
             ControlError::Wrong(wrong) => {
                 let lines: Vec<String> = wrong.lines().collect();
                 return Self::new(StatusCode::UNPROCESSABLE_ENTITY, lines.join("; ")).with("errors", lines);
             }
-            ControlError::Kept(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            ControlError::Registry(RegistryError::File(_)) | ControlError::TwoRegistries => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            ControlError::Registry(_) => {
+                return Self::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+                    .with_header(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
         };
         Self::new(status, why.to_string())
     }

@@ -1,6 +1,7 @@
 //! What is counted, under the names that dashboards know. Labels are rules, limits and outcomes, never keys.
 
 mod http;
+mod registry;
 mod saves;
 mod store;
 
@@ -12,6 +13,7 @@ use metrics_exporter_prometheus::{
 use spile_observe::{HISTOGRAMS, Watch};
 
 pub(crate) use self::http::HttpMetrics;
+pub(crate) use self::registry::RegistryGauge;
 pub(crate) use self::saves::SaveMetrics;
 pub(crate) use self::store::{Operation, RedisGauges, StoreMetrics};
 

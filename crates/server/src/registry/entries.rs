@@ -33,6 +33,20 @@ impl fmt::Display for Kind {
     }
 }
 
+/// An entry by what it is called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Which {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Which {
+    /// As it is named where entries are kept.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind, self.name)
+    }
+}
+
 /// Documents as they were put. Whether they work is for the configuration to say.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries(BTreeMap<(Kind, String), Value>);
@@ -40,6 +54,10 @@ pub(crate) struct Entries(BTreeMap<(Kind, String), Value>);
 impl Entries {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Kind, &str, &Value)> {
         self.0.iter().map(|((kind, name), document)| (*kind, name.as_str(), document))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

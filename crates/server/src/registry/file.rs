@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use serde_json::Value;
 
 use super::entries::{Entries, Kind};
 
@@ -45,21 +44,15 @@ impl RegistryFile {
     }
 
     /// Keeps the document, or forgets it where there is none any more. On the disk once this returns.
-    pub(crate) fn write(
-        &self,
-        kind: Kind,
-        name: &str,
-        document: Option<&Value>,
-    ) -> Result<(), RegistryFileError> {
+    pub(crate) fn write(&self, key: &str, document: Option<&str>) -> Result<(), RegistryFileError> {
         let Some(database) = &self.0 else { return Ok(()) };
-        let key = format!("{kind}/{name}");
         let write = || -> Result<(), redb::Error> {
             let transaction = database.begin_write()?;
             {
                 let mut table = transaction.open_table(ENTRIES)?;
                 match document {
-                    Some(document) => drop(table.insert(key.as_str(), document.to_string().as_str())?),
-                    None => drop(table.remove(key.as_str())?),
+                    Some(document) => drop(table.insert(key, document)?),
+                    None => drop(table.remove(key)?),
                 }
             }
             transaction.commit()?;

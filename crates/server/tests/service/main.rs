@@ -6,6 +6,7 @@ mod broken_store;
 mod command_line;
 mod configuration;
 mod decisions;
+mod fleet;
 mod forward_auth;
 mod instances;
 mod operators;

@@ -1,0 +1,105 @@
+//! A change that somebody asks for, worked out against what is in force when its turn comes.
+
+use serde_json::{Map, Value, json};
+
+use super::ControlError;
+use crate::config::Config;
+use crate::document;
+use crate::registry::{Entries, Kind, Registry, Which};
+use crate::tenant::{ApiKeyHash, Tenant};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// This document in place of whatever has the name.
+    Put(Map<String, Value>),
+    /// One more API key for a tenant that is there.
+    AddKey(ApiKeyHash),
+    /// The registry's entry goes. What the file says about the name holds again.
+    Delete,
+}
+
+/// What must be true of an entry for it to be changed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Condition {
+    /// Nothing.
+    Always,
+    /// It is there, and this is its tag: nobody has changed it since.
+    Unchanged(String),
+    /// It is not there.
+    Absent,
+}
+
+/// An entry as it is in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) document: Value,
+    pub(crate) tag: String,
+}
+
+impl Change {
+    /// What the log calls it.
+    pub(super) const fn action(&self) -> &'static str {
+        match self {
+            Self::Put(_) => "put",
+            Self::AddKey(_) => "add key",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The document that the registry is to hold, or nothing where it is to hold none. `config` is what is in force.
+    pub(super) fn document(
+        &self,
+        which: &Which,
+        config: &Config,
+        registry: &Registry,
+    ) -> Result<Option<Value>, ControlError> {
+        match self {
+            Self::Put(document) => Ok(Some(Value::Object(with_keys(which, config, document.clone())))),
+            Self::AddKey(key) => {
+                let tenant = tenant(config, &which.name).ok_or(ControlError::Missing)?;
+                let keys = tenant.api_keys.iter().chain([key]).map(ToString::to_string);
+                let keys: Vec<String> = keys.collect();
+                Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys})))
+            }
+            Self::Delete if registry.holds(which) => Ok(None),
+            Self::Delete => Err(match find(config, registry.entries(), which) {
+                Some(_) => ControlError::InFile,
+                None => ControlError::Missing,
+            }),
+        }
+    }
+}
+
+impl Condition {
+    pub(super) fn check(&self, standing: Option<&Entry>) -> Result<(), ControlError> {
+        match (self, standing) {
+            (Self::Always, _) | (Self::Absent, None) => Ok(()),
+            (Self::Unchanged(tag), Some(entry)) if entry.tag == *tag => Ok(()),
+            _ => Err(ControlError::Changed),
+        }
+    }
+}
+
+/// The entry as it is in force.
+pub(super) fn find(config: &Config, entries: &Entries, which: &Which) -> Option<Entry> {
+    let mut all = document::all(config, entries, which.kind);
+    let at = all.iter().position(|(known, _)| *known == which.name)?;
+    Some(all.swap_remove(at).1)
+}
+
+/// A tenant keeps its keys unless the document speaks of them: they are not shown, and so cannot be sent back.
+fn with_keys(which: &Which, config: &Config, mut document: Map<String, Value>) -> Map<String, Value> {
+    if which.kind == Kind::Tenants
+        && !document.contains_key("apiKeys")
+        && let Some(tenant) = tenant(config, &which.name)
+    {
+        let hashes: Vec<String> = tenant.api_keys.iter().map(ToString::to_string).collect();
+        document.insert("apiKeys".to_owned(), json!(hashes));
+    }
+    document
+}
+
+fn tenant<'c>(config: &'c Config, id: &str) -> Option<&'c Tenant> {
+    config.tenants.iter().find(|tenant| tenant.id == id)
+}

@@ -1,0 +1,28 @@
+//! Why a change was not made.
+
+use crate::config::ConfigError;
+use crate::registry::RegistryError;
+
+/// Why a change was not made. Nothing has changed, unless it says that nobody knows.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ControlError {
+    #[error("nothing has this name")]
+    Missing,
+    #[error("this stands in the file: change it there")]
+    InFile,
+    #[error("somebody else has changed this since: read it again")]
+    Changed,
+    #[error("the registry holds {most} entries, which is all that it can: remove some", most = super::MOST_ENTRIES)]
+    Full,
+    #[error("the registry holds what is no entry ({0}): put or delete that first, or remove it from Redis")]
+    Broken(String),
+    #[error(
+        "admin.registry_file keeps the registry of an embedded store, and with a store in Redis the registry lives in \
+         Redis: remove admin.registry_file, or set store.url to `memory:`"
+    )]
+    TwoRegistries,
+    #[error(transparent)]
+    Wrong(#[from] ConfigError),
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}

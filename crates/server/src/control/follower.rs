@@ -1,0 +1,30 @@
+//! Follows what other instances change: by their messages, and by looking, for messages may be lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::Control;
+
+/// How often to look without having heard anything. A lost message delays a change by no more.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Follows for as long as it is polled; returns at once where there is nobody to follow.
+pub(crate) async fn follow(control: Arc<Control>) {
+    let Some(subscription) = control.subscribe().await else { return };
+    let mut deaf = false;
+    loop {
+        // Heard or not, it is time to look.
+        let _heard = timeout(LOOK, subscription.heard()).await;
+        control.catch_up().await;
+        let why = subscription.trouble().filter(|_| control.standing().trouble().is_none());
+        if let (Some(why), false) = (&why, deaf) {
+            tracing::warn!(
+                target: "spile::registry",
+                "changes of other instances are only found by looking, every {LOOK:?}: {why}"
+            );
+        }
+        deaf = why.is_some();
+    }
+}

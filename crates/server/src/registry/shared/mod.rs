@@ -1,0 +1,243 @@
+//! The registry in Redis, where all instances find it.
+//!
+//! Every change makes a new version of the whole. A change is written only onto the version that the writer has
+//! checked it against, so that two instances never undo each other's work, and nothing that another instance relies
+//! on is taken away behind its back. Readers keep a copy, hear of changes by a message and look by themselves besides.
+
+mod mirror;
+mod page;
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use serde_json::Value;
+use spile_redis::{RedisStore, Script, Session, SessionError, Subscription, Value as Reply};
+
+use self::mirror::{Mirror, Version};
+use self::page::{Page, Then};
+use super::{Entries, RegistryError, Which, Written};
+use crate::hex::Hex;
+
+static READ: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("read.lua")));
+static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("write.lua")));
+static RESTORE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("restore.lua")));
+
+/// How long one call may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long putting a whole registry back may take.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
+/// How many bytes of documents one page holds, about. A single document is never larger.
+const PAGE_BYTES: &[u8] = b"262144";
+/// How often a write is sent whose outcome is not known. It takes effect once.
+const ATTEMPTS: u32 = 3;
+/// How often reading starts over before somebody else gets a turn.
+const STARTS: u32 = 3;
+
+/// The registry in Redis, and this instance's copy of it.
+pub(crate) struct SharedRegistry {
+    session: Session,
+    keys: [String; 3],
+    mirror: Mirror,
+}
+
+impl SharedRegistry {
+    pub(super) fn new(store: &RedisStore) -> Self {
+        let session = store.session("registry");
+        let keys = ["entries", "order", "history"].map(|name| session.key(name));
+        Self { session, keys, mirror: Mirror::default() }
+    }
+
+    /// Hears when somebody has changed something.
+    pub(super) fn subscribe(&self) -> Subscription {
+        self.session.subscribe()
+    }
+
+    /// The version that the copy stands at.
+    pub(super) const fn version(&self) -> u64 {
+        self.mirror.version.number
+    }
+
+    pub(super) const fn entries(&self) -> &Arc<Entries> {
+        &self.mirror.entries
+    }
+
+    /// What in the copy is no entry at all.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.mirror.fault(None)
+    }
+
+    /// The same, but for this one.
+    pub(super) fn fault_beside(&self, which: &Which) -> Option<String> {
+        self.mirror.fault(Some(&which.to_string()))
+    }
+
+    pub(super) fn is_broken(&self, which: &Which) -> bool {
+        self.mirror.broken.contains_key(&which.to_string())
+    }
+
+    /// Brings the copy up to date. Says whether it has changed.
+    pub(super) async fn catch_up(&mut self) -> Result<bool, RegistryError> {
+        for _ in 0..STARTS {
+            let mut next = self.mirror.clone();
+            let then = match self.changes(&mut next).await? {
+                Looked::Current => return Ok(false),
+                Looked::UpTo(then) => then,
+                Looked::Gone if !self.mirror.entries.is_empty() => {
+                    self.restore().await?;
+                    continue;
+                }
+                Looked::Gone => {
+                    self.mirror = Mirror::default();
+                    return Ok(true);
+                }
+            };
+            if then == Then::Done || self.all(&mut next).await? == Then::Done {
+                self.mirror = next;
+                return Ok(true);
+            }
+        }
+        Err(RegistryError::Busy)
+    }
+
+    /// Writes one change onto the version of the copy. The copy is then `next`.
+    pub(super) async fn write(
+        &mut self,
+        which: &Which,
+        document: Option<&Value>,
+        next: Arc<Entries>,
+    ) -> Result<Written, RegistryError> {
+        let name = which.to_string();
+        let document = document.map(ToString::to_string);
+        let stamp = stamp()?;
+        let number = self.mirror.version.number.to_string();
+        let mut arguments = vec![
+            number.as_bytes(),
+            self.mirror.version.stamp.as_bytes(),
+            stamp.as_bytes(),
+            self.session.channel().as_bytes(),
+            name.as_bytes(),
+        ];
+        arguments.extend(document.as_ref().map(String::as_bytes));
+        let reply = self.run_to_an_answer(&WRITE, &arguments).await?;
+        let parts = reply.as_array().unwrap_or_default();
+        let written = parts.get(1).and_then(Reply::as_str).and_then(|version| version.parse().ok());
+        match (parts.first().and_then(Reply::as_str), written) {
+            (Some("stale"), _) => Ok(Written::Stale),
+            (Some("done"), Some(number)) => {
+                self.mirror.broken.remove(&name);
+                self.mirror.entries = next;
+                self.mirror.version = Version { number, stamp };
+                Ok(Written::Yes)
+            }
+            _ => Err(RegistryError::Unreadable("no reply to a change".to_owned())),
+        }
+    }
+
+    /// Sends a script that does nothing the second time until its outcome is known.
+    async fn run_to_an_answer(&self, script: &Script, arguments: &[&[u8]]) -> Result<Reply, RegistryError> {
+        let mut unsure = None;
+        for _ in 0..ATTEMPTS {
+            match self.session.run(script, &self.keys, arguments, PATIENCE).await {
+                Ok(reply) => return Ok(reply),
+                Err(why) if why.may_have_run() => unsure = Some(why),
+                Err(why) => return Err(unsure.map_or(why.into(), RegistryError::Unsure)),
+            }
+        }
+        Err(unsure.map_or(RegistryError::Busy, RegistryError::Unsure))
+    }
+
+    /// Follows the changes since the copy was made.
+    async fn changes(&self, next: &mut Mirror) -> Result<Looked, RegistryError> {
+        let mut first = true;
+        loop {
+            let page = self.page(&next.version, None).await?;
+            if page.then == Then::Lost {
+                // Starts over, from the version that is the latest now.
+                let gone = page.head.number == 0;
+                *next = Mirror { version: page.head, ..Mirror::default() };
+                return Ok(if gone { Looked::Gone } else { Looked::UpTo(Then::Lost) });
+            }
+            if first && page.is_empty() {
+                return Ok(Looked::Current);
+            }
+            first = false;
+            page.note_in(next);
+            next.version = page.at;
+            if page.then == Then::Done {
+                return Ok(Looked::UpTo(Then::Done));
+            }
+        }
+    }
+
+    /// Reads everything there is, page by page, and then what has changed meanwhile.
+    async fn all(&self, next: &mut Mirror) -> Result<Then, RegistryError> {
+        let mut after = 0;
+        loop {
+            let page = self.page(&next.version, Some(after)).await?;
+            if page.then == Then::Lost {
+                return Ok(Then::Lost);
+            }
+            page.note_in(next);
+            after = page.at.number;
+            if page.then == Then::Done {
+                break;
+            }
+        }
+        match self.changes(next).await? {
+            Looked::Current => Ok(Then::Done),
+            Looked::UpTo(then) => Ok(then),
+            Looked::Gone => Ok(Then::Lost),
+        }
+    }
+
+    async fn page(&self, since: &Version, after: Option<u64>) -> Result<Page, RegistryError> {
+        let number = since.number.to_string();
+        let after = after.map(|after| after.to_string()).unwrap_or_default();
+        let arguments = [number.as_bytes(), since.stamp.as_bytes(), after.as_bytes(), PAGE_BYTES];
+        let reply = self.session.run(&READ, &self.keys, &arguments, PATIENCE).await?;
+        Page::read(reply).ok_or_else(|| RegistryError::Unreadable("a reply of another shape".to_owned()))
+    }
+
+    /// Puts the copy back where Redis has lost everything. Whoever comes first does; the others then read it.
+    async fn restore(&self) -> Result<(), RegistryError> {
+        let entries = &self.mirror.entries;
+        let version = self.mirror.version.number.max(entries.len() as u64) + 1;
+        let documents: Vec<String> = entries
+            .iter()
+            .flat_map(|(kind, name, document)| [format!("{kind}/{name}"), document.to_string()])
+            .collect();
+        let (version, stamp) = (version.to_string(), stamp()?);
+        let mut arguments = vec![version.as_bytes(), stamp.as_bytes(), self.session.channel().as_bytes()];
+        arguments.extend(documents.iter().map(String::as_bytes));
+        self.session.run(&RESTORE, &self.keys, &arguments, RESTORE_PATIENCE).await?;
+        tracing::warn!(
+            target: "spile::registry",
+            "Redis has lost the registry: {} entries were put back", entries.len()
+        );
+        Ok(())
+    }
+}
+
+/// What following the changes has led to.
+enum Looked {
+    /// There are none.
+    Current,
+    UpTo(Then),
+    /// There is no registry any more.
+    Gone,
+}
+
+fn stamp() -> Result<String, RegistryError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|why| RegistryError::Unreadable(why.to_string()))?;
+    Ok(Hex(&bytes).to_string())
+}
+
+impl From<SessionError> for RegistryError {
+    fn from(why: SessionError) -> Self {
+        match why {
+            SessionError::Refused(text) => Self::Unreadable(text),
+            why => Self::OutOfReach(why),
+        }
+    }
+}

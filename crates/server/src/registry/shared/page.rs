@@ -1,0 +1,69 @@
+//! One page of the registry, as `read.lua` returns it.
+
+use spile_redis::Value;
+
+use super::mirror::{Mirror, Version};
+
+/// What a page leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Then {
+    /// There is no more.
+    Done,
+    /// The next page.
+    More,
+    /// What the reader stands on is not part of this history: start over.
+    Lost,
+}
+
+/// A page.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// The latest version there is.
+    pub(super) head: Version,
+    pub(super) then: Then,
+    /// Where the next page goes on.
+    pub(super) at: Version,
+    items: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl Page {
+    /// Nothing where the reply is none of `read.lua`.
+    pub(super) fn read(reply: Value) -> Option<Self> {
+        let Value::Array(parts) = reply else { return None };
+        let mut parts = parts.into_iter();
+        let mut text = || parts.next().as_ref().and_then(Value::as_str).map(ToOwned::to_owned);
+        let head = Version { number: text()?.parse().ok()?, stamp: text()? };
+        let then = match text()?.as_str() {
+            "done" => Then::Done,
+            "more" => Then::More,
+            "lost" => Then::Lost,
+            _ => return None,
+        };
+        let at = Version { number: text()?.parse().ok()?, stamp: text()? };
+        let mut items = Vec::new();
+        while let Some(name) = parts.next() {
+            let document = match parts.next()? {
+                Value::Text(document) => Some(document),
+                _ => None,
+            };
+            // A name that is no text is shown as well as it can be, and is then no name of an entry.
+            let name = match name {
+                Value::Text(name) => String::from_utf8_lossy(&name).into_owned(),
+                _ => return None,
+            };
+            items.push((name, document));
+        }
+        Some(Self { head, then, at, items })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Notes everything on it.
+    pub(super) fn note_in(&self, mirror: &mut Mirror) {
+        for (name, document) in &self.items {
+            mirror.note(name, document.as_deref());
+        }
+    }
+}
