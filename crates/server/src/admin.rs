@@ -1,22 +1,27 @@
 //! The `admin` listener: health and metrics. Never the same listener as callers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::State;
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
-use axum::routing::get;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_observe::{Watch, dashboard};
 use tower::ServiceExt;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use crate::admin_api::{self, Office};
 use crate::decider::Decider;
 use crate::house::DeciderHouse;
 use crate::http::Problem;
 use crate::metrics::{RedisGauges, Telemetry};
+use crate::openapi::{self, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.
 #[derive(Clone)]
@@ -51,24 +56,27 @@ impl Readiness {
 }
 
 impl Admin {
-    pub(crate) fn new(
-        decider: Arc<Decider>,
-        api: axum::Router,
-        readiness: Readiness,
-        telemetry: &Telemetry,
-    ) -> Self {
+    pub(crate) fn new(office: Office, readiness: Readiness, telemetry: &Telemetry) -> Self {
+        let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
         let dashboard = dashboard::router(watch.clone(), Arc::new(DeciderHouse(Arc::clone(&decider))));
-        let state = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
-        let router = axum::Router::new()
-            .route("/livez", get("ok\n"))
-            .route("/readyz", get(ready))
-            .route("/metrics", get(exposition))
-            .with_state(state)
+        let desk =
+            Desk { decider, readiness, metrics, watch: watch.clone(), gauges: RedisGauges::new(telemetry) };
+        let door = Arc::clone(&office.control);
+        let guarded = admin_api::router()
+            .split_for_parts()
+            .0
+            .with_state(office)
+            .merge(dashboard::api(watch))
+            .layer(from_fn_with_state(door, admin_api::require));
+        let router = open()
+            .split_for_parts()
+            .0
+            .with_state(desk)
             .merge(dashboard)
-            .merge(api)
-            .fallback(|| async { Problem::no_such_path().into_reply() })
-            .method_not_allowed_fallback(|| async { Problem::other_method().into_reply() });
+            .merge(guarded)
+            .fallback(|| async { Problem::no_such_admin_path() })
+            .method_not_allowed_fallback(|| async { Problem::other_method() });
         Self { router }
     }
 
@@ -78,7 +86,47 @@ impl Admin {
     }
 }
 
-/// Whether traffic should be sent here. A failing store does not matter unless the policy refuses without it.
+/// What is said about every path of this listener.
+pub(crate) fn document() -> OpenApi {
+    let mut document = open().into_openapi();
+    document.merge(admin_api::router().into_openapi());
+    document
+}
+
+/// What is open to whoever reaches the listener.
+fn open() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new()
+        .routes(routes!(alive))
+        .routes(routes!(ready))
+        .routes(routes!(exposition))
+        .routes(routes!(description))
+}
+
+/// Says that the process runs.
+#[utoipa::path(
+    get,
+    path = "/livez",
+    tag = "server",
+    operation_id = "livez",
+    responses((status = 200, description = "`ok`.", body = String, content_type = "text/plain"), NoOtherMethod)
+)]
+async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// Says whether traffic should be sent here. A failing store does not matter unless the policy refuses without it.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "server",
+    operation_id = "readyz",
+    responses(
+        (status = 200, description = "`ready`.", body = String, content_type = "text/plain"),
+        (status = 503, description = "`draining`, or `store out of reach`.", body = String,
+         content_type = "text/plain"),
+        NoOtherMethod
+    )
+)]
 async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
     if desk.readiness.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
@@ -89,10 +137,32 @@ async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
     }
 }
 
+/// Metrics, in Prometheus's text format.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "server",
+    operation_id = "metrics",
+    responses((status = 200, description = "All metrics.", body = String, content_type = "text/plain"), NoOtherMethod)
+)]
 async fn exposition(State(desk): State<Desk>) -> impl IntoResponse {
     desk.watch.flush();
     if let Some(stats) = desk.decider.store().redis_stats() {
         desk.gauges.show(stats);
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.render())
+}
+
+/// This document.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    tag = "server",
+    operation_id = "openapi",
+    responses((status = 200, description = "OpenAPI 3.1.", body = Object, content_type = "application/json"),
+              NoOtherMethod)
+)]
+async fn description() -> impl IntoResponse {
+    static TEXT: LazyLock<String> = LazyLock::new(openapi::json);
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
 }

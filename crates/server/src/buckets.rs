@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use spile_core::{Charges, Cost, LimitStatus, StoreError};
+use utoipa::ToSchema;
 
 use crate::bill::Bill;
 use crate::decider::Decider;
@@ -12,7 +13,7 @@ use crate::identity;
 use crate::policies::Policies;
 
 /// How a bucket stands.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BucketState {
     /// The limit's full name.
@@ -22,6 +23,7 @@ pub(crate) struct BucketState {
     /// Whole tokens that it holds.
     tokens: u64,
     /// How full it is, from 0 to 1.
+    #[schema(minimum = 0, maximum = 1)]
     level: f64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,

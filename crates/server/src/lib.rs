@@ -29,6 +29,7 @@ mod listen;
 mod log;
 mod matcher;
 mod metrics;
+mod openapi;
 mod policies;
 mod question;
 mod registry;

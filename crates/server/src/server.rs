@@ -16,7 +16,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
 use crate::admin::{Admin, Readiness};
-use crate::admin_api;
+use crate::admin_api::Office;
 use crate::clock::Clocks;
 use crate::config::Config;
 use crate::control::{self, Control};
@@ -86,9 +86,8 @@ impl Server {
         self.control.catch_up().await;
         let readiness = Readiness::default();
         let configs = self.control.follow();
-        let (control, decider) = (Arc::clone(&self.control), Arc::clone(&self.decider));
-        let office = admin_api::router(control, decider, self.telemetry.watch());
-        let admin = Admin::new(Arc::clone(&self.decider), office, readiness.clone(), &self.telemetry);
+        let office = Office { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
+        let admin = Admin::new(office, readiness.clone(), &self.telemetry);
         let api = Api::new(Arc::clone(&self.decider));
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);

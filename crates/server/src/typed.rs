@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use spile_core::{Charges, Key, Limit};
 
 use crate::fault::Fault;
@@ -25,8 +25,26 @@ pub(crate) struct TypedQuestion<'a> {
     pub(crate) refill_per_second: Option<f64>,
 }
 
+/// What the fields of a body take, for whoever has sent something else.
+pub(crate) trait Bounds {
+    /// The bound of the field of this name, in words.
+    fn bound_of(field: &str) -> Option<String>;
+}
+
+impl<T: Bounds> Bounds for Object<T> {
+    fn bound_of(field: &str) -> Option<String> {
+        T::bound_of(field)
+    }
+}
+
+impl<T: Bounds> Bounds for Vec<T> {
+    fn bound_of(field: &str) -> Option<String> {
+        T::bound_of(field)
+    }
+}
+
 /// Reads a body, and where that fails reads it once more to find the field that is to blame.
-pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
+pub(crate) fn parse<'a, T: Bounds + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|_| blame::<T>(body))
 }
 
@@ -51,6 +69,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(ObjectVisitor(std::marker::PhantomData))
+    }
+}
+
+impl<T: Serialize> Serialize for Object<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
     }
 }
 
@@ -128,14 +152,20 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-fn blame<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Fault {
+impl Serialize for Whole {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+fn blame<'a, T: Bounds + Deserialize<'a>>(body: &'a [u8]) -> Fault {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
         Ok(_) => Fault::new("body", "holds more than one JSON value"),
         Err(why) => {
             let path = why.path().to_string();
             let what = why.into_inner();
-            match bound_of(&path) {
+            match last_field(&path).and_then(T::bound_of) {
                 Some(bound) => Fault::new(path, format_args!("{what}; it takes {bound}")),
                 None if path == "." || path == "?" => Fault::new("body", what),
                 None => Fault::new(path, what),
@@ -144,16 +174,21 @@ fn blame<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Fault {
     }
 }
 
-/// What the field at the end of a path takes, in words.
-fn bound_of(path: &str) -> Option<String> {
-    let field = path.rsplit('.').next()?.split('[').next()?;
-    Some(match field {
-        "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
-        "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
-        "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
-        "identity" => format!("1 to {} bytes of visible text", Key::MAX_BYTES),
-        "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
-        "plans" => format!("a list of 1 to {} plan names", Charges::MAX),
-        _ => return None,
-    })
+/// The field at the end of a path: `cost` of `[3].cost`, `plans` of `plans[1]`.
+fn last_field(path: &str) -> Option<&str> {
+    path.rsplit('.').next()?.split('[').next()
+}
+
+impl Bounds for TypedQuestion<'_> {
+    fn bound_of(field: &str) -> Option<String> {
+        Some(match field {
+            "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
+            "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
+            "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
+            "identity" => format!("1 to {} bytes of visible text", Key::MAX_BYTES),
+            "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
+            "plans" => format!("a list of 1 to {} plan names", Charges::MAX),
+            _ => return None,
+        })
+    }
 }

@@ -1,39 +1,77 @@
 //! The buckets of one key: looked at, or made full again.
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Response};
+use axum::extract::State;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::Office;
-use crate::buckets::{self, Unseen};
+use super::extract::{Asked, Name};
+use crate::buckets::{self, BucketState, Unseen};
 use crate::http::Problem;
+use crate::openapi::{BadName, Guarded, StoreFailed};
 
 /// Which of a key's buckets are meant.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Which {
-    /// All plans where none is named.
+    /// The plan whose buckets are meant; all plans, where none is named.
+    #[param(nullable = false, format = "plan-name")]
     plan: Option<String>,
 }
 
-/// How each bucket stands.
-pub(super) async fn inspect(
-    State(office): State<Office>,
-    Path(key): Path<String>,
-    Query(which): Query<Which>,
-) -> Result<Response, Problem> {
-    let buckets = buckets::inspect(&office.decider, &key, which.plan.as_deref()).await?;
-    Ok(Json(json!({"key": key, "buckets": buckets})).into_response())
+/// The buckets of a key.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Buckets {
+    /// The key, as it was asked for.
+    key: String,
+    /// One for each limit of the plans that were asked about. A bucket that nobody has spent from is full.
+    buckets: Vec<BucketState>,
 }
 
-/// Makes each bucket full again.
+/// Shows how the buckets of a key stand. Spends nothing.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/buckets/{key}",
+    tag = "buckets",
+    operation_id = "inspectBuckets",
+    security(("token" = [])),
+    params(
+        ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of visible text.",
+         min_length = 1, max_length = 1024, format = "identity"),
+        Which
+    ),
+    responses((status = 200, description = "Its buckets.", body = Buckets), BadName, StoreFailed, Guarded)
+)]
+pub(super) async fn inspect(
+    State(office): State<Office>,
+    Name(key): Name,
+    Asked(which): Asked<Which>,
+) -> Result<Json<Buckets>, Problem> {
+    let buckets = buckets::inspect(&office.decider, &key, which.plan.as_deref()).await?;
+    Ok(Json(Buckets { key, buckets }))
+}
+
+/// Makes the buckets of a key full again.
+#[utoipa::path(
+    delete,
+    path = "/admin/v1/buckets/{key}",
+    tag = "buckets",
+    operation_id = "resetBuckets",
+    security(("token" = [])),
+    params(
+        ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of visible text.",
+         min_length = 1, max_length = 1024, format = "identity"),
+        Which
+    ),
+    responses((status = 204, description = "They are full."), BadName, StoreFailed, Guarded)
+)]
 pub(super) async fn reset(
     State(office): State<Office>,
-    Path(key): Path<String>,
-    Query(which): Query<Which>,
+    Name(key): Name,
+    Asked(which): Asked<Which>,
 ) -> Result<StatusCode, Problem> {
     buckets::reset(&office.decider, &key, which.plan.as_deref()).await?;
     tracing::info!(target: "spile::audit", action = "reset", kind = "buckets", plan = which.plan, "changed");

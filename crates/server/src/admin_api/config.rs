@@ -7,24 +7,61 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Office;
 use crate::config::LoadError;
 use crate::http::Problem;
+use crate::openapi::Guarded;
 
-/// The configuration in force, as a file would have it.
+/// Shows what the server runs with, as a file would have it. Secrets are left out.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/config",
+    tag = "server",
+    operation_id = "showConfig",
+    security(("token" = [])),
+    responses((status = 200, description = "The configuration in force, as TOML.", body = String,
+               content_type = "application/toml"), Guarded)
+)]
 pub(super) async fn show(State(office): State<Office>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/toml")], office.control.config().to_string())
 }
 
+/// What became of a reload.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(examples(json!({"result": "applied", "needsRestart": []})))]
+pub(super) struct Reloaded {
+    /// `applied`.
+    result: &'static str,
+    /// Settings that have changed since the server started and wait for a restart.
+    needs_restart: Vec<&'static str>,
+}
+
 /// Reads the file once more: all of it takes effect, or nothing does and the answer says why.
+#[utoipa::path(
+    post,
+    path = "/admin/v1/config/reload",
+    tag = "server",
+    operation_id = "reloadConfig",
+    security(("token" = [])),
+    responses(
+        (status = 200, description = "The file is in force.", body = Reloaded),
+        (status = 422, description = "The file does not work; `errors` has each mistake with its line. What was in \
+         force still is.", body = crate::openapi::Problem, content_type = "application/problem+json"),
+        Guarded
+    )
+)]
 pub(super) async fn reload(State(office): State<Office>) -> Response {
     // In a task of its own, so that a caller who leaves does not end it half-way.
     let control = Arc::clone(&office.control);
     match tokio::spawn(async move { control.reload().await }).await {
-        Ok(Ok(())) => Json(json!({"result": "applied", "needsRestart": office.control.needing_restart()}))
-            .into_response(),
+        Ok(Ok(())) => {
+            let needs_restart = office.control.needing_restart();
+            Json(Reloaded { result: "applied", needs_restart }).into_response()
+        }
         Ok(Err(why)) => refused(&why).into_reply().into_response(),
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
@@ -39,23 +76,65 @@ fn refused(why: &LoadError) -> Problem {
 }
 
 /// How the store stands.
-pub(super) async fn store(State(office): State<Office>) -> impl IntoResponse {
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StoreState {
+    /// Where buckets live, without passwords.
+    #[schema(examples("redis://127.0.0.1:6379"))]
+    url: String,
+    /// What happens when it fails: `allow`, `deny` or `local`.
+    on_failure: String,
+    /// `closed`, or `open` while the store is not asked because it stopped answering.
+    breaker: &'static str,
+    /// Nodes that are talked to; none for the embedded store.
+    nodes: u64,
+    /// Callers that wait for an answer.
+    waiting: u64,
+    /// What keeps it from answering, while something does.
+    trouble: Option<String>,
+    /// Why the last reload was refused, until one is not.
+    last_reload_refused: Option<String>,
+    /// How the registry stands.
+    registry: RegistryState,
+}
+
+/// How the registry stands.
+#[derive(Serialize, ToSchema)]
+struct RegistryState {
+    /// `redis`, shared by all instances, or `instance`.
+    kept: &'static str,
+    /// The version that is part of what is in force, where it is in Redis.
+    version: Option<u64>,
+    /// Why the registry is not what is in force, while it is not.
+    trouble: Option<String>,
+}
+
+/// Shows how the store stands, and why the last reload was refused.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/store",
+    tag = "server",
+    operation_id = "showStore",
+    security(("token" = [])),
+    responses((status = 200, description = "The store.", body = StoreState), Guarded)
+)]
+pub(super) async fn store(State(office): State<Office>) -> Json<StoreState> {
     let store = office.decider.store();
     let config = office.control.config();
     let stats = store.redis_stats().unwrap_or_default();
-    let registry = office.control.standing();
-    Json(json!({
-        "url": config.store.url.to_string(),
-        "onFailure": config.store.on_failure.to_string(),
-        "breaker": if stats.is_breaker_open() { "open" } else { "closed" },
-        "nodes": stats.nodes,
-        "waiting": stats.waiting,
-        "trouble": store.trouble(),
-        "lastReloadRefused": office.control.refusal(),
-        "registry": {
-            "kept": if store.redis().is_some() { "redis" } else { "instance" },
-            "version": registry.version(),
-            "trouble": registry.trouble(),
+    let standing = office.control.standing();
+    Json(StoreState {
+        url: config.store.url.to_string(),
+        on_failure: config.store.on_failure.to_string(),
+        breaker: if stats.is_breaker_open() { "open" } else { "closed" },
+        nodes: stats.nodes,
+        waiting: stats.waiting,
+        trouble: store.trouble(),
+        last_reload_refused: office.control.refusal(),
+        registry: RegistryState {
+            kept: if store.redis().is_some() { "redis" } else { "instance" },
+            version: standing.version(),
+            trouble: standing.trouble(),
         },
-    }))
+    })
 }

@@ -1,122 +1,80 @@
-//! Plans, rules and tenants: listed, shown, put and removed.
+//! What plans, rules and tenants have in common: listed, shown, put and removed.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER};
+use http::header::{ETAG, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Office;
+use super::condition::condition;
+use super::extract::JsonBody;
+use crate::config::ConfigError;
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
-use crate::fault::Fault;
-use crate::hex::Hex;
+use crate::document::Document;
 use crate::http::Problem;
 use crate::registry::{Kind, RegistryError, Which};
-use crate::tenant::ApiKeyHash;
-use crate::typed::parse;
+use crate::typed::{Object, parse};
 
-/// Random bytes in an API key.
-const KEY_BYTES: usize = 24;
-
-pub(super) async fn list(
-    State(office): State<Office>,
-    Path(kind): Path<String>,
-) -> Result<Response, Problem> {
-    let entries = office.control.list(known(&kind)?);
+pub(super) fn list(office: &Office, kind: Kind) -> Response {
+    let entries = office.control.list(kind);
     let documents: Vec<Value> = entries.into_iter().map(|entry| entry.document).collect();
-    Ok(Json(json!({ kind: documents })).into_response())
+    Json(json!({ kind.as_str(): documents })).into_response()
 }
 
-pub(super) async fn show(
-    State(office): State<Office>,
-    Path((kind, name)): Path<(String, String)>,
-) -> Result<Response, Problem> {
-    let which = Which { kind: known(&kind)?, name };
+pub(super) fn show(office: &Office, kind: Kind, name: String) -> Result<Response, Problem> {
+    let which = Which { kind, name };
     let entry = office.control.get(&which).ok_or(ControlError::Missing)?;
     Ok(shown(StatusCode::OK, entry))
 }
 
-pub(super) async fn put(
-    State(office): State<Office>,
-    Path((kind, name)): Path<(String, String)>,
+pub(super) async fn put<D: Document>(
+    office: Office,
+    name: String,
     headers: HeaderMap,
-    body: Bytes,
+    JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
-    let which = Which { kind: known(&kind)?, name };
-    let document: Map<String, Value> = parse(&body)?;
-    let Changed { entry, is_new } =
-        changed(office, which, Change::Put(told(document)), condition(&headers)?).await?;
-    let entry = entry.ok_or(ControlError::Missing)?;
-    Ok(shown(if is_new { StatusCode::CREATED } else { StatusCode::OK }, entry))
+    let condition = condition(&headers)?;
+    let Object(document) = parse::<Object<D>>(&body)?;
+    let kept = document.kept_as(&name).map_err(|fault| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()).with("field", fault.field())
+    })?;
+    let place = format!("{}/{name}", D::KIND);
+    match changed(office, Which { kind: D::KIND, name }, Change::Put(kept), condition).await {
+        Ok(Changed { entry, is_new }) => {
+            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+            Ok(shown(status, entry.ok_or(ControlError::Missing)?))
+        }
+        Err(ControlError::Wrong(wrong)) => Err(unworkable(own_lines(&wrong, &place, D::NAME))),
+        Err(other) => Err(other.into()),
+    }
 }
 
 pub(super) async fn remove(
-    State(office): State<Office>,
-    Path((kind, name)): Path<(String, String)>,
+    office: Office,
+    kind: Kind,
+    name: String,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let which = Which { kind: known(&kind)?, name };
-    changed(office, which, Change::Delete, condition(&headers)?).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Makes a new API key for a tenant. It is shown this once: only its hash is kept.
-pub(super) async fn add_key(
-    State(office): State<Office>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
-    let api_key =
-        random_key().map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "no randomness"))?;
-    let change = Change::AddKey(ApiKeyHash::of(api_key.as_bytes()));
-    changed(office, Which { kind: Kind::Tenants, name: id }, change, Condition::Always).await?;
-    Ok((StatusCode::CREATED, Json(json!({"apiKey": api_key}))).into_response())
-}
-
-fn random_key() -> Result<String, getrandom::Error> {
-    let mut bytes = [0; KEY_BYTES];
-    getrandom::fill(&mut bytes)?;
-    Ok(format!("spile_{}", Hex(&bytes)))
+    let condition = condition(&headers)?;
+    match changed(office, Which { kind, name }, Change::Delete, condition).await {
+        Ok(_) => Ok(StatusCode::NO_CONTENT),
+        Err(ControlError::Wrong(users)) => Err(in_use(users.lines().collect())),
+        Err(other) => Err(other.into()),
+    }
 }
 
 /// In a task of its own, so that a caller who leaves does not end a change half-way.
-async fn changed(
+pub(super) async fn changed(
     office: Office,
     which: Which,
     change: Change,
     condition: Condition,
-) -> Result<Changed, Problem> {
+) -> Result<Changed, ControlError> {
     let changing = tokio::spawn(async move { office.control.change(&which, &change, &condition).await });
     match changing.await {
-        Ok(done) => done.map_err(Problem::from),
+        Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
-    }
-}
-
-fn known(kind: &str) -> Result<Kind, Problem> {
-    Kind::parse(kind).ok_or_else(Problem::no_such_path)
-}
-
-/// A document as it may have been read here: what the server adds is taken off again.
-fn told(mut document: Map<String, Value>) -> Map<String, Value> {
-    for added in ["source", "name", "apiKeyCount"] {
-        document.remove(added);
-    }
-    document
-}
-
-/// What `If-Match` and `If-None-Match` ask for.
-fn condition(headers: &HeaderMap) -> Result<Condition, ControlError> {
-    if headers.get(IF_NONE_MATCH).is_some_and(|value| value == "*") {
-        return Ok(Condition::Absent);
-    }
-    match headers.get(IF_MATCH) {
-        None => Ok(Condition::Always),
-        Some(value) => {
-            let tag = value.to_str().map_err(|_| ControlError::Changed)?;
-            Ok(Condition::Unchanged(tag.trim_matches('"').to_owned()))
-        }
     }
 }
 
@@ -136,28 +94,49 @@ impl IntoResponse for Problem {
 
 impl From<ControlError> for Problem {
     fn from(why: ControlError) -> Self {
-        let status = match &why {
-            ControlError::Missing => StatusCode::NOT_FOUND,
-            ControlError::InFile | ControlError::Broken(_) | ControlError::Full => StatusCode::CONFLICT,
-            ControlError::Changed => StatusCode::PRECONDITION_FAILED,
-            ControlError::Wrong(wrong) => {
-                let lines: Vec<String> = wrong.lines().collect();
-                return Self::new(StatusCode::UNPROCESSABLE_ENTITY, lines.join("; ")).with("errors", lines);
+        let (status, field) = match &why {
+            ControlError::Missing => (StatusCode::NOT_FOUND, "path"),
+            ControlError::InFile => (StatusCode::CONFLICT, "path"),
+            ControlError::Changed => (StatusCode::PRECONDITION_FAILED, "If-Match"),
+            ControlError::TooManyKeys(_) => (StatusCode::CONFLICT, "apiKeys"),
+            ControlError::Wrong(wrong) => return unworkable(wrong.lines().collect()),
+            ControlError::Broken(_) | ControlError::Full => {
+                return Self::new(StatusCode::CONFLICT, why.to_string());
             }
             ControlError::Registry(RegistryError::File(_)) | ControlError::TwoRegistries => {
-                StatusCode::INTERNAL_SERVER_ERROR
+                return Self::new(StatusCode::INTERNAL_SERVER_ERROR, why.to_string());
             }
             ControlError::Registry(_) => {
                 return Self::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
                     .with_header(RETRY_AFTER, HeaderValue::from_static("1"));
             }
         };
-        Self::new(status, why.to_string())
+        Self::new(status, format!("{field}: {why}")).with("field", field)
     }
 }
 
-impl From<ControlError> for Fault {
-    fn from(why: ControlError) -> Self {
-        Self::new("body", why)
-    }
+/// What cannot go because others use it: what would be wrong without it.
+fn in_use(lines: Vec<String>) -> Problem {
+    let detail = format!("path: others still use this; without it {}", lines.join("; "));
+    Problem::new(StatusCode::CONFLICT, detail).with("field", "path").with("errors", lines)
+}
+
+/// A document that does not go with the rest: everything that is wrong, each with its place.
+fn unworkable(lines: Vec<String>) -> Problem {
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, lines.join("; "));
+    let problem = match lines.first().and_then(|first| first.split_once(": ")) {
+        Some((field, _)) => problem.with("field", field),
+        None => problem,
+    };
+    problem.with("errors", lines)
+}
+
+/// What is wrong, with the places in the entry itself as its sender knows them: `refill`, not `plans/gold.refill`.
+fn own_lines(wrong: &ConfigError, place: &str, name: &str) -> Vec<String> {
+    let own = |line: String| match line.strip_prefix(place) {
+        Some(rest) if rest.starts_with('.') => rest[1..].to_owned(),
+        Some(rest) if rest.starts_with(':') => format!("{name}{rest}"),
+        _ => line,
+    };
+    wrong.lines().map(own).collect()
 }

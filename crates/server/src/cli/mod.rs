@@ -56,6 +56,8 @@ enum Command {
     Plan(PlanCommand),
     /// Shows a running server in the terminal.
     Top(TopArgs),
+    /// Prints what both listeners take and answer, as `OpenAPI` 3.1.
+    Openapi,
     /// Prints completions for a shell.
     Completions {
         /// The shell.
@@ -78,6 +80,10 @@ impl Cli {
             Command::Tenant(command) => command.run().map(Outcome::done),
             Command::Plan(command) => command.run().map(Outcome::done),
             Command::Top(args) => args.run().map(Outcome::done),
+            Command::Openapi => {
+                print!("{}", crate::openapi::json());
+                Ok(Outcome::Done)
+            }
             Command::Completions { shell } => {
                 shell::completions(shell);
                 Ok(Outcome::Done)

@@ -61,7 +61,7 @@ fn check_name(name: &str, place: &Place, faults: &mut Faults) -> bool {
 
 fn check_limit(file: &LimitFile, faults: &mut Faults) -> Option<Limit> {
     let Some(refill) = &file.refill else {
-        faults.add(&file.place, "the limit has no refill", "add `refill = \"1/s\"`");
+        faults.add(&file.place.member("refill"), "the limit has no refill", "add `refill = \"1/s\"`");
         return None;
     };
     let text = match &file.capacity {

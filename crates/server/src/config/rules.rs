@@ -77,7 +77,11 @@ fn check_plans(
     faults: &mut Faults,
 ) -> Option<RulePlans> {
     let Some(Spot { value: plans, place }) = plans else {
-        faults.add(place, "the rule has no plans", "add `plans = [\"…\"]` or `plans = \"tenant\"`");
+        faults.add(
+            &place.member("plans"),
+            "the rule has no plans",
+            "add `plans = [\"…\"]` or `plans = \"tenant\"`",
+        );
         return None;
     };
     let anonymous = match (&plans, anonymous) {

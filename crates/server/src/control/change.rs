@@ -8,6 +8,9 @@ use crate::document;
 use crate::registry::{Entries, Kind, Registry, Which};
 use crate::tenant::{ApiKeyHash, Tenant};
 
+/// The most API keys that a tenant can be given one by one.
+const MOST_KEYS: usize = 100;
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
@@ -24,8 +27,10 @@ pub(crate) enum Change {
 pub(crate) enum Condition {
     /// Nothing.
     Always,
-    /// It is there, and this is its tag: nobody has changed it since.
-    Unchanged(String),
+    /// It is there.
+    Present,
+    /// It is there, and its tag is one of these: nobody has changed it since.
+    Unchanged(Vec<String>),
     /// It is not there.
     Absent,
 }
@@ -58,6 +63,9 @@ impl Change {
             Self::Put(document) => Ok(Some(Value::Object(with_keys(which, config, document.clone())))),
             Self::AddKey(key) => {
                 let tenant = tenant(config, &which.name).ok_or(ControlError::Missing)?;
+                if tenant.api_keys.len() >= MOST_KEYS {
+                    return Err(ControlError::TooManyKeys(tenant.api_keys.len()));
+                }
                 let keys = tenant.api_keys.iter().chain([key]).map(ToString::to_string);
                 let keys: Vec<String> = keys.collect();
                 Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys})))
@@ -74,8 +82,8 @@ impl Change {
 impl Condition {
     pub(super) fn check(&self, standing: Option<&Entry>) -> Result<(), ControlError> {
         match (self, standing) {
-            (Self::Always, _) | (Self::Absent, None) => Ok(()),
-            (Self::Unchanged(tag), Some(entry)) if entry.tag == *tag => Ok(()),
+            (Self::Always, _) | (Self::Absent, None) | (Self::Present, Some(_)) => Ok(()),
+            (Self::Unchanged(tags), Some(entry)) if tags.contains(&entry.tag) => Ok(()),
             _ => Err(ControlError::Changed),
         }
     }

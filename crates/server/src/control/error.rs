@@ -12,6 +12,8 @@ pub(crate) enum ControlError {
     InFile,
     #[error("somebody else has changed this since: read it again")]
     Changed,
+    #[error("the tenant has {0} API keys, the most there can be: put it with fewer")]
+    TooManyKeys(usize),
     #[error("the registry holds {most} entries, which is all that it can: remove some", most = super::MOST_ENTRIES)]
     Full,
     #[error("the registry holds what is no entry ({0}): put or delete that first, or remove it from Redis")]

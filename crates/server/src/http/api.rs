@@ -11,9 +11,40 @@ use super::reply::Reply;
 use super::{auth, check, ping};
 use crate::decider::Decider;
 
+/// What callers can ask for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Call {
+    Check,
+    Batch,
+    Peek,
+    Refund,
+    AuthByMatch,
+    AuthByRule,
+    Ping,
+}
+
+/// Which path asks for what, the usual one first. A last part in braces stands for any text.
+const ROUTES: [(&str, Call); 7] = [
+    ("/v1/check", Call::Check),
+    ("/v1/check/batch", Call::Batch),
+    ("/v1/peek", Call::Peek),
+    ("/v1/refund", Call::Refund),
+    ("/v1/auth", Call::AuthByMatch),
+    ("/v1/auth/{ruleId}", Call::AuthByRule),
+    ("/api/ping", Call::Ping),
+];
+
+/// Finds a call by its path.
+fn call_at(path: &str) -> Option<Call> {
+    let fits = |route: &str| {
+        path == route || route.split_once('{').is_some_and(|(before, _)| path.starts_with(before))
+    };
+    ROUTES.iter().find(|(route, _)| fits(route)).map(|&(_, call)| call)
+}
+
 /// Everything that callers can ask of the `http` listener.
 ///
-/// A `match` in place of a router: the paths are few and fixed, and a decision takes less time than finding its
+/// A short table in place of a router: the paths are few and fixed, and a decision takes less time than finding its
 /// way through one.
 #[derive(Clone)]
 pub(crate) struct Api {
@@ -29,16 +60,40 @@ impl Api {
         let decider = &*self.decider;
         // Every answer shares one future, which is copied into its connection: what is not asked all the time is
         // boxed to keep that small.
-        let answer = match request.uri().path() {
-            "/v1/check" => check::check(decider, &mut request).await,
-            "/v1/check/batch" => Box::pin(check::batch(decider, &mut request)).await,
-            "/v1/peek" => Box::pin(check::peek(decider, &mut request)).await,
-            "/v1/refund" => Box::pin(check::refund(decider, &mut request)).await,
-            "/v1/auth" => Box::pin(auth::by_match(decider, peer, request)).await,
-            path if path.starts_with(auth::PREFIX) => Box::pin(auth::by_rule(decider, peer, request)).await,
-            "/api/ping" => Box::pin(ping::ping(decider, peer, request)).await,
-            _ => Err(Problem::no_such_path()),
+        let answer = match call_at(request.uri().path()) {
+            Some(Call::Check) => check::check(decider, &mut request).await,
+            Some(Call::Batch) => Box::pin(check::batch(decider, &mut request)).await,
+            Some(Call::Peek) => Box::pin(check::peek(decider, &mut request)).await,
+            Some(Call::Refund) => Box::pin(check::refund(decider, &mut request)).await,
+            Some(Call::AuthByMatch) => Box::pin(auth::by_match(decider, peer, request)).await,
+            Some(Call::AuthByRule) => Box::pin(auth::by_rule(decider, peer, request)).await,
+            Some(Call::Ping) => Box::pin(ping::ping(decider, peer, request)).await,
+            None => Err(Problem::no_such_path()),
         };
         answer.unwrap_or_else(Problem::into_reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_path_leads_to_its_call() {
+        for (path, call) in ROUTES {
+            assert_eq!(call_at(&path.replace("{ruleId}", "login")), Some(call), "{path}");
+        }
+        for path in ["/", "/v1", "/v1/checks", "/v1/check/", "/v1/authority", "/api/ping/x", ""] {
+            assert_eq!(call_at(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_document_names_the_paths_that_are_served_and_no_others() {
+        let served: BTreeSet<&str> = ROUTES.into_iter().map(|(path, _)| path).collect();
+        let document = crate::openapi::decisions_document();
+        assert_eq!(document.paths.paths.keys().map(String::as_str).collect::<BTreeSet<_>>(), served);
     }
 }

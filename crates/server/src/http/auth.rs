@@ -15,12 +15,35 @@ use super::reply::Reply;
 use super::{original, passage};
 use crate::decider::Decider;
 use crate::fault::Fault;
+use crate::openapi::{self, Forwarded};
 
 /// What stands before the id of a rule.
 pub(crate) const PREFIX: &str = "/v1/auth/";
 const DENY_STATUS: &str = "denyStatus";
 
+/// How "no" is said.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the query is read by hand: a proxy may append what it likes")]
+struct DenyStatus {
+    /// The status that stands for "no", for proxies that understand no 429.
+    #[param(rename = "denyStatus", nullable = false, minimum = 400, maximum = 499)]
+    deny_status: Option<u16>,
+}
+
 /// Asks the rule that the path names.
+#[utoipa::path(
+    method(get, head, post, put, patch, delete, options, trace),
+    path = "/v1/auth/{ruleId}",
+    tag = "decisions",
+    operation_id = "authByRule",
+    params(
+        ("ruleId" = String, Path, description = "The rule to ask.",
+         min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$", format = "rule-id"),
+        DenyStatus
+    ),
+    responses(Forwarded, openapi::Missing)
+)]
 pub(crate) async fn by_rule(
     decider: &Decider,
     peer: SocketAddr,
@@ -41,6 +64,14 @@ pub(crate) async fn by_rule(
 }
 
 /// Asks the most specific rule that matches the original request. What no rule matches is not limited.
+#[utoipa::path(
+    method(get, head, post, put, patch, delete, options, trace),
+    path = "/v1/auth",
+    tag = "decisions",
+    operation_id = "authByMatch",
+    params(DenyStatus),
+    responses(Forwarded)
+)]
 pub(crate) async fn by_match(
     decider: &Decider,
     peer: SocketAddr,

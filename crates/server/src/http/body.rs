@@ -1,5 +1,6 @@
 //! Reads a request's body within its bounds: type, size and time.
 
+use std::fmt::Display;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 
 use super::problem::Problem;
 
@@ -19,8 +20,13 @@ const MAX_DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 /// How long a caller may take to send a body.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
+/// A body on its way in, from either listener.
+pub(crate) trait Incoming: Body<Data = Bytes, Error: Display> + Unpin {}
+
+impl<B: Body<Data = Bytes, Error: Display> + Unpin> Incoming for B {}
+
 /// The bytes of a JSON body.
-pub(crate) async fn read_json(request: &mut Request<Incoming>) -> Result<Bytes, Problem> {
+pub(crate) async fn read_json<B: Incoming>(request: &mut Request<B>) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
         let detail = "Content-Type: this path takes application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "Content-Type"));
@@ -46,7 +52,7 @@ async fn in_time(body: impl Future<Output = Result<Bytes, Problem>>) -> Result<B
     })
 }
 
-async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {
+async fn collect(body: &mut impl Incoming) -> Result<Bytes, Problem> {
     if body.size_hint().lower() > MAX_BYTES as u64 {
         return Err(too_large(body).await);
     }
@@ -65,7 +71,7 @@ async fn collect(body: &mut Incoming) -> Result<Bytes, Problem> {
     Ok(whole.freeze())
 }
 
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
+async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|why| {
             let detail = format!("body: could not be read to its end: {why}");
@@ -78,7 +84,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-async fn too_large(body: &mut Incoming) -> Problem {
+async fn too_large(body: &mut impl Incoming) -> Problem {
     let mut discarded = 0;
     while discarded < MAX_DISCARDED_BYTES
         && let Ok(Some(more)) = next(body).await

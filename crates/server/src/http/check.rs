@@ -12,6 +12,7 @@ use super::problem::Problem;
 use super::reply::{Reply, reply};
 use crate::decider::Decider;
 use crate::fault::Fault;
+use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
 use crate::policies::Policies;
 use crate::question::Question;
 use crate::typed::{Object, TypedQuestion, parse};
@@ -25,6 +26,14 @@ const USUAL_FIELDS: usize = 8;
 const MAX_BATCH: usize = 1_000;
 
 /// Decides: 200 allowed, 429 denied, 503 refused because the store failed; always with the decision as the body.
+#[utoipa::path(
+    post,
+    path = "/v1/check",
+    tag = "decisions",
+    operation_id = "check",
+    request_body = openapi::Question,
+    responses(Decided, NotAsked)
+)]
 pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
@@ -36,6 +45,14 @@ pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) ->
 }
 
 /// Looks without spending: 200 whatever the answer, for the question itself was answered.
+#[utoipa::path(
+    post,
+    path = "/v1/peek",
+    tag = "decisions",
+    operation_id = "peek",
+    request_body = openapi::Question,
+    responses(Looked, NotAsked)
+)]
 pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
@@ -51,6 +68,14 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> 
 }
 
 /// Gives tokens back, never above a capacity.
+#[utoipa::path(
+    post,
+    path = "/v1/refund",
+    tag = "decisions",
+    operation_id = "refund",
+    request_body = openapi::Question,
+    responses(Refunded, NotAsked)
+)]
 pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
@@ -62,6 +87,14 @@ pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -
 }
 
 /// Decides a list of questions, one answer each, in order. One bad question refuses all, before any is charged.
+#[utoipa::path(
+    post,
+    path = "/v1/check/batch",
+    tag = "decisions",
+    operation_id = "checkBatch",
+    request_body = Questions,
+    responses((status = 200, description = "One decision each, in order.", body = Vec<openapi::Decision>), NotAsked)
+)]
 pub(crate) async fn batch(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;

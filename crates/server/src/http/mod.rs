@@ -1,17 +1,18 @@
 //! The `http` listener: the decision API and the sample endpoint.
 
 mod api;
-mod auth;
+pub(crate) mod auth;
 mod body;
-mod check;
+pub(crate) mod check;
 mod json;
 mod original;
 mod passage;
-mod ping;
+pub(crate) mod ping;
 mod problem;
 mod reply;
 
 pub(crate) use api::Api;
+pub(crate) use body::read_json;
 pub(crate) use json::write_decision;
 pub(crate) use problem::Problem;
 pub(crate) use reply::Reply;

@@ -12,8 +12,17 @@ use super::passage;
 use super::problem::Problem;
 use super::reply::{Reply, reply};
 use crate::decider::Decider;
+use crate::openapi::Limited;
 
 /// Answers `pong` to whoever has a token left under the rule that matches the request best.
+#[utoipa::path(
+    method(get, head),
+    path = "/api/ping",
+    tag = "decisions",
+    operation_id = "ping",
+    params(("X-API-Key" = Option<String>, Header, description = "Whose tokens are spent, where it is a tenant's.")),
+    responses(Limited)
+)]
 pub(crate) async fn ping(
     decider: &Decider,
     peer: SocketAddr,

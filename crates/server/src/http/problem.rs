@@ -63,6 +63,10 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; POST /v1/check decides")
     }
 
+    pub(crate) fn no_such_admin_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; /openapi.json says what is")
+    }
+
     pub(crate) fn wrong_method(allowed: &'static str) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("method: this path takes {allowed}"))
             .with_header(ALLOW, HeaderValue::from_static(allowed))

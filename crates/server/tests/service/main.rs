@@ -1,6 +1,7 @@
 //! The service as its callers and operators see it: a real server on a port of its own, asked over HTTP.
 
 mod admin;
+mod bad_admin_input;
 mod bad_input;
 mod broken_store;
 mod command_line;
@@ -9,6 +10,7 @@ mod decisions;
 mod fleet;
 mod forward_auth;
 mod instances;
+mod openapi;
 mod operators;
 mod persistence;
 mod process;

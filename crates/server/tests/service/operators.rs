@@ -1,103 +1,10 @@
 //! The admin API: what operators change while the server runs.
 
-use std::path::{Path, PathBuf};
-
 use http::Method;
 use serde_json::{Value, json};
 use spile_server::{Config, Flags};
-use tempfile::TempDir;
 
-use crate::support::{Answer, Spile};
-
-const TOKEN: &str = "a token that nobody guesses";
-const FILE: &str = r#"
-[plans]
-free = { capacity = 10, refill = "1/s" }
-[[rules]]
-id = "default"
-plans = "tenant"
-anonymous_plan = "free"
-key = ["tenant", "header:x-api-key", "ip"]
-[[tenants]]
-id = "acme"
-plan = "free"
-"#;
-
-/// A server with a file of its own, which the test can change.
-struct Office {
-    spile: Spile,
-    folder: TempDir,
-}
-
-impl Office {
-    async fn open() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = format!("[admin]\nregistry_file = \"registry\"\n{FILE}");
-        std::fs::write(folder.path().join("spile.toml"), file).expect("the folder is ours");
-        Self { spile: start(folder.path()).await, folder }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("spile.toml")
-    }
-
-    /// The same file and registry in a new server.
-    async fn restart(self) -> Self {
-        self.spile.stop().await.expect("the server ends by itself");
-        Self { spile: start(self.folder.path()).await, folder: self.folder }
-    }
-
-    async fn ask(&self, method: Method, path: &str, body: Value) -> Answer {
-        self.ask_if(method, path, body, &[]).await
-    }
-
-    async fn ask_if(&self, method: Method, path: &str, body: Value, conditions: &[(&str, &str)]) -> Answer {
-        let bearer = format!("Bearer {TOKEN}");
-        let mut headers = vec![("authorization", bearer.as_str()), ("content-type", "application/json")];
-        headers.extend_from_slice(conditions);
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        self.spile.send_to(self.spile.admin, method, path, &headers, body).await
-    }
-
-    async fn get(&self, path: &str) -> Answer {
-        self.ask(Method::GET, path, Value::Null).await
-    }
-
-    async fn limit_of(&self, identity: &str) -> Value {
-        let question = json!({"ruleId": "default", "identity": identity});
-        self.spile.peek(question).await.is(200).json()["limit"].clone()
-    }
-}
-
-impl Office {
-    /// The file with one text in the place of another, taken up by a reload.
-    async fn reload_with(&self, from: &str, to: &str) -> Answer {
-        let file = std::fs::read_to_string(self.file()).expect("the folder is ours");
-        assert!(file.contains(from), "{from} in {file}");
-        std::fs::write(self.file(), file.replace(from, to)).expect("the folder is ours");
-        self.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await
-    }
-}
-
-async fn start(folder: &Path) -> Spile {
-    let variables = [("SPILE_ADMIN_TOKEN".to_owned(), TOKEN.to_owned())];
-    let config = Config::load(&folder.join("spile.toml"), variables);
-    Spile::start_with(config.unwrap_or_else(|why| panic!("{why}"))).await
-}
-
-#[tokio::test]
-async fn nobody_comes_in_without_the_token() {
-    let office = Office::open().await;
-    let admin = office.spile.admin;
-    for bad in [None, Some("Bearer wrong"), Some(TOKEN), Some("Basic a token that nobody guesses")] {
-        let headers: Vec<_> = bad.map(|value| ("authorization", value)).into_iter().collect();
-        let answer = office.spile.send_to(admin, Method::GET, "/admin/v1/plans", &headers, "").await;
-        answer.is(401).carries("www-authenticate", "Bearer");
-    }
-    office.get("/admin/v1/plans").await.is(200);
-    let unguarded = Spile::start().await;
-    unguarded.admin("/admin/v1/plans").await.is(403);
-}
+use crate::support::{FILE, Office, Spile, TOKEN};
 
 #[tokio::test]
 async fn a_plan_that_is_put_takes_effect_at_once_and_survives_a_restart() {
@@ -168,51 +75,6 @@ async fn a_new_api_key_is_shown_once_and_works_at_once() {
         .await
         .is(200)
         .says("/apiKeyCount", 1);
-}
-
-#[tokio::test]
-async fn what_does_not_work_is_refused_with_everything_that_is_wrong_and_changes_nothing() {
-    let office = Office::open().await;
-    let before = office.get("/admin/v1/config").await.is(200).text;
-    for (path, document, words) in [
-        ("plans/gold", json!({"capacity": 0, "refill": "1/s"}), "1 to 1000000000"),
-        ("plans/gold", json!({"capacity": 5, "refill": "soon"}), "is no refill"),
-        ("plans/gold", json!({"capacity": 5}), "no refill"),
-        ("plans/gold", json!({"capacity": "5", "refill": "1/s"}), "whole number"),
-        ("plans/gold", json!({"capacity": 5, "refill": "1/s", "burst": 3}), "no key `burst`"),
-        ("plans/tenant", json!({"refill": "1/s"}), "no plan can be called"),
-        ("plans/a%20b", json!({"refill": "1/s"}), "letters, digits"),
-        ("rules/x", json!({"plans": ["nope"]}), "no plan is called `nope`"),
-        ("rules/x", json!({"plans": ["free"], "key": ["shoe-size"]}), "finds no key"),
-        ("rules/x", json!({"plans": ["free"], "cost": 11}), "can never pass"),
-        ("rules/x", json!({"plans": ["free"], "also": ["x"]}), "with itself"),
-        ("tenants/x", json!({"plan": "nope"}), "no plan is called `nope`"),
-        ("tenants/x", json!({}), "has no `plan`"),
-        ("tenants/x", json!({"plan": "free", "apiKeys": ["hunter2"]}), "no hash of an API key"),
-    ] {
-        let answer = office.ask(Method::PUT, &format!("/admin/v1/{path}"), document).await.is(422);
-        assert!(answer.text.contains(words), "{words} in {}", answer.text);
-        assert!(!answer.text.contains("hunter2"), "{}", answer.text);
-    }
-    office.ask(Method::PUT, "/admin/v1/plans/gold", json!([1])).await.is(400);
-    office.ask(Method::PUT, "/admin/v1/shoes/x", json!({})).await.is(404);
-    office
-        .ask(Method::PATCH, "/admin/v1/plans/free", json!({}))
-        .await
-        .is(405)
-        .carries("allow", "GET,HEAD,PUT,DELETE");
-    let long = json!({"plan": "x".repeat(70_000)});
-    office.ask(Method::PUT, "/admin/v1/tenants/x", long).await.is(413);
-    assert_eq!(office.get("/admin/v1/config").await.is(200).text, before);
-}
-
-#[tokio::test]
-async fn a_plan_that_is_in_use_cannot_be_removed() {
-    let office = Office::open().await;
-    office.ask(Method::PUT, "/admin/v1/plans/gold", json!({"refill": "5/s"})).await.is(201);
-    office.ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "gold"})).await.is(200);
-    office.ask(Method::DELETE, "/admin/v1/plans/gold", Value::Null).await.is(422);
-    assert_eq!(office.limit_of("tenant:acme").await, 5);
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ impl Faults {
         self.0.sort_by_key(|fault| match &fault.place {
             Place::File(span) => (0, span.start),
             Place::Environment(_) => (1, 0),
-            Place::Registry(_) => (2, 0),
+            Place::Registry { .. } => (2, 0),
         });
         ConfigError { path, text, faults: self.0 }
     }
@@ -51,9 +51,15 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// What is wrong and what would be right, one line each.
+    /// Where, what is wrong and what would be right, one line each.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.faults.iter().map(|fault| format!("{}; {}", fault.message, fault.fix))
+        self.faults.iter().map(|fault| {
+            let Fault { place, message, fix } = fault;
+            match self.spot(place) {
+                Some(spot) => format!("{spot}: {message}; {fix}"),
+                None => format!("{message}; {fix}"),
+            }
+        })
     }
 
     /// How many things are wrong.
@@ -69,8 +75,8 @@ impl fmt::Display for ConfigError {
         for fault in &self.faults {
             match &fault.place {
                 Place::File(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
-                Place::Registry(name) => {
-                    writeln!(f, "error: {}\n --> registry entry {name}: {}\n", fault.message, fault.fix)?;
+                Place::Registry { entry, .. } => {
+                    writeln!(f, "error: {}\n --> registry entry {entry}: {}\n", fault.message, fault.fix)?;
                 }
                 Place::Environment(name) => {
                     writeln!(
@@ -87,6 +93,22 @@ impl fmt::Display for ConfigError {
 }
 
 impl ConfigError {
+    /// The place in a few words: `spile.toml:3:8`, `SPILE_STORE__URL`, `plans/gold.refill`.
+    fn spot(&self, place: &Place) -> Option<String> {
+        match place {
+            Place::File(span) if span.is_empty() => None,
+            Place::File(span) => {
+                let before = self.text.get(..span.start)?;
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+                Some(format!("{}:{line}:{column}", self.path.display()))
+            }
+            Place::Environment(name) => Some(name.clone()),
+            Place::Registry { entry, field } if field.is_empty() => Some(entry.clone()),
+            Place::Registry { entry, field } => Some(format!("{entry}.{field}")),
+        }
+    }
+
     fn snippet(&self, fault: &Fault, span: std::ops::Range<usize>) -> String {
         let end = span.end.min(self.text.len());
         let span = span.start.min(end)..end;

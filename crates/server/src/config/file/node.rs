@@ -57,17 +57,21 @@ pub(super) fn parse_value(text: &str, place: &Place) -> Option<Node> {
 /// A document of the registry. Members without a value are as good as absent.
 pub(super) fn from_json(value: &serde_json::Value, place: &Place) -> Node {
     use serde_json::Value;
-    let spot = |value: &Value| Spot::new(from_json(value, place), place.clone());
+    let spot = |value: &Value, place: Place| Spot::new(from_json(value, &place), place);
     match value {
         Value::Null => Node::Table(Table::new()),
         Value::Bool(flag) => Node::Flag(*flag),
         Value::Number(number) => number.as_i128().map_or(Node::Fraction, Node::Whole),
         Value::String(text) => Node::Text(text.clone()),
-        Value::Array(items) => Node::List(items.iter().map(spot).collect()),
+        Value::Array(items) => {
+            Node::List(items.iter().enumerate().map(|(index, item)| spot(item, place.item(index))).collect())
+        }
         Value::Object(members) => {
             let there = members.iter().filter(|(_, value)| !value.is_null());
-            let entry =
-                |(key, value): (&String, &Value)| (Spot::new(snake_case(key), place.clone()), spot(value));
+            let entry = |(key, value): (&String, &Value)| {
+                let place = place.member(key);
+                (Spot::new(snake_case(key), place.clone()), spot(value, place))
+            };
             Node::Table(there.map(entry).collect())
         }
     }

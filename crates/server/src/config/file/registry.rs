@@ -9,7 +9,7 @@ const ID: &str = "id";
 
 pub(super) fn overlay(table: &mut Table, entries: &Entries) {
     for (kind, name, document) in entries.iter() {
-        let place = Place::Registry(format!("{kind}/{name}"));
+        let place = Place::Registry { entry: format!("{kind}/{name}"), field: String::new() };
         let node = Spot::new(from_json(document, &place), place.clone());
         match kind {
             Kind::Plans => put_plan(table, name, node),

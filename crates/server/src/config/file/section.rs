@@ -7,6 +7,8 @@ use super::place::{Place, Spot};
 /// What the whole file is called where something is wrong with it.
 pub(super) const ROOT: &str = "the file";
 
+const WHOLE: &str = "a whole number from 0";
+
 /// A table being read.
 pub(super) struct Section<'f> {
     name: String,
@@ -45,7 +47,6 @@ impl<'f> Section<'f> {
     }
 
     pub(super) fn whole(&mut self, key: &'static str) -> Option<Spot<u64>> {
-        const WANTED: &str = "a whole number";
         let Spot { value, place } = self.take(key)?;
         let number = match &value {
             Node::Whole(number) => u64::try_from(*number).ok(),
@@ -54,7 +55,7 @@ impl<'f> Section<'f> {
         };
         match number {
             Some(number) => Some(Spot::new(number, place)),
-            None => self.mismatch(key, &value, &place, WANTED),
+            None => self.mismatch(key, &value, &place, WHOLE),
         }
     }
 
@@ -126,7 +127,7 @@ impl<'f> Section<'f> {
         let missing = value.is_none() && !self.taken.contains(&key);
         if missing {
             let message = format!("`{}` has no `{key}`", self.name);
-            self.faults.add(&self.place, message, format_args!("add `{key} = …`"));
+            self.faults.add(&self.place.member(key), message, format_args!("add `{key} = …`"));
         }
         value
     }
@@ -151,8 +152,16 @@ impl<'f> Section<'f> {
     }
 
     fn mismatch<T>(&mut self, key: &str, found: &Node, place: &Place, wanted: &str) -> Option<T> {
-        let message = format!("`{}.{key}` is {}", self.name, found.kind());
-        self.faults.add(place, message, format_args!("this takes {wanted}"));
+        let found = match found {
+            // A whole number is only ever refused for its size.
+            Node::Whole(number) if wanted == WHOLE => number.to_string(),
+            other => other.kind().to_owned(),
+        };
+        self.faults.add(
+            place,
+            format_args!("`{}.{key}` is {found}", self.name),
+            format_args!("this takes {wanted}"),
+        );
         None
     }
 }

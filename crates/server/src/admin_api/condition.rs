@@ -1,0 +1,75 @@
+//! What `If-Match` and `If-None-Match` ask for.
+
+use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderValue};
+
+use crate::control::Condition;
+use crate::fault::Fault;
+
+/// The condition of a request. Without either field there is none, and the last writer wins.
+pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Fault> {
+    match (text(headers, &IF_MATCH)?, text(headers, &IF_NONE_MATCH)?) {
+        (None, None) => Ok(Condition::Always),
+        (Some(_), Some(_)) => {
+            Err(Fault::new("If-Match", "cannot hold together with `If-None-Match`; send one"))
+        }
+        (None, Some(tags)) if tags == "*" => Ok(Condition::Absent),
+        (None, Some(_)) => Err(Fault::new("If-None-Match", "takes `*`: nothing has this name yet")),
+        (Some(tags), None) if tags == "*" => Ok(Condition::Present),
+        (Some(tags), None) => tags.split(',').map(tag).collect::<Result<_, _>>().map(Condition::Unchanged),
+    }
+}
+
+/// All lines of a field as one.
+fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Fault> {
+    let lines: Result<Vec<&str>, _> = headers.get_all(name).iter().map(HeaderValue::to_str).collect();
+    let lines = lines.map_err(|_| malformed(name.as_str()))?;
+    Ok(Some(lines.join(",").trim().to_owned()).filter(|_| !lines.is_empty()))
+}
+
+/// The tag between the quotes. A weak one is kept as it is, and so matches nothing here: all tags are strong.
+fn tag(text: &str) -> Result<String, Fault> {
+    let text = text.trim();
+    let (weak, quoted) = text.strip_prefix("W/").map_or((false, text), |quoted| (true, quoted));
+    let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match inner.filter(|inner| !inner.contains('"')) {
+        Some(_) if weak => Ok(text.to_owned()),
+        Some(inner) => Ok(inner.to_owned()),
+        None => Err(malformed("If-Match")),
+    }
+}
+
+fn malformed(field: &str) -> Fault {
+    Fault::new(field, "takes `*` or the `ETag` of an entry, in its quotes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(name: &HeaderName, values: &[&'static str]) -> Result<Condition, String> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        condition(&headers).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn tags_are_read_from_lists_and_lines() {
+        let tags = |tags: &[&str]| Ok(Condition::Unchanged(tags.iter().map(ToString::to_string).collect()));
+        assert_eq!(asked(&IF_MATCH, &["\"a\""]), tags(&["a"]));
+        assert_eq!(asked(&IF_MATCH, &["\"a\", \"b\"", "\"c\""]), tags(&["a", "b", "c"]));
+        assert_eq!(asked(&IF_MATCH, &["W/\"a\""]), tags(&["W/\"a\""]));
+        assert_eq!(asked(&IF_MATCH, &[" * "]), Ok(Condition::Present));
+        assert_eq!(asked(&IF_NONE_MATCH, &["*"]), Ok(Condition::Absent));
+    }
+
+    #[test]
+    fn what_is_no_tag_is_refused() {
+        for wrong in ["", "a", "\"a", "a\"", "\"a\" \"b\"", "\"a\",", "*, \"a\""] {
+            assert!(asked(&IF_MATCH, &[wrong]).is_err_and(|why| why.contains("If-Match")), "{wrong}");
+        }
+        assert!(asked(&IF_NONE_MATCH, &["\"a\""]).is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! `/admin/v1/rules`.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use utoipa::ToSchema;
+
+use super::Office;
+use super::entries;
+use super::extract::{JsonBody, Name};
+use crate::document::{RuleDocument, RuleEntry};
+use crate::http::Problem;
+use crate::openapi::{BadName, Conditions, Guarded, Kept, Missing, Put, Shown, StillThere, Unchanged};
+use crate::registry::Kind;
+
+/// All rules, by name.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "entries are JSON already when they are listed")]
+pub(super) struct RuleList {
+    rules: Vec<RuleEntry>,
+}
+
+/// Lists the rules.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/rules",
+    tag = "registry",
+    operation_id = "listRules",
+    security(("token" = [])),
+    responses((status = 200, description = "All rules.", body = RuleList), Guarded)
+)]
+pub(super) async fn list(State(office): State<Office>) -> Response {
+    entries::list(&office, Kind::Rules)
+}
+
+/// Shows a rule.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/rules/{id}",
+    tag = "registry",
+    operation_id = "showRule",
+    security(("token" = [])),
+    params(("id" = String, Path, description = "What the rule is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")),
+    responses(Shown<RuleEntry>, BadName, Missing, Guarded)
+)]
+pub(super) async fn show(State(office): State<Office>, Name(id): Name) -> Result<Response, Problem> {
+    entries::show(&office, Kind::Rules, id)
+}
+
+/// Puts a rule in place of what has its name, also of what the file says.
+#[utoipa::path(
+    put,
+    path = "/admin/v1/rules/{id}",
+    tag = "registry",
+    operation_id = "putRule",
+    security(("token" = [])),
+    params(("id" = String, Path, description = "What the rule is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$"), Conditions),
+    request_body = RuleDocument,
+    responses(Put<RuleEntry>, Unchanged, Guarded)
+)]
+pub(super) async fn put(
+    State(office): State<Office>,
+    Name(id): Name,
+    headers: HeaderMap,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    entries::put::<RuleDocument>(office, id, headers, body).await
+}
+
+/// Removes a rule from the registry. What the file says about that name holds again.
+#[utoipa::path(
+    delete,
+    path = "/admin/v1/rules/{id}",
+    tag = "registry",
+    operation_id = "removeRule",
+    security(("token" = [])),
+    params(("id" = String, Path, description = "What the rule is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$"), StillThere),
+    responses((status = 204, description = "It is gone."), BadName, Kept, Guarded)
+)]
+pub(super) async fn remove(
+    State(office): State<Office>,
+    Name(id): Name,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    entries::remove(office, Kind::Rules, id, headers).await
+}

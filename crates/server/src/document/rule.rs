@@ -1,0 +1,208 @@
+//! Rules as JSON.
+
+use serde::{Deserialize, Serialize};
+use spile_core::{FailurePolicy, Limit, PlanName};
+use utoipa::ToSchema;
+
+use super::{Document, Source};
+use crate::registry::Kind;
+use crate::rule::{Rule, RulePlans};
+use crate::typed::{Bounds, Object, Whole};
+
+/// A rule as it is sent: which requests, who pays, under which plans and how much.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+#[schema(examples(
+    json!({"match": {"path": "/login", "methods": ["POST"]}, "key": ["ip"], "plans": ["free"]})
+))]
+pub(crate) struct RuleDocument {
+    /// As it was read: the name in the path.
+    #[serde(skip_serializing)]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
+    id: Option<String>,
+    /// As it was read.
+    #[serde(skip_serializing, rename = "source")]
+    #[schema(rename = "source")]
+    _source: Option<Source>,
+    /// Which requests it is for; all, where it is left out.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<MatchDocument>)]
+    matches: Option<Object<MatchDocument>>,
+    /// Who pays, the first that is found: `tenant`, `principal`, `ip`, `path`, `header:NAME`, `literal:NAME`,
+    /// joined by `+` if need be. The tenant, the API key or else the address, where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Vec<String>>,
+    /// The plans, or `tenant` for the plan of whoever asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = true, nullable = false)]
+    plans: Option<Plans>,
+    /// The plan of callers who are no tenant, where `plans` is `tenant`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "plan-name")]
+    anonymous_plan: Option<String>,
+    /// Tokens that a request spends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>, maximum = 1_000_000_000)]
+    cost: Option<Whole>,
+    /// Whether it blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<Mode>,
+    /// What happens when the store fails; what the store's own setting says, where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_failure: Option<OnFailure>,
+    /// Ids of rules that are charged with this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    also: Option<Vec<String>>,
+}
+
+/// Which requests a rule is for.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+struct MatchDocument {
+    /// A path, with `*` for any one segment and a last `*` for whatever follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "path-pattern", examples("/scores/*"))]
+    path: Option<String>,
+    /// Methods; any, where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    methods: Option<Vec<String>>,
+}
+
+/// Plans by name, or `tenant`.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(untagged, expecting = "neither")]
+enum Plans {
+    /// A plan, or `tenant` for the plan of the tenant that asks.
+    Word(String),
+    /// A chain of one or more: all are charged, or none is.
+    Listed(Vec<String>),
+}
+
+/// Whether a rule blocks.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    /// It blocks.
+    Enforce,
+    /// It decides and counts, and never blocks.
+    Shadow,
+}
+
+/// What happens when the store fails.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum OnFailure {
+    /// The request passes.
+    Allow,
+    /// The request is refused.
+    Deny,
+    /// The embedded store decides, with each limit divided by the number of replicas.
+    Local,
+}
+
+impl Document for RuleDocument {
+    const KIND: Kind = Kind::Rules;
+    const NAME: &str = "id";
+
+    fn name(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+}
+
+impl Bounds for RuleDocument {
+    fn bound_of(field: &str) -> Option<String> {
+        Some(match field {
+            "id" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
+            "source" => "`file` or `registry`, and may be left out".to_owned(),
+            "match" => "an object with `path` and `methods`".to_owned(),
+            "path" => "a path that starts with `/`, with `*` for a segment".to_owned(),
+            "methods" => "a list of methods, as in `[\"POST\"]`".to_owned(),
+            "key" => "a list of who pays, as in `[\"tenant\", \"header:x-api-key\", \"ip\"]`".to_owned(),
+            "plans" => "a list of plan names, one of them, or `\"tenant\"`".to_owned(),
+            "anonymousPlan" => "the name of a plan".to_owned(),
+            "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
+            "mode" => "`enforce` or `shadow`".to_owned(),
+            "onFailure" => "`allow`, `deny` or `local`".to_owned(),
+            "also" => "a list of ids of other rules".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// A rule as it is in force.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(examples(json!({
+    "id": "login", "match": {"path": "/login", "methods": ["POST"]}, "key": ["ip"], "plans": ["free"], "cost": 1,
+    "mode": "enforce", "onFailure": "deny", "source": "file"
+})))]
+pub(crate) struct RuleEntry {
+    /// What it is called.
+    pub(super) id: String,
+    /// Which requests it is for; all, where it is not there.
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    matches: Option<MatchDocument>,
+    /// Who pays, the first that is found.
+    key: Vec<String>,
+    /// The plans, or `tenant` for the plan of whoever asks.
+    plans: Plans,
+    /// The plan of callers who are no tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    anonymous_plan: Option<String>,
+    /// Tokens that a request spends.
+    cost: u32,
+    /// Whether it blocks.
+    mode: Mode,
+    /// What happens when the store fails, where the rule has a say of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    on_failure: Option<OnFailure>,
+    /// Ids of rules that are charged with this one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    also: Vec<String>,
+    /// Where it comes from.
+    source: Source,
+}
+
+impl RuleEntry {
+    pub(super) fn new(rule: &Rule, source: impl Fn(&str) -> Source) -> Self {
+        let (plans, anonymous) = match &rule.plans {
+            RulePlans::Listed(plans) => {
+                (Plans::Listed(plans.iter().map(PlanName::to_string).collect()), None)
+            }
+            RulePlans::Tenant { anonymous } => (Plans::Word("tenant".to_owned()), anonymous.as_ref()),
+        };
+        Self {
+            id: rule.id.to_string(),
+            matches: shown_match(rule),
+            key: rule.key.words().to_vec(),
+            plans,
+            anonymous_plan: anonymous.map(PlanName::to_string),
+            cost: rule.cost.get(),
+            mode: if rule.shadow { Mode::Shadow } else { Mode::Enforce },
+            on_failure: rule.on_failure.map(OnFailure::from),
+            also: rule.also.iter().map(ToString::to_string).collect(),
+            source: source(&rule.id),
+        }
+    }
+}
+
+fn shown_match(rule: &Rule) -> Option<MatchDocument> {
+    let path = rule.matcher.path.as_ref().map(ToString::to_string);
+    let methods: Vec<String> = rule.matcher.methods.iter().map(ToString::to_string).collect();
+    let methods = Some(methods).filter(|methods| !methods.is_empty());
+    (path.is_some() || methods.is_some()).then_some(MatchDocument { path, methods })
+}
+
+impl From<FailurePolicy> for OnFailure {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Deny => Self::Deny,
+            FailurePolicy::Local => Self::Local,
+            _ => Self::Allow,
+        }
+    }
+}

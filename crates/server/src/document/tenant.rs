@@ -1,0 +1,86 @@
+//! Tenants as JSON.
+
+use serde::{Deserialize, Serialize};
+use spile_core::Key;
+use utoipa::ToSchema;
+
+use super::{Document, Source};
+use crate::registry::Kind;
+use crate::tenant::Tenant;
+use crate::typed::{Bounds, Whole};
+
+/// A tenant as it is sent: a customer with a plan and API keys.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+#[schema(examples(json!({"plan": "pro"})))]
+pub(crate) struct TenantDocument {
+    /// As it was read: the name in the path.
+    #[serde(skip_serializing)]
+    #[schema(min_length = 1, max_length = 1024)]
+    id: Option<String>,
+    /// As it was read.
+    #[serde(skip_serializing, rename = "source")]
+    #[schema(rename = "source")]
+    _source: Option<Source>,
+    /// As it was read.
+    #[serde(skip_serializing, rename = "apiKeyCount")]
+    #[schema(value_type = Option<u32>, rename = "apiKeyCount")]
+    _api_key_count: Option<Whole>,
+    /// The plan that it holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = true, nullable = false, format = "plan-name", examples("pro"))]
+    plan: Option<String>,
+    /// Hashes of its API keys: `sha256:` and 64 hexadecimal digits. Where they are left out, those it has stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_keys: Option<Vec<String>>,
+}
+
+impl Document for TenantDocument {
+    const KIND: Kind = Kind::Tenants;
+    const NAME: &str = "id";
+
+    fn name(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+}
+
+impl Bounds for TenantDocument {
+    fn bound_of(field: &str) -> Option<String> {
+        Some(match field {
+            "id" => format!("1 to {} bytes of visible text", Key::MAX_BYTES),
+            "source" => "`file` or `registry`, and may be left out".to_owned(),
+            "apiKeyCount" => "a whole number, and may be left out".to_owned(),
+            "plan" => "the name of a plan".to_owned(),
+            "apiKeys" => "a list of hashes: `sha256:` and 64 hexadecimal digits each".to_owned(),
+            _ => return None,
+        })
+    }
+}
+
+/// A tenant as it is in force. How many keys it has is shown; what they hash to is not.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(examples(json!({"id": "acme", "plan": "pro", "apiKeyCount": 1, "source": "registry"})))]
+pub(crate) struct TenantEntry {
+    /// What it is called.
+    pub(super) id: String,
+    /// The plan that it holds.
+    plan: String,
+    /// How many API keys it has.
+    api_key_count: usize,
+    /// Where it comes from.
+    source: Source,
+}
+
+impl TenantEntry {
+    pub(super) fn new(tenant: &Tenant, source: impl Fn(&str) -> Source) -> Self {
+        let (id, plan) = (tenant.id.to_string(), tenant.plan.to_string());
+        let source = source(&id);
+        Self { id, plan, api_key_count: tenant.api_keys.len(), source }
+    }
+}
+
+/// What about a tenant is not shown, and still makes it another when it changes.
+pub(super) fn unseen(tenant: &Tenant) -> String {
+    tenant.api_keys.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,401 @@
+//! Questions and decisions as callers write and read them.
+//!
+//! Questions are read and decisions written by hand, for speed; these types say the same for the document. Tests
+//! below hold them to what is read and written.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
+
+use super::headers::{self, LIMITED, REFUSED};
+use super::problems::{other_method, problem, problems};
+
+type Responses = BTreeMap<String, RefOr<Response>>;
+
+/// Who pays, and under what: a rule, plans, or a limit of the caller's own. Members that are `null` count as absent.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Question {
+    Rule(ByRule),
+    Plans(ByPlans),
+    OwnLimit(ByOwnLimit),
+}
+
+/// The rule says plans, cost and what happens when the store fails.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(examples(json!({"ruleId": "login", "identity": "1.2.3.4"})))]
+pub(crate) struct ByRule {
+    /// The rule.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$", format = "rule-id")]
+    rule_id: String,
+    /// Who pays: 1 to 1024 bytes of visible text. A tenant is written `tenant:ID`.
+    #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
+    identity: String,
+    /// Tokens to spend, in place of what the rule says; 0 looks without spending. At most the capacity of each limit.
+    #[schema(maximum = 1_000_000_000)]
+    cost: Option<u32>,
+}
+
+/// A chain: all of the plans' limits are charged, or none is.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(examples(json!({"identity": "user:123", "plans": ["gold", "daily"], "cost": 1})))]
+pub(crate) struct ByPlans {
+    /// Who pays.
+    #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
+    identity: String,
+    /// The plans, none of them twice, with 32 limits in all at the most.
+    #[schema(min_items = 1, max_items = 32)]
+    plans: Vec<KnownPlan>,
+    /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity of each limit.
+    #[schema(maximum = 1_000_000_000)]
+    cost: Option<u32>,
+}
+
+/// The name of a plan that there is.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[schema(
+    min_length = 1,
+    max_length = 64,
+    pattern = "^[A-Za-z0-9._-]+$",
+    format = "plan-name",
+    examples("gold")
+)]
+pub(crate) struct KnownPlan(String);
+
+/// A limit of the caller's own. It is called like the rule, or `own/ID` where a plan is called so.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(examples(json!({"ruleId": "x", "identity": "y", "capacity": 10, "refillPerSecond": 0.5})))]
+pub(crate) struct ByOwnLimit {
+    /// What the limit is called. A rule of that id says what happens when the store fails.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
+    rule_id: String,
+    /// Who pays.
+    #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
+    identity: String,
+    /// The most tokens that can be spent at once.
+    #[schema(minimum = 1, maximum = 1_000_000_000)]
+    capacity: u32,
+    /// Tokens that come back per second, with at most six decimals. A drained bucket must be full within ten years.
+    #[schema(minimum = 0.000_001, maximum = 1_000_000_000)]
+    refill_per_second: f64,
+    /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity.
+    #[schema(maximum = 1_000_000_000)]
+    cost: Option<u32>,
+}
+
+/// Questions that are asked side by side.
+#[derive(ToSchema)]
+#[schema(min_items = 1, max_items = 1000)]
+#[expect(dead_code, reason = "questions are read by hand")]
+pub(crate) struct Questions(Vec<Question>);
+
+/// Allowed or denied, and everything that explains it.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(examples(json!({
+    "allowed": true, "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000, "limitedBy": null,
+    "reason": "ok", "degraded": false,
+    "limits": [{"name": "free", "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000}]
+})))]
+pub(crate) struct Decision {
+    /// Whether the request may pass.
+    allowed: bool,
+    /// Capacity of the limit that binds: on a denial the one with the longest wait, else that with the fewest tokens.
+    limit: u32,
+    /// Whole tokens left under it.
+    remaining: u64,
+    /// Milliseconds until the same question would be allowed; 0 where it is.
+    retry_after_ms: u64,
+    /// Milliseconds until the bucket of the limit that binds is full.
+    reset_after_ms: u64,
+    /// The limit that denied.
+    limited_by: Option<String>,
+    /// Why.
+    reason: Reason,
+    /// Whether the failure policy decided, for the store did not.
+    degraded: bool,
+    /// Each limit of the chain.
+    limits: Vec<LimitState>,
+}
+
+/// Why a decision is as it is.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Reason {
+    /// There were tokens.
+    Ok,
+    /// There were not.
+    Limited,
+    /// The store failed, and the policy lets pass.
+    FailOpen,
+    /// The store failed, and the policy refuses.
+    FailClosed,
+    /// The store failed, and the embedded one decided.
+    Local,
+    /// There were not, but the rule only watches.
+    Shadow,
+}
+
+/// How one limit of a chain stands.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct LimitState {
+    /// Its full name: the plan's, or `plan/limit`.
+    name: String,
+    /// Its capacity.
+    limit: u32,
+    /// Whole tokens left.
+    remaining: u64,
+    /// Milliseconds until the cost is there.
+    retry_after_ms: u64,
+    /// Milliseconds until it is full.
+    reset_after_ms: u64,
+}
+
+/// A caller was refused: RFC 9457 and plain words in one.
+#[derive(ToSchema)]
+#[schema(examples(json!({
+    "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Rate limit exceeded",
+    "status": 429, "detail": "Too many requests. Please retry after 5 seconds.", "violated-policies": ["free"],
+    "error": "Rate limit exceeded", "message": "Too many requests. Please retry after 5 seconds.",
+    "limit": 100, "remaining": 0, "resetAt": "2025-12-11T16:15:25.000Z"
+})))]
+#[expect(dead_code, reason = "refusals are written by hand")]
+pub(crate) struct Refusal {
+    /// What kind of problem this is.
+    r#type: String,
+    /// The kind in words.
+    title: String,
+    /// The status, once more.
+    #[schema(minimum = 429, maximum = 503)]
+    status: u16,
+    /// When to come back.
+    detail: String,
+    /// The limits that refused.
+    #[schema(rename = "violated-policies", nullable = false)]
+    violated_policies: Option<Vec<String>>,
+    /// The title, for clients that look here.
+    error: String,
+    /// The detail, for clients that look here.
+    message: String,
+    /// Capacity of the limit that binds.
+    #[schema(nullable = false)]
+    limit: Option<u32>,
+    /// Whole tokens left under it.
+    #[schema(nullable = false)]
+    remaining: Option<u64>,
+    /// When it is full again.
+    #[schema(rename = "resetAt", nullable = false, format = DateTime)]
+    reset_at: Option<String>,
+}
+
+/// `pong`.
+#[derive(ToSchema)]
+#[schema(examples(json!({"message": "pong"})))]
+#[expect(dead_code, reason = "there is only one")]
+pub(crate) struct Pong {
+    /// `pong`.
+    message: String,
+}
+
+/// The decision: 200, 429 or 503.
+pub(crate) struct Decided;
+
+impl IntoResponses for Decided {
+    fn responses() -> Responses {
+        [
+            answer("200", "Allowed.", &LIMITED, json("Decision")),
+            answer("429", "Denied. Nothing was spent.", &REFUSED, json("Decision")),
+            answer("503", "Refused because the store failed.", &REFUSED, json("Decision")),
+        ]
+        .into()
+    }
+}
+
+/// The decision, without anything spent.
+pub(crate) struct Looked;
+
+impl IntoResponses for Looked {
+    fn responses() -> Responses {
+        [
+            answer("200", "How things stand, allowed or not.", &REFUSED, json("Decision")),
+            answer("503", "Refused because the store failed.", &REFUSED, json("Decision")),
+        ]
+        .into()
+    }
+}
+
+/// What is there once tokens were given back.
+pub(crate) struct Refunded;
+
+impl IntoResponses for Refunded {
+    fn responses() -> Responses {
+        [
+            answer(
+                "200",
+                "Given back, never above a capacity; how things stand now.",
+                &REFUSED,
+                json("Decision"),
+            ),
+            problem(503, "The store did not answer. Nothing was given back.", &["Retry-After"]),
+        ]
+        .into()
+    }
+}
+
+/// What was asked is no question. Nothing was charged.
+pub(crate) struct NotAsked;
+
+impl IntoResponses for NotAsked {
+    fn responses() -> Responses {
+        let mut responses = problems([
+            (
+                400,
+                "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown.",
+            ),
+            (408, "The body did not arrive within 10 seconds."),
+            (413, "The body is larger than 64 KiB."),
+            (415, "The body is not `application/json`."),
+        ]);
+        responses.extend([other_method()]);
+        responses
+    }
+}
+
+/// What a proxy is told: pass or not.
+pub(crate) struct Forwarded;
+
+impl IntoResponses for Forwarded {
+    fn responses() -> Responses {
+        [
+            answer("200", "The request may pass. No body.", &LIMITED, None),
+            problem(400, "The query is malformed, or the key cannot be read.", &[]),
+            problem(401, "The request carries nothing that the rule limits by.", &[]),
+            answer("429", "The request may not pass.", &REFUSED, problem_json("Refusal")),
+            answer(
+                "503",
+                "The store failed, and the policy is to refuse.",
+                &REFUSED,
+                problem_json("Refusal"),
+            ),
+            answer(
+                "4XX",
+                "The request may not pass, in the status that `denyStatus` chose.",
+                &REFUSED,
+                problem_json("Refusal"),
+            ),
+        ]
+        .into()
+    }
+}
+
+/// What any limited service answers.
+pub(crate) struct Limited;
+
+impl IntoResponses for Limited {
+    fn responses() -> Responses {
+        [
+            answer("200", "Allowed.", &LIMITED, json("Pong")),
+            problem(400, "The key cannot be read.", &[]),
+            problem(401, "The request carries nothing that the rule limits by.", &[]),
+            other_method(),
+            answer("429", "Denied.", &REFUSED, problem_json("Refusal")),
+            answer(
+                "503",
+                "The store failed, and the policy is to refuse.",
+                &REFUSED,
+                problem_json("Refusal"),
+            ),
+        ]
+        .into()
+    }
+}
+
+type Body = (&'static str, Content);
+
+fn json(schema: &str) -> Body {
+    ("application/json", Content::new(Some(Ref::from_schema_name(schema))))
+}
+
+fn problem_json(schema: &str) -> Body {
+    ("application/problem+json", Content::new(Some(Ref::from_schema_name(schema))))
+}
+
+fn answer(
+    status: &str,
+    description: &str,
+    names: &[&str],
+    body: impl Into<Option<Body>>,
+) -> (String, RefOr<Response>) {
+    let response = ResponseBuilder::new().description(description);
+    let response = match body.into() {
+        Some((media_type, content)) => response.content(media_type, content),
+        None => response,
+    };
+    (status.to_owned(), headers::with(response, names).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use spile_core::{Charges, Key, Limit, Plan};
+    use spile_limiter::RateLimiter;
+    use spile_memory::MemoryStore;
+
+    use super::*;
+    use crate::http::write_decision;
+    use crate::typed::{Bounds, Object, TypedQuestion, parse};
+
+    #[test]
+    fn what_the_document_takes_for_a_question_is_read_as_one() {
+        let questions = [
+            Question::Rule(ByRule { rule_id: "login".into(), identity: "a".into(), cost: Some(2) }),
+            Question::Plans(ByPlans { identity: "a".into(), plans: vec![KnownPlan("x".into())], cost: None }),
+            Question::OwnLimit(ByOwnLimit {
+                rule_id: "x".into(),
+                identity: "a".into(),
+                capacity: 10,
+                refill_per_second: 0.5,
+                cost: Some(0),
+            }),
+        ];
+        let mut fields = BTreeSet::new();
+        for question in questions {
+            let text = serde_json::to_vec(&question).expect("it is JSON");
+            let Object(typed) = parse::<Object<TypedQuestion<'_>>>(&text).expect("it is a question");
+            assert_eq!(typed.identity.as_deref(), Some("a"));
+            let members: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(&text).expect("it is an object");
+            fields.extend(members.into_iter().map(|(name, _)| name));
+        }
+        let why = parse::<Object<TypedQuestion<'_>>>(b"{\"?\": 1}").expect_err("no such field").to_string();
+        let known: BTreeSet<String> = why.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+        assert_eq!(fields, known, "the document knows other fields than are read: {why}");
+    }
+
+    #[tokio::test]
+    async fn what_is_written_of_a_decision_is_what_the_document_says() {
+        let free = Plan::new("free", Limit::per_second(1).burst(3)).expect("a plan");
+        let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
+        for _ in 0..5 {
+            let decision = limiter.allow("a", ["free"], 1).await.expect("a question");
+            let mut text = Vec::new();
+            write_decision(&mut text, &decision);
+            let read: Decision = serde_json::from_slice(&text).expect("the document says what is written");
+            let written: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON");
+            assert_eq!(serde_json::to_value(read).expect("it is JSON"), written);
+        }
+    }
+
+    #[test]
+    fn bounds_are_those_that_are_checked() {
+        assert_eq!((Key::MAX_BYTES, Charges::MAX, Limit::MAX_TOKENS), (1024, 32, 1_000_000_000));
+        assert!(TypedQuestion::bound_of("refillPerSecond").is_some_and(|bound| bound.contains("0.000001")));
+    }
+}

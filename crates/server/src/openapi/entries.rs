@@ -1,0 +1,60 @@
+//! What the answers about registry entries have in common.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoParams, IntoResponses, ToSchema};
+
+use super::headers;
+
+/// An entry and its tag.
+pub(crate) struct Shown<T>(PhantomData<T>);
+
+impl<T: ToSchema> IntoResponses for Shown<T> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        [entry::<T>(200, "The entry as it is in force.")].into()
+    }
+}
+
+/// An entry that was put.
+pub(crate) struct Put<T>(PhantomData<T>);
+
+impl<T: ToSchema> IntoResponses for Put<T> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        [
+            entry::<T>(200, "The entry stands in place of the one that had its name."),
+            entry::<T>(201, "The entry is new."),
+        ]
+        .into()
+    }
+}
+
+fn entry<T: ToSchema>(status: u16, description: &str) -> (String, RefOr<Response>) {
+    let content = Content::new(Some(Ref::from_schema_name(T::name())));
+    let response = ResponseBuilder::new().description(description).content("application/json", content);
+    (status.to_string(), headers::with(response, &["ETag"]).into())
+}
+
+/// What must be true of an entry for it to be changed. Without either, the last writer wins.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "conditions are read from the header fields themselves")]
+pub(crate) struct Conditions {
+    /// `ETag`s, one of which the entry must have; `*` where it must be there.
+    #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|"[0-9a-f]{16}"(, "[0-9a-f]{16}")*)$"#)]
+    if_match: Option<String>,
+    /// `*`: the entry must not be there yet. Not together with `If-Match`.
+    #[param(rename = "If-None-Match", nullable = false, pattern = r"^\*$")]
+    if_none_match: Option<String>,
+}
+
+/// The same for what is taken away.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "conditions are read from the header fields themselves")]
+pub(crate) struct StillThere {
+    /// `ETag`s, one of which the entry must have.
+    #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|"[0-9a-f]{16}"(, "[0-9a-f]{16}")*)$"#)]
+    if_match: Option<String>,
+}

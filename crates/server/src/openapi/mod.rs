@@ -1,0 +1,94 @@
+//! What is said about both listeners, in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and
+//! committed as `docs/openapi.json`.
+//!
+//! The admin listener's routes and their descriptions come from the same lines. The decision API finds its way by
+//! a table of its own, and a test holds the two to each other.
+
+mod decisions;
+mod entries;
+mod headers;
+mod problems;
+
+use utoipa::OpenApi as _;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{OpenApi, Server};
+
+pub(crate) use self::decisions::{
+    Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, Refunded,
+};
+use self::decisions::{Pong, Refusal};
+pub(crate) use self::entries::{Conditions, Put, Shown, StillThere};
+pub(crate) use self::problems::{
+    BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept,
+};
+use crate::http;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Spile",
+        description = "A distributed token-bucket rate limiter. The decision API answers callers on the listener \
+                       `http`, everything else operators on the listener `admin`.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    servers((url = "http://127.0.0.1:8081", description = "The listener `admin`.")),
+    tags(
+        (name = "decisions", description = "May this key spend so many tokens under these limits?"),
+        (name = "registry", description = "Plans, rules and tenants, changed while the server runs."),
+        (name = "buckets", description = "How the buckets of a key stand."),
+        (name = "server", description = "Configuration, store and health."),
+        (name = "dashboard", description = "What happens now, and what happened in the last day."),
+    ),
+    components(schemas(Decision, Pong, Problem, Refusal))
+)]
+struct Whole;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(
+    http::check::check,
+    http::check::batch,
+    http::check::peek,
+    http::check::refund,
+    http::auth::by_rule,
+    http::auth::by_match,
+    http::ping::ping,
+))]
+struct Decisions;
+
+/// The whole document.
+pub(crate) fn document() -> OpenApi {
+    let mut document = Whole::openapi();
+    document.merge(decisions_document());
+    document.merge(crate::admin::document());
+    let token = Http::builder()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("The token of `SPILE_ADMIN_TOKEN` or `admin.token_file`."));
+    let components = document.components.get_or_insert_default();
+    for (name, header) in headers::all() {
+        components.headers.insert(name.to_owned(), header.into());
+    }
+    components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+    document
+}
+
+/// The part of the document about the decision API.
+pub(crate) fn decisions_document() -> OpenApi {
+    on_http(Decisions::openapi())
+}
+
+/// The document as it is served and committed.
+pub(crate) fn json() -> String {
+    let mut text = document().to_pretty_json().expect("the document is made of text and numbers");
+    text.push('\n');
+    text
+}
+
+/// Says of each path that it is the other listener's.
+fn on_http(mut document: OpenApi) -> OpenApi {
+    let mut server = Server::new("http://127.0.0.1:8080");
+    server.description = Some("The listener `http`.".to_owned());
+    for item in document.paths.paths.values_mut() {
+        item.servers = Some(vec![server.clone()]);
+    }
+    document
+}

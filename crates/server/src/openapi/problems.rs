@@ -1,0 +1,148 @@
+//! Answers that are problem documents.
+
+use std::collections::BTreeMap;
+
+use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
+
+use super::headers;
+
+type Responses = BTreeMap<String, RefOr<Response>>;
+
+/// What is wrong, as RFC 9457 has it.
+#[derive(ToSchema)]
+#[schema(examples(json!({
+    "type": "about:blank", "title": "Bad Request", "status": 400, "field": "cost",
+    "detail": "cost: cost 11 is above 10, the capacity of limit free: it can never pass"
+})))]
+#[expect(dead_code, reason = "documents are written member by member, in the order that they are said")]
+pub(crate) struct Problem {
+    /// What kind of problem this is; `about:blank` where the status says it.
+    r#type: String,
+    /// The kind in words.
+    title: String,
+    /// The status, once more.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong: the field, what it holds and what it takes.
+    detail: String,
+    /// The field that is to blame: `cost`, `[3].cost`, `Content-Type`, `body`.
+    #[schema(nullable = false)]
+    field: Option<String>,
+    /// Everything that is wrong, where that is more than one thing; each with its place and what would be right.
+    #[schema(nullable = false)]
+    errors: Option<Vec<String>>,
+}
+
+/// A problem with one of these statuses.
+pub(crate) fn problems(of: impl IntoIterator<Item = (u16, &'static str)>) -> Responses {
+    of.into_iter().map(|(status, description)| problem(status, description, &[])).collect()
+}
+
+pub(crate) fn problem(status: u16, description: &str, names: &[&str]) -> (String, RefOr<Response>) {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    let response =
+        ResponseBuilder::new().description(description).content("application/problem+json", content);
+    (status.to_string(), headers::with(response, names).into())
+}
+
+/// What any method that a path does not take gets.
+pub(crate) fn other_method() -> (String, RefOr<Response>) {
+    problem(405, "The path does not take this method.", &["Allow"])
+}
+
+/// Everybody may come in, by one way only.
+pub(crate) struct NoOtherMethod;
+
+impl IntoResponses for NoOtherMethod {
+    fn responses() -> Responses {
+        [other_method()].into()
+    }
+}
+
+/// Nobody gets in without the token.
+pub(crate) struct Guarded;
+
+impl IntoResponses for Guarded {
+    fn responses() -> Responses {
+        [
+            problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
+            problem(403, "No token is configured, and so nobody may come in.", &[]),
+            other_method(),
+        ]
+        .into()
+    }
+}
+
+/// The name in the path cannot be read.
+pub(crate) struct BadName;
+
+impl IntoResponses for BadName {
+    fn responses() -> Responses {
+        problems([(400, "The name in the path, the query or a header field is malformed.")])
+    }
+}
+
+/// There is nothing to be seen.
+pub(crate) struct Missing;
+
+impl IntoResponses for Missing {
+    fn responses() -> Responses {
+        problems([(404, "Nothing has this name.")])
+    }
+}
+
+/// A document was refused, and nothing has changed.
+pub(crate) struct Unchanged;
+
+impl IntoResponses for Unchanged {
+    fn responses() -> Responses {
+        problems([
+            (400, "The body is no such document: the field is unknown, twice there or of the wrong type."),
+            (408, "The body did not arrive within 10 seconds."),
+            (412, "Somebody has changed the entry since, or it is (not) there: see `If-Match`."),
+            (413, "The body is larger than 64 KiB."),
+            (415, "The body is not `application/json`."),
+            (422, "The document does not go with the rest; `errors` has everything that is wrong."),
+            (409, "The registry is full, or holds what is no entry."),
+            (500, "The registry could not keep it."),
+            (503, "The registry in Redis is out of reach."),
+        ])
+    }
+}
+
+/// A change was not kept.
+pub(crate) struct Unkept;
+
+impl IntoResponses for Unkept {
+    fn responses() -> Responses {
+        problems([
+            (500, "The registry could not keep the change."),
+            (503, "The registry in Redis is out of reach."),
+        ])
+    }
+}
+
+/// An entry stays.
+pub(crate) struct Kept;
+
+impl IntoResponses for Kept {
+    fn responses() -> Responses {
+        problems([
+            (404, "Nothing has this name."),
+            (409, "The entry stands in the file, or others still use it; `errors` says who."),
+            (412, "Somebody has changed the entry since: see `If-Match`."),
+            (500, "The registry could not keep the change."),
+            (503, "The registry in Redis is out of reach."),
+        ])
+    }
+}
+
+/// The store could not be asked.
+pub(crate) struct StoreFailed;
+
+impl IntoResponses for StoreFailed {
+    fn responses() -> Responses {
+        [problem(503, "The store did not answer.", &["Retry-After"])].into()
+    }
+}

@@ -1,0 +1,90 @@
+//! The description of both listeners, against what they do.
+
+use http::Method;
+use serde_json::{Map, Value};
+
+use crate::support::{Office, Process};
+
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+const METHODS: [Method; 8] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::TRACE,
+];
+
+#[test]
+fn the_committed_description_is_what_the_code_says() {
+    let printed = Process::run(&["openapi"]);
+    assert!(printed.status.success());
+    let committed = std::fs::read(COMMITTED).unwrap_or_default();
+    assert!(
+        committed == printed.stdout,
+        "docs/openapi.json is not what the code says: `cargo run -- openapi > docs/openapi.json` refreshes it"
+    );
+}
+
+#[tokio::test]
+async fn the_description_is_served_to_whoever_reaches_the_admin_listener() {
+    let office = Office::open().await;
+    let served =
+        office.spile.admin("/openapi.json").await.is(200).carries("content-type", "application/json");
+    assert_eq!(served.text.as_bytes(), std::fs::read(COMMITTED).expect("it is committed"));
+    assert_eq!(served.json()["openapi"], "3.1.0");
+}
+
+#[tokio::test]
+async fn every_path_takes_the_methods_that_are_described_and_no_others() {
+    let office = Office::open().await;
+    let (http, admin) = (office.spile.http, office.spile.admin);
+    for (path, item) in described() {
+        let listener = if item.contains_key("servers") { http } else { admin };
+        // Names that nothing has, so that nothing changes.
+        let target = path.replace(['{', '}'], "");
+        for method in METHODS {
+            let is_described = item.contains_key(method.as_str().to_ascii_lowercase().as_str())
+                // What can be got can be asked about.
+                || (method == Method::HEAD && item.contains_key("get"));
+            let answer = office.send_to(listener, method.clone(), &target).await;
+            let is_served =
+                answer.status != 405 && (answer.status != 404 || is_about_the_name(&answer.text, &method));
+            assert_eq!(is_served, is_described, "{method} {path}: {answer:#?}");
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_described_says_who_may_and_what_comes_back() {
+    for (path, item) in described() {
+        for (method, operation) in item.iter().filter(|(key, _)| *key != "servers") {
+            let name = format!("{method} {path}");
+            let guarded = operation.get("security").is_some();
+            assert_eq!(guarded, path.starts_with("/admin/") || path.starts_with("/dashboard/"), "{name}");
+            assert!(
+                operation["summary"].is_string() || operation["description"].is_string(),
+                "{name} has no summary"
+            );
+            let responses = operation["responses"].as_object().expect("an operation has responses");
+            assert!(responses.keys().any(|status| status.starts_with('2')), "{name} never succeeds");
+            assert_eq!(guarded, responses.contains_key("403"), "{name}");
+        }
+    }
+}
+
+/// Nothing has the name: there is a path, but nothing at its end.
+fn is_about_the_name(problem: &str, method: &Method) -> bool {
+    // An answer to HEAD has no body to tell the two apart by.
+    *method == Method::HEAD || problem.contains("\"field\"")
+}
+
+fn described() -> Vec<(String, Map<String, Value>)> {
+    let text = std::fs::read_to_string(COMMITTED).expect("it is committed");
+    let document: Value = serde_json::from_str(&text).expect("it is JSON");
+    let paths = document["paths"].as_object().expect("it has paths").clone();
+    let item = |item: Value| item.as_object().expect("a path has methods").clone();
+    paths.into_iter().map(|(path, methods)| (path, item(methods))).collect()
+}
