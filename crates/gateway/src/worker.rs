@@ -198,8 +198,7 @@ impl<S: Store> Worker<S> {
         ruling: Option<&mut Ruling>,
     ) -> Result<Response<Reply>, Refusal> {
         let version = answer.response.version();
-        let reported = fields::reported_cost(answer.response.headers());
-        fields::for_client(answer.response.headers_mut(), version);
+        let reported = fields::for_client(answer.response.headers_mut(), version);
         served.route.response_changes.apply(answer.response.headers_mut());
         if let (Some(ruling), Some(tokens), true) = (ruling, reported, served.route.cost_from_response) {
             Box::pin(self.shared.limits.settle(ruling, tokens)).await;

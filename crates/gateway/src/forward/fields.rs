@@ -1,11 +1,9 @@
 //! The header fields of a request as the upstream gets them, and of its answer as the client does.
 
-use std::fmt::Write;
-use std::net::IpAddr;
-
 use http::Version;
-use http::header::{EXPECT, FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
+use http::header::{EXPECT, HeaderMap, HeaderName, HeaderValue, VIA};
 
+use super::forwarded::{OF_PROXIES, X_REAL_IP, write_forwarded};
 use super::hop::Hop;
 use super::hop_by_hop::drop_hop_by_hop;
 use super::request_id::RequestId;
@@ -13,11 +11,10 @@ use crate::auth::Caller;
 
 const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
 const X_PLAN: HeaderName = HeaderName::from_static("x-plan");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost");
+
+/// Fields that the gateway adds to a request: room for them is made at once.
+const ADDED: usize = 10;
 
 /// What gateways of this kind call themselves in `Via`.
 const PSEUDONYM: &str = "spile";
@@ -47,21 +44,21 @@ pub(crate) fn for_upstream(
     version: Version,
     id: &RequestId,
 ) {
-    drop_hop_by_hop(headers);
-    drop_look_alikes(headers);
-    // The gateway asks for the body itself, once an upstream is there to take it.
-    headers.remove(EXPECT);
+    drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, hop.trusted));
+    headers.reserve(ADDED);
     write_caller(headers, caller);
     write_forwarded(headers, hop, authority);
     headers.append(VIA, via(version));
     id.write(headers);
 }
 
-/// Makes of the upstream's fields those that the client gets.
-pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) {
-    drop_hop_by_hop(headers);
-    headers.remove(X_RATELIMIT_COST);
+/// Makes of the upstream's fields those that the client gets, and takes out what the upstream says that the request
+/// cost in the end.
+pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) -> Option<u64> {
+    let cost = headers.remove(X_RATELIMIT_COST);
+    drop_hop_by_hop(headers, |_| false);
     headers.append(VIA, via(version));
+    cost?.to_str().ok()?.trim().parse().ok()
 }
 
 /// Whether the request has come through gateways of this kind so often that it must be going in circles.
@@ -74,90 +71,25 @@ pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
     hops.filter(|hop| hop.split_ascii_whitespace().nth(1) == Some(PSEUDONYM)).count() >= MAX_HOPS
 }
 
-/// What the upstream says that the request cost in the end.
-pub(crate) fn reported_cost(headers: &HeaderMap) -> Option<u64> {
-    headers.get(X_RATELIMIT_COST)?.to_str().ok()?.trim().parse().ok()
-}
-
 fn write_caller(headers: &mut HeaderMap, caller: &Caller) {
-    set_or_drop(headers, X_TENANT_ID, caller.tenant.as_ref().map(|tenant| tenant.id()));
-    set_or_drop(headers, X_PLAN, caller.tenant.as_ref().and_then(|tenant| tenant.plan()));
+    let Some(tenant) = &caller.tenant else { return };
+    set(headers, X_TENANT_ID, Some(tenant.id()));
+    set(headers, X_PLAN, tenant.plan());
 }
 
-fn set_or_drop(headers: &mut HeaderMap, name: HeaderName, value: Option<&str>) {
-    match value.map(HeaderValue::from_str) {
-        Some(Ok(value)) => drop(headers.insert(name, value)),
-        _ => drop(headers.remove(name)),
-    }
-}
-
-fn drop_look_alikes(headers: &mut HeaderMap) {
-    let is_look_alike = |name: &HeaderName| {
-        name.as_str().contains('_') && OURS.contains(&name.as_str().replace('_', "-").as_str())
-    };
-    let found: Vec<_> = headers.keys().filter(|name| is_look_alike(name)).cloned().collect();
-    for name in found {
-        headers.remove(name);
-    }
-}
-
-/// Says for whom the request is forwarded. What a trusted proxy wrote is kept and added to; what anybody else wrote
-/// is replaced.
-fn write_forwarded(headers: &mut HeaderMap, hop: &Hop, authority: &str) {
-    let mut text = String::with_capacity(96);
-    let proto = if hop.secure { "https" } else { "http" };
-    if !hop.trusted {
-        for name in [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO] {
-            headers.remove(name);
-        }
-    }
-    let _ = write!(text, "{}", hop.client);
-    set(headers, X_REAL_IP, &text);
-    text.clear();
-    append(headers, X_FORWARDED_FOR, &mut text, |text| write!(text, "{}", hop.peer));
-    if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
-    }
-    if !headers.contains_key(X_FORWARDED_HOST) {
-        set(headers, X_FORWARDED_HOST, authority);
-    }
-    text.clear();
-    append(headers, FORWARDED, &mut text, |text| write_element(text, hop.peer, authority, proto));
-}
-
-/// Adds to the list that all lines of a field make together. Lines that are no text are dropped: no upstream could
-/// tell what they say.
-fn append(
-    headers: &mut HeaderMap,
-    name: HeaderName,
-    text: &mut String,
-    item: impl FnOnce(&mut String) -> std::fmt::Result,
-) {
-    for line in headers.get_all(&name).iter().filter_map(|line| line.to_str().ok()) {
-        text.push_str(line);
-        text.push_str(", ");
-    }
-    let _ = item(text);
-    set(headers, name, text);
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
+fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<&str>) {
+    if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
         headers.insert(name, value);
     }
 }
 
-/// `for=203.0.113.7;host="api.example.com";proto=https`.
-fn write_element(text: &mut String, peer: IpAddr, host: &str, proto: &str) -> std::fmt::Result {
-    match peer {
-        IpAddr::V4(peer) => write!(text, "for={peer}")?,
-        IpAddr::V6(peer) => write!(text, "for=\"[{peer}]\"")?,
-    }
-    if !host.is_empty() {
-        // A host has passed as one: letters, digits, dots, colons and brackets.
-        write!(text, ";host=\"{host}\"")?;
-    }
-    write!(text, ";proto={proto}")
+/// Whether a field is the gateway's own to write. What trusted proxies say of the hops before is kept.
+fn is_no_clients_to_say(name: &HeaderName, trusted: bool) -> bool {
+    let spelt_otherwise = || name.as_str().bytes().any(|byte| byte == b'_');
+    // The gateway asks for the body itself, once an upstream is there to take it.
+    [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP].contains(name)
+        || (!trusted && OF_PROXIES.contains(name))
+        || (spelt_otherwise() && OURS.contains(&name.as_str().replace('_', "-").as_str()))
 }
 
 fn via(version: Version) -> HeaderValue {
@@ -170,7 +102,7 @@ fn via(version: Version) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use proptest::prelude::*;
 

@@ -4,6 +4,7 @@ use http::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
+use smallvec::SmallVec;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -21,14 +22,20 @@ const OWN: [HeaderName; 9] = [
     HTTP2_SETTINGS,
 ];
 
-/// Drops what the connection names and what is always its own. That a client can take trailers is passed on, for
-/// the gateway passes trailers on.
-pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let takes_trailers = headers.contains_key(TE) && named(headers, &TE).any(|coding| coding == "trailers");
-    if headers.contains_key(CONNECTION) {
-        drop_named_by_connection(headers);
+/// Names of fields that are about to go; rarely more than these.
+type Names = SmallVec<[HeaderName; 4]>;
+
+/// Drops what the connection names, what is always its own, and `also` what this holds for. That a client can take
+/// trailers is passed on, for the gateway passes trailers on.
+pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) {
+    // Each name is looked at once: asking the map for every name that could be there takes far longer.
+    let mut names: Names = headers.keys().filter(|name| OWN.contains(name) || also(name)).cloned().collect();
+    let takes_trailers = names.contains(&TE) && names_option(headers, &TE, "trailers");
+    if names.contains(&CONNECTION) {
+        let options = listed(headers, &CONNECTION);
+        names.extend(options.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()));
     }
-    for name in &OWN {
+    for name in names {
         headers.remove(name);
     }
     if takes_trailers {
@@ -39,19 +46,14 @@ pub(crate) fn drop_hop_by_hop(headers: &mut HeaderMap) {
 /// The protocol that the connection is to become, where both fields ask for it.
 pub(crate) fn wanted_upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
     let protocol = headers.get(UPGRADE)?;
-    named(headers, &CONNECTION).any(|option| option == "upgrade").then_some(protocol)
+    names_option(headers, &CONNECTION, "upgrade").then_some(protocol)
 }
 
-fn drop_named_by_connection(headers: &mut HeaderMap) {
-    let names: Vec<_> =
-        named(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect();
-    for name in names {
-        headers.remove(name);
-    }
+fn names_option(headers: &HeaderMap, list: &HeaderName, option: &str) -> bool {
+    listed(headers, list).any(|item| item.eq_ignore_ascii_case(option))
 }
 
-/// The items of a list, in lower case.
-fn named<'h>(headers: &'h HeaderMap, list: &HeaderName) -> impl Iterator<Item = String> + use<'h> {
+fn listed<'h>(headers: &'h HeaderMap, list: &HeaderName) -> impl Iterator<Item = &'h str> + use<'h> {
     let lines = headers.get_all(list).iter().filter_map(|value| value.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(|item| item.trim().to_ascii_lowercase())
+    lines.flat_map(|line| line.split(',')).map(str::trim)
 }

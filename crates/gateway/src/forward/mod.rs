@@ -2,6 +2,7 @@
 
 mod exchange;
 pub(crate) mod fields;
+mod forwarded;
 mod hop;
 mod hop_by_hop;
 mod request_id;

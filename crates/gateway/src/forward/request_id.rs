@@ -14,7 +14,7 @@ pub(crate) struct RequestId(HeaderValue);
 impl RequestId {
     /// The id that a trusted proxy gave, else a new one: what anybody else sends could be somebody else's.
     pub(crate) fn of(headers: &HeaderMap, trusted: bool) -> Self {
-        let given = headers.get(&X_REQUEST_ID).filter(|value| trusted && is_sound(value));
+        let given = if trusted { headers.get(&X_REQUEST_ID).filter(|value| is_sound(value)) } else { None };
         given.map_or_else(Self::new, |value| Self(value.clone()))
     }
 

@@ -84,16 +84,18 @@ fn joined(first: &[u8], second: &[u8]) -> Bytes {
 /// Where the header ends, if it does. Lines end in a carriage return and a line feed, and in nothing less: some
 /// upstreams take a bare line feed for a part of the line.
 fn end_of_head(bytes: &[u8], looked_at: usize) -> Result<Option<usize>, Malformed> {
-    let mut from = looked_at;
-    while let Some(step) = bytes[from..].iter().position(|&byte| byte == b'\n') {
-        let end = from + step + 1;
-        if !bytes[..end].ends_with(b"\r\n") {
+    for step in memchr::memchr_iter(b'\n', &bytes[looked_at..]) {
+        let line = &bytes[..=looked_at + step];
+        if !line.ends_with(b"\r\n") {
             return Err(Malformed("a line of the header ends in a bare line feed"));
         }
-        if bytes[..end].ends_with(b"\r\n\r\n") {
-            return if end <= MAX_BYTES { Ok(Some(end)) } else { Err(Malformed("the header is too long")) };
+        if line.ends_with(b"\r\n\r\n") {
+            return if line.len() <= MAX_BYTES {
+                Ok(Some(line.len()))
+            } else {
+                Err(Malformed("the header is too long"))
+            };
         }
-        from = end;
     }
     Ok(None)
 }

@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::chunked::{Chunked, Step};
 use super::early::Early;
-use super::length::Length;
+use super::framing::Length;
 use super::line::Http1;
 use super::transport::{Upgraded, poll_bytes};
 use crate::body::{BrokenOff, Idle};

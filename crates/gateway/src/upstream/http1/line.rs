@@ -9,9 +9,9 @@ use http::uri::PathAndQuery;
 use http::{Request, Response};
 
 use super::early::go_on_sending;
+use super::framing::Framing;
 use super::head::HeadReader;
 use super::inbound::{Inbound, Source};
-use super::length::{Length, keeps_alive};
 use super::malformed::Malformed;
 use super::outgoing::{Outgoing, SendError};
 use super::transport::{Transport, poll_bytes};
@@ -80,9 +80,9 @@ impl Http1 {
             answer: HeadReader::default(),
         };
         let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
-        let length = Length::of(request.method(), &head)?;
+        let framing = Framing::of(request.method(), &head)?;
         self.idle.restart(waits.idle);
-        let reusable = keeps_alive(&head) && outgoing.is_done();
+        let reusable = framing.keeps_alive && outgoing.is_done();
         let source = if outgoing.is_under_way() {
             let upload = mem::replace(request.body_mut(), Upload::none());
             Source::Early(Box::new(go_on_sending(*self, outgoing, upload)))
@@ -90,7 +90,7 @@ impl Http1 {
             Source::Line(self)
         };
         let lines = reusable.then(|| Arc::clone(lines));
-        Ok(head.map(|()| Inbound::new(source, arrived, length, lines)))
+        Ok(head.map(|()| Inbound::new(source, arrived, framing.length, lines)))
     }
 }
 

@@ -7,9 +7,9 @@
 mod buffer;
 mod chunked;
 mod early;
+mod framing;
 mod head;
 mod inbound;
-mod length;
 mod line;
 mod malformed;
 mod outgoing;

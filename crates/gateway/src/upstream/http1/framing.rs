@@ -1,6 +1,6 @@
 //! How long an answer's body is, and whether its connection goes on after it.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, Version};
 
 use super::malformed::Malformed;
@@ -16,71 +16,87 @@ pub(super) enum Length {
     UntilClose,
 }
 
-impl Length {
-    /// The length of the body of an answer to a request of this method. There must be one reading only: two lengths,
-    /// or a length and a coding, are how one answer is passed off as two.
+/// What an answer's header says of its body and its connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Framing {
+    pub(super) length: Length,
+    /// Whether the upstream lets its connection be used again after this answer.
+    pub(super) keeps_alive: bool,
+}
+
+/// The fields that frame an answer, each as far as it stands there.
+#[derive(Default)]
+struct Fields<'h> {
+    length: Option<&'h [u8]>,
+    coding: Option<&'h [u8]>,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Framing {
+    /// The framing of an answer to a request of this method. There must be one reading only: two lengths, or a length
+    /// and a coding, are how one answer is passed off as two.
     pub(super) fn of<B>(method: &Method, answer: &Response<B>) -> Result<Self, Malformed> {
-        let (headers, status) = (answer.headers(), answer.status());
-        let exact = content_length(headers)?;
-        let chunked = is_chunked(headers)?;
+        let (version, status) = (answer.version(), answer.status());
+        let fields = Fields::of(answer.headers())?;
+        let exact = fields.length.map(number).transpose()?;
+        let chunked = fields.coding.map(only_chunked).transpose()?.is_some();
         if chunked && exact.is_some() {
             return Err(Malformed("the body has both a length and a coding"));
         }
-        if chunked && answer.version() == Version::HTTP_10 {
+        if chunked && version == Version::HTTP_10 {
             return Err(Malformed("HTTP/1.0 knows no codings of a body"));
         }
         let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        Ok(match exact {
-            _ if method == Method::HEAD || bodiless || status.is_informational() => Self::None,
-            Some(0) => Self::None,
-            Some(bytes) => Self::Exact(bytes),
-            None if chunked => Self::Chunked,
-            None => Self::UntilClose,
-        })
+        let length = match exact {
+            _ if method == Method::HEAD || bodiless || status.is_informational() => Length::None,
+            Some(0) => Length::None,
+            Some(bytes) => Length::Exact(bytes),
+            None if chunked => Length::Chunked,
+            None => Length::UntilClose,
+        };
+        Ok(Self { length, keeps_alive: !fields.close && (version != Version::HTTP_10 || fields.keep_alive) })
     }
 }
 
-/// Whether the upstream lets its connection be used again after this answer.
-pub(super) fn keeps_alive<B>(answer: &Response<B>) -> bool {
-    if answer.version() == Version::HTTP_10 {
-        names(answer.headers(), "keep-alive") && !names(answer.headers(), "close")
-    } else {
-        !names(answer.headers(), "close")
+impl<'h> Fields<'h> {
+    /// Looks at every field once, which is quicker than asking for each of these.
+    fn of(headers: &'h HeaderMap) -> Result<Self, Malformed> {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            if *name == CONTENT_LENGTH {
+                if found.length.replace(value.as_bytes()).is_some() {
+                    return Err(Malformed("the body has two lengths"));
+                }
+            } else if *name == TRANSFER_ENCODING {
+                if found.coding.replace(value.as_bytes()).is_some() {
+                    return Err(Malformed("the body has two codings"));
+                }
+            } else if *name == CONNECTION {
+                let options = value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+                for option in options {
+                    found.close |= option.eq_ignore_ascii_case(b"close");
+                    found.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+        }
+        Ok(found)
     }
 }
 
-fn names(headers: &HeaderMap, option: &str) -> bool {
-    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).any(|named| named.trim().eq_ignore_ascii_case(option))
-}
-
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Malformed> {
-    let Some(value) = only(headers, &CONTENT_LENGTH, "the body has two lengths")? else { return Ok(None) };
+fn number(length: &[u8]) -> Result<u64, Malformed> {
     let digits =
-        std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).map(Some).ok_or(Malformed("the body's length is no number"))
+        std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok()).ok_or(Malformed("the body's length is no number"))
 }
 
-/// Whether the body comes in chunks. Any other coding would be lost on its way to the client.
-fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
-    match only(headers, &TRANSFER_ENCODING, "the body has two codings")? {
-        None => Ok(false),
-        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
-        Some(_) => Err(Malformed("the body has a coding other than chunked")),
+/// Any other coding would be lost on its way to the client.
+fn only_chunked(coding: &[u8]) -> Result<(), Malformed> {
+    if coding.eq_ignore_ascii_case(b"chunked") {
+        Ok(())
+    } else {
+        Err(Malformed("the body has a coding other than chunked"))
     }
-}
-
-fn only<'h>(
-    headers: &'h HeaderMap,
-    name: &HeaderName,
-    otherwise: &'static str,
-) -> Result<Option<&'h [u8]>, Malformed> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(Malformed(otherwise));
-    }
-    Ok(first.map(http::HeaderValue::as_bytes))
 }
 
 #[cfg(test)]
@@ -96,7 +112,7 @@ mod tests {
     }
 
     fn length(method: &Method, status: u16, fields: &[(&str, &str)]) -> Result<Length, Malformed> {
-        Length::of(method, &answer(status, Version::HTTP_11, fields))
+        Framing::of(method, &answer(status, Version::HTTP_11, fields)).map(|framing| framing.length)
     }
 
     #[test]
@@ -144,7 +160,7 @@ mod tests {
             }
         }
         let old = answer(200, Version::HTTP_10, &[("transfer-encoding", "chunked")]);
-        assert!(Length::of(&Method::GET, &old).is_err());
+        assert!(Framing::of(&Method::GET, &old).is_err());
     }
 
     #[test]
@@ -159,7 +175,8 @@ mod tests {
             (Version::HTTP_10, &[("connection", "keep-alive"), ("connection", "close")], false),
         ];
         for (version, fields, expected) in table {
-            assert_eq!(keeps_alive(&answer(200, *version, fields)), *expected, "{version:?} {fields:?}");
+            let framing = Framing::of(&Method::GET, &answer(200, *version, fields)).unwrap();
+            assert_eq!(framing.keeps_alive, *expected, "{version:?} {fields:?}");
         }
     }
 }
