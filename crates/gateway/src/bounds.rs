@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What a client may ask of the listener before it has been matched to a route.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Bounds {
     /// Connections at once; the next one waits in the kernel's queue. Default 10,000.

@@ -1,5 +1,7 @@
 //! What may change while the gateway runs: its routes, and whose word counts about who a caller is.
 
+use std::sync::Arc;
+
 use spile_tower::client::Networks;
 
 use crate::auth::JwtVerifier;
@@ -18,7 +20,7 @@ use crate::route::Route;
 #[must_use = "settings do nothing until a gateway has them"]
 pub struct Settings {
     pub(crate) routes: Vec<Route>,
-    pub(crate) jwt: Option<JwtVerifier>,
+    pub(crate) jwt: Option<Arc<JwtVerifier>>,
     pub(crate) trusted: Networks,
     pub(crate) ipv6_prefix: u8,
 }
@@ -36,8 +38,8 @@ impl Settings {
     }
 
     /// Knows callers by signed tokens too.
-    pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
-        self.jwt = Some(verifier);
+    pub fn jwt(mut self, verifier: impl Into<Arc<JwtVerifier>>) -> Self {
+        self.jwt = Some(verifier.into());
         self
     }
 

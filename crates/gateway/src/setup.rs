@@ -1,5 +1,7 @@
 //! Settings at work: what one request sees of them, from its first byte to its last.
 
+use std::sync::Arc;
+
 use spile_tower::key::ClientIp;
 
 use crate::auth::JwtVerifier;
@@ -12,7 +14,7 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) table: Table,
-    pub(crate) jwt: Option<JwtVerifier>,
+    pub(crate) jwt: Option<Arc<JwtVerifier>>,
     pub(crate) trust: Trust,
     /// By which those count in whom no rule finds a key.
     pub(crate) address: ClientIp,

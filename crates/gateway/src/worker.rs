@@ -108,7 +108,7 @@ impl<S: Store> Worker<S> {
         let target = Target::of(request, self.shared.bounds.uri_bytes)?;
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];
-        let identified = self.shared.auth.identify(&mut request.headers, setup.jwt.as_ref(), now);
+        let identified = self.shared.auth.identify(&mut request.headers, setup.jwt.as_deref(), now);
         if let Ok(caller) = &identified {
             caller.introduce(&mut request.extensions);
         }

@@ -6,102 +6,98 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use foldhash::HashMap;
 use http::request::Parts;
+use parking_lot::Mutex;
 use smol_str::SmolStr;
-use spile_core::{Clock, PlanName};
-use spile_gateway::{
-    Adaptive, ApiKeyHash, Concurrency, Gateway, HealthCheck, JwtVerifier, Route, Rule, Rulebook, Rules,
-    TenantRegistry, Timeouts, Tls, Upstream,
-};
-use spile_tower::key::{KeyResolver, ResolvedKey, Tenant};
+use spile_core::{Clock, Plan, PlanName, PlanRegistry};
+use spile_gateway::{ApiKeyHash, Gateway, Rule, Rulebook, Rules, Settings, TenantRegistry};
+use spile_tower::key::{ClientIp, Joined, KeyResolver, MatchedRoute, ResolvedKey, Route, Tenant};
 use spile_tower::{PlanNames, PlanResolver};
 
-use crate::config::{self, Config};
+use crate::config::{Clients, Config};
 use crate::decider::Decider;
 use crate::key_list::KeyList;
+use crate::matcher::Matcher;
 use crate::metrics::Telemetry;
 use crate::policies::Policies;
 use crate::rule::{Rule as OwnRule, RulePlans};
 use crate::store::AnyStore;
 use crate::tenant;
 
-/// The gateway that the configuration asks for, if it asks for one.
-pub(crate) fn build(
-    config: &Config,
-    decider: &Decider,
-    clock: Arc<dyn Clock>,
-    telemetry: &Telemetry,
-) -> anyhow::Result<Option<Gateway<AnyStore>>> {
-    if config.listen.gateway.is_none() {
-        return Ok(None);
+/// The gateway, and what it was last told.
+pub(crate) struct Front {
+    pub(crate) gateway: Gateway<AnyStore>,
+    telemetry: Telemetry,
+    /// The settings in force, as the file would have them.
+    told: Mutex<String>,
+}
+
+impl Front {
+    /// The gateway that the configuration asks for, if it asks for one.
+    pub(crate) fn new(
+        config: &Config,
+        decider: &Decider,
+        clock: Arc<dyn Clock>,
+        telemetry: &Telemetry,
+    ) -> anyhow::Result<Option<Self>> {
+        if config.listen.gateway.is_none() {
+            return Ok(None);
+        }
+        let policies = decider.shared_policies();
+        let settings = telemetry.register(|| settings(config))?;
+        let mut builder = Gateway::builder(decider.limiter())
+            .clock(clock)
+            .bounds(config.gateway.bounds.clone())
+            .roots(config.gateway.roots.clone())
+            .tenants(LiveTenants(Arc::clone(&policies)))
+            .rulebook(LiveRules { policies, compiled: ArcSwapOption::empty() })
+            .settings(settings);
+        if let Some(tls) = &config.gateway.tls {
+            builder = builder.tls(tls.tls.clone());
+        }
+        let gateway = telemetry.register(|| builder.build())?;
+        Ok(Some(Self { gateway, telemetry: telemetry.clone(), told: Mutex::new(words(config)) }))
     }
-    let policies = decider.shared_policies();
-    let mut builder = Gateway::builder(decider.limiter())
-        .clock(clock)
-        .trusted_proxies(config.clients.trusted_proxies.clone())
-        .ipv6_prefix(config.clients.ipv6_prefix)
-        .tenants(LiveTenants(Arc::clone(&policies)))
-        .rulebook(LiveRules { policies, compiled: ArcSwapOption::empty() });
-    for route in &config.routes {
-        builder = builder.route(route_of(route)?);
+
+    /// Follows the configuration in what a gateway can change while it runs. A request sees all of it or none.
+    pub(crate) fn follow(&self, config: &Config) {
+        let words = words(config);
+        let mut told = self.told.lock();
+        if *told == words {
+            return;
+        }
+        let replaced = self.telemetry.register(|| Ok(self.gateway.replace(settings(config)?)?));
+        match replaced {
+            Ok(()) => *told = words,
+            Err::<_, anyhow::Error>(why) => {
+                tracing::error!(target: "spile::reload", "the gateway keeps its routes: {why}");
+            }
+        }
     }
-    if let Some((chain, key)) = &config.gateway.tls {
-        builder = builder.tls(Tls::from_files(chain, key)?);
-    }
+}
+
+/// What the gateway follows, written out: settings that read the same are the same.
+fn words(config: &Config) -> String {
+    use std::fmt::Write;
+    let mut words = format!("{:?} {}\n", config.clients.trusted_words, config.clients.ipv6_prefix);
     if let Some(jwt) = &config.gateway.jwt {
-        builder = builder.jwt(verifier(jwt)?);
+        let _ = write!(words, "{jwt}");
     }
-    Ok(Some(telemetry.register(|| builder.build())?))
+    for route in &config.routes {
+        let _ = write!(words, "{route}");
+    }
+    words
 }
 
-fn route_of(route: &config::Route) -> anyhow::Result<Route> {
-    let upstreams: Vec<Upstream> = route.upstreams.iter().map(|url| url.parse()).collect::<Result<_, _>>()?;
-    let mut timeouts = Timeouts::default();
-    (timeouts.connect, timeouts.first_byte, timeouts.idle) =
-        (route.connect_timeout, route.timeout, route.idle_timeout);
-    let mut served = Route::new(&route.path, upstreams)?
-        .balance(route.balance)
-        .strip_prefix(route.strip_prefix)
-        .timeouts(timeouts)
-        .retries(route.retries)
-        .max_body(route.max_body)
-        .require_auth(route.require_api_key)
-        .only_plans(route.only_plans.iter().map(String::as_str))
-        .cost_from_response(route.cost_from_response);
-    for host in &route.hosts {
-        served = served.host(host)?;
+fn settings(config: &Config) -> anyhow::Result<Settings> {
+    let Clients { trusted_proxies, ipv6_prefix, .. } = &config.clients;
+    let mut settings = Settings::new().trusted_proxies(trusted_proxies.clone()).ipv6_prefix(*ipv6_prefix);
+    if let Some(jwt) = &config.gateway.jwt {
+        settings = settings.jwt(Arc::clone(&jwt.verifier));
     }
-    if let Some(prefix) = &route.rewrite_prefix {
-        served = served.rewrite_prefix(prefix)?;
+    for route in &config.routes {
+        settings = settings.route(route.served()?);
     }
-    if let Some(path) = &route.health_path {
-        served = served.health_check(HealthCheck::new(path.clone()));
-    }
-    if route.adaptive {
-        served = served.adaptive(Adaptive::default());
-    }
-    if let Some(most) = route.max_concurrency {
-        let mut cap = Concurrency::default();
-        cap.per_upstream = usize::try_from(most)?;
-        served = served.concurrency(cap);
-    }
-    Ok(served)
-}
-
-fn verifier(jwt: &config::JwtConfig) -> anyhow::Result<JwtVerifier> {
-    let mut verifier = JwtVerifier::from_file(&jwt.key_file, jwt.kind)?.leeway(jwt.leeway);
-    if let Some(issuer) = &jwt.issuer {
-        verifier = verifier.issuer(issuer);
-    }
-    if let Some(audience) = &jwt.audience {
-        verifier = verifier.audience(audience);
-    }
-    if let Some(claim) = &jwt.tenant_claim {
-        verifier = verifier.tenant_claim(claim);
-    }
-    if let Some(claim) = &jwt.plan_claim {
-        verifier = verifier.plan_claim(claim);
-    }
-    Ok(verifier)
+    Ok(settings)
 }
 
 /// The tenants of the moment.
@@ -129,15 +125,48 @@ struct LiveRules {
 struct Compiled {
     of: Arc<Policies>,
     rules: HashMap<SmolStr, Arc<Rule>>,
+    /// The limits of routes that have some.
+    of_routes: HashMap<String, Vec<(Matcher, Arc<Rule>)>>,
 }
 
 impl Rulebook for LiveRules {
     fn rules(&self, request: &Parts, path: &str) -> Rules {
         let policies = self.policies.load();
-        let Some(rule) = policies.rule_for(&request.method, path) else { return Rules::new() };
         let compiled = self.compiled(&policies);
-        let ids = std::iter::once(&rule.id).chain(&rule.also);
-        ids.filter_map(|id| compiled.rules.get(id).cloned()).collect()
+        let mut rules = Rules::new();
+        if let Some(rule) = policies.rule_for(&request.method, path) {
+            let ids = std::iter::once(&rule.id).chain(&rule.also);
+            rules.extend(ids.filter_map(|id| compiled.rules.get(id).cloned()));
+        }
+        let fits = |matcher: &Matcher| matcher.matches(&request.method, path);
+        let limits = compiled.of_route(request).iter().filter(|(matcher, _)| fits(matcher));
+        rules.extend(limits.map(|(_, limit)| Arc::clone(limit)));
+        rules
+    }
+}
+
+impl Compiled {
+    fn new(policies: &Arc<Policies>) -> Self {
+        let rules = policies
+            .rules()
+            .map(|rule| (rule.id.clone(), Arc::new(compile(rule, Keys(rule.key.clone()), policies))));
+        let limit = |limit: &OwnRule| {
+            let rule = compile(limit, route_keys(&limit.key, policies), policies);
+            (limit.matcher.clone(), Arc::new(rule))
+        };
+        let of_routes = policies
+            .route_limits()
+            .map(|(route, limits)| (route.to_owned(), limits.iter().map(limit).collect()));
+        Self { of: Arc::clone(policies), rules: rules.collect(), of_routes: of_routes.collect() }
+    }
+
+    /// The limits of the route that the request is on.
+    fn of_route(&self, request: &Parts) -> &[(Matcher, Arc<Rule>)] {
+        if self.of_routes.is_empty() {
+            return &[];
+        }
+        let Some(Route(name)) = request.extensions.get() else { return &[] };
+        self.of_routes.get(&**name).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -146,21 +175,29 @@ impl LiveRules {
     fn compiled(&self, policies: &Arc<Policies>) -> Arc<Compiled> {
         let standing = self.compiled.load_full().filter(|compiled| Arc::ptr_eq(&compiled.of, policies));
         standing.unwrap_or_else(|| {
-            let rules = policies.rules().map(|rule| (rule.id.clone(), Arc::new(compile(rule, policies))));
-            let compiled = Arc::new(Compiled { of: Arc::clone(policies), rules: rules.collect() });
+            let compiled = Arc::new(Compiled::new(policies));
             self.compiled.store(Some(Arc::clone(&compiled)));
             compiled
         })
     }
 }
 
-fn compile(rule: &OwnRule, policies: &Policies) -> Rule {
+fn compile(rule: &OwnRule, key: impl KeyResolver + 'static, policies: &Arc<Policies>) -> Rule {
     let tenants_only = matches!(rule.plans, RulePlans::Tenant { anonymous: None });
-    Rule::new(&rule.id, Keys(rule.key.clone()), Plans(rule.plans.clone()))
+    let plans = Plans { named: rule.plans.clone(), policies: Arc::clone(policies) };
+    Rule::new(&rule.id, key, plans)
+        .registry(PlansOf(Arc::clone(policies)))
         .cost(rule.cost)
         .on_failure(rule.on_failure.unwrap_or(policies.on_failure))
         .shadow(rule.shadow)
         .tenants_only(tenants_only)
+}
+
+/// A bucket for each client and route. Whoever none of the resolvers knows counts by address, as everywhere.
+fn route_keys(keys: &KeyList, policies: &Policies) -> Joined {
+    let address = ClientIp::behind(policies.trusted_proxies.clone()).ipv6_prefix(policies.ipv6_prefix);
+    let client = Keys(keys.clone()).or(address);
+    Joined::new([Box::new(client) as Box<dyn KeyResolver>, Box::new(MatchedRoute)])
 }
 
 struct Keys(KeyList);
@@ -171,12 +208,33 @@ impl KeyResolver for Keys {
     }
 }
 
-struct Plans(RulePlans);
+/// The plans that the rule's own policies have, whatever others have taken their place since.
+struct PlansOf(Arc<Policies>);
+
+impl PlanRegistry for PlansOf {
+    fn plan(&self, name: &str) -> Option<Plan> {
+        self.0.plan(name).cloned()
+    }
+}
+
+struct Plans {
+    named: RulePlans,
+    policies: Arc<Policies>,
+}
+
+impl Plans {
+    /// The plan of the tenant. Where these policies have none of that name, the tenant was found just before they
+    /// came, and they know better; a token's claim may also name one that never was.
+    fn of_tenant<'r>(&'r self, tenant: &'r Tenant) -> Option<&'r str> {
+        let known = tenant.plan().filter(|plan| self.policies.plan(plan).is_some());
+        known.or_else(|| self.policies.tenant(tenant.id()).map(|tenant| tenant.plan.as_str()))
+    }
+}
 
 impl PlanResolver for Plans {
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r> {
-        let of_tenant = request.extensions.get::<Tenant>().and_then(Tenant::plan);
-        match (&self.0, of_tenant) {
+        let of_tenant = request.extensions.get::<Tenant>().and_then(|tenant| self.of_tenant(tenant));
+        match (&self.named, of_tenant) {
             (RulePlans::Tenant { .. }, Some(plan)) => PlanNames::from(plan),
             (plans, _) => plans.known().iter().map(PlanName::as_str).collect(),
         }

@@ -7,8 +7,8 @@ use http::HeaderName;
 use http::request::Parts;
 use spile_tower::client::{Networks, peer_of};
 use spile_tower::key::{
-    ClientIp, FirstOf, Fixed, Header, Joined, KeyResolver, Path, PrincipalKey, PrincipalResolver,
-    ResolvedKey, TenantKey,
+    ClientIp, FirstOf, Fixed, Header, Joined, KeyResolver, MatchedRoute, Path, Principal, PrincipalKey,
+    PrincipalResolver, ResolvedKey, TenantKey,
 };
 
 use crate::config::Clients;
@@ -68,6 +68,7 @@ fn single(word: &str, clients: &Clients) -> Result<Box<dyn KeyResolver>, BadReso
     Ok(match word {
         "tenant" => Box::new(TenantKey),
         "path" => Box::new(Path),
+        "route" => Box::new(MatchedRoute),
         "ip" => Box::new(ClientIp::behind(clients.trusted_proxies.clone()).ipv6_prefix(clients.ipv6_prefix)),
         "principal" => Box::new(PrincipalKey::by(Reported {
             header: clients.principal_header.clone(),
@@ -81,7 +82,7 @@ fn single(word: &str, clients: &Clients) -> Result<Box<dyn KeyResolver>, BadReso
     })
 }
 
-/// The user that a trusted proxy says it has authenticated. From anybody else the header counts for nothing.
+/// The user that the gateway has authenticated, or that a trusted proxy says it has. From anybody else the header counts for nothing.
 struct Reported {
     header: HeaderName,
     trusted: Networks,
@@ -89,6 +90,10 @@ struct Reported {
 
 impl PrincipalResolver for Reported {
     fn principal<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>> {
+        // Whoever this process has authenticated itself, by a signed token, needs no proxy's word.
+        if let Some(Principal(name)) = request.extensions.get() {
+            return Some(Cow::Borrowed(name));
+        }
         peer_of(request).filter(|&peer| self.trusted.contain(peer))?;
         request.headers.get(&self.header)?.to_str().ok().map(Cow::Borrowed)
     }
@@ -97,6 +102,6 @@ impl PrincipalResolver for Reported {
 /// A word that is no resolver.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "`{0}` finds no key: write tenant, principal, ip, path, header:NAME or literal:NAME, joined by + if need be"
+    "`{0}` finds no key: write tenant, principal, ip, path, route, header:NAME or literal:NAME, joined by + if need be"
 )]
 pub(crate) struct BadResolver(String);

@@ -45,7 +45,7 @@ mod watcher;
 
 pub use config::{
     AdminConfig, Clients, Config, ConfigError, Flags, GatewayConfig, JwtConfig, Listen, LoadError, Route,
-    STARTER, StoreConfig, StoreUrl, TimeOf, UnknownStore, Unreadable,
+    STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

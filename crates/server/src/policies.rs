@@ -24,15 +24,23 @@ pub(crate) struct Policies {
     rules: HashMap<SmolStr, Rule, RandomState>,
     /// The ids of all rules, the most specific first.
     by_specificity: Vec<SmolStr>,
+    /// The limits that routes have of their own, by the name of the route.
+    route_limits: HashMap<String, Vec<Rule>, RandomState>,
     tenants: HashMap<SmolStr, Tenant, RandomState>,
     tenant_by_key: HashMap<ApiKeyHash, SmolStr, RandomState>,
     pub(crate) on_failure: FailurePolicy,
     pub(crate) trusted_proxies: Networks,
+    pub(crate) ipv6_prefix: u8,
 }
 
 impl Policies {
     pub(crate) fn plan(&self, name: &str) -> Option<&Plan> {
         self.plans.get(name)
+    }
+
+    /// The limits that routes have of their own.
+    pub(crate) fn route_limits(&self) -> impl Iterator<Item = (&str, &[Rule])> {
+        self.route_limits.iter().map(|(route, limits)| (route.as_str(), limits.as_slice()))
     }
 
     /// Every plan, by name.
@@ -85,7 +93,7 @@ impl Policies {
 
     /// Each rule with each limit that it may charge, for metrics to be ready before the first decision.
     pub(crate) fn rule_limits(&self) -> impl Iterator<Item = (&str, &LimitName)> {
-        self.rules.values().flat_map(|rule| {
+        self.rules.values().chain(self.route_limits.values().flatten()).flat_map(|rule| {
             let plans = rule.plans.known().iter().filter_map(|name| self.plans.get(name));
             plans.flat_map(Plan::limits).map(|limit| (rule.id.as_str(), limit.name()))
         })
@@ -105,10 +113,14 @@ impl From<&Config> for Policies {
             plans: config.plans.iter().map(|plan| (plan.name().clone(), plan.clone())).collect(),
             by_specificity: ordered.into_iter().map(|rule| rule.id.clone()).collect(),
             rules: config.rules.iter().map(|rule| (rule.id.clone(), rule.clone())).collect(),
+            route_limits: (config.routes.iter().filter(|route| !route.limits.is_empty()))
+                .map(|route| (route.name.clone(), route.limits.clone()))
+                .collect(),
             tenant_by_key: config.tenants.iter().flat_map(keys).collect(),
             tenants: config.tenants.iter().map(|tenant| (tenant.id.clone(), tenant.clone())).collect(),
             on_failure: config.store.on_failure,
             trusted_proxies: config.clients.trusted_proxies.clone(),
+            ipv6_prefix: config.clients.ipv6_prefix,
         }
     }
 }

@@ -8,7 +8,6 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
-use spile_gateway::Gateway;
 use spile_memory::Keeper;
 use spile_observe::trace::Otlp;
 use tokio::net::TcpListener;
@@ -21,7 +20,7 @@ use crate::clock::Clocks;
 use crate::config::Config;
 use crate::control::{self, Control};
 use crate::decider::Decider;
-use crate::gateway;
+use crate::gateway::Front;
 use crate::hooks::Hooks;
 use crate::http::{Api, Reply};
 use crate::kept::Kept;
@@ -40,7 +39,7 @@ pub struct Server {
     control: Arc<Control>,
     hangup: Signal,
     otlp: Option<Otlp>,
-    gateway: Option<Gateway<AnyStore>>,
+    gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
     telemetry: Telemetry,
 }
@@ -64,9 +63,9 @@ impl Server {
         let store = AnyStore::new(&config.store, &clocks, store, timings)?;
         let wall = Arc::clone(&clocks.wall);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
-        let gateway = gateway::build(config, &decider, wall, &telemetry)?;
+        let gateway = Front::new(config, &decider, wall, &telemetry)?.map(Arc::new);
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
-        let control = Arc::new(Control::new(config, Arc::clone(&decider), &telemetry)?);
+        let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         Ok(Self {
             decider,
             control,
@@ -140,14 +139,10 @@ impl Answer for Admin {
 }
 
 /// Serves the gateway, where there is one, until `stop` says so.
-async fn forward(
-    gateway: Option<Gateway<AnyStore>>,
-    listener: Option<TcpListener>,
-    mut stop: watch::Receiver<bool>,
-) {
-    if let (Some(gateway), Some(listener)) = (gateway, listener) {
+async fn forward(front: Option<Arc<Front>>, listener: Option<TcpListener>, mut stop: watch::Receiver<bool>) {
+    if let (Some(front), Some(listener)) = (front, listener) {
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
-        gateway.serve(listener, stopped).await;
+        front.gateway.serve(listener, stopped).await;
     }
 }
 

@@ -113,7 +113,7 @@ impl<S: Store> Limits<S> {
     fn due(&self, rule: Arc<Rule>, request: &Parts, address: &ClientIp) -> Result<Option<Due>, Undecided> {
         let names = rule.plans.plans(request);
         let plans: SmallVec<[Plan; 1]> =
-            names.iter().map(|name| self.limiter.plan(name)).collect::<Result<_, _>>()?;
+            names.iter().map(|name| self.plan(&rule, name)).collect::<Result<_, _>>()?;
         if plans.is_empty() {
             return if rule.tenants_only { Err(Undecided::NoTenant) } else { Ok(None) };
         }
@@ -121,6 +121,13 @@ impl<S: Store> Limits<S> {
         let key = key.ok_or(LimiterError::Key(KeyError::Empty))?;
         drop(names);
         Ok(Some(Due { rule, key, plans }))
+    }
+
+    fn plan(&self, rule: &Rule, name: &str) -> Result<Plan, LimiterError> {
+        match &rule.registry {
+            None => self.limiter.plan(name),
+            Some(own) => own.plan(name).ok_or_else(|| LimiterError::UnknownPlan(name.to_owned())),
+        }
     }
 
     async fn enforce(&self, dues: Dues, factor: f64) -> Result<Box<Ruling>, LimiterError> {

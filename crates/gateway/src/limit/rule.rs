@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::Method;
 use http::request::Parts;
-use spile_core::{Cost, FailurePolicy};
+use spile_core::{Cost, FailurePolicy, PlanRegistry};
 use spile_tower::PlanResolver;
 use spile_tower::key::KeyResolver;
 
@@ -36,6 +36,8 @@ pub struct Rule {
     methods: Box<[Method]>,
     pub(super) key: Box<dyn KeyResolver>,
     pub(super) plans: Box<dyn PlanResolver>,
+    /// Where its plans are looked up; nothing where the limiter's own are meant.
+    pub(super) registry: Option<Box<dyn PlanRegistry>>,
     pub(super) cost: Cost,
     pub(super) on_failure: Option<FailurePolicy>,
     pub(super) shadow: bool,
@@ -51,6 +53,7 @@ impl Rule {
             methods: Box::default(),
             key: Box::new(key),
             plans: Box::new(plans),
+            registry: None,
             cost: Cost::ONE,
             on_failure: None,
             shadow: false,
@@ -69,6 +72,14 @@ impl Rule {
     #[must_use]
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// Looks its plans up here, and not with the limiter. A rulebook that is replaced as a whole brings its plans along,
+    /// so that no request finds the rules of one moment without their plans.
+    #[must_use]
+    pub fn registry(mut self, registry: impl PlanRegistry + 'static) -> Self {
+        self.registry = Some(Box::new(registry));
         self
     }
 

@@ -1,9 +1,13 @@
 //! Whom TLS upstreams are believed by.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+
+use crate::watched::LoadError;
 
 /// The authorities that vouch for upstreams over TLS.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +21,17 @@ pub enum Roots {
 }
 
 impl Roots {
+    /// The authorities whose certificates are in this file, in PEM, and no others.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LoadError> {
+        let path = path.as_ref();
+        let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let certificates = read.map_err(|why| LoadError::new(path, why))?;
+        if certificates.is_empty() {
+            return Err(LoadError::new(path, "the file holds no certificate"));
+        }
+        Ok(Self::Only(certificates))
+    }
+
     /// The client side of TLS: certificates are checked, and HTTP/2 is offered before HTTP/1.1.
     pub(crate) fn client(&self) -> Result<Arc<ClientConfig>, rustls::Error> {
         let mut store = RootCertStore::empty();

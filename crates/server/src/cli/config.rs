@@ -28,7 +28,8 @@ impl ConfigCommand {
             Self::Check { file } => {
                 let config = Config::load(&file, std::env::vars())?;
                 let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
-                println!("{} works: {plans} plans, {rules} rules, {tenants} tenants", file.display());
+                let (file, routes) = (file.display(), config.routes.len());
+                println!("{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes");
             }
             Self::Show(args) => print!("{}", args.config()?),
             Self::Init => print!("{STARTER}"),

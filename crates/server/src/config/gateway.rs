@@ -1,20 +1,39 @@
-//! What holds for the whole gateway: its certificate, and whose tokens it believes.
+//! What holds for the whole gateway: what it puts up with, its certificate, and whose word it takes.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use spile_gateway::JwtKeyFile;
+use humantime::format_duration as span;
+use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Roots, Tls};
 
+use super::bounded::{self, show_size};
 use super::duration;
-use super::file::{Faults, GatewayFile, Spot};
+use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, TlsFile};
 
 /// What holds for all routes.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayConfig {
-    /// The certificate chain and its key, in PEM; plain HTTP where there is none.
-    pub tls: Option<(PathBuf, PathBuf)>,
+    /// What the listener puts up with.
+    pub bounds: Bounds,
+    /// The certificate that clients see; plain HTTP where there is none.
+    pub tls: Option<TlsConfig>,
     /// Whose tokens are believed; nobody's where there is none.
     pub jwt: Option<JwtConfig>,
+    /// The file of the authorities that vouch for TLS upstreams; those of the machine where there is none.
+    pub upstream_ca_file: Option<PathBuf>,
+    pub(crate) roots: Roots,
+}
+
+/// The certificate that clients see, and its key. Both were there and belonged together when they were read.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// The chain, in PEM.
+    pub certificate_file: PathBuf,
+    /// The key, in PEM.
+    pub key_file: PathBuf,
+    pub(crate) tls: Tls,
 }
 
 /// Whose tokens are believed, and how they are read.
@@ -23,59 +42,172 @@ pub struct JwtConfig {
     /// The file of keys.
     pub key_file: PathBuf,
     /// What the file holds.
-    pub kind: JwtKeyFile,
+    pub keys: JwtKeyFile,
     /// Who must have issued a token.
     pub issuer: Option<String>,
-    /// Whom it must be meant for.
-    pub audience: Option<String>,
+    /// Whom it must be meant for: any of these, or anybody where there is none.
+    pub audience: Vec<String>,
     /// By how much clocks may be off.
     pub leeway: Duration,
     /// The claim that names the tenant.
     pub tenant_claim: Option<String>,
     /// The claim that names its plan.
     pub plan_claim: Option<String>,
+    pub(crate) verifier: Arc<JwtVerifier>,
 }
 
 impl GatewayConfig {
     /// Relative paths start from the folder of the configuration file.
-    pub(super) fn check(file: GatewayFile, folder: &Path, faults: &mut Faults) -> Self {
-        let tls = match (file.certificate_file, file.key_file) {
-            (Some(chain), Some(key)) => Some((folder.join(chain.value), folder.join(key.value))),
-            (Some(lonely), None) | (None, Some(lonely)) => {
-                faults.add(
-                    &lonely.place,
-                    "a certificate and its key stand together",
-                    "both `certificate_file` and `key_file`",
-                );
-                None
-            }
-            (None, None) => None,
-        };
-        let text = |text: Option<Spot<String>>| text.map(|text| text.value);
-        let leeway = file.jwt_leeway.and_then(|leeway| duration::check(&leeway, duration::REQUEST, faults));
-        let kind = file.jwt_keys.and_then(|kind| check_kind(&kind, faults)).unwrap_or(JwtKeyFile::Jwks);
-        let jwt = file.jwt_key_file.map(|path| JwtConfig {
-            key_file: folder.join(path.value),
-            kind,
-            issuer: text(file.jwt_issuer),
-            audience: text(file.jwt_audience),
-            leeway: leeway.unwrap_or(Duration::from_secs(60)),
-            tenant_claim: text(file.jwt_tenant_claim),
-            plan_claim: text(file.jwt_plan_claim),
-        });
-        Self { tls, jwt }
+    pub(super) fn check(mut file: GatewayFile, folder: &Path, faults: &mut Faults) -> Self {
+        let tls = file.tls.take().and_then(|tls| TlsConfig::check(tls, folder, faults));
+        let jwt = file.jwt.take().and_then(|jwt| JwtConfig::check(jwt, folder, faults));
+        let authorities = file.upstream_ca_file.take();
+        let roots =
+            authorities.as_ref().and_then(|path| read_roots(path, folder, faults)).unwrap_or_default();
+        let upstream_ca_file = authorities.map(|path| folder.join(path.value));
+        Self { bounds: check_bounds(file, faults), tls, jwt, upstream_ca_file, roots }
+    }
+
+    /// The chain and its key.
+    pub(super) fn tls_files(&self) -> Option<(&Path, &Path)> {
+        self.tls.as_ref().map(|tls| (tls.certificate_file.as_path(), tls.key_file.as_path()))
     }
 }
 
-fn check_kind(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> Option<JwtKeyFile> {
-    match value.as_str() {
-        "jwks" => Some(JwtKeyFile::Jwks),
-        "secret" => Some(JwtKeyFile::Secret),
-        "rsa" => Some(JwtKeyFile::RsaPem),
-        "ec" => Some(JwtKeyFile::EcPem),
-        _ => {
-            faults.add(place, format_args!("`{value}` is no kind of key"), "`jwks`, `secret`, `rsa` or `ec`");
-            None
+impl TlsConfig {
+    fn check(file: TlsFile, folder: &Path, faults: &mut Faults) -> Option<Self> {
+        let (chain, key) = (file.certificate_file?, file.key_file?);
+        let (certificate_file, key_file) = (folder.join(chain.value), folder.join(key.value));
+        match Tls::from_files(&certificate_file, &key_file) {
+            Ok(tls) => Some(Self { certificate_file, key_file, tls }),
+            Err(why) => {
+                let fix = "a chain in PEM, and the key that belongs to it in `key_file`";
+                faults.add(&chain.place, why, fix);
+                None
+            }
         }
+    }
+}
+
+impl JwtConfig {
+    fn check(file: JwtFile, folder: &Path, faults: &mut Faults) -> Option<Self> {
+        let text = |text: Option<Spot<String>>| text.map(|text| text.value);
+        let leeway = file.leeway.and_then(|leeway| duration::check(&leeway, duration::REQUEST, faults));
+        let leeway = leeway.unwrap_or(Duration::from_secs(60));
+        let keys = file.keys.and_then(|keys| check_keys(&keys, faults)).unwrap_or(JwtKeyFile::Jwks);
+        let audience = match file.audience.map(|audience| audience.value) {
+            None => Vec::new(),
+            Some(TextOrTexts::Text(one)) => vec![one],
+            Some(TextOrTexts::Texts(several)) => several.into_iter().map(|name| name.value).collect(),
+        };
+        let (issuer, tenant_claim) = (text(file.issuer), text(file.tenant_claim));
+        let plan_claim = text(file.plan_claim);
+        let path = file.key_file?;
+        let key_file = folder.join(path.value);
+        let verifier = JwtVerifier::from_file(&key_file, keys);
+        let verifier =
+            verifier.map_err(|why| faults.add(&path.place, why, "a file that holds the keys")).ok()?;
+        let mut verifier = verifier.leeway(leeway);
+        verifier = issuer.iter().fold(verifier, |verifier, issuer| verifier.issuer(issuer));
+        verifier = audience.iter().fold(verifier, |verifier, name| verifier.audience(name));
+        verifier = tenant_claim.iter().fold(verifier, |verifier, claim| verifier.tenant_claim(claim));
+        verifier = plan_claim.iter().fold(verifier, |verifier, claim| verifier.plan_claim(claim));
+        let verifier = Arc::new(verifier);
+        Some(Self { key_file, keys, issuer, audience, leeway, tenant_claim, plan_claim, verifier })
+    }
+}
+
+fn check_bounds(file: GatewayFile, faults: &mut Faults) -> Bounds {
+    let mut bounds = Bounds::default();
+    let waits = [
+        (&mut bounds.header_timeout, file.header_timeout),
+        (&mut bounds.write_timeout, file.write_timeout),
+        (&mut bounds.handshake_timeout, file.handshake_timeout),
+        (&mut bounds.drain, file.drain_timeout),
+    ];
+    for (wait, text) in waits {
+        *wait = text.and_then(|text| duration::check(&text, duration::REQUEST, faults)).unwrap_or(*wait);
+    }
+    let counts = [
+        (&mut bounds.connections, file.max_connections, 1..=1_000_000),
+        (&mut bounds.header_fields, file.max_header_fields, 10..=1_000),
+    ];
+    for (count, number, within) in counts {
+        *count = bounded::check(number, within, faults).map_or(*count, |number| number as usize);
+    }
+    // hyper reads into a buffer of 8 KiB at least.
+    let sizes = [
+        (&mut bounds.header_bytes, file.max_header_bytes, 8 << 10..=1 << 20),
+        (&mut bounds.uri_bytes, file.max_uri_bytes, 64..=64 << 10),
+    ];
+    for (size, text, within) in sizes {
+        *size = bounded::check_size(text, within, faults).map_or(*size, |bytes| bytes as usize);
+    }
+    let streams = bounded::check(file.max_streams, 1..=10_000, faults);
+    bounds.streams = streams.map_or(bounds.streams, |streams| streams as u32);
+    bounds
+}
+
+fn read_roots(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<Roots> {
+    let roots = Roots::from_file(folder.join(value));
+    roots.map_err(|why| faults.add(place, why, "the authorities' certificates, in PEM")).ok()
+}
+
+const KINDS: [(&str, JwtKeyFile); 4] = [
+    ("jwks", JwtKeyFile::Jwks),
+    ("secret", JwtKeyFile::Secret),
+    ("rsa", JwtKeyFile::RsaPem),
+    ("ec", JwtKeyFile::EcPem),
+];
+
+fn check_keys(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> Option<JwtKeyFile> {
+    let found = KINDS.into_iter().find(|(name, _)| name == value);
+    if found.is_none() {
+        let message = format!("`{value}` is no kind of keys");
+        faults.add(place, message, "`jwks`, `secret` (HS256), `rsa` (RS256) or `ec` (ES256)");
+    }
+    found.map(|(_, kind)| kind)
+}
+
+/// As a file would have it.
+impl fmt::Display for GatewayConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bounds = &self.bounds;
+        writeln!(f, "[gateway]\nmax_connections = {}", bounds.connections)?;
+        let (header, uri) = (show_size(bounds.header_bytes as u64), show_size(bounds.uri_bytes as u64));
+        writeln!(f, "max_header_bytes = \"{header}\"\nmax_header_fields = {}", bounds.header_fields)?;
+        writeln!(f, "max_uri_bytes = \"{uri}\"\nmax_streams = {}", bounds.streams)?;
+        writeln!(f, "header_timeout = \"{}\"", span(bounds.header_timeout))?;
+        writeln!(f, "write_timeout = \"{}\"", span(bounds.write_timeout))?;
+        writeln!(f, "handshake_timeout = \"{}\"", span(bounds.handshake_timeout))?;
+        writeln!(f, "drain_timeout = \"{}\"", span(bounds.drain))?;
+        if let Some(path) = &self.upstream_ca_file {
+            writeln!(f, "upstream_ca_file = {:?}", path.to_string_lossy())?;
+        }
+        writeln!(f)?;
+        if let Some(tls) = &self.tls {
+            let (chain, key) = (tls.certificate_file.to_string_lossy(), tls.key_file.to_string_lossy());
+            writeln!(f, "[gateway.tls]\ncertificate_file = {chain:?}\nkey_file = {key:?}\n")?;
+        }
+        self.jwt.as_ref().map_or(Ok(()), |jwt| jwt.fmt(f))
+    }
+}
+
+impl fmt::Display for JwtConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = KINDS.into_iter().find(|(_, kind)| *kind == self.keys).map_or("jwks", |(name, _)| name);
+        writeln!(f, "[gateway.jwt]\nkey_file = {:?}\nkeys = {kind:?}", self.key_file.to_string_lossy())?;
+        writeln!(f, "audience = {:?}\nleeway = \"{}\"", self.audience, span(self.leeway))?;
+        let named = [
+            ("issuer", &self.issuer),
+            ("tenant_claim", &self.tenant_claim),
+            ("plan_claim", &self.plan_claim),
+        ];
+        for (key, value) in named {
+            if let Some(value) = value {
+                writeln!(f, "{key} = {value:?}")?;
+            }
+        }
+        writeln!(f)
     }
 }

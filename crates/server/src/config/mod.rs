@@ -4,6 +4,7 @@
 //! wrong. Whatever is wrong is said at once, each with its line.
 
 mod admin;
+mod bounded;
 mod clients;
 mod duration;
 mod file;
@@ -29,7 +30,7 @@ pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults};
 pub use self::flags::Flags;
-pub use self::gateway::{GatewayConfig, JwtConfig};
+pub use self::gateway::{GatewayConfig, JwtConfig, TlsConfig};
 pub use self::listen::Listen;
 pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
@@ -152,6 +153,7 @@ impl Config {
         let (plans, plan_names) = plans::check_all(file.plans, faults);
         let known = Known { plans: &plans, plan_names: &plan_names, clients: &clients };
         let rules = rules::check_all(file.rules, &known, faults);
+        let routes = route::check_all(file.routes, &rules, &known, faults);
         let tenants = tenants::check_all(file.tenants, &known, faults);
         let mut store = StoreConfig::read(file.store, origin.folder(), faults);
         let mut listen = Listen::check(file.listen, faults);
@@ -162,7 +164,7 @@ impl Config {
             admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
-            routes: file.routes.into_iter().filter_map(|route| Route::check(route, faults)).collect(),
+            routes,
             clients,
             plans,
             rules,

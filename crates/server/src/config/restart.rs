@@ -26,6 +26,9 @@ impl Config {
             ("store.save_every", store.save_every != next_store.save_every),
             ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
+            ("gateway.tls", self.gateway.tls_files() != next.gateway.tls_files()),
+            ("gateway.upstream_ca_file", self.gateway.upstream_ca_file != next.gateway.upstream_ca_file),
+            ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
             ("observe.otlp", self.observe.otlp != next.observe.otlp),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

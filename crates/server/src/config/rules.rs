@@ -48,6 +48,15 @@ pub(super) fn check_all(files: Vec<RuleFile>, known: &Known<'_>, faults: &mut Fa
     rules
 }
 
+/// The limits of one route. They are charged together with each other and with the rule that the request falls under.
+pub(super) fn check_limits(files: Vec<RuleFile>, known: &Known<'_>, faults: &mut Faults) -> Vec<Rule> {
+    for also in files.iter().filter_map(|file| file.also.as_ref()) {
+        let message = "a route's limits are charged together anyway";
+        faults.add(&also.place, message, "leave `also` out");
+    }
+    files.into_iter().filter_map(|file| check(file, known, faults)).collect()
+}
+
 fn check(file: RuleFile, known: &Known<'_>, faults: &mut Faults) -> Option<Rule> {
     let id = file.id.as_ref().filter(|id| check_id(id, faults)).map(|id| SmolStr::new(&id.value));
     let plans = check_plans(file.plans, file.anonymous_plan, &file.place, known, faults);

@@ -3,9 +3,8 @@
 use std::fmt::{self, Write};
 
 use spile_core::{Limit, Plan};
-use spile_gateway::{Balance, JwtKeyFile};
 
-use super::{Config, GatewayConfig, Route, TimeOf};
+use super::{Config, TimeOf};
 use crate::rule::{Rule, RulePlans};
 use crate::tenant::Tenant;
 
@@ -17,13 +16,20 @@ impl fmt::Display for Config {
         self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
         self.rules.iter().try_for_each(|rule| show_rule(f, rule))?;
         self.tenants.iter().try_for_each(|tenant| show_tenant(f, tenant))?;
-        show_gateway(f, &self.gateway)?;
-        self.routes.iter().try_for_each(|route| show_route(f, route))?;
+        if self.shows_gateway() {
+            write!(f, "{}", self.gateway)?;
+        }
+        self.routes.iter().try_for_each(|route| write!(f, "{route}"))?;
         self.show_observe(f)
     }
 }
 
 impl Config {
+    /// What the gateway puts up with is of interest where there is one.
+    const fn shows_gateway(&self) -> bool {
+        self.listen.gateway.is_some() || !self.routes.is_empty() || self.gateway.jwt.is_some()
+    }
+
     fn show_listen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let listen = &self.listen;
         writeln!(f, "[listen]\nhttp = \"{}\"\nadmin = \"{}\"", listen.http, listen.admin)?;
@@ -104,7 +110,13 @@ fn refill(limit: &Limit) -> String {
 }
 
 fn show_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
-    writeln!(f, "[[rules]]\nid = \"{}\"", rule.id)?;
+    writeln!(f, "[[rules]]")?;
+    show_rule_body(f, rule)
+}
+
+/// A rule without the name of its table.
+pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
+    writeln!(f, "id = \"{}\"", rule.id)?;
     let mut parts = Vec::new();
     if let Some(path) = &rule.matcher.path {
         parts.push(format!("path = \"{path}\""));
@@ -143,64 +155,4 @@ fn show_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
 fn show_tenant(f: &mut fmt::Formatter<'_>, tenant: &Tenant) -> fmt::Result {
     writeln!(f, "[[tenants]]\nid = {:?}\nplan = \"{}\"", tenant.id.as_str(), tenant.plan)?;
     writeln!(f, "# {} API keys, not shown\n", tenant.api_keys.len())
-}
-
-fn show_gateway(f: &mut fmt::Formatter<'_>, gateway: &GatewayConfig) -> fmt::Result {
-    if gateway.tls.is_none() && gateway.jwt.is_none() {
-        return Ok(());
-    }
-    writeln!(f, "[gateway]")?;
-    if let Some((chain, key)) = &gateway.tls {
-        let (chain, key) = (chain.to_string_lossy(), key.to_string_lossy());
-        writeln!(f, "certificate_file = {chain:?}\nkey_file = {key:?}")?;
-    }
-    if let Some(jwt) = &gateway.jwt {
-        let kind = match jwt.kind {
-            JwtKeyFile::Secret => "secret",
-            JwtKeyFile::RsaPem => "rsa",
-            JwtKeyFile::EcPem => "ec",
-            _ => "jwks",
-        };
-        writeln!(f, "jwt_key_file = {:?}\njwt_keys = {kind:?}", jwt.key_file.to_string_lossy())?;
-        writeln!(f, "jwt_leeway = \"{}\"", humantime::format_duration(jwt.leeway))?;
-        let named = [
-            ("jwt_issuer", &jwt.issuer),
-            ("jwt_audience", &jwt.audience),
-            ("jwt_tenant_claim", &jwt.tenant_claim),
-            ("jwt_plan_claim", &jwt.plan_claim),
-        ];
-        for (key, value) in named {
-            if let Some(value) = value {
-                writeln!(f, "{key} = {value:?}")?;
-            }
-        }
-    }
-    writeln!(f)
-}
-
-fn show_route(f: &mut fmt::Formatter<'_>, route: &Route) -> fmt::Result {
-    let span = humantime::format_duration;
-    writeln!(f, "[[routes]]\npath = {:?}\nupstream = {:?}", route.path, route.upstreams)?;
-    let balance = if route.balance == Balance::RoundRobin { "round_robin" } else { "least_outstanding" };
-    writeln!(f, "hosts = {:?}\nbalance = {balance:?}\nstrip_prefix = {}", route.hosts, route.strip_prefix)?;
-    if let Some(prefix) = &route.rewrite_prefix {
-        writeln!(f, "rewrite_prefix = {prefix:?}")?;
-    }
-    writeln!(
-        f,
-        "timeout = \"{}\"\nconnect_timeout = \"{}\"",
-        span(route.timeout),
-        span(route.connect_timeout)
-    )?;
-    writeln!(f, "idle_timeout = \"{}\"\nretries = {}", span(route.idle_timeout), route.retries)?;
-    writeln!(f, "max_body = {}", route.max_body)?;
-    if let Some(path) = &route.health_path {
-        writeln!(f, "health_path = \"{path}\"")?;
-    }
-    writeln!(f, "require_api_key = {}\nonly_plans = {:?}", route.require_api_key, route.only_plans)?;
-    writeln!(f, "cost_from_response = {}\nadaptive = {}", route.cost_from_response, route.adaptive)?;
-    if let Some(most) = route.max_concurrency {
-        writeln!(f, "max_concurrency = {most}")?;
-    }
-    writeln!(f)
 }

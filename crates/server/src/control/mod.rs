@@ -21,6 +21,7 @@ use self::standing::Trouble;
 use crate::config::{Config, LoadError};
 use crate::decider::Decider;
 use crate::document;
+use crate::gateway::Front;
 use crate::metrics::{RegistryGauge, Telemetry};
 use crate::registry::{Entries, Kind, Registry, RegistryError, Which, Written};
 
@@ -32,6 +33,7 @@ const TRIES: usize = 20;
 /// The one place that changes go through. One at a time: a second writer sees what the first one wrote.
 pub(crate) struct Control {
     decider: Arc<Decider>,
+    gateway: Option<Arc<Front>>,
     /// Held by whoever changes what is in force.
     registry: tokio::sync::Mutex<Registry>,
     /// The registry's entries that are part of what is in force.
@@ -61,6 +63,7 @@ impl Control {
     pub(crate) fn new(
         config: &Config,
         decider: Arc<Decider>,
+        gateway: Option<Arc<Front>>,
         telemetry: &Telemetry,
     ) -> Result<Self, ControlError> {
         let file = config.admin.registry_file.as_deref();
@@ -75,6 +78,7 @@ impl Control {
         let started = Arc::new(config);
         Ok(Self {
             decider,
+            gateway,
             registry: tokio::sync::Mutex::new(registry),
             entries: Mutex::new(entries),
             standing: Mutex::default(),
@@ -245,9 +249,13 @@ impl Control {
     }
 
     async fn put_to_work(&self, config: Config, entries: Arc<Entries>) {
-        let (decider, config) = (Arc::clone(&self.decider), Arc::new(config));
+        let (decider, gateway) = (Arc::clone(&self.decider), self.gateway.clone());
+        let config = Arc::new(config);
         let config = blocking(move || {
             decider.replace(&config);
+            if let Some(gateway) = gateway {
+                gateway.follow(&config);
+            }
             config
         })
         .await;

@@ -2,9 +2,11 @@
 
 mod environment;
 mod fault;
+mod gateway;
 mod node;
 mod place;
 mod registry;
+mod routes;
 mod section;
 mod tables;
 mod usual;
@@ -13,13 +15,15 @@ use std::path::Path;
 
 pub use self::fault::ConfigError;
 pub(crate) use self::fault::Faults;
+pub(super) use self::gateway::{GatewayFile, JwtFile, TlsFile};
 use self::node::{Node, Table};
 pub(crate) use self::place::{Place, Spot};
+pub(super) use self::routes::{AdaptiveFile, ConcurrencyFile, HeadersFile, HealthFile, RouteFile};
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{
-    AdminFile, ClientsFile, GatewayFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RouteFile,
-    RuleFile, StoreFile, TenantFile, WebhookFile,
+    AdminFile, ClientsFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RuleFile, StoreFile,
+    TenantFile, WebhookFile,
 };
 
 use crate::registry::Entries;
@@ -61,7 +65,7 @@ impl ConfigFile {
             admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
             clients: file.table("clients").map(ClientsFile::read).unwrap_or_default(),
             plans: PlanFile::read_all(file.named("plans").unwrap_or_default(), file.faults()),
-            rules: RuleFile::read_all(file.tables("rules").unwrap_or_default(), file.faults()),
+            rules: RuleFile::read_all("rules", file.tables("rules").unwrap_or_default(), file.faults()),
             tenants: TenantFile::read_all(file.tables("tenants").unwrap_or_default(), file.faults()),
             gateway: file.table("gateway").map(GatewayFile::read).unwrap_or_default(),
             routes: RouteFile::read_all(file.tables("routes").unwrap_or_default(), file.faults()),

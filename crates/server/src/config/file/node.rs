@@ -11,7 +11,7 @@ use super::place::{Place, Spot};
 pub(super) enum Node {
     Text(String),
     Whole(i128),
-    Fraction,
+    Fraction(f64),
     Flag(bool),
     Date,
     List(Vec<Spot<Node>>),
@@ -29,7 +29,7 @@ impl Node {
         match self {
             Self::Text(_) | Self::Raw(_) => "text",
             Self::Whole(_) => "a whole number",
-            Self::Fraction => "a fraction",
+            Self::Fraction(_) => "a fraction",
             Self::Flag(_) => "true or false",
             Self::Date => "a date",
             Self::List(_) => "a list",
@@ -61,7 +61,9 @@ pub(super) fn from_json(value: &serde_json::Value, place: &Place) -> Node {
     match value {
         Value::Null => Node::Table(Table::new()),
         Value::Bool(flag) => Node::Flag(*flag),
-        Value::Number(number) => number.as_i128().map_or(Node::Fraction, Node::Whole),
+        Value::Number(number) => {
+            number.as_i128().map_or_else(|| Node::Fraction(number.as_f64().unwrap_or(f64::NAN)), Node::Whole)
+        }
         Value::String(text) => Node::Text(text.clone()),
         Value::Array(items) => {
             Node::List(items.iter().enumerate().map(|(index, item)| spot(item, place.item(index))).collect())
@@ -111,7 +113,10 @@ fn from_value(value: &DeValue<'_>) -> Node {
         DeValue::Integer(number) => {
             Node::Whole(i128::from_str_radix(number.as_str(), number.radix()).unwrap_or(i128::MAX))
         }
-        DeValue::Float(_) => Node::Fraction,
+        // A number that no double holds compares as out of every bound here.
+        DeValue::Float(number) => {
+            Node::Fraction(number.as_str().replace('_', "").parse().unwrap_or(f64::NAN))
+        }
         DeValue::Boolean(flag) => Node::Flag(*flag),
         DeValue::Datetime(_) => Node::Date,
         DeValue::Array(list) => Node::List(from_list(list)),

@@ -59,6 +59,31 @@ impl<'f> Section<'f> {
         }
     }
 
+    /// A number, whole or not.
+    pub(super) fn number(&mut self, key: &'static str) -> Option<Spot<f64>> {
+        let Spot { value, place } = self.take(key)?;
+        let number = match &value {
+            Node::Whole(number) => Some(*number as f64),
+            Node::Fraction(number) => Some(*number),
+            Node::Raw(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(number) => Some(Spot::new(number, place)),
+            None => self.mismatch(key, &value, &place, "a number"),
+        }
+    }
+
+    /// A number of bytes, in plain or with a unit.
+    pub(super) fn size(&mut self, key: &'static str) -> Option<Spot<String>> {
+        let Spot { value, place } = self.take(key)?;
+        match value {
+            Node::Whole(number) => Some(Spot::new(number.to_string(), place)),
+            Node::Text(text) | Node::Raw(text) => Some(Spot::new(text, place)),
+            other => self.mismatch(key, &other, &place, "a size, as in `64MiB`"),
+        }
+    }
+
     pub(super) fn flag(&mut self, key: &'static str) -> Option<Spot<bool>> {
         let Spot { value, place } = self.take(key)?;
         let flag = match &value {
@@ -101,6 +126,34 @@ impl<'f> Section<'f> {
         let spot = self.take(key)?;
         let name = if self.name == ROOT { key.to_owned() } else { format!("{}.{key}", self.name) };
         Some(Section::new(name, structured(spot), self.faults))
+    }
+
+    /// A table within this one, or `true` for one that says nothing and `false` for none.
+    pub(super) fn table_or_flag(&mut self, key: &'static str) -> Option<Section<'_>> {
+        let at = self.entries.iter().position(|(name, _)| name.value == key);
+        let Some(at) =
+            at.filter(|&at| !matches!(structured(self.entries[at].1.clone()).value, Node::Table(_)))
+        else {
+            return self.table(key);
+        };
+        let place = self.entries[at].1.place.clone();
+        let wanted = self.flag(key).is_some_and(|flag| flag.value);
+        let empty = Spot::new(Node::Table(Table::new()), place);
+        wanted.then(|| Section::new(format!("{}.{key}", self.name), empty, self.faults))
+    }
+
+    /// A table of texts within this one, whose keys are names that somebody gave.
+    pub(super) fn named_texts(&mut self, key: &'static str) -> Vec<(Spot<String>, Spot<String>)> {
+        let entries = self.named(key).unwrap_or_default();
+        let texts = entries.into_iter().filter_map(|(name, Spot { value, place })| match value {
+            Node::Text(text) | Node::Raw(text) => Some((name, Spot::new(text, place))),
+            other => {
+                let message = format!("`{}.{key}.{}` is {}", self.name, name.value, other.kind());
+                self.faults.add(&place, message, "this takes text in quotes");
+                None
+            }
+        });
+        texts.collect()
     }
 
     /// A list of tables within this one.

@@ -5,8 +5,8 @@ use super::node::{Node, Table};
 use super::place::{Place, Spot};
 use super::section::{Section, TextOrTexts};
 
-type Text = Option<Spot<String>>;
-type Texts = Option<Spot<Vec<Spot<String>>>>;
+pub(super) type Text = Option<Spot<String>>;
+pub(super) type Texts = Option<Spot<Vec<Spot<String>>>>;
 
 /// `[listen]`: addresses.
 #[derive(Debug, Default)]
@@ -220,8 +220,8 @@ pub(crate) struct MatchFile {
 }
 
 impl RuleFile {
-    pub(super) fn read_all(rules: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
-        rules.into_iter().map(|node| Self::read(Section::new("rules", node, faults))).collect()
+    pub(super) fn read_all(name: &str, rules: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
+        rules.into_iter().map(|node| Self::read(Section::new(name, node, faults))).collect()
     }
 
     fn read(mut section: Section<'_>) -> Self {
@@ -270,91 +270,6 @@ impl TenantFile {
             id: section.required("id", id),
             plan: section.required("plan", plan),
             api_keys: section.texts("api_keys"),
-        };
-        section.end();
-        read
-    }
-}
-
-/// `[[routes]]`: what the gateway forwards.
-#[derive(Debug)]
-pub(crate) struct RouteFile {
-    pub(crate) path: Text,
-    pub(crate) hosts: Texts,
-    pub(crate) upstream: Option<Spot<TextOrTexts>>,
-    pub(crate) balance: Text,
-    pub(crate) strip_prefix: Option<Spot<bool>>,
-    pub(crate) rewrite_prefix: Text,
-    pub(crate) timeout: Text,
-    pub(crate) connect_timeout: Text,
-    pub(crate) idle_timeout: Text,
-    pub(crate) retries: Option<Spot<u64>>,
-    pub(crate) max_body: Option<Spot<u64>>,
-    pub(crate) health_path: Text,
-    pub(crate) require_api_key: Option<Spot<bool>>,
-    pub(crate) only_plans: Texts,
-    pub(crate) cost_from_response: Option<Spot<bool>>,
-    pub(crate) adaptive: Option<Spot<bool>>,
-    pub(crate) max_concurrency: Option<Spot<u64>>,
-}
-
-/// `[gateway]`: what holds for all routes.
-#[derive(Debug, Default)]
-pub(crate) struct GatewayFile {
-    pub(crate) certificate_file: Text,
-    pub(crate) key_file: Text,
-    pub(crate) jwt_key_file: Text,
-    pub(crate) jwt_keys: Text,
-    pub(crate) jwt_issuer: Text,
-    pub(crate) jwt_audience: Text,
-    pub(crate) jwt_leeway: Text,
-    pub(crate) jwt_tenant_claim: Text,
-    pub(crate) jwt_plan_claim: Text,
-}
-
-impl GatewayFile {
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read = Self {
-            certificate_file: section.text("certificate_file"),
-            key_file: section.text("key_file"),
-            jwt_key_file: section.text("jwt_key_file"),
-            jwt_keys: section.text("jwt_keys"),
-            jwt_issuer: section.text("jwt_issuer"),
-            jwt_audience: section.text("jwt_audience"),
-            jwt_leeway: section.text("jwt_leeway"),
-            jwt_tenant_claim: section.text("jwt_tenant_claim"),
-            jwt_plan_claim: section.text("jwt_plan_claim"),
-        };
-        section.end();
-        read
-    }
-}
-
-impl RouteFile {
-    pub(super) fn read_all(routes: Vec<Spot<Node>>, faults: &mut Faults) -> Vec<Self> {
-        routes.into_iter().map(|node| Self::read(Section::new("routes", node, faults))).collect()
-    }
-
-    fn read(mut section: Section<'_>) -> Self {
-        let (path, upstream) = (section.text("path"), section.text_or_texts("upstream"));
-        let read = Self {
-            path: section.required("path", path),
-            hosts: section.texts("hosts"),
-            upstream: section.required("upstream", upstream),
-            balance: section.text("balance"),
-            strip_prefix: section.flag("strip_prefix"),
-            rewrite_prefix: section.text("rewrite_prefix"),
-            timeout: section.text("timeout"),
-            connect_timeout: section.text("connect_timeout"),
-            idle_timeout: section.text("idle_timeout"),
-            retries: section.whole("retries"),
-            max_body: section.whole("max_body"),
-            health_path: section.text("health_path"),
-            require_api_key: section.flag("require_api_key"),
-            only_plans: section.texts("only_plans"),
-            cost_from_response: section.flag("cost_from_response"),
-            adaptive: section.flag("adaptive"),
-            max_concurrency: section.whole("max_concurrency"),
         };
         section.end();
         read

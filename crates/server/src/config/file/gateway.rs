@@ -1,0 +1,91 @@
+//! `[gateway]` as it was typed: what holds for all routes.
+
+use super::place::Spot;
+use super::section::{Section, TextOrTexts};
+use super::tables::Text;
+
+/// `[gateway]`: what the listener puts up with, its certificate, and whose word is believed.
+#[derive(Debug, Default)]
+pub(crate) struct GatewayFile {
+    pub(crate) tls: Option<TlsFile>,
+    pub(crate) jwt: Option<JwtFile>,
+    pub(crate) upstream_ca_file: Text,
+    pub(crate) max_connections: Option<Spot<u64>>,
+    pub(crate) max_header_bytes: Text,
+    pub(crate) max_header_fields: Option<Spot<u64>>,
+    pub(crate) max_uri_bytes: Text,
+    pub(crate) max_streams: Option<Spot<u64>>,
+    pub(crate) header_timeout: Text,
+    pub(crate) write_timeout: Text,
+    pub(crate) handshake_timeout: Text,
+    pub(crate) drain_timeout: Text,
+}
+
+/// `[gateway.tls]`: the certificate that clients see.
+#[derive(Debug)]
+pub(crate) struct TlsFile {
+    pub(crate) certificate_file: Text,
+    pub(crate) key_file: Text,
+}
+
+/// `[gateway.jwt]`: whose tokens are believed.
+#[derive(Debug)]
+pub(crate) struct JwtFile {
+    pub(crate) key_file: Text,
+    pub(crate) keys: Text,
+    pub(crate) issuer: Text,
+    pub(crate) audience: Option<Spot<TextOrTexts>>,
+    pub(crate) leeway: Text,
+    pub(crate) tenant_claim: Text,
+    pub(crate) plan_claim: Text,
+}
+
+impl GatewayFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            tls: section.table("tls").map(TlsFile::read),
+            jwt: section.table("jwt").map(JwtFile::read),
+            upstream_ca_file: section.text("upstream_ca_file"),
+            max_connections: section.whole("max_connections"),
+            max_header_bytes: section.size("max_header_bytes"),
+            max_header_fields: section.whole("max_header_fields"),
+            max_uri_bytes: section.size("max_uri_bytes"),
+            max_streams: section.whole("max_streams"),
+            header_timeout: section.text("header_timeout"),
+            write_timeout: section.text("write_timeout"),
+            handshake_timeout: section.text("handshake_timeout"),
+            drain_timeout: section.text("drain_timeout"),
+        };
+        section.end();
+        read
+    }
+}
+
+impl TlsFile {
+    fn read(mut section: Section<'_>) -> Self {
+        let (chain, key) = (section.text("certificate_file"), section.text("key_file"));
+        let read = Self {
+            certificate_file: section.required("certificate_file", chain),
+            key_file: section.required("key_file", key),
+        };
+        section.end();
+        read
+    }
+}
+
+impl JwtFile {
+    fn read(mut section: Section<'_>) -> Self {
+        let key_file = section.text("key_file");
+        let read = Self {
+            key_file: section.required("key_file", key_file),
+            keys: section.text("keys"),
+            issuer: section.text("issuer"),
+            audience: section.text_or_texts("audience"),
+            leeway: section.text("leeway"),
+            tenant_claim: section.text("tenant_claim"),
+            plan_claim: section.text("plan_claim"),
+        };
+        section.end();
+        read
+    }
+}

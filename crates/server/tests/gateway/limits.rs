@@ -1,0 +1,129 @@
+//! What requests through the gateway are charged: by plan, by tenant, by route, by what they came to.
+
+use std::time::Duration;
+
+use http::Method;
+
+use crate::support::{Spile, echo};
+
+const PLANS: &str = r#"
+    [plans.free]
+    capacity = 10
+    refill = "1/s"
+
+    [plans.pro]
+    capacity = 100
+    refill = "50/s"
+
+    [plans.few]
+    capacity = 3
+    refill = "1/min"
+
+    [[rules]]
+    id = "default"
+    key = ["tenant", "ip"]
+    plans = "tenant"
+    anonymous_plan = "free"
+
+    [[tenants]]
+    id = "acme"
+    plan = "pro"
+    api_keys = ["sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
+
+    [[tenants]]
+    id = "bolt"
+    plan = "free"
+    api_keys = ["sha256:81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9"]
+"#;
+const ACME: (&str, &str) = ("x-api-key", "test");
+const BOLT: (&str, &str) = ("x-api-key", "bob");
+
+async fn with_routes(routes: &str) -> Spile {
+    let upstream = echo("one").await;
+    Spile::start(&format!("{PLANS}{}", routes.replace("UPSTREAM", &format!("http://{upstream}")))).await
+}
+
+#[tokio::test]
+async fn the_free_plan_lets_ten_of_fifteen_through_and_five_more_after_five_seconds() {
+    let spile = with_routes("[[routes]]\npath = \"/\"\nupstream = \"UPSTREAM\"").await;
+    for _ in 0..10 {
+        assert_eq!(spile.get("/scores", &[]).await.status, 200);
+    }
+    for _ in 0..5 {
+        let answer = spile.get("/scores", &[]).await;
+        assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
+    }
+    spile.clock.advance(Duration::from_secs(5));
+    for _ in 0..5 {
+        assert_eq!(spile.get("/scores", &[]).await.status, 200);
+    }
+    assert_eq!(spile.get("/scores", &[]).await.status, 429);
+}
+
+#[tokio::test]
+async fn routes_know_the_tenants_of_the_file_and_the_plans_that_they_are_for() {
+    let spile = with_routes(
+        "[[routes]]\npath = \"/private\"\nupstream = \"UPSTREAM\"\nstrip_prefix = true\nrequire_api_key = true
+         [[routes]]\npath = \"/paid\"\nupstream = \"UPSTREAM\"\nonly_plans = [\"pro\"]",
+    )
+    .await;
+    assert_eq!(spile.get("/private/scores", &[]).await.status, 401);
+    assert_eq!(spile.get("/private/scores", &[("x-api-key", "guess")]).await.status, 401);
+    let answer = spile.get("/private/scores", &[ACME]).await;
+    assert_eq!((answer.status, &answer.json()["path"]), (200, &"/scores".into()));
+    assert_eq!(answer.json()["headers"]["x-tenant-id"], "acme");
+    assert_eq!(answer.json()["headers"]["x-plan"], "pro");
+    assert_eq!(spile.get("/paid", &[ACME]).await.status, 200);
+    for fields in [&[BOLT][..], &[]] {
+        let refused = spile.get("/paid", fields).await;
+        assert_eq!(refused.status, 403);
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+        assert_eq!(refused.json()["detail"], "the plan does not include this route");
+    }
+    let metrics = spile.metrics().await;
+    let counted = "http_server_requests_total{listener=\"gateway\",status=\"401\"} 2";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_routes_own_limits_count_per_client_and_route_and_reads_apart_from_writes() {
+    let limits = |id: &str| {
+        format!(
+            "[[routes.limits]]\nid = \"{id}-writes\"\nmatch = {{ methods = [\"POST\"] }}\nplans = [\"few\"]\ncost = 3
+             [[routes.limits]]\nid = \"{id}-reads\"\nmatch = {{ methods = [\"GET\"] }}\nplans = [\"few\"]\nkey = [\"tenant\"]\n"
+        )
+    };
+    let route = |path: &str| format!("[[routes]]\npath = \"{path}\"\nupstream = \"UPSTREAM\"\n");
+    let spile =
+        with_routes(&[route("/a"), limits("a"), route("/b"), limits("b"), route("/c")].concat()).await;
+    for path in ["/a", "/b"] {
+        for _ in 0..3 {
+            assert_eq!(spile.get(path, &[ACME]).await.status, 200, "{path}");
+        }
+        let denied = spile.get(path, &[ACME]).await;
+        assert_eq!((denied.status, denied.header("x-ratelimit-limit")), (429, Some("3")), "{path}");
+    }
+    assert_eq!(spile.get("/a", &[BOLT]).await.status, 200, "another client has a bucket of its own");
+    assert_eq!(spile.get("/a", &[]).await.status, 200, "and so has an address");
+    assert_eq!(
+        spile.get("/c", &[ACME]).await.status,
+        200,
+        "a route without limits of its own has the rule's"
+    );
+    let left = spile.get("/c", &[ACME]).await.header("x-ratelimit-remaining").map(str::to_owned);
+    assert_eq!(left.as_deref(), Some("92"), "two denials charged nobody: eight requests passed");
+    let fresh = spile.send(Method::POST, "/a", &[("x-api-key", "bob")]).await;
+    assert_eq!(
+        fresh.status, 429,
+        "reads and writes share the plan's bucket: two tokens do not pay for a write"
+    );
+}
+
+#[tokio::test]
+async fn what_the_upstream_reports_is_charged_and_never_shown() {
+    let spile =
+        with_routes("[[routes]]\npath = \"/\"\nupstream = \"UPSTREAM\"\ncost_from_response = true").await;
+    let answer = spile.get("/", &[("x-cost", "7")]).await;
+    assert_eq!((answer.status, answer.header("x-ratelimit-cost")), (200, None));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("3"));
+}

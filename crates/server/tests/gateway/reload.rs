@@ -1,0 +1,84 @@
+//! A file that changes while the gateway runs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::support::{Spile, echo, listening};
+
+const OPEN: &str = "[plans.free]\ncapacity = 1000000\nrefill = \"1000000/s\"\n\
+    [[rules]]\nid = \"default\"\nplans = [\"free\"]\n";
+
+fn write(path: &Path, routes: &str) {
+    std::fs::write(path, listening(&format!("{OPEN}{routes}"))).expect("a file");
+}
+
+fn route(path: &str, upstream: std::net::SocketAddr) -> String {
+    format!("[[routes]]\npath = \"{path}\"\nupstream = \"http://{upstream}\"\n")
+}
+
+#[tokio::test]
+async fn a_reload_changes_routes_and_a_bad_file_changes_none() {
+    let (one, two) = (echo("one").await, echo("two").await);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    write(&path, &route("/one", one));
+    let spile = Spile::load(&path).await;
+    assert_eq!(spile.get("/two", &[]).await.status, 404);
+    write(&path, &route("/two", two));
+    assert_eq!(spile.reload().await.status, 200);
+    assert_eq!(spile.get("/two", &[]).await.json()["upstream"], "two");
+    assert_eq!(spile.get("/one", &[]).await.status, 404);
+    write(&path, &(route("/one", one) + "retries = 9\n"));
+    let refused = spile.reload().await;
+    assert!(refused.status == 422 && refused.body.contains("9 is out of bounds"), "{refused:?}");
+    assert_eq!(spile.get("/two", &[]).await.status, 200, "what worked still works");
+}
+
+#[tokio::test]
+async fn a_plan_may_go_with_the_route_that_named_it() {
+    let one = echo("one").await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let limit = "[[routes.limits]]\nid = \"few\"\nplans = [\"few\"]\n";
+    write(&path, &format!("[plans.few]\ncapacity = 2\nrefill = \"1/min\"\n{}{limit}", route("/", one)));
+    let spile = Spile::load(&path).await;
+    for status in [200, 200, 429] {
+        assert_eq!(spile.get("/", &[]).await.status, status);
+    }
+    write(&path, &route("/", one));
+    assert_eq!(spile.reload().await.status, 200);
+    assert_eq!(spile.get("/", &[]).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_across_fifty_reloads_of_routes_plans_and_limits() {
+    let (one, two) = (echo("one").await, echo("two").await);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    write(&path, &route("/", one));
+    let spile = Arc::new(Spile::load(&path).await);
+    let (done, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut callers = Vec::new();
+    for _ in 0..4 {
+        let (spile, done, answered) = (Arc::clone(&spile), Arc::clone(&done), Arc::clone(&answered));
+        callers.push(tokio::spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                let answer = spile.get("/", &[]).await;
+                assert_eq!(answer.status, 200, "{answer:?}");
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    for turn in 0..50 {
+        let plan = format!("[plans.extra{turn}]\ncapacity = 1000000\nrefill = \"1000000/s\"\n");
+        let limit = format!("[[routes.limits]]\nid = \"extra\"\nplans = [\"extra{turn}\"]\n");
+        write(&path, &[plan, route("/", if turn % 2 == 0 { two } else { one }), limit].concat());
+        assert_eq!(spile.reload().await.status, 200);
+    }
+    done.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await.expect("a caller whose every request was answered");
+    }
+    assert!(answered.load(Ordering::Relaxed) > 50);
+}

@@ -1,0 +1,191 @@
+//! `[gateway]` and `[[routes]]` in the file: everything that is read, shown and said.
+
+use std::path::Path;
+use std::process::Command;
+
+use spile_server::Config;
+
+const EXAMPLE: &str = include_str!("../../../../examples/gateway.toml");
+const GUIDE: &str = include_str!("../../../../docs/guide/gateway.md");
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    let path = repository().join("examples/gateway.toml");
+    Config::parse(&path, text.to_owned(), []).map_err(|why| why.to_string())
+}
+
+#[test]
+fn the_example_works_with_the_binary_itself() {
+    let spile = Command::new(env!("CARGO_BIN_EXE_spile"))
+        .args(["config", "check", "examples/gateway.toml"])
+        .current_dir(repository())
+        .output()
+        .expect("the binary was built with the tests");
+    let said = String::from_utf8_lossy(&spile.stdout);
+    assert!(
+        spile.status.success() && said.contains("3 routes"),
+        "{said}{}",
+        String::from_utf8_lossy(&spile.stderr)
+    );
+}
+
+#[test]
+fn what_is_shown_is_a_file_that_shows_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    spile_testkit::redis::Certificates::make(folder.path());
+    for (made, named) in [("server.pem", "chain.pem"), ("server.key", "key.pem")] {
+        std::fs::rename(folder.path().join(made), folder.path().join(named)).expect("a file");
+    }
+    std::fs::copy(repository().join("examples/gateway.jwks.json"), folder.path().join("gateway.jwks.json"))
+        .expect("a file");
+    let commented = ["upstream_ca_file", "[gateway.tls]", "certificate_file", "key_file"];
+    let uncommented = |line: &'static str| {
+        let bare = line.strip_prefix("# ").filter(|bare| commented.iter().any(|key| bare.starts_with(key)));
+        bare.unwrap_or(line)
+    };
+    let whole = EXAMPLE.lines().map(uncommented).collect::<Vec<_>>().join("\n");
+    let path = folder.path().join("spile.toml");
+    let shown = Config::parse(&path, whole, []).unwrap_or_else(|why| panic!("{why}")).to_string();
+    let again = Config::parse(&path, shown.clone(), []).unwrap_or_else(|why| panic!("{why}")).to_string();
+    // API keys are not shown, so that a second reading knows of none.
+    let without_notes = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    assert_eq!(without_notes(&again), without_notes(&shown));
+    for (table, keys) in known_keys() {
+        for key in keys.iter().filter(|key| **key != "also") {
+            assert!(
+                shown.contains(&format!("{key} = ")) || shown.contains(&format!(".{key}]")),
+                "{table} {key}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_key_is_in_the_example_and_in_the_guide() {
+    for (table, keys) in known_keys() {
+        for key in keys {
+            assert!(
+                EXAMPLE.contains(&format!("{key} = ")) || EXAMPLE.contains(&format!(".{key}]")),
+                "{table} {key}"
+            );
+            let told = GUIDE.contains(&format!("`{key}")) || GUIDE.contains(&format!("{key} = "));
+            assert!(told, "the guide says nothing about {table} {key}");
+        }
+    }
+}
+
+/// The keys that the tables of the gateway take, as the message about an unknown one lists them.
+fn known_keys() -> Vec<(&'static str, Vec<String>)> {
+    let route = "[[routes]]\npath = \"/\"\nupstream = \"http://127.0.0.1:1\"\n";
+    let tables = [
+        ("gateway", "[gateway]\nnone = 1".to_owned()),
+        ("gateway.tls", "[gateway.tls]\nnone = 1".to_owned()),
+        ("gateway.jwt", "[gateway.jwt]\nnone = 1".to_owned()),
+        ("routes", format!("{route}none = 1")),
+        ("routes.health_check", format!("{route}health_check = {{ none = 1 }}")),
+        ("routes.request_headers", format!("{route}request_headers = {{ none = 1 }}")),
+        ("routes.adaptive", format!("{route}adaptive = {{ none = 1 }}")),
+        ("routes.concurrency", format!("{route}concurrency = {{ none = 1 }}")),
+        ("routes.limits", format!("{route}[[routes.limits]]\nnone = 1")),
+    ];
+    let keys = |(table, text): (&'static str, String)| {
+        let why = parse(&text).expect_err("a key that nothing has");
+        assert!(why.contains(&format!("`{table}` has no key `none`")), "{why}");
+        let list = why.split("it takes ").nth(1).and_then(|rest| rest.lines().next()).expect("a list");
+        (table, list.split(", ").map(str::to_owned).collect())
+    };
+    tables.into_iter().map(keys).collect()
+}
+
+#[test]
+fn what_is_wrong_with_a_route_is_said_with_its_line() {
+    let file = r#"
+        [gateway]
+        max_connections = 0
+        max_header_bytes = "7 apples"
+        write_timeout = "soon"
+        upstream_ca_file = "nowhere.pem"
+        [gateway.tls]
+        key_file = "key.pem"
+        [gateway.jwt]
+        key_file = "nowhere.json"
+        keys = "pgp"
+        [[routes]]
+        path = "/a"
+        upstream = ["http://127.0.0.1:9000/path", "http://127.0.0.1:9000"]
+        hosts = ["not a host"]
+        balance = "fairly"
+        retries = 9
+        max_body = "2EiB"
+        only_plans = ["platinum"]
+        health_check = { interval = "5s" }
+        adaptive = { decrease = 1.5, floor = 0 }
+        concurrency = { per_upstream = 0 }
+        request_headers = { set = { "content-length" = "0", "x y" = "1" }, remove = ["Host"] }
+        response_headers = { add = { "x-a" = "1\r\nx-b: 2" } }
+        [[routes.limits]]
+        id = "default"
+        plans = ["platinum"]
+        also = ["default"]
+        [[routes]]
+        path = "/a"
+        upstream = "ftp://127.0.0.1"
+        rewrite_prefix = "/*"
+        [[routes]]
+        path = "a"
+        upstream = []
+        name = "two words"
+    "#;
+    let why = parse(file).expect_err("all of it is wrong");
+    let table = [
+        (3, "0 is out of bounds"),
+        (4, "`7 apples` is no size"),
+        (5, "`soon` is no span of time"),
+        (6, "nowhere.pem"),
+        (7, "`gateway.tls` has no `certificate_file`"),
+        (10, "nowhere.json"),
+        (11, "`pgp` is no kind of keys"),
+        (14, "`http://127.0.0.1:9000/path` is no upstream"),
+        (15, "`not a host` is no host"),
+        (16, "`fairly` is no way to balance"),
+        (17, "9 is out of bounds"),
+        (18, "`2EiB` is no size"),
+        (19, "no plan is called `platinum`"),
+        (20, "`routes.health_check` has no `path`"),
+        (21, "1.5 is out of bounds"),
+        (21, "0 is out of bounds"),
+        (22, "0 is out of bounds"),
+        (23, "`content-length` frames or addresses"),
+        (23, "`x y` is no name of a header field"),
+        (23, "`Host` frames or addresses"),
+        (24, "the value of `x-a` holds a line end"),
+        (26, "rule `default` stands twice"),
+        (27, "no plan is called `platinum`"),
+        (28, "charged together anyway"),
+        (31, "`ftp://127.0.0.1` is no upstream"),
+        (32, "`/*` is no path"),
+        (34, "`a` is no path pattern"),
+        (35, "there is no upstream"),
+        (36, "`two words` is no name"),
+    ];
+    for (line, words) in table {
+        let said =
+            why.split("\n\n").any(|fault| fault.contains(words) && fault.contains(&format!(":{line}:")));
+        assert!(said, "line {line}: {words} in\n{why}");
+    }
+    assert!(why.contains(&format!("{} things are wrong", table.len())), "{why}");
+}
+
+#[test]
+fn two_routes_of_one_name_are_one_too_many() {
+    let route = "[[routes]]\npath = \"/a\"\nupstream = \"http://127.0.0.1:1\"\n";
+    let why = parse(&format!("{route}{route}")).expect_err("twice the same");
+    assert!(why.contains("two routes are called `/a`"), "{why}");
+    parse(&format!("{route}hosts = [\"a.test\"]\n{route}hosts = [\"b.test\"]\n"))
+        .expect("hosts tell them apart");
+}
