@@ -1,9 +1,7 @@
 //! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, calls this and
 //! writes back what is marked. `spend.lua` says the same in Lua.
 
-use smallvec::SmallVec;
-
-use crate::{Bucket, Charge, Charges, Cost, Grant, Micros, Outcome};
+use crate::{Bucket, Charge, Charges, Cost, Few, Grant, Micros, Outcome};
 
 /// A bucket on its way through a step: what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -28,7 +26,7 @@ impl Slot {
 pub fn spend(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
     let allowed = covered(charges, &stands, now);
-    for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
         if charge.cost() == Cost::ZERO {
             continue;
         }
@@ -57,9 +55,9 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Gr
         let there = bucket.available(charge.limit().limit(), now).whole_tokens();
         there.min(u64::from(charge.cost().get()))
     };
-    let tokens = charges.iter().zip(&stands).map(most).min().unwrap_or(0);
+    let tokens = charges.iter().zip(stands.iter()).map(most).min().unwrap_or(0);
     let granted = Cost::new(tokens).unwrap_or(Cost::ZERO);
-    for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
         let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(now));
         if granted > Cost::ZERO
             && let Some(spent) = stand.spend(charge.limit().limit(), granted, now)
@@ -77,7 +75,7 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Gr
 /// Gives every cost back, never above the capacity. A key without state stays without.
 pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
-    for ((charge, slot), stand) in charges.iter().zip(slots).zip(&mut stands) {
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
         if slot.bucket.is_some() && charge.cost() > Cost::ZERO {
             *stand = stand.refund(charge.limit().limit(), charge.cost(), now);
             *slot = Slot { bucket: Some(*stand), dirty: true };
@@ -94,7 +92,7 @@ fn covered(charges: &Charges<'_>, stands: &[Bucket], now: Micros) -> bool {
 }
 
 /// How each bucket stands at `now`, before anything is spent.
-fn standings(charges: &Charges<'_>, slots: &[Slot], now: Micros) -> SmallVec<[Bucket; 1]> {
+fn standings(charges: &Charges<'_>, slots: &[Slot], now: Micros) -> Few<Bucket> {
     debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
     let stand = |(charge, slot): (&Charge<'_>, &Slot)| match slot.bucket {
         Some(bucket) => bucket.rebased(now),

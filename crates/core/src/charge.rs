@@ -1,8 +1,6 @@
 //! What one decision asks for: keys, limits and costs that are spent together.
 
-use smallvec::SmallVec;
-
-use crate::{Cost, Key, LimitName, NamedLimit};
+use crate::{Cost, Few, Key, LimitName, NamedLimit};
 
 /// A key, the limit it stands under and what it is to pay.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +17,7 @@ impl<'a> Charge<'a> {
         if limit.limit().can_cover(cost) {
             Ok(Self { key, limit, cost })
         } else {
-            let capacity = limit.limit().capacity();
-            Err(ChargeError::CostAboveCapacity { limit: limit.name().clone(), cost: cost.get(), capacity })
+            Err(above_capacity(&limit, cost))
         }
     }
 
@@ -50,7 +47,7 @@ impl<'a> Charge<'a> {
 
 /// One to [`Charges::MAX`] charges that are spent all together or not at all, each on a bucket of its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Charges<'a>(SmallVec<[Charge<'a>; 1]>);
+pub struct Charges<'a>(Few<Charge<'a>>);
 
 impl<'a> Charges<'a> {
     /// The longest chain.
@@ -62,6 +59,16 @@ impl<'a> Charges<'a> {
         let mut chain = Self::from(charges.next().ok_or(ChargeError::Empty)?);
         charges.try_for_each(|charge| chain.push(charge))?;
         Ok(chain)
+    }
+
+    /// A chain of one charge, unless the cost is more than the limit can ever hold.
+    #[inline]
+    pub fn one(key: Key<'a>, limit: &NamedLimit, cost: Cost) -> Result<Self, ChargeError> {
+        if !limit.limit().can_cover(cost) {
+            return Err(above_capacity(limit, cost));
+        }
+        // Made in place: a charge that is moved about costs as much as a decision.
+        Ok(Self(Few::one(Charge { key, limit: limit.clone(), cost })))
     }
 
     /// Adds a charge, unless the chain is full or has its bucket already.
@@ -80,13 +87,13 @@ impl<'a> Charges<'a> {
 impl<'a> From<Charge<'a>> for Charges<'a> {
     #[inline]
     fn from(charge: Charge<'a>) -> Self {
-        Self(SmallVec::from_buf([charge]))
+        Self(Few::one(charge))
     }
 }
 
 impl<'a> IntoIterator for Charges<'a> {
     type Item = Charge<'a>;
-    type IntoIter = smallvec::IntoIter<[Charge<'a>; 1]>;
+    type IntoIter = <Few<Charge<'a>> as IntoIterator>::IntoIter;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
@@ -96,9 +103,16 @@ impl<'a> IntoIterator for Charges<'a> {
 impl<'a> std::ops::Deref for Charges<'a> {
     type Target = [Charge<'a>];
 
+    #[inline]
     fn deref(&self) -> &[Charge<'a>] {
         &self.0
     }
+}
+
+#[cold]
+fn above_capacity(limit: &NamedLimit, cost: Cost) -> ChargeError {
+    let capacity = limit.limit().capacity();
+    ChargeError::CostAboveCapacity { limit: limit.name().clone(), cost: cost.get(), capacity }
 }
 
 /// Why charges cannot be made. Nothing has been spent.

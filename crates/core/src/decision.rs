@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::{
-    Bucket, Charge, Charges, Cost, FailureReason, Limit, LimitName, MicroTokens, Micros, NamedLimit, Outcome,
+    Bucket, Charge, Charges, Cost, FailureReason, Few, Limit, LimitName, MicroTokens, Micros, NamedLimit,
+    Outcome,
 };
 
 /// Why the answer is what it is.
+// As wide as a word: it is what tells `Some(decision)` from `None`, and a decision around a narrow tag is moved in odd
+// pieces, at which the processor stalls.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
+#[repr(u64)]
 pub enum Reason {
     /// Every limit covered the cost.
     Ok,
@@ -136,36 +138,47 @@ pub struct Decision {
     source: Source,
     failure: Option<FailureReason>,
     /// What the policy says to wait where no bucket could be asked.
-    policy_wait: Duration,
-    binding: usize,
-    limits: SmallVec<[LimitStatus; 1]>,
+    policy_wait_us: u64,
+    binding: u32,
+    limits: Few<LimitStatus>,
 }
 
 impl Decision {
     /// The decision that a store's outcome amounts to.
     #[inline]
     pub fn from_outcome(charges: &Charges<'_>, outcome: &Outcome, source: Source) -> Self {
-        let reason = if outcome.allowed { Reason::Ok } else { Reason::Limited };
-        let at = outcome.at;
-        let limits = charges.iter().zip(&outcome.buckets);
-        let limits: SmallVec<[LimitStatus; 1]> = match &outcome.buckets[..] {
+        match (&charges[..], &outcome.buckets[..]) {
             // Most decisions have one limit; collecting an iterator of one would cost more than deciding.
-            [bucket] => SmallVec::from_buf([LimitStatus::new(&charges[0], *bucket, at)]),
-            _ => limits.map(|(charge, &bucket)| LimitStatus::new(charge, bucket, at)).collect(),
-        };
-        let binding = binding(&limits, outcome.allowed);
-        let (allowed, failure, policy_wait) = (outcome.allowed, None, Duration::ZERO);
-        Self { allowed, reason, source, failure, policy_wait, binding, limits }
+            ([charge], [bucket]) => {
+                let status = LimitStatus::new(charge, *bucket, outcome.at);
+                Self::by_store(outcome.allowed, source, 0, Few::one(status))
+            }
+            _ => Self::from_chain(charges, outcome, source),
+        }
+    }
+
+    #[inline(never)]
+    fn from_chain(charges: &Charges<'_>, outcome: &Outcome, source: Source) -> Self {
+        let status = |(charge, &bucket): (&Charge<'_>, &Bucket)| LimitStatus::new(charge, bucket, outcome.at);
+        let limits: Few<_> = charges.iter().zip(outcome.buckets.iter()).map(status).collect();
+        Self::by_store(outcome.allowed, source, binding(&limits, outcome.allowed), limits)
+    }
+
+    #[inline]
+    const fn by_store(allowed: bool, source: Source, binding: u32, limits: Few<LimitStatus>) -> Self {
+        let reason = if allowed { Reason::Ok } else { Reason::Limited };
+        Self { allowed, reason, source, failure: None, policy_wait_us: 0, binding, limits }
     }
 
     /// The decision that lets a request pass because the store failed.
     pub fn fail_open(charges: &Charges<'_>, failure: FailureReason, now: Micros) -> Self {
-        Self::by_policy(charges, true, Reason::FailOpen, failure, now, Duration::ZERO)
+        Self::by_policy(charges, true, Reason::FailOpen, failure, now, 0)
     }
 
     /// The decision that refuses a request because the store failed.
     pub fn fail_closed(charges: &Charges<'_>, failure: FailureReason, now: Micros, wait: Duration) -> Self {
-        Self::by_policy(charges, false, Reason::FailClosed, failure, now, wait)
+        let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        Self::by_policy(charges, false, Reason::FailClosed, failure, now, wait_us)
     }
 
     fn by_policy(
@@ -174,7 +187,7 @@ impl Decision {
         reason: Reason,
         failure: FailureReason,
         now: Micros,
-        policy_wait: Duration,
+        policy_wait_us: u64,
     ) -> Self {
         // What is there is not known. Whoever passes is shown full buckets, whoever is refused empty ones.
         let empty = Bucket::new(MicroTokens::default(), now);
@@ -183,7 +196,7 @@ impl Decision {
         };
         let outcome = Outcome { allowed, at: now, buckets: charges.iter().map(stand).collect() };
         let decision = Self::from_outcome(charges, &outcome, Source::Policy);
-        Self { reason, failure: Some(failure), policy_wait, ..decision }
+        Self { reason, failure: Some(failure), policy_wait_us, ..decision }
     }
 
     /// The same decision, taken on this machine because the store failed.
@@ -198,6 +211,7 @@ impl Decision {
     ///
     /// Where it was the failing store that refused, no limit denied anything: the request passes as it would
     /// under the policy `allow`.
+    #[inline]
     pub fn shadowed(mut self) -> Self {
         if !self.allowed {
             self.allowed = true;
@@ -234,12 +248,12 @@ impl Decision {
     /// The limit that binds: on a denial the one with the longest wait, else the one with the fewest tokens
     /// left.
     pub fn binding(&self) -> &LimitStatus {
-        &self.limits[self.binding]
+        &self.limits[self.binding as usize]
     }
 
     /// Where in [`limits`](Self::limits) the one that binds stands.
     pub const fn binding_index(&self) -> usize {
-        self.binding
+        self.binding as usize
     }
 
     /// When it was decided, by the clock of whoever decided.
@@ -270,7 +284,7 @@ impl Decision {
     /// How long to wait before trying again; zero where the request was allowed.
     pub fn retry_after(&self) -> Duration {
         match self.reason {
-            Reason::FailClosed => self.policy_wait,
+            Reason::FailClosed => Duration::from_micros(self.policy_wait_us),
             _ if self.allowed => Duration::ZERO,
             _ => self.binding().retry_after(),
         }
@@ -282,12 +296,9 @@ impl Decision {
     }
 }
 
-fn binding(limits: &[LimitStatus], allowed: bool) -> usize {
-    if limits.len() == 1 {
-        return 0;
-    }
+fn binding(limits: &[LimitStatus], allowed: bool) -> u32 {
     let indexed = limits.iter().enumerate();
-    let first_of = |best: Option<(usize, &LimitStatus)>| best.map_or(0, |(index, _)| index);
+    let first_of = |best: Option<(usize, &LimitStatus)>| best.map_or(0, |(index, _)| index as u32);
     if allowed {
         first_of(indexed.min_by_key(|(_, status)| status.remaining()))
     } else {

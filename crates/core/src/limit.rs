@@ -102,6 +102,7 @@ impl Limit {
     }
 
     /// Whether a request of this cost could ever pass.
+    #[inline]
     pub const fn can_cover(&self, cost: Cost) -> bool {
         cost.get() <= self.capacity
     }

@@ -1,8 +1,6 @@
 //! What a store answers: how each bucket of the chain stands after the step.
 
-use smallvec::SmallVec;
-
-use crate::{Bucket, Micros};
+use crate::{Bucket, Few, Micros};
 
 /// What one atomic step did, and how the buckets stand after it, in the order of the charges.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -12,7 +10,7 @@ pub struct Outcome {
     /// The store's own time when it decided.
     pub at: Micros,
     /// One bucket per charge. A key without state shows as a full bucket written at `at`.
-    pub buckets: SmallVec<[Bucket; 1]>,
+    pub buckets: Few<Bucket>,
 }
 
 /// What a partial spend took.

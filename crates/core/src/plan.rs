@@ -2,10 +2,8 @@
 
 use std::hash::BuildHasher;
 
+use crate::{Charges, Few, Limit, LimitError, LimitName, NameError, PlanName};
 use foldhash::quality::FixedState;
-use smallvec::SmallVec;
-
-use crate::{Charges, Limit, LimitError, LimitName, NameError, PlanName};
 
 /// A limit and the name that headers, metrics and stores know it by.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +55,7 @@ impl NamedLimit {
 pub struct Plan {
     name: PlanName,
     /// One limit is held in place: most plans have one, and cloning it then touches no shared counter.
-    limits: SmallVec<[NamedLimit; 1]>,
+    limits: Few<NamedLimit>,
 }
 
 impl Plan {
@@ -68,7 +66,7 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         let name = PlanName::new(name)?;
         let limit = built(&name, None, limit)?;
-        let limits = SmallVec::from_iter([NamedLimit::new(LimitName::from(&name), limit)]);
+        let limits = Few::one(NamedLimit::new(LimitName::from(&name), limit));
         Ok(Self { name, limits })
     }
 
@@ -82,7 +80,7 @@ impl Plan {
         E: Into<LimitError>,
     {
         let name = PlanName::new(name)?;
-        let mut chain: SmallVec<[NamedLimit; 1]> = SmallVec::new();
+        let mut chain: Few<NamedLimit> = Few::new();
         for (own, limit) in limits {
             let full = LimitName::within(&name, own)?;
             if chain.iter().any(|other| *other.name() == full) {

@@ -161,3 +161,39 @@ fn plans_can_be_replaced_while_they_are_read() {
     plans.remove("free");
     assert_eq!(plans.plan("free"), None);
 }
+
+#[test]
+fn every_thread_sees_a_replaced_plan_at_once() {
+    let plan = |name: &str, tokens| Plan::new(name, Limit::per_second(tokens)).unwrap();
+    let plans = InMemoryPlans::new([plan("free", 1), plan("pro", 10)]);
+    let capacity = |name: &str| {
+        let mut seen = None;
+        plans.visit(name, &mut |plan| seen = Some(plan.limits()[0].limit().capacity()));
+        seen
+    };
+    let on_each_thread = |name: &str, expected| {
+        assert_eq!(capacity(name), expected);
+        std::thread::scope(|scope| scope.spawn(|| assert_eq!(capacity(name), expected)).join().unwrap());
+    };
+    on_each_thread("free", Some(1));
+    plans.put(&plan("free", 2));
+    on_each_thread("free", Some(2));
+    on_each_thread("pro", Some(10));
+    plans.remove("free");
+    on_each_thread("free", None);
+    on_each_thread("pro", Some(10));
+    plans.replace_all([plan("pro", 20), plan("pro", 30)]);
+    on_each_thread("pro", Some(30));
+}
+
+#[test]
+fn who_is_shown_a_plan_can_look_at_another() {
+    let plans =
+        InMemoryPlans::new(["outer", "inner"].map(|name| Plan::new(name, Limit::per_second(1)).unwrap()));
+    let mut names = Vec::new();
+    plans.visit("outer", &mut |outer| {
+        names.push(outer.name().to_string());
+        plans.visit("inner", &mut |inner| names.push(inner.name().to_string()));
+    });
+    assert_eq!(names, ["outer", "inner"]);
+}

@@ -8,50 +8,61 @@ use crate::fallback::Fallback;
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     pub(crate) charges: Charges<'a>,
+    pub(crate) terms: Terms<'a>,
+}
+
+/// How it is asked, apart from what.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms<'a> {
     pub(crate) rule: Option<&'a str>,
     pub(crate) tenant: Option<&'a str>,
-    pub(crate) on_failure: Option<FailurePolicy>,
+    on_failure: Option<FailurePolicy>,
     pub(crate) shadow: bool,
 }
 
 impl<'a> Ask<'a> {
     /// Names the rule that asks, for observers.
     #[must_use]
+    #[inline]
     pub const fn rule(mut self, rule: &'a str) -> Self {
-        self.rule = Some(rule);
+        self.terms.rule = Some(rule);
         self
     }
 
     /// Names the tenant that asks, for observers.
     #[must_use]
+    #[inline]
     pub const fn tenant(mut self, tenant: &'a str) -> Self {
-        self.tenant = Some(tenant);
+        self.terms.tenant = Some(tenant);
         self
     }
 
     /// Decides by this policy, not the limiter's, where the store fails.
     #[must_use]
+    #[inline]
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
-        self.on_failure = Some(policy);
+        self.terms.on_failure = Some(policy);
         self
     }
 
     /// Only watches: what would be denied is spent on nobody and let pass.
     #[must_use]
+    #[inline]
     pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.shadow = shadow;
+        self.terms.shadow = shadow;
         self
     }
 }
 
-impl Ask<'_> {
+impl Terms<'_> {
     pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
         self.on_failure.unwrap_or(fallback.policy)
     }
 }
 
 impl<'a> From<Charges<'a>> for Ask<'a> {
+    #[inline]
     fn from(charges: Charges<'a>) -> Self {
-        Self { charges, rule: None, tenant: None, on_failure: None, shadow: false }
+        Self { charges, terms: Terms::default() }
     }
 }

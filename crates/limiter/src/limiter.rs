@@ -1,18 +1,17 @@
 //! The limiter: asks the store within a deadline, and turns a failure into a decision that says so.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store,
     StoreError,
 };
 use tokio::time::Instant;
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Terms};
 use crate::builder::Builder;
 use crate::error::{LimiterError, StoreFailed};
 use crate::fallback::Fallback;
@@ -56,17 +55,24 @@ impl<S: Store> RateLimiter<S> {
     /// Spends `tokens` of `key` under every limit of these plans, or under none.
     ///
     /// A failing store is never an error here: the failure policy turns it into a decision that says so.
-    pub fn allow(
+    pub async fn allow(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl IntoIterator<Item = impl AsRef<str>> + Send,
         tokens: u64,
-    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
-        let charges = self.charges(key, plans, tokens);
-        async move {
-            let ask = Ask::from(charges?);
-            Ok(self.inner.decide(&ask).await)
-        }
+    ) -> Result<Decision, LimiterError> {
+        let inner = &*self.inner;
+        // The charges stay where they were made: moving them about would cost as much as the store's answer.
+        let charges = {
+            let charges = self.charges(key, plans, tokens);
+            if let Ok(charges) = &charges
+                && let Some(answer) = inner.store.spend_at_once(charges)
+            {
+                return Ok(inner.conclude(charges, Terms::default(), answer));
+            }
+            charges?
+        };
+        Ok(inner.wait_for(charges.into()).await)
     }
 
     /// Answers as [`allow`](Self::allow) would, and spends nothing.
@@ -126,7 +132,7 @@ impl<S: Store> RateLimiter<S> {
         let ask = Ask::from(self.charges(key, plans, tokens)?);
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         loop {
-            let decision = self.inner.decide(&ask).await;
+            let decision = self.decide(ask.clone()).await;
             let ready = decision.retry_after();
             let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
             if decision.allowed() || ready > left {
@@ -139,24 +145,31 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Decides about charges that were put together by the caller.
-    pub async fn decide(&self, ask: Ask<'_>) -> Decision {
-        self.inner.decide(&ask).await
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold the question twice")]
+    pub fn decide(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
+        async move {
+            if let Some(answer) = self.inner.store.spend_at_once(&ask.charges) {
+                return self.inner.conclude(&ask.charges, ask.terms, answer);
+            }
+            self.inner.wait_for(ask).await
+        }
     }
 
     /// Decides where the store answers without waiting, as one in memory does. `None` means that nothing was
     /// decided, and that [`decide`](Self::decide) is to be asked.
     pub fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
-        self.inner.decide_at_once(ask)
+        let answer = self.inner.store.spend_at_once(&ask.charges)?;
+        Some(self.inner.conclude(&ask.charges, ask.terms, answer))
     }
 
     /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
     pub async fn look(&self, ask: impl Into<Ask<'_>>) -> Decision {
-        let (inner, ask) = (&*self.inner, ask.into());
-        let decision = match inner.in_time(inner.store.peek(&ask.charges)).await {
-            Ok(outcome) => Decision::from_outcome(&ask.charges, &outcome, Source::Store),
-            Err(why) => inner.fallback.peek(&ask.charges, ask.policy(&inner.fallback), &why),
+        let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
+        let decision = match inner.in_time(inner.store.peek(&charges)).await {
+            Ok(outcome) => Decision::from_outcome(&charges, &outcome, Source::Store),
+            Err(why) => inner.fallback.peek(&charges, terms.policy(&inner.fallback), &why),
         };
-        if ask.shadow { decision.shadowed() } else { decision }
+        if terms.shadow { decision.shadowed() } else { decision }
     }
 
     /// Gives back charges that were put together by the caller.
@@ -206,7 +219,7 @@ impl<S: Store> RateLimiter<S> {
             }
             Err(why) => inner.fallback.grant(&charges, asked, &why),
         };
-        inner.tell(&Ask::from(charges), &decision);
+        inner.tell(&charges, Terms::default(), &decision);
         Granted { tokens, decision }
     }
 
@@ -232,14 +245,18 @@ impl<S: Store> RateLimiter<S> {
         let key = Key::new(key)?;
         let mut chain: Option<Charges<'k>> = None;
         for name in plans {
-            let mut sound = Ok(());
+            let mut unsound = None;
             let known = self.inner.plans.visit(name.as_ref(), &mut |plan| {
-                sound = cost(plan).and_then(|cost| extend(&mut chain, key, plan, cost));
+                if let Err(error) = cost(plan).and_then(|cost| extend(&mut chain, key, plan, cost)) {
+                    unsound = Some(error);
+                }
             });
+            if let Some(error) = unsound {
+                return Err(error);
+            }
             if !known {
                 return Err(LimiterError::UnknownPlan(name.as_ref().to_owned()));
             }
-            sound?;
         }
         chain.ok_or(LimiterError::Charge(ChargeError::Empty))
     }
@@ -253,6 +270,7 @@ fn first_token<'k>(charges: &Charges<'k>) -> Charges<'k> {
 }
 
 /// Adds a charge for each limit of the plan.
+#[inline]
 fn extend<'k>(
     chain: &mut Option<Charges<'k>>,
     key: Key<'k>,
@@ -260,38 +278,62 @@ fn extend<'k>(
     cost: Cost,
 ) -> Result<(), LimiterError> {
     for limit in plan.limits() {
-        let charge = Charge::new(key, limit.clone(), cost)?;
         match chain {
-            Some(chain) => chain.push(charge)?,
-            None => *chain = Some(charge.into()),
+            Some(chain) => chain.push(Charge::new(key, limit.clone(), cost)?)?,
+            None => *chain = Some(Charges::one(key, limit, cost)?),
         }
     }
     Ok(())
 }
 
 impl<S: Store> Inner<S> {
-    async fn decide(&self, ask: &Ask<'_>) -> Decision {
-        match self.decide_at_once(ask) {
-            Some(decision) => decision,
-            None => self.conclude(ask, self.in_time(self.store.spend(&ask.charges)).await),
-        }
+    /// Decides by a store that must be waited for. On the heap, for a future is moved before it is polled, and what
+    /// is moved costs those who need not wait.
+    #[cold]
+    fn wait_for(&self, ask: Ask<'_>) -> Pin<Box<impl Future<Output = Decision> + Send>> {
+        Box::pin(async move {
+            let answer = self.in_time(self.store.spend(&ask.charges)).await;
+            self.conclude(&ask.charges, ask.terms, answer)
+        })
     }
 
-    #[inline]
-    fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
-        self.store.spend_at_once(&ask.charges).map(|answer| self.conclude(ask, answer))
-    }
-
-    /// The decision that the store's answer comes to, or the policy's where it failed.
-    fn conclude(&self, ask: &Ask<'_>, answer: Result<Outcome, StoreError>) -> Decision {
-        let mut decision = match answer {
-            Ok(outcome) => Decision::from_outcome(&ask.charges, &outcome, Source::Store),
-            Err(why) => self.fallback.decide(&ask.charges, ask.policy(&self.fallback), &why),
+    /// What the store's answer comes to, or the policy's in its place.
+    #[expect(
+        clippy::inline_always,
+        reason = "the decision is then made where the caller wants it, and never moved"
+    )]
+    #[inline(always)]
+    fn conclude(
+        &self,
+        charges: &Charges<'_>,
+        terms: Terms<'_>,
+        answer: Result<Outcome, StoreError>,
+    ) -> Decision {
+        let outcome = match answer {
+            Ok(outcome) if !terms.shadow => outcome,
+            answer => return self.conclude_specially(charges, terms, answer),
         };
-        if ask.shadow {
+        let decision = Decision::from_outcome(charges, &outcome, Source::Store);
+        self.tell(charges, terms, &decision);
+        decision
+    }
+
+    /// The same for what is rare: a store that failed, a rule that only watches.
+    #[cold]
+    fn conclude_specially(
+        &self,
+        charges: &Charges<'_>,
+        terms: Terms<'_>,
+        answer: Result<Outcome, StoreError>,
+    ) -> Decision {
+        let mut decision = match answer {
+            Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
+            Err(why) => self.fallback.decide(charges, terms.policy(&self.fallback), &why),
+        };
+        if terms.shadow {
             decision = decision.shadowed();
         }
-        self.tell(ask, &decision);
+        self.tell(charges, terms, &decision);
         decision
     }
 }
@@ -299,10 +341,9 @@ impl<S: Store> Inner<S> {
 impl<S> Inner<S> {
     /// Tells the observer, if there is one. A decision does not keep its keys, so they are shown beside it.
     #[inline]
-    fn tell(&self, ask: &Ask<'_>, decision: &Decision) {
+    fn tell(&self, charges: &Charges<'_>, terms: Terms<'_>, decision: &Decision) {
         if let Some(observer) = &self.observer {
-            let keys: SmallVec<[Key<'_>; 4]> = ask.charges.iter().map(Charge::key).collect();
-            observer.decided(&Observed { rule: ask.rule, tenant: ask.tenant, keys: &keys, decision });
+            observer.decided(&Observed { rule: terms.rule, tenant: terms.tenant, charges, decision });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whoever wants to know of every decision: metrics, a dashboard, a log.
 
-use spile_core::{Decision, Key};
+use spile_core::{Charge, Decision, Key};
 
 /// Hears of every decision, on the caller's own time: it must be quick and must not block.
 pub trait Observer: Send + Sync {
@@ -13,15 +13,14 @@ pub trait Observer: Send + Sync {
 pub struct Observed<'a> {
     pub(crate) rule: Option<&'a str>,
     pub(crate) tenant: Option<&'a str>,
-    pub(crate) keys: &'a [Key<'a>],
+    pub(crate) charges: &'a [Charge<'a>],
     pub(crate) decision: &'a Decision,
 }
 
 impl<'a> Observed<'a> {
-    /// A decision about `keys`, one for each limit of the decision and in the same order. For those who decide
-    /// without the limiter, and for tests of observers.
-    pub const fn new(keys: &'a [Key<'a>], decision: &'a Decision) -> Self {
-        Self { rule: None, tenant: None, keys, decision }
+    /// A decision about `charges`. For those who decide without the limiter, and for tests of observers.
+    pub const fn new(charges: &'a [Charge<'a>], decision: &'a Decision) -> Self {
+        Self { rule: None, tenant: None, charges, decision }
     }
 
     /// The same, asked by this rule.
@@ -51,12 +50,12 @@ impl<'a> Observed<'a> {
     /// Who pays under the limit that binds. Not for logs or labels.
     #[inline]
     pub fn key(&self) -> Option<Key<'a>> {
-        self.keys.get(self.decision.binding_index()).copied()
+        self.charges.get(self.decision.binding_index()).map(Charge::key)
     }
 
     /// Who pays, for each limit of the decision.
-    pub const fn keys(&self) -> &'a [Key<'a>] {
-        self.keys
+    pub fn keys(&self) -> impl Iterator<Item = Key<'a>> {
+        self.charges.iter().map(Charge::key)
     }
 
     /// What was decided.

@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, Grant, Key, Micros, NamedLimit, Outcome, Slot, Store, StoreError,
-    SystemClock,
+    Bucket, Charge, Charges, Clock, Cost, Few, Grant, Key, Micros, NamedLimit, Outcome, Slot, Store,
+    StoreError, SystemClock,
 };
 
 use crate::entry::Entry;
@@ -125,22 +125,33 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Spends without a future to wait on: this store never waits for anything but a lock.
+    #[inline]
     pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
         if let [charge] = &**charges {
             let Spent { allowed, at, bucket } = self.spend_one(charge.key(), charge.limit(), charge.cost());
-            return Outcome { allowed, at, buckets: SmallVec::from_buf([bucket]) };
+            return Outcome { allowed, at, buckets: Few::one(bucket) };
         }
+        self.spend_chain(charges)
+    }
+
+    #[inline(never)]
+    fn spend_chain(&self, charges: &Charges<'_>) -> Outcome {
         self.step(charges, spile_core::spend)
     }
 
     /// Spends a single charge, without the book-keeping of a chain. A cost above the capacity is never covered.
+    #[inline]
     pub fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Spent {
         let fingerprint = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
+        // Asked before the lock, where the processor does other things while it waits for the time.
+        let mut now = self.clock.now();
         let mut held = self.shards[self.shard(fingerprint)].lock();
-        // Asked under the lock: a thread that stalled in between must not decide by a time long past.
-        let now = self.clock.now();
         let entry = held.entry(fingerprint);
+        // A thread that stalled in between must not decide by a time that its bucket has left behind.
+        if entry.as_ref().is_some_and(|entry| entry.bucket().written_at() > now) {
+            now = self.clock.now();
+        }
         let stand = match &entry {
             Some(entry) => entry.bucket().rebased(now),
             None => Bucket::full(limit, now),

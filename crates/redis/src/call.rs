@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use smallvec::SmallVec;
-use spile_core::{Bucket, MicroTokens, Micros};
+use spile_core::{Bucket, Few, MicroTokens, Micros};
 
 use crate::request::{Company, Operation, Reply, Request, Waiting, WireLimit};
 use crate::resp::Value;
@@ -137,7 +136,7 @@ impl Call {
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
             let granted = next(u64::from(u32::MAX))? as u32;
-            let mut buckets = SmallVec::new();
+            let mut buckets = Few::new();
             if request.operation != Operation::Reset {
                 for _ in &request.charges {
                     let held = MicroTokens::new(next(MOST_HELD)?);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Charge, Limit, Micros};
+use spile_core::{Bucket, Charge, Few, Limit, Micros};
 use tokio::sync::oneshot;
 
 use crate::encoding::Prefix;
@@ -80,7 +80,7 @@ pub(crate) struct Reply {
     /// 1 or 0, or for a partial spend the tokens granted.
     pub(crate) granted: u32,
     pub(crate) at: Micros,
-    pub(crate) buckets: SmallVec<[Bucket; 1]>,
+    pub(crate) buckets: Few<Bucket>,
 }
 
 /// With whom a request may share a script call.

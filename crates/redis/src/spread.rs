@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, MicroTokens, Micros, StoreError};
+use spile_core::{Bucket, Few, MicroTokens, Micros, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::request::{Operation, Reply, Request, WireCharge};
@@ -185,9 +185,10 @@ impl Spread {
     /// each bucket is shown as its own node saw it: another node's clock must not fill it.
     fn joined(&self, replies: &[Reply], granted: u32) -> Reply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
-        let mut buckets: SmallVec<[Bucket; 1]> = SmallVec::new();
+        let mut buckets: Few<Bucket> = Few::new();
         if self.operation != Operation::Reset {
-            buckets.resize(self.charges, Bucket::new(MicroTokens::default(), Micros::default()));
+            let none = Bucket::new(MicroTokens::default(), Micros::default());
+            buckets = std::iter::repeat_n(none, self.charges).collect();
             for (part, reply) in self.parts.iter().zip(replies) {
                 for (index, bucket) in reply.buckets.iter().enumerate() {
                     let there = bucket.available(&part.charges[index].limit.limit, reply.at);
