@@ -77,7 +77,10 @@ impl<S: Store> Worker<S> {
         let id = RequestId::of(&parts.headers, hop.trusted);
         let grpc = is_grpc(&parts.headers);
         let (ruling, answer) = match self.admit(&roads.setup, origin, &mut parts, started).await {
-            Ok(admitted) => self.proxy(&roads, admitted, &hop, &id, parts, body).await,
+            Ok(mut admitted) => {
+                let answer = self.proxy(&roads, &mut admitted, &hop, &id, &mut parts, body).await;
+                (admitted.ruling, answer)
+            }
             Err(turned_away) => (turned_away.ruling, Err(turned_away.why)),
         };
         let mut response = answer.unwrap_or_else(|refusal| refusal.into_response(grpc).map(own_words));
@@ -131,30 +134,31 @@ impl<S: Store> Worker<S> {
     async fn proxy(
         &self,
         roads: &Roads,
-        admitted: Admitted,
+        admitted: &mut Admitted,
         hop: &Hop,
         id: &RequestId,
-        mut parts: Parts,
+        parts: &mut Parts,
         body: Incoming,
-    ) -> (Option<Box<Ruling>>, Result<Response<Reply>, Refusal>) {
-        let Admitted { target, route, caller, mut ruling } = admitted;
-        let way = roads.way(route);
+    ) -> Result<Response<Reply>, Refusal> {
+        let Admitted { target, route, caller, ruling } = admitted;
+        let way = roads.way(*route);
         let served = way.served;
-        if announced_bytes(&parts) > served.route.max_body {
-            return (ruling, Err(Refusal::BodyTooLarge));
+        if announced_bytes(parts) > served.route.max_body {
+            return Err(Refusal::BodyTooLarge);
         }
-        let upgrade = Upgrade::wanted(&mut parts, &served.route.upgrades);
-        fields::for_upstream(&mut parts.headers, hop, &caller, &target.authority, parts.version, id);
+        let upgrade = Upgrade::wanted(parts, &served.route.upgrades);
+        fields::for_upstream(&mut parts.headers, hop, caller, &target.authority, parts.version, id);
         served.route.request_changes.apply(&mut parts.headers);
         if let Some(upgrade) = &upgrade {
             upgrade.write(&mut parts.headers);
         }
-        let answer = self.ask_upstream(way, &target, &caller, hop, parts, body).await;
-        let answer = match answer {
-            Ok(answer) => self.finish(served, answer, upgrade, ruling.as_deref_mut()).await,
-            Err(why) => Err(why),
-        };
-        (ruling, answer)
+        let mut answer = self.ask_upstream(way, target, caller, hop, parts, body).await?;
+        let version = answer.response.version();
+        let reported = fields::for_client(answer.response.headers_mut(), version);
+        if let (Some(ruling), Some(tokens), true) = (ruling, reported, served.route.cost_from_response) {
+            Box::pin(self.shared.limits.settle(ruling, tokens)).await;
+        }
+        self.finish(served, answer, upgrade)
     }
 
     /// The upstream's answer to a request whose header is ready to go.
@@ -164,14 +168,11 @@ impl<S: Store> Worker<S> {
         target: &Target,
         caller: &Caller,
         hop: &Hop,
-        parts: Parts,
+        parts: &mut Parts,
         body: Incoming,
     ) -> Result<Answer, Refusal> {
         let Way { served, lines } = way;
-        let (upload, meter) = upload(body, served);
-        let mut request = Request::new(upload);
-        *request.method_mut() = parts.method;
-        *request.headers_mut() = parts.headers;
+        let (mut upload, meter) = upload(body, served);
         let exchange = Exchange {
             served,
             lines,
@@ -183,26 +184,20 @@ impl<S: Store> Worker<S> {
             clock: &*self.shared.clock,
         };
         let asked = self.shared.clock.now();
-        let answer = exchange.run(request).await;
+        let answer = exchange.run(parts, &mut upload).await;
         let outcome = answer.as_ref().map(|answer| answer.response.status());
         served.observe(self.shared.clock.now(), self.since(asked), outcome);
         answer
     }
 
-    /// Makes of the upstream's answer the client's, and settles what it cost.
-    async fn finish(
+    /// Makes of the upstream's answer the client's.
+    fn finish(
         &self,
         served: &Served,
         mut answer: Answer,
         upgrade: Option<Upgrade>,
-        ruling: Option<&mut Ruling>,
     ) -> Result<Response<Reply>, Refusal> {
-        let version = answer.response.version();
-        let reported = fields::for_client(answer.response.headers_mut(), version);
         served.route.response_changes.apply(answer.response.headers_mut());
-        if let (Some(ruling), Some(tokens), true) = (ruling, reported, served.route.cost_from_response) {
-            Box::pin(self.shared.limits.settle(ruling, tokens)).await;
-        }
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer.into_download(served.route.timeouts.idle).map(Either::Right));
         }

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
@@ -14,7 +15,9 @@ use spile_core::Clock;
 use crate::body::{Download, Meter, Upload, UploadFailure};
 use crate::refusal::Refusal;
 use crate::route::Served;
-use crate::upstream::{Dialer, Http1, Inbound, Line, Lines, Outstanding, Unanswered, Upgraded, Upstream};
+use crate::upstream::{
+    Asked, Dialer, Http1, Inbound, Line, Lines, Outstanding, Unanswered, Upgraded, Upstream,
+};
 
 /// Kept connections that may turn out to be closing, one after the other.
 const MAX_STALE: u32 = 3;
@@ -67,13 +70,13 @@ enum Reused {
 
 impl Exchange<'_> {
     /// The upstream's answer, of whichever upstream gives one.
-    pub(crate) async fn run(&self, mut request: Request<Upload>) -> Result<Answer, Refusal> {
+    pub(crate) async fn run(&self, parts: &mut Parts, upload: &mut Upload) -> Result<Answer, Refusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
         let mut stale = 0;
         self.served.retries.deposit();
         loop {
             let index = self.served.pool.pick(&tried, self.clock.now());
-            let failed = match self.attempt(index, &mut request).await {
+            let failed = match self.attempt(index, parts, upload).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
@@ -101,13 +104,13 @@ impl Exchange<'_> {
         granted
     }
 
-    async fn attempt(&self, index: usize, request: &mut Request<Upload>) -> Result<Answer, Failed> {
+    async fn attempt(&self, index: usize, parts: &mut Parts, upload: &mut Upload) -> Result<Answer, Failed> {
         let endpoint = &self.served.pool.endpoints()[index];
         let place = match endpoint.enter(self.caller).await {
             Ok(place) => place,
             Err(why) => return Err(Failed { repeatable: false, reused: Reused::No, why }),
         };
-        let attempted = self.attempt_over(index, request).await;
+        let attempted = self.attempt_over(index, parts, upload).await;
         match &attempted {
             Ok(_) => endpoint.health.answered(),
             Err(failed) if failed.is_upstreams_fault() => endpoint.health.failed(self.clock.now()),
@@ -119,7 +122,8 @@ impl Exchange<'_> {
     async fn attempt_over(
         &self,
         index: usize,
-        request: &mut Request<Upload>,
+        parts: &mut Parts,
+        upload: &mut Upload,
     ) -> Result<Response<Source>, Failed> {
         let standing = self.lines[index].standing();
         let reused = if standing.is_some() { Reused::Yes } else { Reused::No };
@@ -132,9 +136,9 @@ impl Exchange<'_> {
             },
         };
         match line {
-            Line::Http1(line) => self.ask_http1(index, line, request, reused).await,
+            Line::Http1(line) => self.ask_http1(index, line, parts, upload, reused).await,
             // Boxed as well: requests over HTTP/1.1 need none of it.
-            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, request, reused)).await,
+            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, parts, upload, reused)).await,
         }
     }
 
@@ -152,20 +156,21 @@ impl Exchange<'_> {
         &self,
         index: usize,
         line: Box<Http1>,
-        request: &mut Request<Upload>,
+        parts: &Parts,
+        upload: &mut Upload,
         reused: Reused,
     ) -> Result<Response<Source>, Failed> {
         let own = self.served.pool.endpoints()[index].upstream.authority.as_str();
         let host = if self.authority.is_empty() { own } else { self.authority };
-        let waits = &self.served.route.timeouts;
-        let why = match line.ask(request, &self.path, host, waits, &self.lines[index]).await {
+        let asked = Asked { method: &parts.method, path: &self.path, host, headers: &parts.headers };
+        let why = match line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await {
             Ok(response) => return Ok(response.map(Source::Http1)),
             Err(why) => why,
         };
         let unsent = matches!(why, Unanswered::Closed { sent: false });
         let stale = reused == Reused::Yes && matches!(why, Unanswered::Closed { .. });
         Err(Failed {
-            repeatable: self.meter.is_none() && (unsent || is_idempotent(request.method())),
+            repeatable: self.meter.is_none() && (unsent || is_idempotent(&parts.method)),
             reused: if stale { Reused::Stale } else { reused },
             why: if matches!(why, Unanswered::Silent) { Refusal::TimedOut } else { self.blame() },
         })
@@ -175,12 +180,16 @@ impl Exchange<'_> {
         &self,
         index: usize,
         mut sender: http2::SendRequest<Upload>,
-        request: &mut Request<Upload>,
+        parts: &mut Parts,
+        upload: &mut Upload,
         reused: Reused,
     ) -> Result<Response<Source>, Failed> {
-        let mut sent = mem::replace(request, Request::new(Upload::none()));
+        let repeatable = self.meter.is_none() && is_idempotent(&parts.method);
+        let headers = if repeatable { parts.headers.clone() } else { mem::take(&mut parts.headers) };
+        let mut sent = Request::new(mem::replace(upload, Upload::none()));
+        *sent.method_mut() = parts.method.clone();
+        *sent.headers_mut() = headers;
         self.address(&mut sent, &self.served.pool.endpoints()[index].upstream);
-        let spare = self.spare(&sent);
         let mut answer = std::pin::pin!(sender.try_send_request(sent));
         let first_byte = self.served.route.timeouts.first_byte;
         let (unsent, why) = loop {
@@ -193,9 +202,11 @@ impl Exchange<'_> {
             }
         };
         let stale = reused == Reused::Yes && matches!(why, Refusal::BadAnswer);
-        let again = unsent.or(spare);
-        let repeatable = again.is_some();
-        *request = again.unwrap_or_else(|| Request::new(Upload::none()));
+        let repeatable = repeatable || unsent.is_some();
+        if let Some(unsent) = unsent {
+            let (head, body) = unsent.into_parts();
+            (parts.headers, *upload) = (head.headers, body);
+        }
         Err(Failed { repeatable, reused: if stale { Reused::Stale } else { reused }, why })
     }
 
@@ -205,17 +216,6 @@ impl Exchange<'_> {
         *request.uri_mut() = whole.path_and_query(self.path.clone()).build().unwrap_or_default();
         *request.version_mut() = Version::HTTP_2;
         request.headers_mut().remove(http::header::HOST);
-    }
-
-    /// A copy of a request that may be sent twice: idempotent, and without a body that could be sent only once.
-    fn spare(&self, request: &Request<Upload>) -> Option<Request<Upload>> {
-        let repeatable = self.meter.is_none() && is_idempotent(request.method());
-        repeatable.then(|| {
-            let mut copy = Request::new(Upload::none());
-            *copy.method_mut() = request.method().clone();
-            *copy.headers_mut() = request.headers().clone();
-            copy
-        })
     }
 
     fn frames_sent(&self) -> u32 {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use http::uri::Uri;
-use http::{Request, StatusCode, Version};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use super::dial::Dialer;
 use super::endpoint::Endpoint;
 use super::health::HealthCheck;
+use super::http1::Asked;
 use super::lines::Line;
 use crate::body::Upload;
 use crate::route::Timeouts;
@@ -28,15 +29,16 @@ pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check
 /// What the endpoint answers, over a connection of its own: one that is only kept alive proves little.
 async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<StatusCode> {
     let upstream = &endpoint.upstream;
-    let mut request = Request::new(Upload::none());
     match dialer.dial(upstream, check.timeout).await.ok()? {
         Line::Http1(line) => {
             let (host, waits, kept) =
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
-            let answer = line.ask(&mut request, &check.path, host, &waits, &kept).await;
+            let asked = Asked { method: &Method::GET, path: &check.path, host, headers: &HeaderMap::new() };
+            let answer = line.ask(asked, &mut Upload::none(), &waits, &kept).await;
             answer.ok().map(|answer| answer.status())
         }
         Line::Http2(mut sender) => {
+            let mut request = Request::new(Upload::none());
             let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
             *request.uri_mut() = whole.path_and_query(check.path.clone()).build().ok()?;
             *request.version_mut() = Version::HTTP_2;

@@ -20,5 +20,5 @@ pub(crate) use checker::check_forever;
 pub(crate) use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
-pub(crate) use http1::{Http1, Inbound, Unanswered, Upgraded};
+pub(crate) use http1::{Asked, Http1, Inbound, Unanswered, Upgraded};
 pub(crate) use lines::{Line, Lines};

@@ -5,9 +5,9 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::uri::PathAndQuery;
-use http::{Request, Response};
+use http::Response;
 
+use super::asked::Asked;
 use super::early::go_on_sending;
 use super::framing::Framing;
 use super::head::HeadReader;
@@ -61,30 +61,25 @@ impl Http1 {
         self.transport.is_quiet()
     }
 
-    /// The answer to a request for this path at this host. The connection goes back to `lines` with the last of the
+    /// The answer to a request. The connection goes back to `lines` with the last of the
     /// answer's body, unless either side wants it closed.
     pub(crate) async fn ask(
         mut self: Box<Self>,
-        request: &mut Request<Upload>,
-        path: &PathAndQuery,
-        host: &str,
+        asked: Asked<'_>,
+        upload: &mut Upload,
         waits: &Timeouts,
         lines: &Arc<Lines>,
     ) -> Result<Response<Inbound>, Unanswered> {
-        let mut outgoing = Outgoing::new(request, path, host);
+        let mut outgoing = Outgoing::new(asked, upload);
         self.idle.restart(waits.first_byte);
-        let mut exchange = Exchange {
-            line: &mut self,
-            upload: request.body_mut(),
-            outgoing: &mut outgoing,
-            answer: HeadReader::default(),
-        };
+        let mut exchange =
+            Exchange { line: &mut self, upload, outgoing: &mut outgoing, answer: HeadReader::default() };
         let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
-        let framing = Framing::of(request.method(), &head)?;
+        let framing = Framing::of(asked.method, &head)?;
         self.idle.restart(waits.idle);
         let reusable = framing.keeps_alive && outgoing.is_done();
         let source = if outgoing.is_under_way() {
-            let upload = mem::replace(request.body_mut(), Upload::none());
+            let upload = mem::replace(upload, Upload::none());
             Source::Early(Box::new(go_on_sending(*self, outgoing, upload)))
         } else {
             Source::Line(self)

@@ -4,6 +4,7 @@
 //! task and back. What an upstream says is read strictly. An answer that two readers could take for two different
 //! ones is refused, and a connection is used again only if nothing was left on it.
 
+mod asked;
 mod buffer;
 mod chunked;
 mod early;
@@ -15,6 +16,7 @@ mod malformed;
 mod outgoing;
 mod transport;
 
+pub(crate) use asked::Asked;
 pub(crate) use inbound::Inbound;
 pub(crate) use line::{Http1, Unanswered};
 pub(crate) use transport::{Transport, Upgraded};

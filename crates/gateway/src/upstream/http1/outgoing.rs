@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use http::Method;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, TRAILER, TRANSFER_ENCODING};
-use http::uri::PathAndQuery;
-use http::{Method, Request};
 use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
 
+use super::asked::Asked;
 use crate::body::{Upload, UploadFailure};
 
 /// What most headers fit into.
@@ -57,9 +57,9 @@ pub(super) enum SendError {
 }
 
 impl Outgoing {
-    /// A request for this path at this host. How its body is framed depends on the body alone.
-    pub(super) fn new(request: &Request<Upload>, path: &PathAndQuery, host: &str) -> Self {
-        let (method, headers) = (request.method(), request.headers());
+    /// A request. How its body is framed depends on the body alone.
+    pub(super) fn new(asked: Asked<'_>, upload: &Upload) -> Self {
+        let Asked { method, path, host, headers } = asked;
         let mut text = Vec::with_capacity(USUAL_HEAD_BYTES);
         for part in [method.as_str(), " ", path.as_str(), " HTTP/1.1\r\nhost: ", host, "\r\n"] {
             text.extend_from_slice(part.as_bytes());
@@ -69,7 +69,7 @@ impl Outgoing {
                 push_field(&mut text, name, value.as_bytes());
             }
         }
-        let body = push_framing(&mut text, request);
+        let body = push_framing(&mut text, asked, upload);
         text.extend_from_slice(b"\r\n");
         let announced = if body == Coding::Chunked { announced(headers) } else { Vec::new() };
         Self { text, written: 0, data: Bytes::new(), end: b"", body, announced, progress: Progress::Unsent }
@@ -229,11 +229,10 @@ fn push_field(text: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 }
 
 /// Says how long the body is: the one field of the header that is never taken over from the client.
-fn push_framing(text: &mut Vec<u8>, request: &Request<Upload>) -> Coding {
-    let upload = request.body();
+fn push_framing(text: &mut Vec<u8>, asked: Asked<'_>, upload: &Upload) -> Coding {
     if upload.is_end_stream() {
-        let expected = matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH);
-        if expected || request.headers().contains_key(CONTENT_LENGTH) {
+        let expected = matches!(*asked.method, Method::POST | Method::PUT | Method::PATCH);
+        if expected || asked.headers.contains_key(CONTENT_LENGTH) {
             text.extend_from_slice(b"content-length: 0\r\n");
         }
         return Coding::Ended;

@@ -1,0 +1,14 @@
+//! What an upstream is asked, but for the body.
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+
+/// The header of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'r> {
+    pub(crate) method: &'r Method,
+    pub(crate) path: &'r PathAndQuery,
+    pub(crate) host: &'r str,
+    /// All other fields. Those that say how the body is framed are written by what the body is.
+    pub(crate) headers: &'r HeaderMap,
+}
