@@ -2,12 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::minutes::{By, MinuteRow};
+use crate::minutes::{By, KEPT, MinuteRow};
+use crate::sums::{MinuteSums, SumsError};
 use crate::tally::Tally;
 use crate::watch::Watch;
+
+/// How much later than here another instance's clock may be.
+const AHEAD_SECONDS: u64 = 120;
+
+/// The minutes, for whoever asks: of all instances where they meet somewhere, else of this one.
+#[derive(Clone)]
+pub struct Analytics {
+    watch: Watch,
+    sums: Option<Arc<dyn MinuteSums>>,
+}
+
+/// Whose minutes.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// Those of all instances that meet in one place, summed; where they do not meet, those of this one.
+    #[default]
+    All,
+    /// Those of the instance that is asked.
+    Instance,
+}
 
 /// Which minutes are asked for. Nothing said means all of the last day.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -21,15 +44,52 @@ pub struct Asked {
     pub by: Option<By>,
     /// Only this rule or tenant.
     pub name: Option<String>,
+    /// Of all instances, or of this one.
+    pub scope: Scope,
 }
 
-impl Asked {
-    /// The minutes that were asked for.
-    pub fn of(&self, watch: &Watch) -> Vec<MinuteRow> {
-        let mut rows = watch.minutes(self.from.unwrap_or(0), self.to.unwrap_or(u64::MAX));
-        rows.retain(|row| self.by.is_none_or(|by| by == row.by));
-        rows.retain(|row| self.name.as_ref().is_none_or(|name| *name == row.name));
-        rows
+impl From<Watch> for Analytics {
+    /// Those of one instance, which meets no other.
+    fn from(watch: Watch) -> Self {
+        Self { watch, sums: None }
+    }
+}
+
+impl Analytics {
+    /// Those of all instances that meet there.
+    pub fn summed(watch: Watch, sums: Arc<dyn MinuteSums>) -> Self {
+        Self { watch, sums: Some(sums) }
+    }
+
+    /// The watch of this instance.
+    pub const fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// The minutes that were asked for, in order.
+    pub async fn rows(&self, asked: &Asked) -> Result<Vec<MinuteRow>, SumsError> {
+        let (from, to) = (asked.from.unwrap_or(0), asked.to.unwrap_or(u64::MAX));
+        let mut rows = match (&self.sums, asked.scope) {
+            (Some(sums), Scope::All) => {
+                let now = self.watch.now().get() / 1_000_000;
+                let (oldest, newest) = (now.saturating_sub(60 * KEPT as u64), now + AHEAD_SECONDS);
+                sums.rows(from.max(oldest), to.min(newest)).await?
+            }
+            _ => self.watch.minutes(from, to),
+        };
+        rows.retain(|row| asked.by.is_none_or(|by| by == row.by));
+        rows.retain(|row| asked.name.as_ref().is_none_or(|name| *name == row.name));
+        Ok(rows)
+    }
+
+    /// The last day, summed. Where instances meet and cannot just now, the day of this one.
+    pub async fn day(&self) -> Day {
+        let asked = Asked::default();
+        match (&self.sums, self.rows(&asked).await) {
+            (Some(_), Ok(rows)) => Day::of(Scope::All, &rows),
+            (None, Ok(rows)) => Day::of(Scope::Instance, &rows),
+            (_, Err(_)) => Day::of(Scope::Instance, &self.watch.minutes(0, u64::MAX)),
+        }
     }
 }
 
@@ -48,6 +108,8 @@ pub fn csv(rows: &[MinuteRow]) -> String {
 /// A day of minutes, summed.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Day {
+    /// Whose day it is.
+    pub scope: Scope,
     /// One row for each rule and tenant, those that decided most first.
     pub rows: Vec<DayRow>,
 }
@@ -67,7 +129,7 @@ pub struct DayRow {
 
 impl Day {
     /// The sums of these minutes.
-    pub fn of(minutes: &[MinuteRow]) -> Self {
+    pub fn of(scope: Scope, minutes: &[MinuteRow]) -> Self {
         let mut sums: BTreeMap<(By, &str), Tally> = BTreeMap::new();
         for row in minutes {
             *sums.entry((row.by, &row.name)).or_default() += row.tally;
@@ -75,7 +137,7 @@ impl Day {
         let row = |((by, name), tally): ((By, &str), Tally)| DayRow { by, name: name.to_owned(), tally };
         let mut rows: Vec<_> = sums.into_iter().map(row).collect();
         rows.sort_by_key(|row| (row.by, std::cmp::Reverse(row.tally.all())));
-        Self { rows }
+        Self { scope, rows }
     }
 }
 
@@ -109,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_day_sums_its_minutes() {
-        let day = Day::of(&[row(60, "acme"), row(120, "acme"), row(120, "beta")]);
+        let day = Day::of(Scope::All, &[row(60, "acme"), row(120, "acme"), row(120, "beta")]);
         let sums: Vec<_> = day.rows.iter().map(|row| (row.name.as_str(), row.tally.allowed)).collect();
         assert_eq!(sums, [("acme", 4), ("beta", 2)]);
     }

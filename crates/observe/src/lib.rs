@@ -65,7 +65,7 @@ mod watch;
 #[cfg(feature = "webhooks")]
 pub mod webhook;
 
-pub use analytics::{Asked, Day, DayRow, csv};
+pub use analytics::{Analytics, Asked, Day, DayRow, Scope, csv};
 pub use builder::WatchBuilder;
 pub use close_look::TopKey;
 pub use event::{Event, What};
@@ -76,7 +76,7 @@ pub use minutes::{By, MinuteRow};
 pub use names::{DURATION_BUCKETS, HISTOGRAMS, LEVEL_BUCKETS};
 pub use rates::Second;
 pub use snapshot::{Snapshot, TopLimit};
-pub use sums::{Answer, MinuteSums, SumsError, share};
+pub use sums::{Answer, Batch, MinuteSums, SumsError, share};
 pub use tally::Tally;
 pub use timed::TimedStore;
 pub use watch::Watch;

@@ -69,6 +69,11 @@ impl Minutes {
         }
         while self.minutes.front().is_some_and(|first| first.began + 60 * KEPT as u64 <= began) {
             self.minutes.pop_front();
+            let oldest = self.minutes.front().map_or(0, |first| first.began);
+            if let Some(unshared) = &mut self.unshared {
+                // What nobody took for a day is not worth taking any more.
+                unshared.retain(|(minute, ..), _| *minute >= oldest);
+            }
         }
         if let Some(minute) = self.minutes.back_mut() {
             *minute.tallies.entry((by, name.clone())).or_default() += tally;
@@ -77,25 +82,24 @@ impl Minutes {
         }
     }
 
-    /// Takes what was counted since the last time. The first time that is everything there is.
-    pub(crate) fn take_unshared(&mut self) -> Vec<MinuteRow> {
-        match self.unshared.replace(HashMap::default()) {
-            None => self.rows(0, u64::MAX),
-            Some(unshared) => unshared
-                .into_iter()
-                .map(|((minute, by, name), tally)| MinuteRow { minute, by, name: name.to_string(), tally })
-                .collect(),
+    /// Takes what was counted since the last time, the oldest first and `most` rows of it. The first time, everything
+    /// there is counts as new.
+    pub(crate) fn take_unshared(&mut self, most: usize) -> Vec<MinuteRow> {
+        let minutes = &self.minutes;
+        let unshared = self.unshared.get_or_insert_with(|| {
+            let rows = minutes.iter().flat_map(Minute::tallies);
+            rows.map(|(began, by, name, tally)| ((began, by, name.clone()), tally)).collect()
+        });
+        let mut oldest: Vec<_> = unshared.keys().cloned().collect();
+        if oldest.len() > most {
+            oldest.sort_unstable();
+            oldest.truncate(most);
         }
-    }
-
-    /// Keeps rows that could not be brought, unless they are older than what is kept here.
-    pub(crate) fn put_back_unshared(&mut self, rows: Vec<MinuteRow>) {
-        let oldest = self.minutes.front().map_or(0, |first| first.began);
-        for MinuteRow { minute, by, name, tally } in rows {
-            if minute >= oldest {
-                self.add_unshared(minute, by, name.into(), tally);
-            }
-        }
+        let take = |key: (u64, By, SmolStr)| {
+            let tally = unshared.remove(&key)?;
+            Some(MinuteRow { minute: key.0, by: key.1, name: key.2.to_string(), tally })
+        };
+        oldest.into_iter().filter_map(take).collect()
     }
 
     fn add_unshared(&mut self, minute: u64, by: By, name: SmolStr, tally: Tally) {
@@ -114,10 +118,14 @@ impl Minutes {
 }
 
 impl Minute {
+    fn tallies(&self) -> impl Iterator<Item = (u64, By, &SmolStr, Tally)> {
+        self.tallies.iter().map(|((by, name), &tally)| (self.began, *by, name, tally))
+    }
+
     fn rows(&self) -> impl Iterator<Item = MinuteRow> {
-        self.tallies.iter().map(|((by, name), &tally)| MinuteRow {
-            minute: self.began,
-            by: *by,
+        self.tallies().map(|(minute, by, name, tally)| MinuteRow {
+            minute,
+            by,
             name: name.to_string(),
             tally,
         })
@@ -156,5 +164,19 @@ mod tests {
         minutes.add(600, By::Rule, &"login".into(), ONE);
         minutes.add(60, By::Rule, &"login".into(), ONE);
         assert_eq!(minutes.rows(0, 1_000).len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_taken_is_kept_for_a_day_and_taken_oldest_first() {
+        let mut minutes = Minutes::default();
+        minutes.add(0, By::Rule, &"login".into(), ONE);
+        assert_eq!(minutes.take_unshared(10).len(), 1, "what was counted before anybody asked");
+        for minute in 1..2 * KEPT as u64 {
+            minutes.add(minute * 60, By::Rule, &"login".into(), ONE);
+        }
+        let rows = minutes.take_unshared(100);
+        assert_eq!((rows.len(), rows[0].minute), (100, KEPT as u64 * 60));
+        assert_eq!(minutes.take_unshared(usize::MAX).len(), KEPT - 100);
+        assert_eq!(minutes.take_unshared(usize::MAX).len(), 0);
     }
 }

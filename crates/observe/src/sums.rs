@@ -12,7 +12,10 @@ use crate::watch::Watch;
 /// An answer that comes later, or why it does not.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, SumsError>> + Send + 'a>>;
 
-/// Why a place where instances meet could not be used. Nothing was added.
+/// The most rows that are brought at once, so that nobody is held up for long.
+const MOST_ROWS: usize = 500;
+
+/// Why a place where instances meet could not be used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SumsError(pub String);
 
@@ -24,10 +27,20 @@ impl std::fmt::Display for SumsError {
 
 impl std::error::Error for SumsError {}
 
+/// Rows that are brought together. A batch that is brought again is the same batch, with the same number.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Batch {
+    /// Counts the batches of one instance, from one.
+    pub number: u64,
+    /// What is to be added.
+    pub rows: Vec<MinuteRow>,
+}
+
 /// Where the minutes of all instances are added up. Must forget minutes that are older than a day.
 pub trait MinuteSums: Send + Sync + 'static {
-    /// Adds to the sums. An error means that nothing was added: the rows will be brought again.
-    fn add(&self, rows: Vec<MinuteRow>) -> Answer<'_, ()>;
+    /// Adds a batch to the sums. After an error the same batch will be brought again, until it is taken: one that was
+    /// added, though the answer was lost, must not count twice.
+    fn add<'a>(&'a self, batch: &'a Batch) -> Answer<'a, ()>;
 
     /// The sums of the minutes that began in `from..to` seconds since the epoch.
     fn rows(&self, from: u64, to: u64) -> Answer<'_, Vec<MinuteRow>>;
@@ -39,17 +52,46 @@ pub async fn share(watch: Watch, sums: Arc<dyn MinuteSums>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut closed = watch.closed();
+    let mut bringing = Bringing { watch, sums, batch: Batch { number: 0, rows: Vec::new() } };
     loop {
         let last = tokio::select! {
             _ = ticks.tick() => false,
             _ = closed.wait_for(|closed| *closed) => true,
         };
-        let rows = watch.take_unshared();
-        if !rows.is_empty() && sums.add(rows.clone()).await.is_err() {
-            watch.put_back_unshared(rows);
-        }
+        while bringing.bring().await == Brought::Some {}
         if last {
             return;
         }
+    }
+}
+
+/// The batch that is under way. Nothing else is taken until it has arrived.
+struct Bringing {
+    watch: Watch,
+    sums: Arc<dyn MinuteSums>,
+    batch: Batch,
+}
+
+#[derive(PartialEq)]
+enum Brought {
+    Some,
+    /// There is nothing to bring, or nobody takes it.
+    Nothing,
+}
+
+impl Bringing {
+    async fn bring(&mut self) -> Brought {
+        if self.batch.rows.is_empty() {
+            let rows = self.watch.take_unshared(MOST_ROWS);
+            if rows.is_empty() {
+                return Brought::Nothing;
+            }
+            self.batch = Batch { number: self.batch.number + 1, rows };
+        }
+        if self.sums.add(&self.batch).await.is_err() {
+            return Brought::Nothing;
+        }
+        self.batch.rows.clear();
+        Brought::Some
     }
 }

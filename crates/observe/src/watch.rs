@@ -181,16 +181,11 @@ impl Watch {
         pulse.minutes.rows(from, to)
     }
 
-    /// What was counted by minute since the last time that this was asked; the first time, everything.
-    pub(crate) fn take_unshared(&self) -> Vec<MinuteRow> {
+    /// What was counted by minute since the last time that this was asked, `most` rows of it; the first time, everything.
+    pub(crate) fn take_unshared(&self, most: usize) -> Vec<MinuteRow> {
         let mut pulse = self.inner.pulse.lock();
         self.inner.flush(&mut pulse);
-        pulse.minutes.take_unshared()
-    }
-
-    /// Keeps what could not be brought to where instances meet.
-    pub(crate) fn put_back_unshared(&self, rows: Vec<MinuteRow>) {
-        self.inner.pulse.lock().minutes.put_back_unshared(rows);
+        pulse.minutes.take_unshared(most)
     }
 
     /// Ends every stream that is open to this watch, so that a server can stop. Counting goes on.

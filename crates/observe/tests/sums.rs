@@ -9,24 +9,33 @@ use parking_lot::Mutex;
 use spile_core::{FakeClock, Limit, Plan};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
-use spile_observe::{Answer, By, MinuteRow, MinuteSums, SumsError, Tally, Watch, share};
+use spile_observe::{
+    Analytics, Answer, Asked, Batch, By, MinuteRow, MinuteSums, Scope, SumsError, Tally, Watch, share,
+};
 
 /// A place where instances meet, which may be out of reach.
 #[derive(Default)]
 struct Meeting {
     sums: Mutex<BTreeMap<(u64, By, String), Tally>>,
     away: AtomicBool,
+    /// Takes the next batch, and does not say so.
+    loses_answers: AtomicBool,
+    batches: Mutex<Vec<Batch>>,
 }
 
 impl MinuteSums for Meeting {
-    fn add(&self, rows: Vec<MinuteRow>) -> Answer<'_, ()> {
+    fn add<'a>(&'a self, batch: &'a Batch) -> Answer<'a, ()> {
         Box::pin(async move {
             if self.away.load(Ordering::SeqCst) {
                 return Err(SumsError("out of reach".to_owned()));
             }
+            self.batches.lock().push(batch.clone());
             let mut sums = self.sums.lock();
-            for row in rows {
+            for row in batch.rows.clone() {
                 *sums.entry((row.minute, row.by, row.name)).or_default() += row.tally;
+            }
+            if self.loses_answers.swap(false, Ordering::SeqCst) {
+                return Err(SumsError("no answer".to_owned()));
             }
             Ok(())
         })
@@ -34,6 +43,9 @@ impl MinuteSums for Meeting {
 
     fn rows(&self, from: u64, to: u64) -> Answer<'_, Vec<MinuteRow>> {
         Box::pin(async move {
+            if self.away.load(Ordering::SeqCst) {
+                return Err(SumsError("out of reach".to_owned()));
+            }
             let sums = self.sums.lock();
             let asked = sums.iter().filter(|((minute, ..), _)| (from..to).contains(minute));
             Ok(asked
@@ -92,10 +104,51 @@ async fn what_cannot_be_brought_is_brought_later() {
     let sharing = tokio::spawn(share(watch.clone(), meeting.clone(), Duration::from_secs(10)));
     decide(&watch, &clock, 5).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(allowed(&meeting).await, 0);
+    assert!(meeting.sums.lock().is_empty());
     meeting.away.store(false, Ordering::SeqCst);
     decide(&watch, &clock, 2).await;
     watch.close();
     sharing.await.unwrap();
     assert_eq!(allowed(&meeting).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_answer_was_lost_is_brought_again_unchanged_under_its_number() {
+    let meeting = Arc::new(Meeting::default());
+    meeting.loses_answers.store(true, Ordering::SeqCst);
+    let (watch, clock) = instance();
+    decide(&watch, &clock, 5).await;
+    let sharing = tokio::spawn(share(watch.clone(), meeting.clone(), Duration::from_secs(10)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    decide(&watch, &clock, 2).await;
+    watch.close();
+    sharing.await.unwrap();
+    let batches = meeting.batches.lock();
+    assert_eq!(batches[0], batches[1]);
+    let numbers: Vec<_> = batches.iter().map(|batch| batch.number).collect();
+    assert_eq!(numbers, [1, 1, 2]);
+    assert_eq!(batches[2].rows.iter().map(|row| row.tally.allowed).sum::<u64>(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_gets_the_sums_or_is_told_and_can_ask_for_one_instance() {
+    let meeting = Arc::new(Meeting::default());
+    let (watch, clock) = instance();
+    let tally = Tally { allowed: 40, denied: 2, shadow: 0 };
+    let minute = watch.now().get() / 60_000_000 * 60;
+    meeting.sums.lock().insert((minute, By::Rule, "api".to_owned()), tally);
+    decide(&watch, &clock, 3).await;
+    let analytics = Analytics::summed(watch, meeting.clone());
+    let allowed = async |scope| {
+        let rows = analytics.rows(&Asked { scope, ..Asked::default() }).await;
+        rows.map(|rows| rows.iter().map(|row| row.tally.allowed).sum::<u64>())
+    };
+    assert_eq!(allowed(Scope::All).await, Ok(40));
+    assert_eq!(allowed(Scope::Instance).await, Ok(3));
+    assert_eq!(analytics.day().await.scope, Scope::All);
+    meeting.away.store(true, Ordering::SeqCst);
+    assert!(allowed(Scope::All).await.is_err());
+    assert_eq!(allowed(Scope::Instance).await, Ok(3));
+    let day = analytics.day().await;
+    assert_eq!((day.scope, day.rows[0].tally.allowed), (Scope::Instance, 3));
 }

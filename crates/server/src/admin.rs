@@ -10,7 +10,7 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
-use spile_observe::{Watch, dashboard};
+use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -56,18 +56,22 @@ impl Readiness {
 }
 
 impl Admin {
-    pub(crate) fn new(office: Office, readiness: Readiness, telemetry: &Telemetry) -> Self {
+    pub(crate) fn new(
+        office: Office,
+        analytics: Analytics,
+        readiness: Readiness,
+        telemetry: &Telemetry,
+    ) -> Self {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
-        let dashboard = dashboard::router(watch.clone(), Arc::new(DeciderHouse(Arc::clone(&decider))));
-        let desk =
-            Desk { decider, readiness, metrics, watch: watch.clone(), gauges: RedisGauges::new(telemetry) };
+        let dashboard = dashboard::router(analytics.clone(), Arc::new(DeciderHouse(Arc::clone(&decider))));
+        let desk = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
         let door = Arc::clone(&office.control);
         let guarded = admin_api::router()
             .split_for_parts()
             .0
             .with_state(office)
-            .merge(dashboard::api(watch))
+            .merge(dashboard::api(analytics))
             .layer(from_fn_with_state(door, admin_api::require));
         let router = open()
             .split_for_parts()

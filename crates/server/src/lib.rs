@@ -29,6 +29,7 @@ mod listen;
 mod log;
 mod matcher;
 mod metrics;
+mod minutes;
 mod openapi;
 mod policies;
 mod question;

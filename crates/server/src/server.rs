@@ -10,9 +10,11 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_memory::Keeper;
 use spile_observe::trace::Otlp;
+use spile_observe::{Analytics, MinuteSums, share};
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::admin::{Admin, Readiness};
 use crate::admin_api::Office;
@@ -26,6 +28,7 @@ use crate::http::{Api, Reply};
 use crate::kept::Kept;
 use crate::listen::Listeners;
 use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
+use crate::minutes::{self, RedisMinutes};
 use crate::serve::{Answer, serve};
 use crate::store::AnyStore;
 use crate::watcher;
@@ -33,10 +36,15 @@ use crate::watcher;
 /// How often histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 
+/// How long a server that stops tries to bring what it has counted last to where instances meet.
+const LAST_MINUTES: Duration = Duration::from_secs(5);
+
 /// A server that is set up and not yet running.
 pub struct Server {
     decider: Arc<Decider>,
     control: Arc<Control>,
+    /// Where minutes are summed over all instances, if they meet anywhere.
+    sums: Option<Arc<dyn MinuteSums>>,
     hangup: Signal,
     otlp: Option<Otlp>,
     gateway: Option<Arc<Front>>,
@@ -66,9 +74,11 @@ impl Server {
         let gateway = Front::new(config, &decider, wall, &telemetry)?.map(Arc::new);
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
+        let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
         Ok(Self {
             decider,
             control,
+            sums: sums.map(|sums| Arc::new(sums) as _),
             hangup: watcher::hangup()?,
             otlp: config.observe.otlp.as_ref().map(|config| config.otlp.clone()),
             gateway,
@@ -85,8 +95,16 @@ impl Server {
         self.control.catch_up().await;
         let readiness = Readiness::default();
         let configs = self.control.follow();
+        let watch = self.telemetry.watch().clone();
+        let (analytics, sharing) = match self.sums {
+            None => (watch.into(), None),
+            Some(sums) => {
+                let analytics = Analytics::summed(watch.clone(), Arc::clone(&sums));
+                (analytics, Some(tokio::spawn(share(watch, sums, minutes::FLUSH))))
+            }
+        };
         let office = Office { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
-        let admin = Admin::new(office, readiness.clone(), &self.telemetry);
+        let admin = Admin::new(office, analytics, readiness.clone(), &self.telemetry);
         let api = Api::new(Arc::clone(&self.decider));
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -115,6 +133,10 @@ impl Server {
         reloads.abort();
         changes.abort();
         finished(hooks).await;
+        if let Some(sharing) = sharing {
+            // What does not arrive by then is lost, with the instance that counted it.
+            let _in_time = timeout(LAST_MINUTES, sharing).await;
+        }
     }
 }
 

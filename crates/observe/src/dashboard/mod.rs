@@ -18,7 +18,8 @@ use serde_json::json;
 use spile_core::Key;
 
 pub use self::house::{BucketView, House, Later, LimitView, PlanView, TenantView};
-use crate::analytics::{self, Day};
+use crate::analytics::{self, Analytics, Asked};
+use crate::sums::SumsError;
 use crate::watch::Watch;
 
 const PAGE: &str = include_str!("page.html");
@@ -27,7 +28,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page at `/dashboard` and what lies below it.
-pub fn router(watch: Watch, house: Arc<dyn House>) -> axum::Router {
+pub fn router(analytics: impl Into<Analytics>, house: Arc<dyn House>) -> axum::Router {
     axum::Router::new()
         .route("/dashboard", get(page))
         .route("/dashboard/events", get(stream::events))
@@ -37,27 +38,39 @@ pub fn router(watch: Watch, house: Arc<dyn House>) -> axum::Router {
         .route("/dashboard/day", get(day))
         .route("/dashboard/minutes", get(minutes))
         .route("/dashboard/minutes.csv", get(minutes_csv))
-        .with_state(Desk { watch, house })
+        .with_state(Desk { analytics: analytics.into(), house })
 }
 
 /// The same figures and minutes for scripts, below `/admin/v1`: to be mounted behind the operator's token.
-pub fn api<S: Clone + Send + Sync + 'static>(watch: Watch) -> axum::Router<S> {
+pub fn api<S: Clone + Send + Sync + 'static>(analytics: impl Into<Analytics>) -> axum::Router<S> {
     axum::Router::new()
         .route("/admin/v1/snapshot", get(snapshot))
         .route("/admin/v1/analytics", get(minutes))
         .route("/admin/v1/analytics.csv", get(minutes_csv))
-        .with_state(watch)
+        .with_state(analytics.into())
 }
 
 #[derive(Clone)]
 struct Desk {
-    watch: Watch,
+    analytics: Analytics,
     house: Arc<dyn House>,
+}
+
+impl FromRef<Desk> for Analytics {
+    fn from_ref(desk: &Desk) -> Self {
+        desk.analytics.clone()
+    }
 }
 
 impl FromRef<Desk> for Watch {
     fn from_ref(desk: &Desk) -> Self {
-        desk.watch.clone()
+        desk.analytics.watch().clone()
+    }
+}
+
+impl FromRef<Analytics> for Watch {
+    fn from_ref(analytics: &Analytics) -> Self {
+        analytics.watch().clone()
     }
 }
 
@@ -89,33 +102,44 @@ struct Whose {
 
 async fn buckets(State(desk): State<Desk>, Query(Whose { key, plan }): Query<Whose>) -> Response {
     let mask = match Key::new(&key) {
-        Ok(key) => desk.watch.mask(key),
-        Err(why) => return problem(&why.to_string()),
+        Ok(key) => desk.analytics.watch().mask(key),
+        Err(why) => return problem(StatusCode::BAD_REQUEST, &why.to_string()),
     };
     match desk.house.look(key, Some(plan).filter(|plan| !plan.is_empty())).await {
         Ok(buckets) => Json(json!({ "mask": mask, "buckets": buckets })).into_response(),
-        Err(why) => problem(&why),
+        Err(why) => problem(StatusCode::BAD_REQUEST, &why),
     }
 }
 
-async fn day(State(desk): State<Desk>) -> impl IntoResponse {
-    Json(Day::of(&desk.watch.minutes(0, u64::MAX)).rows)
+async fn day(State(analytics): State<Analytics>) -> impl IntoResponse {
+    Json(analytics.day().await)
 }
 
-async fn minutes(State(watch): State<Watch>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
-    Json(asked.of(&watch))
+async fn minutes(State(analytics): State<Analytics>, Query(asked): Query<Asked>) -> Response {
+    match analytics.rows(&asked).await {
+        Ok(rows) => Json(rows).into_response(),
+        Err(why) => no_sums(&why),
+    }
 }
 
-async fn minutes_csv(State(watch): State<Watch>, Query(asked): Query<analytics::Asked>) -> impl IntoResponse {
+async fn minutes_csv(State(analytics): State<Analytics>, Query(asked): Query<Asked>) -> Response {
     let headers = [
         (CONTENT_TYPE, "text/csv; charset=utf-8"),
         (CONTENT_DISPOSITION, "attachment; filename=\"spile-minutes.csv\""),
     ];
-    (headers, analytics::csv(&asked.of(&watch)))
+    match analytics.rows(&asked).await {
+        Ok(rows) => (headers, analytics::csv(&rows)).into_response(),
+        Err(why) => no_sums(&why),
+    }
 }
 
-fn problem(why: &str) -> Response {
-    let status = StatusCode::BAD_REQUEST;
-    let body = json!({ "type": "about:blank", "title": "Bad Request", "status": 400, "detail": why });
+fn no_sums(why: &SumsError) -> Response {
+    let detail = format!("{why}; scope=instance gives the minutes of this instance alone");
+    problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
+}
+
+fn problem(status: StatusCode, why: &str) -> Response {
+    let title = status.canonical_reason();
+    let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": why });
     (status, [(CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }

@@ -18,13 +18,13 @@ pub(super) async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = R
     let mut ticks = interval(SECOND);
     // A page that was slow to read wants the newest figures, not those that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let closed = desk.watch.closed();
+    let closed = desk.analytics.watch().closed();
     Sse::new(unfold((desk, ticks, closed), |(desk, mut ticks, mut closed)| async move {
         tokio::select! {
             _ = ticks.tick() => {}
             _ = closed.wait_for(|closed| *closed) => return None,
         }
-        let snapshot = serde_json::to_string(&desk.watch.snapshot()).ok()?;
+        let snapshot = serde_json::to_string(&desk.analytics.watch().snapshot()).ok()?;
         Some((Ok(Event::default().data(snapshot)), (desk, ticks, closed)))
     }))
 }

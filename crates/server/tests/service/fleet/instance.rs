@@ -53,6 +53,10 @@ impl Instance {
         self.ask("admin", Method::DELETE, &format!("/admin/v1/{path}"), &[], String::new()).await
     }
 
+    pub(super) async fn dashboard(&self, path: &str) -> Answer {
+        self.ask("admin", Method::GET, &format!("/dashboard/{path}"), &[], String::new()).await
+    }
+
     pub(super) async fn metrics(&self) -> String {
         self.ask("admin", Method::GET, "/metrics", &[], String::new()).await.is(200).text
     }

@@ -7,10 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer};
 
-use super::{Instance, SOON, becomes};
-
-/// How long what is not promised to be quick may take on a busy machine.
-const LONG: Duration = Duration::from_secs(20);
+use super::{Instance, LONG, SOON, becomes, calls};
 
 fn plan(capacity: u64) -> Value {
     json!({"capacity": capacity, "refill": "1/s"})
@@ -18,13 +15,6 @@ fn plan(capacity: u64) -> Value {
 
 fn three(store: &str) -> Vec<Instance> {
     (0..3).map(|_| Instance::start(store)).collect()
-}
-
-/// How often Redis has run a command.
-fn calls(redis: &RedisServer, command: &str) -> u64 {
-    let stats = redis.info("commandstats", &format!("cmdstat_{command}")).unwrap_or_default();
-    let calls = stats.split(',').find_map(|part| part.strip_prefix("calls="));
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 /// Waits until each instance says so, and prints when the last one did.
@@ -66,8 +56,8 @@ async fn what_is_created_changed_and_deleted_at_one_is_so_at_all_within_a_second
     limit_everywhere(&all, "acme", 10).await;
     all[0].delete("plans/gold").await.is(204);
     everywhere(&all, "the plan is gone", async |one| one.get("plans/gold").await.status == 404).await;
-    let log = all[0].log();
-    assert!(log.contains("spile::audit") && log.contains("name=\"gold\""), "{log}");
+    all[0].process.until_logged("spile::audit");
+    all[0].process.until_logged("name=\"gold\"");
     everywhere(&all, "the version is shown", async |one| {
         one.metrics().await.contains("ratelimit_registry_version 8")
     })
@@ -191,10 +181,7 @@ async fn while_redis_is_gone_what_runs_stays_and_writes_are_refused_and_then_all
     refused.carries("content-type", "application/problem+json");
     for instance in &all {
         instance.get("plans/gold").await.is(200).says("/capacity", 50);
-        becomes("it says that the registry is out of reach", LONG, async || {
-            instance.log().contains("stays until it is back")
-        })
-        .await;
+        instance.process.until_logged("what runs stays until it is back");
     }
     redis.launch_again();
     let back = becomes("writes are taken again", LONG, async || {
@@ -238,8 +225,7 @@ async fn an_instance_that_starts_without_redis_says_so_and_catches_up_when_it_co
     let instance = Instance::start(&redis.url());
     instance.get("plans").await.is(200).says("/plans/0/source", "file");
     instance.get("tenants/acme").await.is(404);
-    let log = instance.log();
-    assert!(log.contains("what the file says stays until it is back"), "{log}");
+    instance.process.until_logged("what the file says stays until it is back");
     redis.launch_again();
     becomes("it has the registry", LONG, async || instance.limit_of("acme").await == Some(50)).await;
 }
@@ -255,7 +241,7 @@ async fn with_every_message_lost_a_change_is_still_everywhere_within_a_second() 
     all[0].put("plans/gold", plan(50)).await.is(201);
     all[0].put("tenants/acme", json!({"plan": "gold"})).await.is(201);
     limit_everywhere(&all, "acme", 50).await;
-    becomes("it says so", LONG, async || all[1].log().contains("only found by looking")).await;
+    all[1].process.until_logged("only found by looking");
     assert_eq!(redis.command(&["PUBSUB", "CHANNELS"]).list().len(), 0);
 }
 
@@ -278,7 +264,7 @@ async fn what_does_not_work_in_redis_is_refused_said_and_can_be_put_right() {
                 store["registry"]["trouble"].as_str().is_some_and(|why| why.contains(reason))
             })
             .await;
-            assert!(instance.log().contains(reason), "{}", instance.log());
+            instance.process.until_logged(reason);
             assert_eq!(instance.limit_of("acme").await, Some(50), "what runs stays");
         }
         assert!(all[0].metrics().await.contains("ratelimit_config_reloads_total{result=\"refused\"}"));
@@ -301,7 +287,7 @@ async fn a_key_of_a_wrong_type_is_refused_and_what_runs_stays() {
     instance.put("plans/gold", plan(50)).await.is(201);
     redis.command(&["DEL", "spile:{:registry}:history"]);
     redis.command(&["SET", "spile:{:registry}:history", "x"]);
-    becomes("it says why", LONG, async || instance.log().contains("WRONGTYPE")).await;
+    instance.process.until_logged("WRONGTYPE");
     let refused = instance.put("plans/gold", plan(60)).await.is(503);
     assert!(refused.text.contains("WRONGTYPE"), "{}", refused.text);
     instance.get("plans/gold").await.is(200).says("/capacity", 50);

@@ -1,0 +1,17 @@
+-- Reads minutes, as many of them as fit into one reply. Changes nothing.
+--
+-- KEYS: the hash of each minute, in order
+-- ARGV: how many bytes the reply may hold; at least one minute is read
+-- Returns the fields and counts of the first minutes, a list for each.
+local most, bytes, minutes = tonumber(ARGV[1]), 0, {}
+for i = 1, #KEYS do
+  local fields = redis.call('HGETALL', KEYS[i])
+  minutes[i] = fields
+  for j = 1, #fields do
+    bytes = bytes + #fields[j]
+  end
+  if bytes > most then
+    break
+  end
+end
+return minutes

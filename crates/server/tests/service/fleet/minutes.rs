@@ -1,0 +1,102 @@
+//! Allowed and denied per minute, summed over all instances.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use spile_testkit::redis::RedisServer;
+
+use super::{Instance, LONG, becomes};
+
+/// A rule of the caller's own, of which five pass for each instance's own identity.
+async fn ask(instance: &Instance, rule: &str, identity: &str, times: usize) {
+    let question = json!({"ruleId": rule, "identity": identity, "capacity": 5, "refillPerSecond": 0.001});
+    for _ in 0..times {
+        instance.check(question.clone()).await;
+    }
+}
+
+/// What an instance says that a rule has allowed and denied, over all minutes.
+async fn tally(instance: &Instance, rule: &str, scope: &str) -> Option<(u64, u64)> {
+    let answer = instance.get(&format!("analytics?by=rule&name={rule}&scope={scope}")).await;
+    if answer.status != 200 {
+        return None;
+    }
+    let rows = answer.json();
+    let sum = |field: &str| rows.as_array().expect("rows").iter().filter_map(|row| row[field].as_u64()).sum();
+    Some((sum("allowed"), sum("denied")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_instance_shows_the_sum_of_all_also_of_those_that_are_gone() {
+    let redis = RedisServer::start();
+    let mut all: Vec<Instance> = (0..3).map(|_| Instance::start(&redis.url())).collect();
+    all[0].put("tenants/acme", json!({"plan": "free"})).await.is(201);
+    for (index, instance) in all.iter().enumerate() {
+        ask(instance, "exports", &format!("caller {index}"), 7 + index).await;
+    }
+    for instance in &all {
+        let summed = becomes("the sum is whole", LONG, async || {
+            tally(instance, "exports", "all").await == Some((15, 9))
+        });
+        println!("summed over three instances within {:?}", summed.await);
+    }
+    let alone =
+        becomes("one's own", LONG, async || tally(&all[2], "exports", "instance").await == Some((5, 4)));
+    alone.await;
+    let csv = all[1].get("analytics.csv?by=rule&name=exports").await.is(200).text;
+    let counts = csv.lines().skip(1).map(|line| line.split(',').nth(4).expect("a column"));
+    assert_eq!(counts.map(|count| count.parse::<u64>().expect("a count")).sum::<u64>(), 9, "{csv}");
+    let day = all[2].dashboard("day").await.is(200).says("/scope", "all").json();
+    let row = day["rows"].as_array().expect("rows").iter().find(|row| row["name"] == "exports");
+    assert_eq!(row.map(|row| row["allowed"].clone()), Some(json!(15)), "{day}");
+
+    // What was counted last comes along when an instance ends.
+    let leaver = all.remove(0);
+    ask(&leaver, "exports", "caller 0", 6).await;
+    leaver.process.end_by(Signal::TERM);
+    assert_eq!(tally(&all[0], "exports", "all").await, Some((15, 15)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_redis_is_away_counts_are_kept_and_then_brought_once() {
+    let mut redis = RedisServer::builder().line("appendonly yes").line("appendfsync always").start();
+    let all = [Instance::start(&redis.url()), Instance::start(&redis.url())];
+    for instance in &all {
+        ask(instance, "exports", "somebody", 10).await;
+    }
+    becomes("it is summed", LONG, async || tally(&all[0], "exports", "all").await == Some((5, 15))).await;
+    redis.kill();
+    let refused = becomes("it says so", LONG, async || tally(&all[0], "exports", "all").await.is_none());
+    refused.await;
+    let answer = all[0].get("analytics").await.is(503).carries("content-type", "application/problem+json");
+    assert!(answer.text.contains("scope=instance"), "{}", answer.text);
+    all[0].dashboard("day").await.is(200).says("/scope", "instance");
+    for instance in &all {
+        // The policy lets them pass, and that is counted.
+        ask(instance, "exports", "somebody", 20).await;
+    }
+    redis.launch_again();
+    for instance in &all {
+        becomes("all of it is there", LONG, async || {
+            tally(instance, "exports", "all").await == Some((45, 15))
+        })
+        .await;
+    }
+    // Two more rounds of bringing change nothing.
+    ask(&all[0], "later", "somebody", 1).await;
+    becomes("a later count is there", LONG, async || tally(&all[1], "later", "all").await == Some((1, 0)))
+        .await;
+    assert_eq!(tally(&all[0], "exports", "all").await, Some((45, 15)));
+    let trouble = all[0].get("store").await.is(200).json()["trouble"].clone();
+    assert_eq!(trouble, Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_do_not_wait_for_minutes_and_minutes_come_in_few_calls() {
+    let redis = RedisServer::start();
+    let instance = Instance::start(&redis.url());
+    ask(&instance, "exports", "somebody", 500).await;
+    becomes("it is summed", LONG, async || tally(&instance, "exports", "all").await == Some((5, 495))).await;
+    let brought = super::calls(&redis, "hincrby");
+    println!("500 decisions, {brought} increments");
+    assert!(brought <= 60, "{brought}");
+}
