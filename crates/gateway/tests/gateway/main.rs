@@ -1,5 +1,6 @@
 //! The gateway's promises, over real sockets: a client, the gateway and upstreams that misbehave on command.
 
+mod answers;
 mod auth;
 mod http2;
 mod limits;
