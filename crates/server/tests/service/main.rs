@@ -4,6 +4,7 @@ mod admin;
 mod bad_admin_input;
 mod bad_input;
 mod broken_store;
+mod caddy;
 mod command_line;
 mod configuration;
 mod decisions;
