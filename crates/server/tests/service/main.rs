@@ -16,6 +16,7 @@ mod operators;
 mod persistence;
 mod process;
 mod proxies;
+mod reloads;
 mod sample_endpoint;
 mod shutdown;
 mod straight;
