@@ -55,7 +55,7 @@ fn main() {
     for (name, waits) in [("without saves", calm), ("while one save follows the other", busy)] {
         let at = |share: f64| format!("{:.0}", waits[(share * (waits.len() - 1) as f64) as usize]);
         let longest = format!("{:.0}", waits[waits.len() - 1] / 1e3);
-        table.row([name.to_owned(), at(0.5), at(0.99), at(0.999), at(0.9999), longest].into_iter());
+        table.row([name.to_owned(), at(0.5), at(0.99), at(0.999), at(0.9999), longest]);
     }
     println!("{table}");
     std::fs::remove_dir_all(folder).expect("the folder is ours");
