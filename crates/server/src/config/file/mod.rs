@@ -4,6 +4,7 @@ mod environment;
 mod fault;
 mod gateway;
 mod node;
+mod pieces;
 mod place;
 mod registry;
 mod routes;
@@ -53,7 +54,7 @@ impl ConfigFile {
         entries: &Entries,
         faults: &mut Faults,
     ) -> Self {
-        let mut table: Table = node::parse(text, faults);
+        let mut table: Table = pieces::parse(text, faults);
         usual::complete(&mut table);
         environment::overlay(&mut table, variables);
         registry::overlay(&mut table, entries);
