@@ -109,18 +109,12 @@ fn a_bad_file_is_refused_once_with_its_reason_and_the_old_one_stays() {
 fn a_thousand_rules_and_a_hundred_thousand_tenants_are_read_again() {
     let home = Home::new();
     let large = |tokens| {
-        let mut text = file(tokens);
-        for rule in 0..1_000 {
-            text += &format!(
-                "[[rules]]\nid = \"r{rule}\"\nmatch = {{ path = \"/r{rule}/*\" }}\nplans = [\"free\"]\n"
-            );
-        }
-        for tenant in 0..100_000 {
-            text += &format!(
-                "[[tenants]]\nid = \"t{tenant}\"\nplan = \"free\"\napi_keys = [\"sha256:{tenant:064x}\"]\n"
-            );
-        }
-        text
+        let rule =
+            |n| format!("[[rules]]\nid = \"r{n}\"\nmatch = {{ path = \"/r{n}/*\" }}\nplans = [\"free\"]\n");
+        let tenant =
+            |n| format!("[[tenants]]\nid = \"t{n}\"\nplan = \"free\"\napi_keys = [\"sha256:{n:064x}\"]\n");
+        let parts = std::iter::once(file(tokens)).chain((0..1_000).map(rule));
+        parts.chain((0..100_000).map(tenant)).collect::<String>()
     };
     home.write("spile.toml", &large(10));
     let spile = serve(&home.at("spile.toml"));
