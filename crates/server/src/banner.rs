@@ -32,7 +32,11 @@ impl fmt::Display for Banner<'_> {
             f,
             "  http   http://{http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund"
         )?;
-        writeln!(f, "  admin  http://{admin}   /livez, /readyz, /metrics")?;
+        writeln!(f, "  admin  http://{admin}   /livez, /readyz, /metrics, /openapi.json, /admin/v1")?;
+        writeln!(
+            f,
+            "  watch  http://{admin}/dashboard   or in a terminal: spile top --admin http://{admin}"
+        )?;
         if let Some(gateway) = gateway {
             writeln!(f, "  gateway http://{gateway}   forwards {} routes", config.routes.len())?;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
-use spile_core::{Charges, Clock, Decision, FailurePolicy, Micros, Plan, PlanRegistry, StoreError};
+use spile_core::{Charges, Clock, Decision, FailurePolicy, Key, Micros, Plan, PlanRegistry, StoreError};
 use spile_limiter::RateLimiter;
 use spile_observe::{Watch, trace};
 
@@ -69,6 +69,11 @@ impl Decider {
     /// Forgets buckets that an operator wants full again.
     pub(crate) async fn forget(&self, charges: Charges<'_>) -> Result<(), StoreError> {
         self.limiter.forget(charges).await
+    }
+
+    /// A key as logs show it: hashed, as on the dashboard.
+    pub(crate) fn mask(&self, key: &str) -> String {
+        Key::new(key).map(|key| self.metrics.mask(key)).unwrap_or_default()
     }
 
     /// The store that questions end up at.

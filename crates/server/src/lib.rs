@@ -45,8 +45,8 @@ mod typed;
 mod watcher;
 
 pub use config::{
-    AdminConfig, Clients, Config, ConfigError, Flags, GatewayConfig, JwtConfig, Listen, LoadError, Route,
-    STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
+    AdminConfig, Bounds, Clients, Config, ConfigError, Flags, GatewayConfig, JwtConfig, Listen, LoadError,
+    Route, STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

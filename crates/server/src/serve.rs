@@ -17,12 +17,9 @@ use spile_gateway::ClientStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::config::Bounds;
 use crate::metrics::HttpMetrics;
 
-/// Connections held at once per listener; more wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 10_000;
-/// How long a caller may take over its header, which also bounds how long an idle connection is kept.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a caller may leave its answer unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of header that are read, and of whatever is pipelined behind it.
@@ -31,8 +28,6 @@ const MAX_BUFFER: usize = 64 * 1024;
 const MAX_HEADERS: usize = 100;
 /// Requests that one HTTP/2 connection may have under way.
 const MAX_STREAMS: u32 = 200;
-/// How long requests under way may take once the server is told to stop.
-const DRAIN: Duration = Duration::from_secs(30);
 /// How long to leave the socket alone after a failed accept, which mostly means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -52,9 +47,10 @@ pub(crate) async fn serve(
     listener: TcpListener,
     answer: impl Answer,
     metrics: HttpMetrics,
+    bounds: Bounds,
     mut stop: watch::Receiver<bool>,
 ) {
-    let connections = Connections::new(answer, metrics);
+    let connections = Connections::new(answer, metrics, bounds);
     loop {
         tokio::select! {
             biased;
@@ -77,15 +73,17 @@ async fn told_to(stop: &mut watch::Receiver<bool>) {
 struct Connections<A> {
     answer: A,
     metrics: Arc<HttpMetrics>,
+    bounds: Bounds,
     http: Builder<TokioExecutor>,
     room: Arc<Semaphore>,
     graceful: GracefulShutdown,
 }
 
 impl<A: Answer> Connections<A> {
-    fn new(answer: A, metrics: HttpMetrics) -> Self {
-        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        Self { answer, metrics: Arc::new(metrics), http: protocol(), room, graceful: GracefulShutdown::new() }
+    fn new(answer: A, metrics: HttpMetrics, bounds: Bounds) -> Self {
+        let (metrics, http) = (Arc::new(metrics), protocol(bounds.header_timeout));
+        let room = Arc::new(Semaphore::new(bounds.max_connections));
+        Self { answer, metrics, bounds, http, room, graceful: GracefulShutdown::new() }
     }
 
     /// The next connection, once there is room for it.
@@ -113,7 +111,7 @@ impl<A: Answer> Connections<A> {
             }
         });
         // hyper's header timeout starts once the version is known; whoever says nothing is bounded here.
-        let stream = TokioIo::new(ClientStream::new(stream, HEADER_TIMEOUT, WRITE_TIMEOUT));
+        let stream = TokioIo::new(ClientStream::new(stream, self.bounds.header_timeout, WRITE_TIMEOUT));
         let connection = self.http.serve_connection(stream, service).into_owned();
         let connection = self.graceful.watch(connection);
         tokio::spawn(async move {
@@ -125,16 +123,16 @@ impl<A: Answer> Connections<A> {
 
     async fn drain(self) {
         // Whoever has not finished by then is cut off.
-        let _in_time = tokio::time::timeout(DRAIN, self.graceful.shutdown()).await;
+        let _in_time = tokio::time::timeout(self.bounds.drain_timeout, self.graceful.shutdown()).await;
     }
 }
 
-fn protocol() -> Builder<TokioExecutor> {
+fn protocol(header_timeout: Duration) -> Builder<TokioExecutor> {
     let mut http = Builder::new(TokioExecutor::new());
     // Without a timer hyper's header timeout does nothing.
     http.http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
+        .header_read_timeout(header_timeout)
         // Head and body of a small answer are copied together: cheaper than handing the kernel two pieces.
         .writev(false)
         .max_buf_size(MAX_BUFFER)
@@ -142,6 +140,6 @@ fn protocol() -> Builder<TokioExecutor> {
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .keep_alive_interval(HEADER_TIMEOUT);
+        .keep_alive_interval(header_timeout);
     http
 }

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::admin::{Admin, Readiness};
 use crate::admin_api::Office;
 use crate::clock::Clocks;
-use crate::config::Config;
+use crate::config::{Bounds, Config};
 use crate::control::{self, Control};
 use crate::decider::Decider;
 use crate::gateway::Front;
@@ -49,6 +49,7 @@ pub struct Server {
     otlp: Option<Otlp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
+    bounds: Bounds,
     telemetry: Telemetry,
 }
 
@@ -83,6 +84,7 @@ impl Server {
             otlp: config.observe.otlp.as_ref().map(|config| config.otlp.clone()),
             gateway,
             keeper,
+            bounds: config.listen.bounds,
             telemetry,
         })
     }
@@ -111,8 +113,8 @@ impl Server {
         let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
         let tracer = self.otlp.map(|otlp| otlp.start(self.telemetry.watch()).0);
         let http = metrics("http").traced_by(tracer);
-        let http = tokio::spawn(serve(listeners.http, api, http, http_stopped));
-        let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), admin_stopped));
+        let http = tokio::spawn(serve(listeners.http, api, http, self.bounds, http_stopped));
+        let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), self.bounds, admin_stopped));
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));

@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod direct;
 mod entries;
+mod health;
 mod outcome;
 mod serve;
 mod shell;
@@ -17,6 +18,7 @@ use self::ask::{AskArgs, Verb};
 use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
 use self::entries::{PlanCommand, TenantCommand};
+use self::health::HealthArgs;
 pub use self::outcome::Outcome;
 use self::serve::ServeArgs;
 use self::shell::Shell;
@@ -54,6 +56,8 @@ enum Command {
     /// Lists, adds or removes plans.
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Says whether a server is ready, for container engines.
+    Health(HealthArgs),
     /// Shows a running server in the terminal.
     Top(TopArgs),
     /// Prints what both listeners take and answer, as `OpenAPI` 3.1.
@@ -79,6 +83,7 @@ impl Cli {
             Command::Reset(args) => args.reset().map(Outcome::done),
             Command::Tenant(command) => command.run().map(Outcome::done),
             Command::Plan(command) => command.run().map(Outcome::done),
+            Command::Health(args) => args.run().map(Outcome::done),
             Command::Top(args) => args.run().map(Outcome::done),
             Command::Openapi => {
                 print!("{}", crate::openapi::json());

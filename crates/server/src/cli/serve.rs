@@ -51,6 +51,7 @@ impl ServeArgs {
         refuse_open_door(&config)?;
         crate::log::start(self.log_format);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.thread_name("spile-worker");
         if let Some(workers) = self.workers {
             runtime.worker_threads(workers.into());
         }

@@ -31,7 +31,7 @@ pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults};
 pub use self::flags::Flags;
 pub use self::gateway::{GatewayConfig, JwtConfig, TlsConfig};
-pub use self::listen::Listen;
+pub use self::listen::{Bounds, Listen};
 pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
 pub(crate) use self::origin::Stamp;

@@ -39,6 +39,10 @@ impl Config {
                 writeln!(f, "{name} = \"{address}\"")?;
             }
         }
+        let (bounds, span) = (&listen.bounds, humantime::format_duration);
+        writeln!(f, "max_connections = {}", bounds.max_connections)?;
+        writeln!(f, "header_timeout = \"{}\"", span(bounds.header_timeout))?;
+        writeln!(f, "drain_timeout = \"{}\"", span(bounds.drain_timeout))?;
         writeln!(f)
     }
 

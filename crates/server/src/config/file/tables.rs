@@ -16,6 +16,9 @@ pub(crate) struct ListenFile {
     pub(crate) grpc: Text,
     pub(crate) resp: Text,
     pub(crate) gateway: Text,
+    pub(crate) max_connections: Option<Spot<u64>>,
+    pub(crate) header_timeout: Text,
+    pub(crate) drain_timeout: Text,
 }
 
 impl ListenFile {
@@ -26,6 +29,9 @@ impl ListenFile {
             grpc: section.text("grpc"),
             resp: section.text("resp"),
             gateway: section.text("gateway"),
+            max_connections: section.whole("max_connections"),
+            header_timeout: section.text("header_timeout"),
+            drain_timeout: section.text("drain_timeout"),
         };
         section.end();
         read

@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
@@ -30,9 +29,17 @@ impl Process {
     /// The same with these environment variables.
     pub(crate) fn serve_with(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let ports = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        Self::start(&[&ports, flags].concat(), variables)
+    }
+
+    /// The same with these environment variables and no flags, not even for ports.
+    pub(crate) fn serve_bare(variables: &[(&str, &str)]) -> Self {
+        Self::start(&[], variables)
+    }
+
+    fn start(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = spile()
             .arg("serve")
-            .args(ports)
             .args(flags)
             // A test machine may be busy; what a slow answer leads to is tested where it is meant.
             .env("SPILE_STORE__TIMEOUT", "5s")
@@ -83,19 +90,49 @@ impl Process {
     /// Asks a listener, and hands back the answer whole: head and body.
     #[track_caller]
     pub(crate) fn ask(&self, listener: &str, method: &str, path: &str, body: &str) -> String {
-        let mut caller = TcpStream::connect(self.address(listener)).expect("it listens");
-        caller.set_read_timeout(Some(Duration::from_secs(20))).expect("it is a socket");
-        let length = body.len();
-        write!(
-            caller,
-            "{method} {path} HTTP/1.1\r\nhost: spile\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\
-             content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}",
-            token = Self::TOKEN,
-        )
-        .expect("it reads");
+        let bearer = format!("Bearer {}", Self::TOKEN);
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        self.ask_with(listener, method, path, &headers, body)
+    }
+
+    /// The same with these header fields and no others.
+    #[track_caller]
+    pub(crate) fn ask_with(
+        &self,
+        listener: &str,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> String {
+        let fields: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let (fields, length) = (fields.concat(), body.len());
+        let mut caller = self.connect(listener);
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n{fields}\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        // One that refuses does not wait for all of it.
+        let _written = caller.write_all(request.as_bytes());
         let mut answer = String::new();
         caller.read_to_string(&mut answer).expect("it answers");
         answer
+    }
+
+    /// A connection to a listener, which is not waited on for ever.
+    #[track_caller]
+    pub(crate) fn connect(&self, listener: &str) -> TcpStream {
+        let caller = TcpStream::connect(self.address(listener)).expect("it listens");
+        caller.set_read_timeout(Some(wait::PATIENCE)).expect("it is a socket");
+        caller
+    }
+
+    /// The number of its threads that have this name.
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|comm| comm.trim() == name).count()
     }
 
     /// What a counter or gauge shows; nothing where it is not there.
