@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
+use spile_observe::trace::Tracer;
 use spile_tower::client::Networks;
 use spile_tower::response::Fields;
 
@@ -33,6 +34,7 @@ pub struct Builder<S> {
     roots: Roots,
     bounds: Bounds,
     clock: Arc<dyn Clock>,
+    tracer: Option<Tracer>,
 }
 
 impl<S: Store> Builder<S> {
@@ -48,6 +50,7 @@ impl<S: Store> Builder<S> {
             roots: Roots::default(),
             bounds: Bounds::default(),
             clock: Arc::new(SystemClock::new()),
+            tracer: None,
         }
     }
 
@@ -123,6 +126,13 @@ impl<S: Store> Builder<S> {
         self
     }
 
+    /// Makes spans of requests, decisions and proxying, and tells upstreams which trace they are part of. Without a
+    /// tracer, what clients say about traces goes through as it is.
+    pub fn tracer(mut self, tracer: Tracer) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
     /// Starts from these settings, in place of whatever was said about routes, tokens and proxies so far.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
@@ -136,6 +146,7 @@ impl<S: Store> Builder<S> {
             rulebook: self.rulebook.unwrap_or_else(|| Box::new(self.rules)),
             fields: self.fields,
             clock: Arc::clone(&self.clock),
+            tracer: self.tracer.clone(),
         };
         Ok(Gateway::from(Shared {
             live: Live::new(self.settings)?,
@@ -146,6 +157,7 @@ impl<S: Store> Builder<S> {
             tls: self.tls,
             telemetry: Telemetry::new(),
             clock: self.clock,
+            tracer: self.tracer,
             checking: AtomicBool::new(false),
         }))
     }

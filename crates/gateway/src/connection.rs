@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use spile_core::Store;
@@ -23,6 +23,7 @@ use crate::bounds::Bounds;
 use crate::client_stream::ClientStream;
 use crate::route::Served;
 use crate::shared::Shared;
+use crate::stream_patience::StreamExecutor;
 use crate::upstream::{Endpoint, HealthCheck, check_forever};
 use crate::worker::Worker;
 
@@ -116,7 +117,7 @@ async fn refresh_forever<S: Store + 'static>(shared: Arc<Shared<S>>) {
 
 struct Connections<S> {
     worker: Arc<Worker<S>>,
-    http: Builder<TokioExecutor>,
+    http: Builder<StreamExecutor>,
     tls: Option<TlsAcceptor>,
     bounds: Bounds,
     room: Arc<Semaphore>,
@@ -186,7 +187,7 @@ async fn talk<S: Store + 'static>(
     stream: ClientStream<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     origin: Origin,
     worker: Arc<Worker<S>>,
-    http: Builder<TokioExecutor>,
+    http: Builder<StreamExecutor>,
     watcher: Watcher,
 ) {
     let (ambiguity, asked) = (stream.ambiguity(), AtomicU64::new(0));
@@ -201,8 +202,8 @@ async fn talk<S: Store + 'static>(
     let _ended = watcher.watch(connection).await;
 }
 
-fn protocol(bounds: &Bounds) -> Builder<TokioExecutor> {
-    let mut http = Builder::new(TokioExecutor::new());
+fn protocol(bounds: &Bounds) -> Builder<StreamExecutor> {
+    let mut http = Builder::new(StreamExecutor { taken_within: bounds.write_timeout });
     // Without a timer hyper's header timeout does nothing.
     http.http1()
         .timer(TokioTimer::new())

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use spile_core::Clock;
+use spile_observe::trace::Tracer;
 
 use crate::auth::Authenticator;
 use crate::bounds::Bounds;
@@ -23,6 +24,8 @@ pub(crate) struct Shared<S> {
     pub(crate) tls: Option<Tls>,
     pub(crate) telemetry: Telemetry,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Nothing where nobody wants traces.
+    pub(crate) tracer: Option<Tracer>,
     /// Whether some worker checks the upstreams: one is enough.
     pub(crate) checking: AtomicBool,
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
 
 /// Statuses that have a series of their own; any other is counted as `other`.
 const STATUSES: [u16; 35] = [
@@ -30,6 +33,7 @@ pub(crate) struct RouteTelemetry {
 
 impl Telemetry {
     pub(crate) fn new() -> Self {
+        describe();
         let requests = |status: String| counter!("http_server_requests_total", "listener" => "gateway", "status" => status);
         Self {
             requests: STATUSES.map(|status| requests(status.to_string())),
@@ -61,4 +65,39 @@ impl RouteTelemetry {
 /// Shows how far a route's limits are cut at the moment.
 pub(crate) fn adaptive_factor(route: &str) -> Gauge {
     gauge!("gateway_adaptive_factor", "route" => route.to_owned())
+}
+
+/// How full the queue before one upstream is.
+#[derive(Debug)]
+pub(crate) struct QueueGauges {
+    pub(crate) in_use: Gauge,
+    pub(crate) waiting: Gauge,
+}
+
+impl QueueGauges {
+    pub(crate) fn new(labels: &[(&'static str, String); 2]) -> Self {
+        Self {
+            in_use: gauge!("gateway_concurrency_in_use", labels),
+            waiting: gauge!("gateway_queue_depth", labels),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn noop() -> Self {
+        Self { in_use: Gauge::noop(), waiting: Gauge::noop() }
+    }
+}
+
+fn describe() {
+    describe_counter!("http_server_requests_total", "HTTP requests answered.");
+    describe_histogram!("http_server_request_duration_seconds", "From request to answer.");
+    describe_counter!("gateway_retries_total", "Requests that were sent to an upstream once more.");
+    describe_counter!(
+        "gateway_upstream_failures_total",
+        "Requests that no upstream answered, by what went wrong."
+    );
+    describe_gauge!("gateway_upstream_up", "What health checks say of an upstream: 1 is well.");
+    describe_gauge!("gateway_adaptive_factor", "What the limits of a route are multiplied by at the moment.");
+    describe_gauge!("gateway_concurrency_in_use", "Requests under way at an upstream that has a cap.");
+    describe_gauge!("gateway_queue_depth", "Requests that wait for an upstream that has a cap.");
 }

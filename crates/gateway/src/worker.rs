@@ -7,16 +7,17 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use spile_core::{Micros, Store};
+use spile_observe::trace::{Tracer, note};
 use spile_tower::response::is_grpc;
 use tokio::sync::watch;
 
 use crate::auth::Caller;
-use crate::body::{Meter, Reply, Upload};
+use crate::body::{Deadline, Meter, Reply, Upload};
 use crate::connection::Origin;
 use crate::forward::{Answer, Exchange, Hop, RequestId, Upgrade, carry, fields};
 use crate::limit::{Ruling, Undecided};
@@ -26,6 +27,7 @@ use crate::route::{Served, upstream_path};
 use crate::setup::Setup;
 use crate::shared::Shared;
 use crate::target::Target;
+use crate::trace;
 
 /// Serves requests on one runtime, over connections of its own.
 pub(crate) struct Worker<S> {
@@ -70,6 +72,30 @@ impl<S: Store> Worker<S> {
     }
 
     pub(crate) async fn answer(&self, origin: Origin, request: Request<Incoming>) -> Response<Reply> {
+        match &self.shared.tracer {
+            None => self.respond(origin, request).await,
+            // Boxed, so that those who are not traced need not carry it around.
+            Some(tracer) => Box::pin(self.traced(tracer, origin, request)).await,
+        }
+    }
+
+    async fn traced(
+        &self,
+        tracer: &Tracer,
+        origin: Origin,
+        mut request: Request<Incoming>,
+    ) -> Response<Reply> {
+        let came_with = trace::context_of(request.headers_mut());
+        let answered = async {
+            note("http.request.method", || request.method().to_string());
+            let response = self.respond(origin, request).await;
+            note("http.response.status_code", || response.status().as_str().to_owned());
+            response
+        };
+        tracer.trace("http request", came_with, answered).await
+    }
+
+    async fn respond(&self, origin: Origin, request: Request<Incoming>) -> Response<Reply> {
         let started = self.shared.clock.now();
         let (mut parts, body) = request.into_parts();
         let roads = self.roads.load_full();
@@ -152,13 +178,36 @@ impl<S: Store> Worker<S> {
         if let Some(upgrade) = &upgrade {
             upgrade.write(&mut parts.headers);
         }
-        let mut answer = self.ask_upstream(way, target, caller, hop, parts, body).await?;
-        let version = answer.response.version();
+        let mut deadline = Deadline::after(served.route.timeouts.total);
+        let asking = self.ask_upstream(way, target, caller, hop, parts, body);
+        let mut answer = if served.route.timeouts.total.is_none() && self.shared.tracer.is_none() {
+            asking.await?
+        } else {
+            // Boxed, so that requests without either need not carry it around.
+            Box::pin(self.watched(served, &mut deadline, asking)).await?
+        };
+        // The client is answered in its own version, whatever the upstream speaks.
+        let version = std::mem::replace(answer.response.version_mut(), Version::HTTP_11);
         let reported = fields::for_client(answer.response.headers_mut(), version);
         if let (Some(ruling), Some(tokens), true) = (ruling, reported, served.route.cost_from_response) {
             Box::pin(self.shared.limits.settle(ruling, tokens)).await;
         }
-        self.finish(served, answer, upgrade)
+        self.finish(served, answer, upgrade, deadline)
+    }
+
+    /// The answer as a span of its own, and within the time that the route gives it.
+    async fn watched(
+        &self,
+        served: &Served,
+        deadline: &mut Deadline,
+        asking: impl Future<Output = Result<Answer, Refusal>>,
+    ) -> Result<Answer, Refusal> {
+        let asked = self.shared.clock.now();
+        let answer = Tracer::within(self.shared.tracer.as_ref(), "proxy", deadline.hold(asking)).await;
+        answer.unwrap_or_else(|| {
+            served.observe(self.shared.clock.now(), self.since(asked), Err(&Refusal::TimedOut));
+            Err(Refusal::TimedOut)
+        })
     }
 
     /// The upstream's answer to a request whose header is ready to go.
@@ -172,6 +221,10 @@ impl<S: Store> Worker<S> {
         body: Incoming,
     ) -> Result<Answer, Refusal> {
         let Way { served, lines } = way;
+        if self.shared.tracer.is_some() {
+            note("spile.route", || served.route.name.to_string());
+            trace::pass_on(&mut parts.headers);
+        }
         let (mut upload, meter) = upload(body, served);
         let exchange = Exchange {
             served,
@@ -186,6 +239,11 @@ impl<S: Store> Worker<S> {
         let asked = self.shared.clock.now();
         let answer = exchange.run(parts, &mut upload).await;
         let outcome = answer.as_ref().map(|answer| answer.response.status());
+        if self.shared.tracer.is_some() {
+            note("spile.upstream_answer", || {
+                outcome.map_or_else(|why| format!("{why:?}"), |status| status.to_string())
+            });
+        }
         served.observe(self.shared.clock.now(), self.since(asked), outcome);
         answer
     }
@@ -196,10 +254,12 @@ impl<S: Store> Worker<S> {
         served: &Served,
         mut answer: Answer,
         upgrade: Option<Upgrade>,
+        deadline: Deadline,
     ) -> Result<Response<Reply>, Refusal> {
         served.route.response_changes.apply(answer.response.headers_mut());
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(answer.into_download(served.route.timeouts.idle).map(Either::Right));
+            let response = answer.into_download(served.route.timeouts.idle);
+            return Ok(response.map(|download| Either::Right(download.until(deadline))));
         }
         // An upstream that switches without having been asked to is not one to go on talking to.
         let upgrade = upgrade.ok_or(Refusal::BadAnswer)?;

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use smol_str::SmolStr;
 use spile_core::{Clock, Plan, PlanName, PlanRegistry};
 use spile_gateway::{ApiKeyHash, Gateway, Rule, Rulebook, Rules, Settings, TenantRegistry};
+use spile_observe::trace::Tracer;
 use spile_tower::key::{ClientIp, Joined, KeyResolver, MatchedRoute, ResolvedKey, Route, Tenant};
 use spile_tower::{PlanNames, PlanResolver};
 
@@ -38,6 +39,7 @@ impl Front {
         decider: &Decider,
         clock: Arc<dyn Clock>,
         telemetry: &Telemetry,
+        tracer: Option<&Tracer>,
     ) -> anyhow::Result<Option<Self>> {
         if config.listen.gateway.is_none() {
             return Ok(None);
@@ -51,6 +53,9 @@ impl Front {
             .tenants(LiveTenants(Arc::clone(&policies)))
             .rulebook(LiveRules { policies, compiled: ArcSwapOption::empty() })
             .settings(settings);
+        if let Some(tracer) = tracer {
+            builder = builder.tracer(tracer.clone());
+        }
         if let Some(tls) = &config.gateway.tls {
             builder = builder.tls(tls.tls.clone());
         }

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_memory::Keeper;
-use spile_observe::trace::Otlp;
+use spile_observe::trace::Tracer;
 use spile_observe::{Analytics, MinuteSums, share};
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
@@ -46,7 +46,7 @@ pub struct Server {
     /// Where minutes are summed over all instances, if they meet anywhere.
     sums: Option<Arc<dyn MinuteSums>>,
     hangup: Signal,
-    otlp: Option<Otlp>,
+    tracer: Option<Tracer>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
     bounds: Bounds,
@@ -72,7 +72,9 @@ impl Server {
         let store = AnyStore::new(&config.store, &clocks, store, timings)?;
         let wall = Arc::clone(&clocks.wall);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
-        let gateway = Front::new(config, &decider, wall, &telemetry)?.map(Arc::new);
+        let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
+        let tracer = otlp.map(|otlp| otlp.start(telemetry.watch()).0);
+        let gateway = Front::new(config, &decider, wall, &telemetry, tracer.as_ref())?.map(Arc::new);
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
@@ -81,7 +83,7 @@ impl Server {
             control,
             sums: sums.map(|sums| Arc::new(sums) as _),
             hangup: watcher::hangup()?,
-            otlp: config.observe.otlp.as_ref().map(|config| config.otlp.clone()),
+            tracer,
             gateway,
             keeper,
             bounds: config.listen.bounds,
@@ -111,8 +113,7 @@ impl Server {
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
         let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
-        let tracer = self.otlp.map(|otlp| otlp.start(self.telemetry.watch()).0);
-        let http = metrics("http").traced_by(tracer);
+        let http = metrics("http").traced_by(self.tracer);
         let http = tokio::spawn(serve(listeners.http, api, http, self.bounds, http_stopped));
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), self.bounds, admin_stopped));
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::deadline::Deadline;
 use super::idle::Idle;
+use crate::stream_patience::{self, Said};
 use crate::upstream::{Inbound, Outstanding};
 
 /// A body that is read from the upstream only as fast as the client takes it, within a silence. Holds a place at the
@@ -17,6 +19,7 @@ use crate::upstream::{Inbound, Outstanding};
 pub(crate) struct Download {
     body: Source,
     place: Option<Outstanding>,
+    deadline: Deadline,
 }
 
 #[derive(Debug)]
@@ -41,9 +44,15 @@ impl Download {
     }
 
     fn new(body: Source, place: Outstanding) -> Self {
-        let mut download = Self { body, place: Some(place) };
+        let mut download = Self { body, place: Some(place), deadline: Deadline::after(None) };
         download.leave_at_end();
         download
+    }
+
+    /// Breaks off where it is not whole by then.
+    pub(crate) fn until(mut self, deadline: Deadline) -> Self {
+        self.deadline = deadline;
+        self
     }
 
     /// Gives the place back as soon as nothing more is to come: nobody polls a body that says it has ended.
@@ -77,7 +86,14 @@ impl Body for Download {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let frame = ready!(self.body.poll_frame(cx));
+        let frame = match self.deadline.poll_over(cx) {
+            Poll::Ready(()) => Some(Err(BrokenOff)),
+            Poll::Pending => {
+                stream_patience::note(Said::Nothing);
+                ready!(self.body.poll_frame(cx))
+            }
+        };
+        stream_patience::note(Said::Piece);
         match frame {
             Some(Ok(_)) => self.leave_at_end(),
             Some(Err(_)) | None => self.place = None,

@@ -1,5 +1,6 @@
 //! Bodies on their way through: streamed, counted, timed and never held.
 
+mod deadline;
 mod download;
 mod idle;
 mod upload;
@@ -7,6 +8,7 @@ mod upload;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 
+pub(crate) use deadline::Deadline;
 pub(crate) use download::{BrokenOff, Download};
 pub(crate) use idle::Idle;
 pub(crate) use upload::{Meter, Upload, UploadFailure};

@@ -204,5 +204,30 @@ mod tests {
             let headers = HeaderMap::from_iter([(HeaderName::from_static("x-any"), value.clone())]);
             prop_assert_eq!(&rewritten(headers, false)["x-any"], &value);
         }
+
+        #[test]
+        fn no_field_of_the_upstreams_connection_and_no_cost_reaches_a_client(headers in fields(), cost in "\\PC{0,8}") {
+            let mut headers = headers;
+            if let Ok(cost) = HeaderValue::from_str(&cost) {
+                headers.append(X_RATELIMIT_COST, cost);
+            }
+            let reported = for_client(&mut headers, Version::HTTP_11);
+            prop_assert_eq!(reported, cost.trim().parse().ok().filter(|_| HeaderValue::from_str(&cost).is_ok()));
+            for name in ["connection", "keep-alive", "transfer-encoding", "upgrade", "x-ratelimit-cost"] {
+                prop_assert!(!headers.contains_key(name), "{}", name);
+            }
+            prop_assert_eq!(headers.get_all("via").iter().next_back().unwrap(), "1.1 spile");
+        }
+
+        #[test]
+        fn only_eight_of_our_own_kind_make_a_circle(own in 0_usize..12, others in "[a-z0-9. ,/()-]{0,40}") {
+            let mut headers = HeaderMap::new();
+            for _ in 0..own {
+                headers.append(VIA, via(Version::HTTP_11));
+            }
+            let claimed = others.split(',').filter(|hop| hop.split_ascii_whitespace().nth(1) == Some("spile")).count();
+            headers.append(VIA, HeaderValue::from_str(&others).unwrap());
+            prop_assert_eq!(goes_in_circles(&headers), own + claimed >= 8);
+        }
     }
 }

@@ -20,7 +20,8 @@ pub(super) struct Due {
 /// What a request owes. It is charged together or not at all.
 pub(super) type Dues = SmallVec<[Due; 1]>;
 
-/// The charges for these dues at these costs, under limits that are multiplied by `factor`.
+/// The charges for these dues at these costs, under limits that are multiplied by `factor`. A bucket that two rules
+/// charge is charged once, at the higher cost.
 pub(super) fn charges(
     dues: &[Due],
     cost: impl Fn(&Due) -> Cost,
@@ -32,10 +33,18 @@ pub(super) fn charges(
     {
         return Ok(charge(due, limit, cost(due), factor)?.into());
     }
-    let mut all = Vec::new();
+    let mut all: Vec<Charge<'_>> = Vec::new();
     for due in dues {
         for limit in due.plans.iter().flat_map(Plan::limits) {
-            all.push(charge(due, limit, cost(due), factor)?);
+            let charge = charge(due, limit, cost(due), factor)?;
+            let same = |earlier: &&mut Charge<'_>| {
+                earlier.key() == charge.key() && earlier.limit().name() == charge.limit().name()
+            };
+            match all.iter_mut().find(same) {
+                None => all.push(charge),
+                Some(earlier) if earlier.cost() < charge.cost() => *earlier = charge,
+                Some(_) => {}
+            }
         }
     }
     Ok(Charges::new(all)?)

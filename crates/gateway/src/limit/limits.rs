@@ -8,6 +8,7 @@ use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use spile_core::{Clock, Cost, Decision, FailurePolicy, KeyError, Micros, Plan, Reason, Source, Store};
 use spile_limiter::{Ask, LimiterError, RateLimiter, StoreFailed};
+use spile_observe::trace::{self, Tracer};
 use spile_tower::key::{ClientIp, KeyResolver};
 use spile_tower::response::{Fields, is_grpc};
 
@@ -21,6 +22,7 @@ pub(crate) struct Limits<S> {
     pub(crate) rulebook: Box<dyn Rulebook>,
     pub(crate) fields: Fields,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tracer: Option<Tracer>,
 }
 
 /// A decision about a request, and what the request was charged. Always boxed: it goes through many hands.
@@ -138,8 +140,21 @@ impl<S: Store> Limits<S> {
         if let Some(policy) = strictest(&dues) {
             ask = ask.on_failure(policy);
         }
-        let decision = self.limiter.decide(ask).await;
+        let decision = self.ask(ask).await;
         Ok(Box::new(Ruling { decision, dues, now: self.clock.now() }))
+    }
+
+    async fn ask(&self, ask: Ask<'_>) -> Decision {
+        if self.tracer.is_none() {
+            return self.limiter.decide(ask).await;
+        }
+        let noted = async {
+            let decision = self.limiter.decide(ask).await;
+            trace::note("spile.reason", || decision.reason().as_str().to_owned());
+            trace::note("spile.limit", || decision.binding().name().to_string());
+            decision
+        };
+        Box::pin(trace::span("decision", noted)).await
     }
 
     /// Decides about each rule that only watches by itself, so that none of them holds back another's charge.
@@ -149,7 +164,7 @@ impl<S: Store> Limits<S> {
             let rule = Arc::clone(&due.rule);
             let dues = Dues::from_iter([due]);
             let charges = charges(&dues, |due| due.rule.cost, factor)?;
-            let decision = self.limiter.decide(Ask::from(charges).rule(&rule.id).shadow(true)).await;
+            let decision = self.ask(Ask::from(charges).rule(&rule.id).shadow(true)).await;
             last = Some(Box::new(Ruling { decision, dues, now: self.clock.now() }));
         }
         Ok(last)

@@ -8,6 +8,8 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::telemetry::QueueGauges;
+
 /// How many requests each upstream of a route has under way at once, and how many wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -32,6 +34,7 @@ impl Default for Concurrency {
 pub(crate) struct FairQueue {
     settings: Concurrency,
     state: Mutex<State>,
+    gauges: QueueGauges,
 }
 
 #[derive(Debug)]
@@ -52,10 +55,15 @@ pub(crate) struct Permit(Option<Arc<FairQueue>>);
 pub(crate) struct Crowded;
 
 impl FairQueue {
-    pub(crate) fn new(settings: Concurrency) -> Self {
+    pub(crate) fn new(settings: Concurrency, gauges: QueueGauges) -> Self {
         let (lines, turns) = (HashMap::default(), VecDeque::new());
         let state = State { free: settings.per_upstream.max(1), waiting: 0, lines, turns };
-        Self { settings, state: Mutex::new(state) }
+        Self { settings, state: Mutex::new(state), gauges }
+    }
+
+    fn show(&self, state: &State) {
+        self.gauges.in_use.set((self.settings.per_upstream.max(1) - state.free) as f64);
+        self.gauges.waiting.set(state.waiting as f64);
     }
 
     /// A place for one request of `caller`, once it is their turn.
@@ -64,12 +72,15 @@ impl FairQueue {
             let mut state = self.state.lock();
             if state.free > 0 {
                 state.free -= 1;
+                self.show(&state);
                 return Ok(Permit(Some(Arc::clone(self))));
             }
             if state.waiting >= self.settings.queue {
                 return Err(Crowded);
             }
-            state.line_up(caller)
+            let turn = state.line_up(caller);
+            self.show(&state);
+            turn
         };
         let leaving = Leaving { queue: self, caller };
         match tokio::time::timeout(self.settings.wait, turn).await {
@@ -85,11 +96,15 @@ impl FairQueue {
     fn release(self: &Arc<Self>) {
         let mut state = self.state.lock();
         while let Some(next) = state.next() {
-            let Err(mut unwanted) = next.send(Permit(Some(Arc::clone(self)))) else { return };
+            let Err(mut unwanted) = next.send(Permit(Some(Arc::clone(self)))) else {
+                self.show(&state);
+                return;
+            };
             // Whoever waited has gone. The place is handed on, not given back twice.
             unwanted.0 = None;
         }
         state.free += 1;
+        self.show(&state);
     }
 }
 
@@ -142,7 +157,9 @@ struct Leaving<'q> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.queue.state.lock().forget_gone(self.caller);
+        let mut state = self.queue.state.lock();
+        state.forget_gone(self.caller);
+        self.queue.show(&state);
     }
 }
 
@@ -159,7 +176,8 @@ mod tests {
     use super::*;
 
     fn queue(per_upstream: usize, queue: usize) -> Arc<FairQueue> {
-        Arc::new(FairQueue::new(Concurrency { per_upstream, queue, wait: Duration::from_secs(5) }))
+        let settings = Concurrency { per_upstream, queue, wait: Duration::from_secs(5) };
+        Arc::new(FairQueue::new(settings, QueueGauges::noop()))
     }
 
     #[tokio::test(start_paused = true)]

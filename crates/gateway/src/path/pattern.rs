@@ -129,4 +129,56 @@ mod tests {
             assert!(text.parse::<PathPattern>().is_err(), "{text}");
         }
     }
+
+    use proptest::prelude::*;
+
+    fn segments() -> impl Strategy<Value = Vec<String>> {
+        let segment = prop_oneof![
+            proptest::sample::select(vec!["a", "b", "admin", "login", "ab", "a b", "é"])
+                .prop_map(str::to_owned),
+            "[a-z~._-]{1,4}".prop_filter("dots are no segments", |text| text != "." && text != ".."),
+        ];
+        proptest::collection::vec(segment, 0..5)
+    }
+
+    fn path_of(segments: &[String]) -> String {
+        format!("/{}", segments.join("/"))
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_that_is_spelt_out_matches_itself_alone(own in segments(), other in segments()) {
+            let pattern: PathPattern = path_of(&own).parse().unwrap();
+            prop_assert!(pattern.matches(&path_of(&own)));
+            prop_assert!(pattern.matches(&(path_of(&own) + "/")) || own.is_empty());
+            prop_assert_eq!(pattern.matches(&path_of(&other)), own == other);
+        }
+
+        #[test]
+        fn a_prefix_matches_whatever_begins_with_its_segments(own in segments(), other in segments()) {
+            let prefix = PathPattern::prefix(&path_of(&own)).unwrap();
+            prop_assert_eq!(prefix.matches(&path_of(&other)), other.starts_with(&own));
+            prop_assert!(prefix.matches(&path_of(&[own, other].concat())));
+        }
+
+        #[test]
+        fn a_star_stands_for_one_segment_whichever(own in segments(), at in 0_usize..5, other in segments()) {
+            let mut starred = own.clone();
+            // A last star is a prefix, which is another thing.
+            let Some(place) = starred.len().checked_sub(2).map(|last| at.min(last)) else { return Ok(()) };
+            starred[place] = "*".to_owned();
+            let pattern: PathPattern = path_of(&starred).parse().unwrap();
+            let fits = other.len() == own.len()
+                && other.iter().zip(&own).enumerate().all(|(index, (left, right))| index == place || left == right);
+            prop_assert!(pattern.matches(&path_of(&own)));
+            prop_assert_eq!(pattern.matches(&path_of(&other)), fits);
+        }
+
+        #[test]
+        fn any_text_is_a_pattern_or_is_refused_and_never_panics(pattern in "\\PC{0,24}", path in "\\PC{0,24}") {
+            if let Ok(pattern) = pattern.parse::<PathPattern>() {
+                let _matches = pattern.matches(&path);
+            }
+        }
+    }
 }

@@ -68,4 +68,23 @@ mod tests {
         assert_eq!(upstream_path(&path, Some(&Rewrite::new(1, ""))), "/7?a=/scores");
         assert_eq!(upstream_path(&path, None), "/scores/7?a=/scores");
     }
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_is_rewritten_is_a_path_below_the_new_prefix(
+            path in "(/[a-z0-9.~%-]{0,6}){1,6}",
+            segments in 0_usize..4,
+            prefix in "(/[a-z]{1,4}){0,3}/?",
+        ) {
+            let Ok(asked) = path.parse() else { return Ok(()) };
+            let Ok(clean) = CleanPath::of(&asked) else { return Ok(()) };
+            let rewritten = upstream_path(&clean, Some(&Rewrite::new(segments, &prefix)));
+            let bare = prefix.trim_end_matches('/');
+            prop_assert!(rewritten.path().starts_with('/') && rewritten.path().starts_with(bare));
+            prop_assert!(!rewritten.path().contains("//"), "{}", rewritten);
+            prop_assert!(!rewritten.path().contains("/../"), "{}", rewritten);
+        }
+    }
 }

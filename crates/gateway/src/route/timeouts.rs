@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The waits of one route. Each runs out on silence: as long as bytes move, a request may take its time.
+/// The waits of one route. Each but the last runs out on silence: as long as bytes move, a request may take its time.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Timeouts {
@@ -12,12 +12,15 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// Between two pieces of either body, and of an upgraded connection. Default 60 s.
     pub idle: Duration,
+    /// From when the upstream is asked to the last of its answer, queue and retries included. Upgraded connections
+    /// are not bound by it. Default none.
+    pub total: Option<Duration>,
 }
 
 impl Timeouts {
     /// The same for each wait.
     pub(crate) const fn all(wait: Duration) -> Self {
-        Self { connect: wait, first_byte: wait, idle: wait }
+        Self { connect: wait, first_byte: wait, idle: wait, total: None }
     }
 }
 
@@ -27,6 +30,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             first_byte: Duration::from_secs(30),
             idle: Duration::from_secs(60),
+            total: None,
         }
     }
 }

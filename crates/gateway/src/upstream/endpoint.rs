@@ -9,6 +9,7 @@ use super::address::Upstream;
 use super::health::Health;
 use crate::overload::{Concurrency, FairQueue, Permit};
 use crate::refusal::Refusal;
+use crate::telemetry::QueueGauges;
 
 /// An upstream and how it is doing.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Endpoint {
     pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<Concurrency>) -> Self {
         let labels = [("route", route.to_owned()), ("upstream", upstream.authority.to_string())];
         let health = Health::new(gauge!("gateway_upstream_up", &labels));
-        let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings)));
+        let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings, QueueGauges::new(&labels))));
         Self { upstream, health, concurrency, outstanding: AtomicUsize::new(0), queue }
     }
 

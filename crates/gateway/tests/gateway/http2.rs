@@ -10,6 +10,7 @@ use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use spile_gateway::{Bounds, Upstream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{Backend, RawBackend, in_time, open, running, to};
@@ -205,4 +206,40 @@ async fn a_header_that_is_too_large_is_refused_over_http_2_too() {
     let answer = in_time("a refusal", sender.send_request(request)).await;
     assert!(answer.is_err() || answer.is_ok_and(|answer| answer.status() == 431));
     assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_whose_window_never_opens_is_reset_and_its_upstream_let_go() {
+    let (states, mut changed) = tokio::sync::mpsc::unbounded_channel();
+    let endless = RawBackend::start(move |mut stream| {
+        let states = states.clone();
+        async move {
+            let mut header = [0; 1024];
+            drop(stream.read(&mut header).await);
+            drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await);
+            while stream.write_all(&[b'x'; 8_192]).await.is_ok() {}
+            states.send("let go").unwrap();
+        }
+    })
+    .await;
+    let mut bounds = Bounds::default();
+    bounds.write_timeout = std::time::Duration::from_millis(200);
+    let gateway = running(open(to(endless.upstream())).bounds(bounds)).await;
+    let stream = TcpStream::connect(gateway.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    // The connection itself is alive and well: only this stream's window stays shut.
+    tokio::spawn(async move { drop(connection.await) });
+    let request = Request::get("http://g/").body(()).unwrap();
+    let (answer, _) = client.send_request(request, true).unwrap();
+    let mut body = in_time("the header", answer).await.unwrap().into_body();
+    assert_eq!(in_time("the upstream to be let go", changed.recv()).await, Some("let go"));
+    let reset = in_time("the reset", async {
+        loop {
+            match body.data().await {
+                Some(Ok(_)) => {}
+                other => return other,
+            }
+        }
+    });
+    assert!(reset.await.is_some_and(|end| end.is_err_and(|why| why.is_reset())));
 }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod auth;
+mod guide;
 mod http2;
 mod limits;
 mod nginx;
@@ -15,4 +16,5 @@ mod streaming;
 mod support;
 mod tls;
 mod tokens;
+mod traces;
 mod upgrades;

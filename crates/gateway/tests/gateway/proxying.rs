@@ -5,7 +5,7 @@ use http_body_util::Full;
 use spile_gateway::Gateway;
 use spile_tower::client::Networks;
 
-use crate::support::{Backend, exchange, limiter, open, running, text, to};
+use crate::support::{Backend, RawBackend, exchange, limiter, open, running, text, to};
 
 #[tokio::test]
 async fn fields_of_one_connection_end_at_it() {
@@ -145,4 +145,17 @@ async fn connections_to_upstreams_are_kept() {
         assert_eq!(client.ask("POST", "/", &[], "some body").await.status, 200);
     }
     assert_eq!(dialled.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn an_upstream_of_http_1_0_does_not_make_the_client_one() {
+    let old = RawBackend::saying(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let gateway = running(open(to(old.upstream()))).await;
+    let request = b"GET / HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n";
+    let answer = exchange(gateway.address, request).await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("via: 1.0 spile"), "{answer}");
+    let mut client = gateway.client().await;
+    for _ in 0..2 {
+        assert_eq!(client.get("/", &[]).await.body, "ok", "the connection is kept");
+    }
 }

@@ -210,6 +210,29 @@ async fn a_silent_upstream_is_a_timeout() {
 }
 
 #[tokio::test]
+async fn a_request_has_so_much_time_in_all_however_busy_its_upstream_seems() {
+    let dripping = RawBackend::start(|mut stream| async move {
+        let mut header = [0; 1024];
+        drop(stream.read(&mut header).await);
+        if header.starts_with(b"GET /head") {
+            return std::future::pending().await;
+        }
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n").await);
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let mut timeouts = Timeouts::default();
+    timeouts.total = Some(soon());
+    let gateway = running(open(to(dripping.upstream()).timeouts(timeouts))).await;
+    let head = in_time("a timeout", gateway.get("/head", &[])).await;
+    assert_eq!(head.status, 504);
+    let broken = exchange(gateway.address, b"GET /body HTTP/1.1\r\nHost: g\r\n\r\n").await;
+    assert!(broken.starts_with("HTTP/1.1 200") && broken.len() < 50_000, "it breaks off: {}", broken.len());
+}
+
+#[tokio::test]
 async fn connections_are_capped() {
     let backend = Backend::friendly().await;
     let mut bounds = Bounds::default();

@@ -18,8 +18,9 @@ use crate::webhook::Target;
 const BATCH: usize = 512;
 /// How long the collector may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What OTLP calls the span of a server, and one within it.
+/// What OTLP calls the span of a server, of a client, and one within either.
 const SERVER: u32 = 2;
+const CLIENT: u32 = 3;
 const INTERNAL: u32 = 1;
 
 pub(super) struct Exporter {
@@ -71,12 +72,16 @@ impl Exporter {
 
 fn span(finished: &Finished) -> Value {
     let note = |(key, value): &(&str, String)| json!({"key": key, "value": {"stringValue": value}});
-    let is_root = finished.name.starts_with("http");
+    let kind = match finished.name {
+        "http request" => SERVER,
+        "proxy" => CLIENT,
+        _ => INTERNAL,
+    };
     let mut span = json!({
         "traceId": format!("{:032x}", finished.context.trace_id),
         "spanId": format!("{:016x}", finished.context.span_id),
         "name": finished.name,
-        "kind": if is_root { SERVER } else { INTERNAL },
+        "kind": kind,
         "startTimeUnixNano": (finished.began_us * 1_000).to_string(),
         "endTimeUnixNano": (finished.ended_us * 1_000).to_string(),
         "attributes": finished.notes.iter().map(note).collect::<Vec<_>>(),

@@ -104,6 +104,14 @@ impl Tracer {
         Spanned::new(tracer.map(|tracer| Scope::new(tracer.clone(), name, came_with)), work)
     }
 
+    /// Runs `work` as a span of the trace that this task is in. Where there is no tracer there is nothing to look for.
+    pub fn within<F: Future>(tracer: Option<&Self>, name: &'static str, work: F) -> Spanned<F> {
+        match tracer {
+            None => Spanned::new(None, work),
+            Some(_) => span(name, work),
+        }
+    }
+
     fn finish(&self, span: Finished) {
         if self.finished.try_send(span).is_err() {
             self.dropped.increment(1);

@@ -127,3 +127,40 @@ async fn what_the_upstream_reports_is_charged_and_never_shown() {
     assert_eq!((answer.status, answer.header("x-ratelimit-cost")), (200, None));
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("3"));
 }
+
+#[tokio::test]
+async fn two_limits_that_share_a_bucket_charge_it_once_at_the_higher_cost() {
+    let limit =
+        |id: &str, cost: u8| format!("[[routes.limits]]\nid = \"{id}\"\nplans = [\"few\"]\ncost = {cost}\n");
+    let route = "[[routes]]\npath = \"/\"\nupstream = \"UPSTREAM\"\n";
+    let spile = with_routes(&[route, &limit("one", 1), &limit("two", 2)].concat()).await;
+    let answer = spile.get("/", &[]).await;
+    assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some("1")));
+    assert_eq!(spile.get("/", &[]).await.status, 429);
+}
+
+#[tokio::test]
+async fn the_factor_and_the_queue_are_in_the_metrics() {
+    let spile = with_routes(
+        "[[routes]]\nname = \"scores\"\npath = \"/\"\nupstream = \"UPSTREAM\"\nadaptive = true
+         concurrency = { per_upstream = 7, queue = 3 }",
+    )
+    .await;
+    assert_eq!(spile.get("/", &[]).await.status, 200);
+    let metrics = spile.metrics().await;
+    for (series, value) in [
+        ("gateway_adaptive_factor{route=\"scores\"}", "1"),
+        ("gateway_concurrency_in_use{route=\"scores\"", "0"),
+        ("gateway_queue_depth{route=\"scores\"", "0"),
+        ("gateway_upstream_up{route=\"scores\"", "1"),
+        ("gateway_retries_total{route=\"scores\"}", "0"),
+    ] {
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(series))
+            .unwrap_or_else(|| panic!("{series}\n{metrics}"));
+        assert!(line.ends_with(&format!(" {value}")), "{line}");
+        let name = series.split('{').next().expect("a name");
+        assert!(metrics.contains(&format!("# HELP {name} ")), "{name} says what it is");
+    }
+}

@@ -4,7 +4,7 @@ use jsonwebtoken::{EncodingKey, Header};
 use serde_json::json;
 use spile_core::Clock;
 
-use crate::support::{Spile, echo};
+use crate::support::{Spile, collector, echo};
 
 #[tokio::test]
 async fn hosts_upstreams_prefixes_and_headers_are_as_the_file_says() {
@@ -92,4 +92,33 @@ async fn a_signed_token_makes_a_principal_a_tenant_and_a_plan() {
     assert_eq!(bea.header("x-ratelimit-remaining"), Some("99"), "each principal has a bucket of their own");
     assert_eq!(spile.get("/", &[("authorization", &token("ada", "others"))]).await.status, 401);
     assert_eq!(spile.get("/", &[]).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_collector_that_the_file_names_gets_the_whole_trace() {
+    let (endpoint, mut documents) = collector().await;
+    let upstream = echo("one").await;
+    let spile = Spile::start(&format!(
+        "[observe]\notlp = \"{endpoint}\"\n[[routes]]\npath = \"/\"\nupstream = \"http://{upstream}\"\n"
+    ))
+    .await;
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let told = spile.get("/", &[("traceparent", parent)]).await.json();
+    let mut spans = Vec::new();
+    while spans.len() < 4 {
+        let document = documents.recv().await.expect("the collector runs");
+        spans.extend(
+            document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned().expect("spans"),
+        );
+    }
+    let named = |name: &str| {
+        spans.iter().find(|span| span["name"] == name).unwrap_or_else(|| panic!("{name}: {spans:?}"))
+    };
+    let (request, decision, store, proxy) =
+        (named("http request"), named("decision"), named("store spend"), named("proxy"));
+    assert_eq!(request["parentSpanId"], "00f067aa0ba902b7");
+    assert_eq!((&decision["parentSpanId"], &proxy["parentSpanId"]), (&request["spanId"], &request["spanId"]));
+    assert_eq!(store["parentSpanId"], decision["spanId"]);
+    let passed_on = told["headers"]["traceparent"].as_str().expect("a trace");
+    assert!(passed_on.contains(proxy["spanId"].as_str().expect("an id")), "{passed_on}");
 }

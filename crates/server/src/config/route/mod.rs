@@ -104,6 +104,8 @@ impl Route {
         for (wait, text) in waits {
             set_wait(wait, text, faults);
         }
+        let total = file.total_timeout.and_then(|text| duration::check(&text, duration::REQUEST, faults));
+        timeouts.total = total;
         let hosts = upstreams::check_hosts(file.hosts, faults);
         let name = file.name.and_then(|name| check_name(name, faults));
         let route = Self {

@@ -28,6 +28,9 @@ impl fmt::Display for Route {
             ("idle_timeout", self.timeouts.idle),
         ];
         waits.into_iter().try_for_each(|(key, wait)| show_wait(f, key, wait))?;
+        if let Some(total) = self.timeouts.total {
+            show_wait(f, "total_timeout", total)?;
+        }
         writeln!(f, "retries = {}\nmax_body = \"{}\"", self.retries, show_size(self.max_body))?;
         writeln!(f, "upgrades = {:?}\nrequire_api_key = {}", self.upgrades, self.require_api_key)?;
         let plans: Vec<&str> = self.only_plans.iter().map(PlanName::as_str).collect();

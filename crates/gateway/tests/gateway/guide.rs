@@ -1,0 +1,38 @@
+//! What the guide says about attacks is tested where it says so.
+
+use std::fs;
+use std::path::Path;
+
+/// Everything under the folder, as one text.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            text += &sources(&entry);
+        } else {
+            text += &fs::read_to_string(&entry).expect("a source file");
+        }
+    }
+    text
+}
+
+#[test]
+fn every_test_that_the_guide_names_is_there() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = fs::read_to_string(own.join("../../docs/guide/gateway.md")).expect("the guide");
+    let table = guide.split("## What it stands up to").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let folders = ["tests", "src", "../server/tests/gateway"].map(|folder| sources(&own.join(folder)));
+    let rows = table.expect("the table").lines().filter(|line| line.starts_with("| ")).skip(1);
+    let mut named = 0;
+    for row in rows {
+        let last = row.trim_end_matches([' ', '|']).rsplit(" | ").next().expect("a cell");
+        for test in last.split('`').filter(|word| word.contains('_') && !word.contains('/')) {
+            named += 1;
+            assert!(
+                folders.iter().any(|text| text.contains(&format!("fn {test}("))),
+                "no test is called {test}"
+            );
+        }
+    }
+    assert!(named >= 25, "the table was read: {named}");
+}
