@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Router};
 use spile::key::Header;
-use spile::{Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule, Settle};
+use spile::{Admission, Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule};
 use tower::ServiceExt;
 
 /// What a completion is expected to use.
@@ -33,9 +33,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn complete(Extension(settle): Extension<Settle>, prompt: String) -> Result<String, StatusCode> {
+async fn complete(Extension(admission): Extension<Admission>, prompt: String) -> Result<String, StatusCode> {
     // The model says what it used only with its answer.
     let used = 100 * prompt.len() as u64;
-    let settled = settle.at(used).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let settled = admission.settle(used).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     Ok(format!("used {used}, of which {} were not covered", settled.uncovered))
 }

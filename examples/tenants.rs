@@ -9,7 +9,7 @@ use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use spile::key::{Fixed, KeyResolver, PrincipalKey, Tenant, TenantKey};
-use spile::{Decision, Keyless, Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule, TenantPlan};
+use spile::{Admission, Keyless, Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule, TenantPlan};
 use tower::ServiceExt;
 
 #[tokio::main]
@@ -30,7 +30,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .name("api")
     .build();
     let app = Router::new()
-        .route("/", get(async |decision: Extension<Decision>| format!("{} left", decision.remaining())))
+        .route(
+            "/",
+            get(async |admission: Extension<Admission>| format!("{} left", admission.decision().remaining())),
+        )
         .layer(limit)
         // Authentication stands outside the limit: the limit needs to know who it is.
         .layer(from_fn(authenticate));

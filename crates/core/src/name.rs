@@ -41,6 +41,12 @@ impl LimitName {
         Ok(Self(ShortText::new(name)))
     }
 
+    /// The text's bytes, where they are only to be written on.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// The name of `limit` within `plan`.
     pub fn within(plan: &PlanName, limit: &str) -> Result<Self, NameError> {
         let limit = part(limit)?;

@@ -35,10 +35,17 @@ impl ShortText {
     pub(crate) fn as_str(&self) -> &str {
         match self {
             // The bytes came from a text, so they are one.
-            Self::InPlace(InPlace { bytes, len }) => {
-                str::from_utf8(&bytes[..usize::from(*len)]).unwrap_or_default()
-            }
+            Self::InPlace(_) => str::from_utf8(self.as_bytes()).unwrap_or_default(),
             Self::Shared(text) => text,
+        }
+    }
+
+    /// What [`as_str`](Self::as_str) has to look through first.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::InPlace(InPlace { bytes, len }) => &bytes[..usize::from(*len)],
+            Self::Shared(text) => text.as_bytes(),
         }
     }
 }

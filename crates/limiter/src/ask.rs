@@ -21,6 +21,12 @@ pub(crate) struct Terms<'a> {
 }
 
 impl<'a> Ask<'a> {
+    /// What is to be paid.
+    #[inline]
+    pub const fn charges(&self) -> &Charges<'a> {
+        &self.charges
+    }
+
     /// Names the rule that asks, for observers.
     #[must_use]
     #[inline]

@@ -193,6 +193,17 @@ impl<S: Store> RateLimiter<S> {
         self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
     }
 
+    /// Adds the charges of one more key to a chain, which may have none yet: the user *and* the tenant.
+    pub fn charge_also<'k>(
+        &self,
+        chain: &mut Option<Charges<'k>>,
+        key: Key<'k>,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        cost: Cost,
+    ) -> Result<(), LimiterError> {
+        self.extend(chain, key, plans, |_| Ok(cost))
+    }
+
     /// The plan of that name, as the registry has it now.
     pub fn plan(&self, name: &str) -> Result<Plan, LimiterError> {
         self.inner.plans.plan(name).ok_or_else(|| LimiterError::UnknownPlan(name.to_owned()))
@@ -244,10 +255,22 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<Charges<'k>, LimiterError> {
         let key = Key::new(key)?;
         let mut chain: Option<Charges<'k>> = None;
+        self.extend(&mut chain, key, plans, cost)?;
+        chain.ok_or(LimiterError::Charge(ChargeError::Empty))
+    }
+
+    #[inline]
+    fn extend<'k>(
+        &self,
+        chain: &mut Option<Charges<'k>>,
+        key: Key<'k>,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
+    ) -> Result<(), LimiterError> {
         for name in plans {
             let mut unsound = None;
             let known = self.inner.plans.visit(name.as_ref(), &mut |plan| {
-                if let Err(error) = cost(plan).and_then(|cost| extend(&mut chain, key, plan, cost)) {
+                if let Err(error) = cost(plan).and_then(|cost| extend(chain, key, plan, cost)) {
                     unsound = Some(error);
                 }
             });
@@ -258,7 +281,7 @@ impl<S: Store> RateLimiter<S> {
                 return Err(LimiterError::UnknownPlan(name.as_ref().to_owned()));
             }
         }
-        chain.ok_or(LimiterError::Charge(ChargeError::Empty))
+        Ok(())
     }
 }
 

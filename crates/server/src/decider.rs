@@ -31,16 +31,18 @@ impl Decider {
         let policies = Policies::from(config);
         expect(&policies, &metrics);
         let policies = Arc::new(ArcSwap::from_pointee(policies));
-        let limiter = RateLimiter::builder()
+        let mut limiter = RateLimiter::builder()
             .store(store)
             .registry(LivePlans(Arc::clone(&policies)))
             .deadline(config.store.timeout + GRACE)
             .on_failure(config.store.on_failure)
             .fail_closed_retry_after(config.store.fail_closed_retry_after)
             .replicas(config.store.replicas)
-            .clock(clocks.buckets)
-            .observer(metrics.clone())
-            .build();
+            .clock(clocks.buckets);
+        if config.observe.enabled {
+            limiter = limiter.observer(metrics.clone());
+        }
+        let limiter = limiter.build();
         Self { limiter, policies, metrics, wall: clocks.wall }
     }
 
@@ -126,6 +128,10 @@ struct LivePlans(Arc<ArcSwap<Policies>>);
 impl PlanRegistry for LivePlans {
     fn plan(&self, name: &str) -> Option<Plan> {
         self.0.load().plan(name).cloned()
+    }
+
+    fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
+        self.0.load().plan(name).map(visit).is_some()
     }
 }
 

@@ -65,7 +65,7 @@ impl Server {
     }
 
     fn with_clocks(config: &Config, clocks: Clocks) -> anyhow::Result<Self> {
-        let telemetry = Telemetry::new(config.observe.show_keys)?;
+        let telemetry = Telemetry::new(&config.observe)?;
         let timings = StoreMetrics::new(&telemetry);
         let kept = Kept::open(&config.store, &clocks.buckets, &telemetry)?;
         let (store, keeper) = kept.map(|Kept { store, keeper }| (store, keeper)).unzip();

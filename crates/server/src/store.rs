@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError, SystemClock};
+use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError};
 use spile_memory::MemoryStore;
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
@@ -15,7 +15,6 @@ use crate::metrics::{Operation, StoreMetrics};
 /// One of the stores, with every call timed.
 pub(crate) struct AnyStore {
     kind: Kind,
-    clock: SystemClock,
     metrics: StoreMetrics,
 }
 
@@ -46,7 +45,7 @@ impl AnyStore {
             }
             Some(redis) => Kind::Redis(redis.build()?),
         };
-        Ok(Self { kind, clock: SystemClock::new(), metrics })
+        Ok(Self { kind, metrics })
     }
 
     /// The Redis store, where it is one.
@@ -86,9 +85,9 @@ impl AnyStore {
     }
 
     async fn timed<T>(&self, operation: Operation, call: impl Future<Output = T>) -> T {
-        let started = self.clock.now();
+        let started = self.metrics.started();
         let answer = trace::span(operation.span(), call).await;
-        self.metrics.took(operation, self.clock.now().since_us(started));
+        self.metrics.answered(operation, started);
         answer
     }
 }
@@ -105,9 +104,9 @@ impl Store for AnyStore {
         match &self.kind {
             // A span is made of a future; where nobody traces, none is needed.
             Kind::Memory(store) if trace::current().is_none() => {
-                let started = self.clock.now();
+                let started = self.metrics.started();
                 let answer = store.spend_at_once(charges);
-                self.metrics.took(Operation::Spend, self.clock.now().since_us(started));
+                self.metrics.answered(Operation::Spend, started);
                 answer
             }
             _ => None,

@@ -61,8 +61,8 @@ pub use spile_redis::{self as redis, RedisStore};
 
 #[cfg(feature = "tower")]
 pub use spile_tower::{
-    self as tower, Cause, Keyless, PlanNames, PlanResolver, PlansBy, RateLimit, RateLimitLayer, Refusal,
-    ReplyBody, Rule, Settle, Settled, TenantPlan, client, key, response,
+    self as tower, Admission, Cause, Keyless, PlanNames, PlanResolver, PlansBy, RateLimit, RateLimitLayer,
+    Refusal, ReplyBody, Rule, Settled, TenantPlan, client, key, response,
 };
 
 #[cfg(feature = "macros")]

@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use spile::key::{ClientIp, Header, KeyResolver};
-use spile::{FailurePolicy, Limit, Plan, RateLimitLayer, RateLimiter, RedisStore, Rule, Settle};
+use spile::{Admission, FailurePolicy, Limit, Plan, RateLimitLayer, RateLimiter, RedisStore, Rule};
 use spile_testkit::redis::RedisServer;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -36,7 +36,10 @@ async fn instance(redis: &RedisServer, policy: FailurePolicy) -> SocketAddr {
     let key = || Header::api_key().or(ClientIp::direct());
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
-        .route("/work", post(async |settle: Extension<Settle>| settle.at(20).await.map_or("?", |_| "done")))
+        .route(
+            "/work",
+            post(async |admission: Extension<Admission>| admission.settle(20).await.map_or("?", |_| "done")),
+        )
         .layer(RateLimitLayer::new(limiter, Rule::new(key(), "daily")));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -9,14 +9,16 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use spile_core::Store;
+use spile_core::{Decision, NamedLimit, Store};
+use spile_limiter::LimiterError;
 use tower_service::Service;
 
-use crate::account::{Account, Ruling, Verdict};
+use crate::admission::Admission;
 use crate::body::ReplyBody;
+use crate::owed::Owed;
 use crate::refusal::Cause;
 use crate::response::Rendered;
-use crate::settle::Settle;
+use crate::shared::Shared;
 
 pin_project! {
     /// The response of a limited service.
@@ -64,34 +66,44 @@ where
 
     /// The way of a request that was decided about: to the service, or back.
     #[inline]
-    pub(crate) fn decided(verdict: Verdict<S>, ready: &mut Svc, mut parts: Parts, body: B) -> Self
+    pub(crate) fn decided(
+        shared: &Arc<Shared<S>>,
+        decision: Decision,
+        owed: Owed,
+        ready: &mut Svc,
+        mut parts: Parts,
+        body: B,
+    ) -> Self
     where
         S: Store + 'static,
     {
-        let Verdict { account, ruling } = verdict;
-        let shared = &account.shared;
-        let told = match ruling {
-            Ok(ruling) if ruling.decision.allowed() => Some(admit(ruling, account, &mut parts)),
-            Err(_) if shared.shadow => None,
-            Ok(Ruling { decision, now, .. }) => {
-                return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
-            }
-            Err(error) => {
-                return Self::refused(shared.refuse(Cause::Invalid(&error), &parts, shared.clock.now()));
-            }
-        };
-        Self::passing(ready.call(Request::from_parts(parts, body)), told)
+        let now = shared.clock.now();
+        if !decision.allowed() {
+            return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
+        }
+        let told = shared.fields.render(&decision, now);
+        parts.extensions.insert(Admission::new(decision, owed, Arc::clone(shared)));
+        Self::passing(ready.call(Request::from_parts(parts, body)), Some(told))
     }
 }
 
-/// Shows the decision to the service, and renders it for the response.
-#[inline]
-fn admit<S: Store + 'static>(ruling: Ruling, account: Arc<Account<S>>, parts: &mut Parts) -> Rendered {
-    let Ruling { decision, now } = ruling;
-    let told = account.shared.fields.render(&decision, now);
-    parts.extensions.insert(Settle::new(account, &decision));
-    parts.extensions.insert(decision);
-    told
+/// What the limiter said once the store had answered.
+pub(crate) struct Verdict<S> {
+    shared: Arc<Shared<S>>,
+    owed: Owed,
+    decision: Result<Decision, LimiterError>,
+}
+
+impl<S: Store> Verdict<S> {
+    /// Asks the limiter, and hands back what it was asked about. A failing store is not an error: the failure policy
+    /// makes it a decision.
+    pub(crate) async fn of(shared: Arc<Shared<S>>, owed: Owed, limits: Vec<NamedLimit>) -> Self {
+        let decision = match owed.charges(&limits) {
+            Ok(charges) => Ok(shared.limiter.decide(shared.ask(charges, owed.tenant.as_deref())).await),
+            Err(error) => Err(error),
+        };
+        Self { shared, owed, decision }
+    }
 }
 
 impl<Svc, S, B, R> Future for ResponseFuture<Svc, S, B>
@@ -130,9 +142,14 @@ where
     S: Store + 'static,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<Svc, S, B, Svc::Future>> {
-        let verdict = ready!(self.verdict.as_mut().poll(cx));
+        let Verdict { shared, owed, decision } = ready!(self.verdict.as_mut().poll(cx));
         let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
-        let decided = ResponseFuture::decided(verdict, &mut ready, parts, body);
+        let decided = match decision {
+            Ok(decision) => ResponseFuture::decided(&shared, decision, owed, &mut ready, parts, body),
+            Err(error) => {
+                ResponseFuture::refused(shared.refuse(Cause::Invalid(&error), &parts, shared.clock.now()))
+            }
+        };
         Poll::Ready(decided.state)
     }
 }

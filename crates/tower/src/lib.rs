@@ -6,22 +6,22 @@
 
 #![deny(missing_docs)]
 
-mod account;
+mod admission;
 mod body;
 pub mod client;
-mod due;
 mod future;
 pub mod key;
 mod layer;
+mod owed;
 mod plans;
 mod refusal;
 pub mod response;
 mod rule;
 mod service;
-mod settle;
 mod shared;
 mod wall_clock;
 
+pub use admission::{Admission, Settled};
 pub use body::ReplyBody;
 pub use future::ResponseFuture;
 pub use layer::{Builder, RateLimitLayer};
@@ -29,5 +29,4 @@ pub use plans::{PlanNames, PlanResolver, PlansBy, TenantPlan};
 pub use refusal::{Cause, Refusal};
 pub use rule::Rule;
 pub use service::RateLimit;
-pub use settle::{Settle, Settled};
 pub use shared::Keyless;

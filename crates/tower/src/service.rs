@@ -3,16 +3,17 @@
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use http::request::Parts;
 use http::{Request, Response};
-use spile_core::Store;
+use spile_core::{Few, NamedLimit, Store};
 use tower_service::Service;
 
-use crate::account::Account;
 use crate::body::ReplyBody;
-use crate::future::{Deciding, ResponseFuture};
+use crate::future::{Deciding, ResponseFuture, Verdict};
+use crate::key::Tenant;
+use crate::owed::{Owed, Payer};
 use crate::refusal::Cause;
 use crate::shared::{Shared, Undue};
 
@@ -47,17 +48,58 @@ where
         if self.shared.skips(&parts) {
             return self.pass(parts, body);
         }
-        match Account::of(&parts, Arc::clone(&self.shared)) {
-            Ok(account) if account.dues.list.is_empty() => self.pass(parts, body),
-            Ok(account) => self.decide(account, parts, body),
-            Err(_) if self.shared.shadow => self.pass(parts, body),
-            Err(Undue::NoKey) => self.refuse(Cause::NoKey, &parts),
-            Err(Undue::Invalid(error)) => self.refuse(Cause::Invalid(&error), &parts),
+        match self.shared.payers(&parts) {
+            Ok(payers) => self.decide(payers, parts, body),
+            Err(undue) => self.give_up(&undue, parts, body),
         }
     }
 }
 
 impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
+    /// Asks the limiter. A store in memory answers at once: then the service that is ready can be called right here,
+    /// and neither has it to be cloned nor the question to be kept.
+    // Inlined with what it calls, or the request would be copied at each step.
+    #[inline]
+    fn decide<B>(&mut self, payers: Few<Payer>, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
+    where
+        Svc: Service<Request<B>> + Clone,
+    {
+        let (shared, mut charges) = (&*self.shared, None);
+        let limits = match shared.charge(&payers, &parts, &mut charges) {
+            Ok(limits) => limits,
+            Err(error) => return self.give_up(&error.into(), parts, body),
+        };
+        let Some(charges) = charges else { return self.pass(parts, body) };
+        let ask = shared.ask(charges, parts.extensions.get::<Tenant>().map(Tenant::id));
+        let Some(decision) = shared.limiter.decide_at_once(&ask) else {
+            let asked = ask.charges().iter().map(|charge| charge.limit().clone()).collect();
+            drop(ask);
+            return self.wait(Owed::new(payers, limits, &parts), asked, parts, body);
+        };
+        drop(ask);
+        let owed = Owed::new(payers, limits, &parts);
+        ResponseFuture::decided(&self.shared, decision, owed, &mut self.inner, parts, body)
+    }
+
+    /// Waits for a store that does not answer at once.
+    #[cold]
+    fn wait<B>(
+        &mut self,
+        owed: Owed,
+        limits: Vec<NamedLimit>,
+        parts: Parts,
+        body: B,
+    ) -> ResponseFuture<Svc, S, B>
+    where
+        Svc: Service<Request<B>> + Clone,
+    {
+        let verdict = Box::pin(Verdict::of(Arc::clone(&self.shared), owed, limits));
+        // The clone has not been polled ready; the service that has been must be the one to be called.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        ResponseFuture::deciding(Deciding { verdict, held: Some((ready, parts, body)) })
+    }
+
     fn pass<B>(&mut self, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>>,
@@ -65,31 +107,20 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         ResponseFuture::passing(self.inner.call(Request::from_parts(parts, body)), None)
     }
 
-    fn refuse<B>(&self, cause: Cause<'_>, parts: &Parts) -> ResponseFuture<Svc, S, B>
+    /// What becomes of a request that nothing can be charged for.
+    #[cold]
+    fn give_up<B>(&mut self, undue: &Undue, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>>,
     {
-        ResponseFuture::refused(self.shared.refuse(cause, parts, self.shared.clock.now()))
-    }
-
-    // Inlined with what it calls, or the request would be copied at each step.
-    #[inline]
-    fn decide<B>(&mut self, account: Arc<Account<S>>, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
-    where
-        Svc: Service<Request<B>> + Clone,
-    {
-        let mut verdict = Box::pin(account.decide());
-        // A store in memory answers at once. Then the service that is ready can be called right here, and need
-        // not be cloned. Otherwise the task is woken through the second poll, which is the task's own.
-        match verdict.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(verdict) => ResponseFuture::decided(verdict, &mut self.inner, parts, body),
-            Poll::Pending => {
-                // The clone has not been polled ready; the service that has been must be the one to be called.
-                let clone = self.inner.clone();
-                let ready = mem::replace(&mut self.inner, clone);
-                ResponseFuture::deciding(Deciding { verdict, held: Some((ready, parts, body)) })
-            }
+        if self.shared.shadow {
+            return self.pass(parts, body);
         }
+        let cause = match undue {
+            Undue::NoKey => Cause::NoKey,
+            Undue::Invalid(error) => Cause::Invalid(error),
+        };
+        ResponseFuture::refused(self.shared.refuse(cause, &parts, self.shared.clock.now()))
     }
 }
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use smallvec::SmallVec;
-use spile_core::{Charges, Clock, Cost, FailurePolicy, Micros, NamedLimit, Store};
+use spile_core::{Charges, Clock, Cost, FailurePolicy, Few, Micros, Store};
 use spile_limiter::{Ask, LimiterError, RateLimiter};
 
-use crate::due::{Due, Dues};
-use crate::key::{ResolvedKey, Tenant};
+use crate::key::ResolvedKey;
+use crate::owed::Payer;
 use crate::refusal::{Cause, Refusal};
 use crate::response::Fields;
 use crate::rule::Rule;
@@ -56,40 +55,53 @@ impl<S: Store> Shared<S> {
         self.skips.iter().any(|skip| skip(request))
     }
 
-    /// Reads what the request owes under each of the rules; nothing where no plan applies to it.
-    pub(crate) fn read(&self, request: &Parts, dues: &mut Dues) -> Result<(), Undue> {
-        dues.tenant = request.extensions.get::<Tenant>().map(|tenant| Arc::clone(tenant.shared_id()));
-        for rule in &self.rules {
-            let key = match (rule.key_of(request), self.keyless) {
-                (Some(key), _) => key,
-                (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
-                (None, Keyless::Pass) => continue,
-                (None, Keyless::Refuse) => return Err(Undue::NoKey),
-            };
-            let limits = self.limits(rule, request)?;
-            let cost = Cost::new(rule.cost_of(request)).map_err(LimiterError::from)?;
-            if !limits.is_empty() {
-                dues.list.push(Due { key, limits, cost });
+    /// Reads who pays for the request under each of the rules.
+    pub(crate) fn payers(&self, request: &Parts) -> Result<Few<Payer>, Undue> {
+        let mut payers = Few::new();
+        for rule in 0..self.rules.len() {
+            if let Some(payer) = self.payer(rule, request)? {
+                payers.push(payer);
             }
         }
-        Ok(())
+        Ok(payers)
     }
 
-    fn limits(&self, rule: &Rule, request: &Parts) -> Result<SmallVec<[NamedLimit; 1]>, LimiterError> {
-        let mut limits = SmallVec::new();
-        for name in rule.plans_of(request).iter() {
-            limits.extend(self.limiter.plan(name)?.limits().iter().cloned());
+    fn payer(&self, rule: usize, request: &Parts) -> Result<Option<Payer>, Undue> {
+        let key = match (self.rules[rule].key_of(request), self.keyless) {
+            (Some(key), _) => key,
+            (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
+            (None, Keyless::Pass) => return Ok(None),
+            (None, Keyless::Refuse) => return Err(Undue::NoKey),
+        };
+        let cost = Cost::new(self.rules[rule].cost_of(request)).map_err(LimiterError::from)?;
+        Ok(Some(Payer { key, cost, rule }))
+    }
+
+    /// Puts what they pay into `charges`, which stays empty where no plan applies; under how many limits each does.
+    pub(crate) fn charge<'k>(
+        &self,
+        payers: &'k [Payer],
+        request: &Parts,
+        charges: &mut Option<Charges<'k>>,
+    ) -> Result<Few<usize>, LimiterError> {
+        let mut limits = Few::new();
+        for payer in payers {
+            let before = charges.as_ref().map_or(0, |charges| charges.len());
+            let plans = self.rules[payer.rule].plans_of(request);
+            self.limiter.charge_also(charges, payer.key.as_key()?, plans.iter(), payer.cost)?;
+            limits.push(charges.as_ref().map_or(0, |charges| charges.len()) - before);
         }
         Ok(limits)
     }
 
     /// The question as this layer asks it.
-    pub(crate) fn ask<'a>(&'a self, charges: Charges<'a>, dues: &'a Dues) -> Ask<'a> {
+    #[inline]
+    pub(crate) fn ask<'a>(&'a self, charges: Charges<'a>, tenant: Option<&'a str>) -> Ask<'a> {
         let mut ask = Ask::from(charges).shadow(self.shadow);
         if let Some(name) = &self.name {
             ask = ask.rule(name);
         }
-        if let Some(tenant) = &dues.tenant {
+        if let Some(tenant) = tenant {
             ask = ask.tenant(tenant);
         }
         if let Some(policy) = self.on_failure {

@@ -10,9 +10,8 @@ use bytes::Bytes;
 use common::limiter;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use spile_core::Decision;
 use spile_tower::key::{ClientIp, KeyResolver, MatchedRoute};
-use spile_tower::{RateLimitLayer, Rule, Settle};
+use spile_tower::{Admission, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
 mod common;
@@ -39,9 +38,9 @@ async fn routes_are_limited_one_by_one_however_their_paths_are_filled() {
 
 #[tokio::test(start_paused = true)]
 async fn handlers_see_the_decision_and_can_settle() {
-    let handler = async |decision: Extension<Decision>, settle: Extension<Settle>| {
-        settle.at(41).await.unwrap();
-        decision.remaining().to_string()
+    let handler = async |admission: Extension<Admission>| {
+        admission.settle(41).await.unwrap();
+        admission.decision().remaining().to_string()
     };
     let limiter = limiter();
     let app = Router::new()

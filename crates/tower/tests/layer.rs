@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Broken, Clocked, Slow, from_user, large, limiter, small};
 use http::{Request, Response, StatusCode};
-use spile_core::{Decision, FailurePolicy, FakeClock, InMemoryPlans, Limit, Micros, Plan, Reason};
+use spile_core::{FailurePolicy, FakeClock, InMemoryPlans, Limit, Micros, Plan, Reason};
 use spile_limiter::{Observed, Observer, RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
 use spile_tower::client::{ClientAddress, Networks};
 use spile_tower::key::{ClientIp, Fixed, Header, KeyResolver, Path, Tenant, TenantKey};
 use spile_tower::response::Fields;
-use spile_tower::{Builder, Cause, Keyless, PlanNames, PlansBy, RateLimitLayer, Rule, TenantPlan};
+use spile_tower::{Admission, Builder, Cause, Keyless, PlanNames, PlansBy, RateLimitLayer, Rule, TenantPlan};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 mod common;
@@ -135,7 +135,7 @@ async fn of_stacked_layers_the_caller_is_told_of_the_tighter_one() {
 async fn a_layer_that_only_watches_lets_everybody_pass_and_says_so_to_the_handler() {
     let layer = layer(Rule::new(by_user(), "small")).shadow(true).build();
     let service = layer.layer(service_fn(|request: Request<()>| async move {
-        let reason = request.extensions().get::<Decision>().map(Decision::reason);
+        let reason = request.extensions().get::<Admission>().map(|admission| admission.decision().reason());
         Ok::<_, Infallible>(Response::new(format!("{reason:?}")))
     }));
     for expected in [Reason::Ok, Reason::Ok, Reason::Shadow, Reason::Shadow] {
@@ -388,7 +388,7 @@ async fn a_service_that_is_not_ready_holds_the_caller_back() {
     let mut response = tokio_test::task::spawn(service.call(from_user("ann")));
     assert!(response.poll().is_pending());
     let (request, send) = handle.next_request().await.unwrap();
-    assert!(request.extensions().get::<Decision>().is_some_and(Decision::allowed));
+    assert!(request.extensions().get::<Admission>().is_some_and(|admission| admission.decision().allowed()));
     send.send_response(Response::new(Bytes::from_static(b"late")));
     assert_eq!(response.await.unwrap().body(), "late");
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use spile_core::{FailurePolicy, Store};
 use spile_limiter::RateLimiter;
 use spile_tower::key::{Fixed, Header};
-use spile_tower::{RateLimitLayer, Rule, Settle};
+use spile_tower::{Admission, RateLimitLayer, Rule};
 use tower::{Layer, ServiceExt, service_fn};
 
 mod common;
@@ -18,12 +18,12 @@ mod common;
 const ANN: &str = "header:x-user:ann";
 
 /// Sends one request of Ann's through the layer, and takes out what the handler would find to settle with.
-async fn admitted<S: Store + 'static>(layer: RateLimitLayer<S>) -> Settle {
+async fn admitted<S: Store + 'static>(layer: RateLimitLayer<S>) -> Admission {
     let found = Arc::new(Mutex::new(None));
     let handler = {
         let found = Arc::clone(&found);
         service_fn(move |request: Request<()>| {
-            *found.lock() = request.extensions().get::<Settle>().cloned();
+            *found.lock() = request.extensions().get::<Admission>().cloned();
             async { Ok::<_, Infallible>(Response::new(Bytes::new())) }
         })
     };
@@ -43,34 +43,34 @@ async fn left(limiter: &RateLimiter<Clocked>, key: &str) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cost_more_is_charged_the_rest() {
     let limiter = limiter();
-    let settle = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
-    assert_eq!(settle.at(45).await.unwrap().uncovered, 0);
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
+    assert_eq!(admission.settle(45).await.unwrap().uncovered, 0);
     assert_eq!(left(&limiter, ANN).await, 55);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cost_less_is_given_the_rest_back() {
     let limiter = limiter();
-    let settle = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
-    assert_eq!(settle.at(20).await.unwrap().uncovered, 0);
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
+    assert_eq!(admission.settle(20).await.unwrap().uncovered, 0);
     assert_eq!(left(&limiter, ANN).await, 80);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_bucket_does_not_have_stays_unpaid_and_is_told() {
     let limiter = limiter();
-    let settle = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
-    assert_eq!(settle.at(5_000).await.unwrap().uncovered, 4_900);
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
+    assert_eq!(admission.settle(5_000).await.unwrap().uncovered, 4_900);
     assert_eq!(left(&limiter, ANN).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn charging_more_is_a_decision_of_its_own() {
     let limiter = limiter();
-    let settle = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
-    assert!(settle.charge(80).await.unwrap().allowed());
-    assert!(!settle.charge(80).await.unwrap().allowed());
-    assert!(settle.charge(101).await.is_err(), "it could never pass");
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
+    assert!(admission.charge(80).await.unwrap().allowed());
+    assert!(!admission.charge(80).await.unwrap().allowed());
+    assert!(admission.charge(101).await.is_err(), "it could never pass");
     assert_eq!(left(&limiter, ANN).await, 10);
 }
 
@@ -80,12 +80,12 @@ async fn every_rule_of_the_layer_is_settled() {
     let layer = RateLimitLayer::builder(limiter.clone(), by_user(10))
         .and(Rule::new(Fixed::new("all"), "large").cost(1))
         .build();
-    let settle = admitted(layer).await;
-    settle.at(5).await.unwrap();
+    let admission = admitted(layer).await;
+    admission.settle(5).await.unwrap();
     assert_eq!(left(&limiter, ANN).await, 95);
     assert_eq!(left(&limiter, "static:all").await, 95);
 
-    settle.refund(5).await.unwrap();
+    admission.refund(5).await.unwrap();
     assert_eq!(left(&limiter, ANN).await, 100);
     assert_eq!(left(&limiter, "static:all").await, 100);
 }
@@ -94,9 +94,10 @@ async fn every_rule_of_the_layer_is_settled() {
 async fn what_a_watching_layer_never_took_is_not_given_back() {
     let limiter = limiter();
     assert!(limiter.allow(ANN, ["large"], 95).await.unwrap().allowed());
-    let settle = admitted(RateLimitLayer::builder(limiter.clone(), by_user(10)).shadow(true).build()).await;
-    settle.at(0).await.unwrap();
-    settle.refund(10).await.unwrap();
+    let admission =
+        admitted(RateLimitLayer::builder(limiter.clone(), by_user(10)).shadow(true).build()).await;
+    admission.settle(0).await.unwrap();
+    admission.refund(10).await.unwrap();
     assert_eq!(left(&limiter, ANN).await, 5);
 }
 
@@ -105,7 +106,7 @@ async fn where_the_store_is_down_nothing_is_refunded_and_nothing_breaks() {
     let limiter =
         RateLimiter::builder().store(Broken).plans([small()]).on_failure(FailurePolicy::Allow).build();
     let rule = Rule::new(Header::named("x-user").unwrap(), "small");
-    let settle = admitted(RateLimitLayer::new(limiter, rule)).await;
-    assert!(settle.refund(1).await.is_ok());
-    assert!(settle.at(0).await.is_ok());
+    let admission = admitted(RateLimitLayer::new(limiter, rule)).await;
+    assert!(admission.refund(1).await.is_ok());
+    assert!(admission.settle(0).await.is_ok());
 }

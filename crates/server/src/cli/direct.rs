@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use super::ask::Verb;
 use crate::buckets::{self, Unseen};
 use crate::clock::Clocks;
-use crate::config::{Config, Flags, StoreUrl};
+use crate::config::{Config, Flags, ObserveConfig, StoreUrl};
 use crate::decider::Decider;
 use crate::http::write_decision;
 use crate::metrics::{StoreMetrics, Telemetry};
@@ -73,7 +73,7 @@ impl Direct {
     fn open(config: &Config, changes: bool) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let _within = runtime.enter();
-        let (clocks, telemetry) = (Clocks::system(), Telemetry::new(false)?);
+        let (clocks, telemetry) = (Clocks::system(), Telemetry::new(&ObserveConfig::default())?);
         let (mut file, mut embedded) = (None, None);
         if config.store.url == StoreUrl::Memory {
             let Some(path) = &config.store.path else {

@@ -19,8 +19,10 @@ const EVENTS: [&str; 7] = [
 ];
 
 /// What whoever watches may see, and who is told of events.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ObserveConfig {
+    /// Decisions, requests and store calls are counted and timed.
+    pub(crate) enabled: bool,
     /// Keys are shown as they are, not hashed.
     pub(crate) show_keys: bool,
     /// Where spans go; nothing is traced where there is none.
@@ -57,7 +59,14 @@ impl ObserveConfig {
         let show_keys = file.show_keys.is_some_and(|shown| shown.value);
         let otlp = file.otlp.and_then(|endpoint| OtlpConfig::check(endpoint, file.otlp_percent, faults));
         let webhooks = webhooks.into_iter().filter_map(|hook| HookConfig::check(hook, folder, faults));
-        Self { show_keys, otlp, webhooks: webhooks.collect() }
+        let enabled = file.enabled.is_none_or(|enabled| enabled.value);
+        Self { enabled, show_keys, otlp, webhooks: webhooks.collect() }
+    }
+}
+
+impl Default for ObserveConfig {
+    fn default() -> Self {
+        Self { enabled: true, show_keys: false, otlp: None, webhooks: Vec::new() }
     }
 }
 

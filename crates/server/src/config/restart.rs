@@ -28,6 +28,7 @@ impl Config {
             ("store.path", store.path != next_store.path),
             ("store.save_every", store.save_every != next_store.save_every),
             ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),
+            ("observe.enabled", self.observe.enabled != next.observe.enabled),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
             ("gateway.tls", self.gateway.tls_files() != next.gateway.tls_files()),
             ("gateway.upstream_ca_file", self.gateway.upstream_ca_file != next.gateway.upstream_ca_file),

@@ -66,7 +66,8 @@ impl Config {
     }
 
     fn show_observe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "[observe]\nshow_keys = {}", self.observe.show_keys)?;
+        writeln!(f, "[observe]\nenabled = {}", self.observe.enabled)?;
+        writeln!(f, "show_keys = {}", self.observe.show_keys)?;
         if let Some(otlp) = &self.observe.otlp {
             writeln!(f, "otlp = {:?}\notlp_percent = {}", otlp.endpoint, otlp.percent)?;
         }

@@ -55,10 +55,13 @@ impl HttpMetrics {
     }
 
     pub(crate) fn started(&self) -> Micros {
-        self.clock.now()
+        if self.telemetry.is_enabled() { self.clock.now() } else { Micros::default() }
     }
 
     pub(crate) fn answered(&self, started: Micros, status: StatusCode) {
+        if !self.telemetry.is_enabled() {
+            return;
+        }
         let index = usize::from(status.as_u16() - 100).min(STATUSES - 1);
         let counter = self.requests[index].get_or_init(|| {
             let status = status.as_str().to_owned();

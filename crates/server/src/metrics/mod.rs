@@ -17,6 +17,8 @@ pub(crate) use self::registry::RegistryGauge;
 pub(crate) use self::saves::SaveMetrics;
 pub(crate) use self::store::{Operation, RedisGauges, StoreMetrics};
 
+use crate::config::ObserveConfig;
+
 const HTTP_DURATION: &str = "http_server_request_duration_seconds";
 const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 
@@ -25,22 +27,29 @@ const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 pub(crate) struct Telemetry {
     recorder: Arc<PrometheusRecorder>,
     watch: Watch,
+    enabled: bool,
 }
 
 impl Telemetry {
-    pub(crate) fn new(show_keys: bool) -> Result<Self, BuildError> {
+    /// Where it is not enabled, series are there and stay at zero.
+    pub(crate) fn new(config: &ObserveConfig) -> Result<Self, BuildError> {
         let mut builder = PrometheusBuilder::new();
         for (name, bounds) in HISTOGRAMS {
             builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), bounds)?;
         }
         let recorder = Arc::new(builder.build_recorder());
-        let watch = Watch::builder().recorder(recorder.clone()).show_names(show_keys).build();
-        Ok(Self { recorder, watch })
+        let watch = Watch::builder().recorder(recorder.clone()).show_names(config.show_keys).build();
+        Ok(Self { recorder, watch, enabled: config.enabled })
     }
 
     /// Hears of every decision.
     pub(crate) const fn watch(&self) -> &Watch {
         &self.watch
+    }
+
+    /// Whether anything is counted and timed.
+    pub(crate) const fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
     /// What `/metrics` shows.

@@ -1,6 +1,7 @@
 //! Times every call to the store, and tells how a Redis store stands.
 
 use metrics::{Gauge, Histogram, gauge, histogram};
+use spile_core::{Clock, Micros, SystemClock};
 use spile_observe::Watch;
 use spile_redis::Stats;
 
@@ -32,18 +33,29 @@ const OPERATIONS: [&str; 4] = ["spend", "peek", "refund", "reset"];
 /// How long each operation takes.
 pub(crate) struct StoreMetrics {
     watch: Watch,
+    clock: SystemClock,
+    enabled: bool,
     durations: [Histogram; OPERATIONS.len()],
 }
 
 impl StoreMetrics {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
         let duration = |op| telemetry.register(|| histogram!(STORE_DURATION, "op" => op));
-        Self { watch: telemetry.watch().clone(), durations: OPERATIONS.map(duration) }
+        let (enabled, clock) = (telemetry.is_enabled(), SystemClock::new());
+        Self { watch: telemetry.watch().clone(), clock, enabled, durations: OPERATIONS.map(duration) }
     }
 
-    pub(crate) fn took(&self, operation: Operation, us: u64) {
-        self.durations[operation as usize].record(us as f64 / 1e6);
-        self.watch.store_took(us);
+    /// When a call begins, where anybody wants to know how long it takes.
+    pub(crate) fn started(&self) -> Option<Micros> {
+        self.enabled.then(|| self.clock.now())
+    }
+
+    pub(crate) fn answered(&self, operation: Operation, started: Option<Micros>) {
+        if let Some(started) = started {
+            let us = self.clock.now().since_us(started);
+            self.durations[operation as usize].record(us as f64 / 1e6);
+            self.watch.store_took(us);
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The admin listener: health and metrics.
 
+use std::path::Path;
+
 use serde_json::json;
+use spile_server::Config;
 
 use crate::support::Spile;
 
@@ -30,6 +33,22 @@ async fn metrics_count_every_decision_by_rule_and_outcome_and_never_name_a_key()
     assert!(metrics.contains("http_server_requests_total{listener=\"http\",status=\"429\"} 2"), "{metrics}");
     assert!(metrics.contains("ratelimit_failclosed_total{reason=\"timeout\"} 0"), "{metrics}");
     assert!(!metrics.contains("somebody"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_not_to_watch_decides_and_counts_nothing() {
+    let file = "[observe]\nenabled = false\n".to_owned();
+    let config = Config::parse(Path::new("spile.toml"), file, []).unwrap_or_else(|why| panic!("{why}"));
+    let spile = Spile::start_with(config).await;
+    for status in [200; 10].into_iter().chain([429]) {
+        spile.check(json!({"ruleId": "default", "identity": "somebody"})).await.is(status);
+    }
+    let metrics = spile.admin("/metrics").await.is(200).text;
+    let counted = |line: &&str| {
+        ["ratelimit_decisions", "ratelimit_store", "http_server"].iter().any(|name| line.starts_with(name))
+            && !line.ends_with(" 0")
+    };
+    assert_eq!(metrics.lines().find(counted), None);
 }
 
 #[tokio::test]

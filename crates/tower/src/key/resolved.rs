@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use arrayvec::ArrayString;
 use sha2::{Digest, Sha256};
-use spile_core::Key;
+use spile_core::{Key, KeyError};
 
 /// How long a key may be without a trip to the allocator: every address is shorter. A key is moved about more than
 /// once, so that room for everybody's longest would cost more than the trip.
@@ -30,6 +30,11 @@ impl ResolvedKey {
     /// The text, for the limiter. Not for logs.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
+    }
+
+    /// The same as the limiter takes it.
+    pub(crate) fn as_key(&self) -> Result<Key<'_>, KeyError> {
+        Key::new(self.as_str())
     }
 
     /// The key that these pieces make when written one after the other. The first piece starts with the kind

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use spile_core::{Decision, LimitStatus, Micros, Reason};
 
+use super::text::Text;
 use super::{reset_after, reset_at, retry_after_secs, secs_ceil};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -83,28 +84,28 @@ impl Fields {
     /// The values of the fields, to be written when there is a response.
     pub(crate) fn render(self, decision: &Decision, now: Micros) -> Rendered {
         let remaining = decision.remaining();
-        let mut text = Vec::with_capacity(64 + 128 * decision.limits().len());
+        let mut text = Text::new();
         let mut ends = [0; 6];
         if self.x_ratelimit {
-            integer(&mut text, u64::from(decision.binding().limit().capacity()));
-            ends[0] = text.len() as u16;
-            integer(&mut text, remaining);
-            ends[1] = text.len() as u16;
-            integer(&mut text, self.reset_value(decision, now));
+            text.integer(u64::from(decision.binding().limit().capacity()));
+            ends[0] = text.len();
+            text.integer(remaining);
+            ends[1] = text.len();
+            text.integer(self.reset_value(decision, now));
         }
-        ends[2] = text.len() as u16;
+        ends[2] = text.len();
         if self.ietf {
             list(&mut text, decision, policy);
-            ends[3] = text.len() as u16;
+            ends[3] = text.len();
             list(&mut text, decision, |status, text| state(decision, status, text));
         }
-        ends[4] = text.len() as u16;
+        ends[4] = text.len();
         let refused = retry_after_secs(decision);
         if let Some(seconds) = refused {
-            integer(&mut text, seconds);
+            text.integer(seconds);
         }
-        ends[5] = text.len() as u16;
-        let degraded = decision.degraded();
+        ends[5] = text.len();
+        let (text, degraded) = (text.into_bytes(), decision.degraded());
         Rendered { text, ends, remaining, fields: self, refused: refused.is_some(), degraded }
     }
 
@@ -118,7 +119,7 @@ impl Fields {
 
 /// The values of a decision's fields, one after the other.
 pub(crate) struct Rendered {
-    text: Vec<u8>,
+    text: Bytes,
     /// Where each value ends: limit, remaining, reset, policy, state, retry-after. The longest chain with the longest
     /// names takes some ten thousand bytes.
     ends: [u16; 6],
@@ -132,10 +133,9 @@ impl Rendered {
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         // Room for these and for what the server adds, made once and while there is little to move.
         headers.reserve(7);
-        // All values are cut from one allocation.
-        let text = Bytes::from(self.text);
+        let text = &self.text;
         let [limit, remaining, reset, policy, state, retry_after] = self.ends;
-        let value = |from: u16, to: u16| cut(&text, from.into(), to.into());
+        let value = |from: u16, to: u16| cut(text, from.into(), to.into());
         if self.fields.x_ratelimit && !leaves_less(headers, self.remaining) {
             headers.insert(LIMIT, value(0, limit));
             headers.insert(REMAINING, value(limit, remaining));
@@ -170,51 +170,47 @@ fn leaves_less(headers: &HeaderMap, remaining: u64) -> bool {
     told.and_then(|text| text.parse::<u64>().ok()).is_some_and(|told| told <= remaining)
 }
 
+fn parameter(text: &mut Text, name: &[u8], number: u64) {
+    text.push(name);
+    text.integer(number.min(MAX_INTEGER));
+}
+
 /// `"gold/burst";q=100;w=2`: at most `q` at once, and all of it back within `w` seconds. A window of less than
 /// a second cannot be written, and is left out.
-fn policy(status: &LimitStatus, value: &mut Vec<u8>) {
+fn policy(status: &LimitStatus, text: &mut Text) {
     let limit = status.limit();
-    parameter(value, b";q=", u64::from(limit.capacity()));
+    parameter(text, b";q=", u64::from(limit.capacity()));
     let window = limit.fill_time();
     if window.as_secs() >= 1 {
-        parameter(value, b";w=", secs_ceil(window));
+        parameter(text, b";w=", secs_ceil(window));
     }
 }
 
 /// `"gold/burst";r=73;t=1`: `r` tokens left; `t` seconds until the cost is there, or until all of it is.
 ///
 /// A refusal gives a time only for the limits that refused: `Retry-After` must not come before any `t`.
-fn state(decision: &Decision, status: &LimitStatus, value: &mut Vec<u8>) {
+fn state(decision: &Decision, status: &LimitStatus, text: &mut Text) {
     if decision.reason() == Reason::FailClosed {
-        parameter(value, b";r=", 0);
-        return parameter(value, b";t=", retry_after_secs(decision).unwrap_or(1));
+        parameter(text, b";r=", 0);
+        return parameter(text, b";t=", retry_after_secs(decision).unwrap_or(1));
     }
-    parameter(value, b";r=", status.remaining());
+    parameter(text, b";r=", status.remaining());
     if decision.allowed() {
-        parameter(value, b";t=", secs_ceil(status.reset_after()));
+        parameter(text, b";t=", secs_ceil(status.reset_after()));
     } else if !status.retry_after().is_zero() {
-        parameter(value, b";t=", secs_ceil(status.retry_after()));
+        parameter(text, b";t=", secs_ceil(status.retry_after()));
     }
 }
 
-fn parameter(text: &mut Vec<u8>, name: &[u8], number: u64) {
-    text.extend_from_slice(name);
-    integer(text, number.min(MAX_INTEGER));
-}
-
-fn integer(text: &mut Vec<u8>, number: u64) {
-    text.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-fn list(text: &mut Vec<u8>, decision: &Decision, item: impl Fn(&LimitStatus, &mut Vec<u8>)) {
+fn list(text: &mut Text, decision: &Decision, item: impl Fn(&LimitStatus, &mut Text)) {
     for (index, status) in decision.limits().iter().enumerate() {
         if index > 0 {
-            text.extend_from_slice(b", ");
+            text.push(b", ");
         }
-        text.push(b'"');
+        text.push(b"\"");
         // Names are letters, digits and `._-/`: nothing in them needs escaping.
-        text.extend_from_slice(status.name().as_str().as_bytes());
-        text.push(b'"');
+        text.push(status.name().as_bytes());
+        text.push(b"\"");
         item(status, text);
     }
 }

@@ -33,6 +33,7 @@ mod body;
 mod fields;
 mod grpc;
 mod problem;
+mod text;
 mod timestamp;
 
 pub use body::{PROBLEM_JSON, UNAVAILABLE, body, refusal};

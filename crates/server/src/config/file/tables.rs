@@ -89,6 +89,7 @@ impl AdminFile {
 /// `[observe]`: what whoever watches may see.
 #[derive(Debug, Default)]
 pub(crate) struct ObserveFile {
+    pub(crate) enabled: Option<Spot<bool>>,
     pub(crate) show_keys: Option<Spot<bool>>,
     pub(crate) otlp: Text,
     pub(crate) otlp_percent: Option<Spot<u64>>,
@@ -97,6 +98,7 @@ pub(crate) struct ObserveFile {
 impl ObserveFile {
     pub(super) fn read(mut section: Section<'_>) -> Self {
         let read = Self {
+            enabled: section.flag("enabled"),
             show_keys: section.flag("show_keys"),
             otlp: section.text("otlp"),
             otlp_percent: section.whole("otlp_percent"),
