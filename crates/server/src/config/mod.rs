@@ -151,7 +151,7 @@ impl Config {
     fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
         let clients = Clients::check(file.clients, faults);
         let (plans, plan_names) = plans::check_all(file.plans, faults);
-        let known = Known { plans: &plans, plan_names: &plan_names, clients: &clients };
+        let known = Known::new(&plans, &plan_names, &clients);
         let rules = rules::check_all(file.rules, &known, faults);
         let routes = route::check_all(file.routes, &rules, &known, faults);
         let tenants = tenants::check_all(file.tenants, &known, faults);

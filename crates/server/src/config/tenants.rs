@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use foldhash::fast::RandomState;
 use smol_str::SmolStr;
 
 use super::file::{Faults, Spot, TenantFile};
@@ -10,7 +11,7 @@ use crate::identity;
 use crate::tenant::{ApiKeyHash, Tenant};
 
 pub(super) fn check_all(files: Vec<TenantFile>, known: &Known<'_>, faults: &mut Faults) -> Vec<Tenant> {
-    let (mut ids, mut keys) = (HashSet::new(), HashSet::new());
+    let (mut ids, mut keys) = (HashSet::default(), HashSet::default());
     let mut tenants = Vec::with_capacity(files.len());
     for file in files {
         let id = file.id.filter(|id| check_id(id, &mut ids, faults));
@@ -24,12 +25,12 @@ pub(super) fn check_all(files: Vec<TenantFile>, known: &Known<'_>, faults: &mut 
     tenants
 }
 
-fn check_id(id: &Spot<String>, ids: &mut HashSet<String>, faults: &mut Faults) -> bool {
+fn check_id(id: &Spot<String>, ids: &mut HashSet<SmolStr, RandomState>, faults: &mut Faults) -> bool {
     if let Err(why) = identity::key(&id.value) {
         faults.add(&id.place, why, "for instance `acme`");
         return false;
     }
-    let new = ids.insert(id.value.clone());
+    let new = ids.insert(SmolStr::new(&id.value));
     if !new {
         faults.add(
             &id.place,
@@ -42,7 +43,7 @@ fn check_id(id: &Spot<String>, ids: &mut HashSet<String>, faults: &mut Faults) -
 
 fn check_keys(
     words: Vec<Spot<String>>,
-    seen: &mut HashSet<ApiKeyHash>,
+    seen: &mut HashSet<ApiKeyHash, RandomState>,
     faults: &mut Faults,
 ) -> Vec<ApiKeyHash> {
     let mut hashes = Vec::with_capacity(words.len());
