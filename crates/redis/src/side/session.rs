@@ -80,8 +80,10 @@ impl Session {
     ) -> Result<Value, SessionError> {
         let deadline = Instant::now() + within;
         let command = Command { script, keys, arguments };
-        let mut why = SessionError::Unreachable("another call is under way".to_owned());
-        let Ok(mut open) = timeout_at(deadline, self.open.lock()).await else { return Err(why) };
+        let Ok(mut open) = timeout_at(deadline, self.open.lock()).await else {
+            return Err(SessionError::Unreachable("another call is under way".to_owned()));
+        };
+        let mut why = SessionError::Unreachable(format!("no connection within {within:?}"));
         while Instant::now() < deadline {
             let mut connection = match timeout_at(deadline, self.connected(open.take())).await {
                 Ok(connected) => connected.map_err(|why| SessionError::Unreachable(why.to_string()))?,

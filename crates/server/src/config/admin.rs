@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::StoreUrl;
 use super::file::{AdminFile, Faults, Place, Spot};
 use crate::secret::{NoSecret, Secret};
 
@@ -22,6 +23,7 @@ impl AdminConfig {
     /// Relative paths start from the folder of the configuration file.
     pub(super) fn check(
         file: AdminFile,
+        store: &StoreUrl,
         variables: &[(String, String)],
         folder: &Path,
         faults: &mut Faults,
@@ -32,7 +34,14 @@ impl AdminConfig {
             (None, Some(path)) => read_token(path, folder, faults),
             (None, None) => None,
         };
-        let registry_file = file.registry_file.map(|path| folder.join(path.value));
+        let registry_file = file.registry_file.map(|Spot { value, place }| {
+            if *store != StoreUrl::Memory {
+                let message =
+                    format!("`{value}` is for the embedded store, and the registry lives in {store}");
+                faults.add(&place, message, "leave it out, or write `url = \"memory:\"`");
+            }
+            folder.join(value)
+        });
         Self { token, token_file: file.token_file.map(|path| path.value.into()), registry_file }
     }
 }

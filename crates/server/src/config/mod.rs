@@ -158,10 +158,11 @@ impl Config {
         let mut store = StoreConfig::read(file.store, origin.folder(), faults);
         let mut listen = Listen::check(file.listen, faults);
         origin.flags.apply(&mut listen, &mut store);
+        let admin = AdminConfig::check(file.admin, &store.url, &origin.variables, origin.folder(), faults);
         Self {
             listen,
             store,
-            admin: AdminConfig::check(file.admin, &origin.variables, origin.folder(), faults),
+            admin,
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
             routes,

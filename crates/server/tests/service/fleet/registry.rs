@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer};
 
 use super::{Instance, LONG, SOON, becomes, calls};
+use crate::support::Process;
 
 fn plan(capacity: u64) -> Value {
     json!({"capacity": capacity, "refill": "1/s"})
@@ -350,18 +351,27 @@ async fn sentinels_lead_to_the_registry_through_a_failover() {
     limit_everywhere(&all, "acme", 80).await;
 }
 
-#[tokio::test]
-async fn a_registry_file_beside_a_redis_store_is_refused_and_both_are_named() {
+#[test]
+fn a_registry_file_beside_a_redis_store_is_refused_and_both_are_named() {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let path = folder.path().join("spile.toml");
     std::fs::write(&path, "[admin]\nregistry_file = \"registry\"\n").expect("the folder is ours");
     let path = path.display().to_string();
-    let arguments = ["serve", "--config", &path, "--store", "redis://127.0.0.1:1", "--http", "127.0.0.1:0"];
-    let output = crate::support::Process::run(&[&arguments[..], &["--admin", "127.0.0.1:0"]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    for word in ["admin.registry_file", "Redis", "store.url"] {
-        assert!(stderr.contains(word), "{word} in {stderr}");
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let output = Process::run_with(arguments, variables);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        stderr
+    };
+    let ports = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let store = "redis://127.0.0.1:1";
+    let by_flag = run(&[&["serve", "--config", &path, "--store", store], &ports[..]].concat(), &[]);
+    for words in ["admin.registry_file", "Redis", "store.url"] {
+        assert!(by_flag.contains(words), "{words} in {by_flag}");
+    }
+    let checked = run(&["config", "check", &path], &[("SPILE_STORE__URL", store)]);
+    for words in ["spile.toml:2", "`registry` is for the embedded store", store] {
+        assert!(checked.contains(words), "{words} in {checked}");
     }
 }
 
