@@ -29,7 +29,12 @@ fn run(program: &str, arguments: &[&str]) -> String {
 
 /// A YAML file as JSON.
 fn yaml(path: &str) -> Value {
-    let script = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
+    yamls(path).swap_remove(0)
+}
+
+/// A YAML file of several documents, each as JSON.
+fn yamls(path: &str) -> Vec<Value> {
+    let script = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(open(sys.argv[1]))), sys.stdout)";
     let said = run(".cache/lint/bin/python", &["-c", script, path]);
     serde_json::from_str(&said).unwrap_or_else(|why| panic!("{path}: {why}: {said}"))
 }
@@ -61,7 +66,8 @@ fn the_compose_file_names_files_that_are_there() {
     let volumes = services.values().flat_map(|service| texts(&service["volumes"]));
     for volume in volumes {
         let (here, _) = volume.split_once(':').expect("a volume has two sides");
-        assert!(root().join("deploy").join(here).is_dir(), "{volume}");
+        let is_named = compose["volumes"].as_object().is_some_and(|named| named.contains_key(here));
+        assert!(is_named || root().join("deploy").join(here).is_dir(), "{volume}");
     }
     let scraped = yaml("deploy/prometheus/prometheus.yml");
     for rules in texts(&scraped["rule_files"]) {
@@ -118,6 +124,22 @@ fn what_the_image_runs_works() {
     drop(spile);
     let gone = Process::run_with(&check, &[("SPILE_ADMIN", &admin)]);
     assert_eq!(gone.status.code(), Some(2));
+}
+
+#[test]
+fn kubernetes_takes_the_manifests_and_spile_takes_their_file() {
+    let manifests = "deploy/kubernetes/spile.yaml";
+    run(".cache/lint/bin/kubernetes-validate", &["--strict", manifests]);
+    let documents = yamls(manifests);
+    let of = |kind: &str| documents.iter().find(|document| document["kind"] == kind).expect("it is there");
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("spile.toml");
+    let file = of("ConfigMap")["data"]["spile.toml"].as_str().expect("a file");
+    fs::write(&config, file).expect("the folder is ours");
+    let checked = Process::run(&["config", "check", config.to_str().expect("text")]);
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let replicas = format!("replicas = {}", of("Deployment")["spec"]["replicas"]);
+    assert!(file.contains(&replicas), "{replicas} in {file}");
 }
 
 #[test]
