@@ -36,6 +36,7 @@ mod question;
 mod registry;
 mod rule;
 mod secret;
+mod segment;
 mod serve;
 mod server;
 mod signals;

@@ -1,8 +1,8 @@
-//! What plans, rules and tenants have in common: listed, shown, put and removed.
+//! What plans, rules and tenants have in common: listed, made, shown, put and removed.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use http::header::{ETAG, RETRY_AFTER};
+use http::header::{ETAG, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
@@ -12,8 +12,10 @@ use super::extract::JsonBody;
 use crate::config::ConfigError;
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
 use crate::document::Document;
+use crate::fault::Fault;
 use crate::http::Problem;
 use crate::registry::{Kind, RegistryError, Which};
+use crate::segment::segment;
 use crate::typed::{Object, parse};
 
 pub(super) fn list(office: &Office, kind: Kind) -> Response {
@@ -36,17 +38,37 @@ pub(super) async fn put<D: Document>(
 ) -> Result<Response, Problem> {
     let condition = condition(&headers)?;
     let Object(document) = parse::<Object<D>>(&body)?;
-    let kept = document.kept_as(&name).map_err(|fault| {
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()).with("field", fault.field())
+    let kept = document.kept_as(&name).map_err(|fault| unfit(&fault))?;
+    let which = Which { kind: D::KIND, name: name.clone() };
+    let put = changed(office, which, Change::Put(kept), condition).await;
+    let Changed { entry, is_new } = put.map_err(|why| refused::<D>(why, &name))?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(shown(status, entry.ok_or(ControlError::Missing)?))
+}
+
+/// Makes an entry under the name that it brings along, unless the name is taken.
+pub(super) async fn create<D: Document>(
+    office: Office,
+    JsonBody(body): JsonBody,
+) -> Result<Response, Problem> {
+    let Object(document) = parse::<Object<D>>(&body)?;
+    let name = document.name().map(str::to_owned).ok_or_else(|| {
+        let bound = D::bound_of(D::NAME).unwrap_or_default();
+        unfit(&Fault::new(D::NAME, format_args!("is missing: {bound}")))
     })?;
-    let place = format!("{}/{name}", D::KIND);
-    match changed(office, Which { kind: D::KIND, name }, Change::Put(kept), condition).await {
-        Ok(Changed { entry, is_new }) => {
-            let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-            Ok(shown(status, entry.ok_or(ControlError::Missing)?))
+    let kept = document.kept_as(&name).map_err(|fault| unfit(&fault))?;
+    let which = Which { kind: D::KIND, name: name.clone() };
+    match changed(office, which, Change::Put(kept), Condition::Absent).await {
+        Ok(Changed { entry, .. }) => {
+            let mut response = shown(StatusCode::CREATED, entry.ok_or(ControlError::Missing)?);
+            response.headers_mut().insert(LOCATION, place(D::KIND, &name));
+            Ok(response)
         }
-        Err(ControlError::Wrong(wrong)) => Err(unworkable(own_lines(&wrong, &place, D::NAME))),
-        Err(other) => Err(other.into()),
+        Err(ControlError::Changed) => {
+            let detail = format!("{}: `{name}` is taken; PUT changes what has that name", D::NAME);
+            Err(Problem::new(StatusCode::CONFLICT, detail).with("field", D::NAME))
+        }
+        Err(why) => Err(refused::<D>(why, &name)),
     }
 }
 
@@ -76,6 +98,12 @@ pub(super) async fn changed(
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
+}
+
+/// Where the entry of this name is.
+fn place(kind: Kind, name: &str) -> HeaderValue {
+    let path = format!("/admin/v1/{kind}/{}", segment(name));
+    HeaderValue::from_str(&path).expect("what is not plain is spelt out")
 }
 
 fn shown(status: StatusCode, entry: Entry) -> Response {
@@ -112,6 +140,19 @@ impl From<ControlError> for Problem {
             }
         };
         Self::new(status, format!("{field}: {why}")).with("field", field)
+    }
+}
+
+/// A document that cannot be kept under the name.
+fn unfit(fault: &Fault) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()).with("field", fault.field())
+}
+
+/// Why an entry was not put. What is wrong with it is said in its sender's words.
+fn refused<D: Document>(why: ControlError, name: &str) -> Problem {
+    match why {
+        ControlError::Wrong(wrong) => unworkable(own_lines(&wrong, &format!("{}/{name}", D::KIND), D::NAME)),
+        other => other.into(),
     }
 }
 

@@ -29,11 +29,11 @@ pub(crate) struct Office {
 /// Every path, and what is said about it.
 pub(crate) fn router() -> OpenApiRouter<Office> {
     OpenApiRouter::new()
-        .routes(routes!(plans::list))
+        .routes(routes!(plans::list, plans::create))
         .routes(routes!(plans::show, plans::put, plans::remove))
-        .routes(routes!(rules::list))
+        .routes(routes!(rules::list, rules::create))
         .routes(routes!(rules::show, rules::put, rules::remove))
-        .routes(routes!(tenants::list))
+        .routes(routes!(tenants::list, tenants::create))
         .routes(routes!(tenants::show, tenants::put, tenants::remove))
         .routes(routes!(tenants::add_key))
         .routes(routes!(buckets::inspect, buckets::reset))

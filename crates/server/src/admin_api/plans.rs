@@ -10,7 +10,9 @@ use super::entries;
 use super::extract::{JsonBody, Name};
 use crate::document::{PlanDocument, PlanEntry};
 use crate::http::Problem;
-use crate::openapi::{BadName, Conditions, Guarded, Kept, Missing, Put, Shown, StillThere, Unchanged};
+use crate::openapi::{
+    BadName, Conditions, Guarded, Kept, Made, Missing, NamedPlan, Put, Shown, StillThere, Unchanged, Unmade,
+};
 use crate::registry::Kind;
 
 /// All plans, by name.
@@ -31,6 +33,20 @@ pub(super) struct PlanList {
 )]
 pub(super) async fn list(State(office): State<Office>) -> Response {
     entries::list(&office, Kind::Plans)
+}
+
+/// Makes a plan under the `name` that it brings along, unless that is taken.
+#[utoipa::path(
+    post,
+    path = "/admin/v1/plans",
+    tag = "registry",
+    operation_id = "createPlan",
+    security(("token" = [])),
+    request_body = NamedPlan,
+    responses(Made<PlanEntry>, Unmade, Guarded)
+)]
+pub(super) async fn create(State(office): State<Office>, body: JsonBody) -> Result<Response, Problem> {
+    entries::create::<PlanDocument>(office, body).await
 }
 
 /// Shows a plan.

@@ -10,7 +10,9 @@ use super::entries;
 use super::extract::{JsonBody, Name};
 use crate::document::{RuleDocument, RuleEntry};
 use crate::http::Problem;
-use crate::openapi::{BadName, Conditions, Guarded, Kept, Missing, Put, Shown, StillThere, Unchanged};
+use crate::openapi::{
+    BadName, Conditions, Guarded, Kept, Made, Missing, NamedRule, Put, Shown, StillThere, Unchanged, Unmade,
+};
 use crate::registry::Kind;
 
 /// All rules, by name.
@@ -31,6 +33,20 @@ pub(super) struct RuleList {
 )]
 pub(super) async fn list(State(office): State<Office>) -> Response {
     entries::list(&office, Kind::Rules)
+}
+
+/// Makes a rule under the `id` that it brings along, unless that is taken.
+#[utoipa::path(
+    post,
+    path = "/admin/v1/rules",
+    tag = "registry",
+    operation_id = "createRule",
+    security(("token" = [])),
+    request_body = NamedRule,
+    responses(Made<RuleEntry>, Unmade, Guarded)
+)]
+pub(super) async fn create(State(office): State<Office>, body: JsonBody) -> Result<Response, Problem> {
+    entries::create::<RuleDocument>(office, body).await
 }
 
 /// Shows a rule.

@@ -15,7 +15,8 @@ use crate::document::{TenantDocument, TenantEntry};
 use crate::hex::Hex;
 use crate::http::Problem;
 use crate::openapi::{
-    BadName, Conditions, Guarded, Kept, Missing, Put, Shown, StillThere, Unchanged, Unkept,
+    BadName, Conditions, Guarded, Kept, Made, Missing, NamedTenant, Put, Shown, StillThere, Unchanged,
+    Unkept, Unmade,
 };
 use crate::registry::{Kind, Which};
 use crate::tenant::ApiKeyHash;
@@ -41,6 +42,20 @@ pub(super) struct TenantList {
 )]
 pub(super) async fn list(State(office): State<Office>) -> Response {
     entries::list(&office, Kind::Tenants)
+}
+
+/// Makes a tenant under the `id` that it brings along, unless that is taken.
+#[utoipa::path(
+    post,
+    path = "/admin/v1/tenants",
+    tag = "registry",
+    operation_id = "createTenant",
+    security(("token" = [])),
+    request_body = NamedTenant,
+    responses(Made<TenantEntry>, Unmade, Guarded)
+)]
+pub(super) async fn create(State(office): State<Office>, body: JsonBody) -> Result<Response, Problem> {
+    entries::create::<TenantDocument>(office, body).await
 }
 
 /// Shows a tenant.

@@ -6,9 +6,9 @@ use clap::Args;
 use http::Method;
 use serde_json::Value;
 
-use super::client::segment;
 use super::direct::DirectArgs;
 use super::entries::AdminArgs;
+use crate::segment::segment;
 
 /// Cells of a level bar.
 const BAR: usize = 20;

@@ -1,7 +1,5 @@
 //! Asks a running server.
 
-use std::fmt::Write;
-
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -57,17 +55,4 @@ pub(super) fn refused<T>(status: StatusCode, answer: &Value) -> anyhow::Result<T
         Some(detail) => bail!("{detail}"),
         None => bail!("the server answered {status}"),
     }
-}
-
-/// A part of a path, with whatever has a meaning of its own in a URL spelt out.
-pub(super) fn segment(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut path, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            // Writing to memory does not fail.
-            let _written = write!(path, "%{byte:02X}");
-        }
-        path
-    })
 }

@@ -4,7 +4,8 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::client::{Client, segment};
+use super::client::Client;
+use crate::segment::segment;
 
 /// How the admin API is reached.
 #[derive(Args, Debug)]

@@ -1,12 +1,15 @@
 //! What the answers about registry entries have in common.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
+use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
-use utoipa::{IntoParams, IntoResponses, ToSchema};
+use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
 
 use super::headers;
+use crate::document::{Document, PlanDocument, RuleDocument, TenantDocument};
 
 /// An entry and its tag.
 pub(crate) struct Shown<T>(PhantomData<T>);
@@ -30,10 +33,54 @@ impl<T: ToSchema> IntoResponses for Put<T> {
     }
 }
 
+/// An entry that was made.
+pub(crate) struct Made<T>(PhantomData<T>);
+
+impl<T: ToSchema> IntoResponses for Made<T> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        [with_entry::<T>(201, "The entry is new.", &["ETag", "Location"])].into()
+    }
+}
+
+/// A document that says what it is called, for there is no name in the path.
+pub(crate) struct Named<T>(PhantomData<T>);
+
+pub(crate) type NamedPlan = Named<PlanDocument>;
+pub(crate) type NamedRule = Named<RuleDocument>;
+pub(crate) type NamedTenant = Named<TenantDocument>;
+
+impl<T: Document + ToSchema> PartialSchema for Named<T> {
+    fn schema() -> RefOr<Schema> {
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let named = ObjectBuilder::new().property(T::NAME, text).required(T::NAME);
+        AllOfBuilder::new().item(Ref::from_schema_name(schema_name::<T>())).item(named).into()
+    }
+}
+
+impl<T: Document + ToSchema> ToSchema for Named<T> {
+    fn name() -> Cow<'static, str> {
+        format!("Named{}", schema_name::<T>()).into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((schema_name::<T>().into(), T::schema()));
+        T::schemas(schemas);
+    }
+}
+
+/// What the document calls a type; some types have names of their own besides.
+fn schema_name<T: ToSchema>() -> Cow<'static, str> {
+    T::name()
+}
+
 fn entry<T: ToSchema>(status: u16, description: &str) -> (String, RefOr<Response>) {
+    with_entry::<T>(status, description, &["ETag"])
+}
+
+fn with_entry<T: ToSchema>(status: u16, description: &str, names: &[&str]) -> (String, RefOr<Response>) {
     let content = Content::new(Some(Ref::from_schema_name(T::name())));
     let response = ResponseBuilder::new().description(description).content("application/json", content);
-    (status.to_string(), headers::with(response, &["ETag"]).into())
+    (status.to_string(), headers::with(response, names).into())
 }
 
 /// What must be true of an entry for it to be changed. Without either, the last writer wins.

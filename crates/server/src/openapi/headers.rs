@@ -30,6 +30,7 @@ pub(super) fn all() -> Vec<(&'static str, Header)> {
         ("Allow", text("The methods that the path takes.")),
         ("Cache-Control", text("`no-store`: the next answer may be another.")),
         ("ETag", text("Changes whenever the entry does. Send it back as `If-Match`.")),
+        ("Location", text("Where the entry is.")),
         ("RateLimit", text("Each limit now: `\"gold/burst\";r=73;t=1`, `r` left and `t` seconds to wait.")),
         (
             "RateLimit-Policy",

@@ -17,9 +17,9 @@ pub(crate) use self::decisions::{
     Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, Refunded,
 };
 use self::decisions::{Pong, Refusal};
-pub(crate) use self::entries::{Conditions, Put, Shown, StillThere};
+pub(crate) use self::entries::{Conditions, Made, NamedPlan, NamedRule, NamedTenant, Put, Shown, StillThere};
 pub(crate) use self::problems::{
-    BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept,
+    BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept, Unmade,
 };
 use crate::http;
 

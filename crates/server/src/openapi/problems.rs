@@ -111,6 +111,21 @@ impl IntoResponses for Unchanged {
     }
 }
 
+/// A new entry was refused, and nothing has changed.
+pub(crate) struct Unmade;
+
+impl IntoResponses for Unmade {
+    fn responses() -> Responses {
+        let mut responses = Unchanged::responses();
+        responses.remove("412");
+        responses.extend(problems([(
+            409,
+            "The name is taken, or the registry is full or holds what is no entry.",
+        )]));
+        responses
+    }
+}
+
 /// A change was not kept.
 pub(crate) struct Unkept;
 

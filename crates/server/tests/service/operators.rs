@@ -29,6 +29,31 @@ async fn a_plan_that_is_put_takes_effect_at_once_and_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn an_entry_is_made_once_under_the_name_that_it_brings_along() {
+    let office = Office::open().await;
+    let gold = json!({"name": "gold", "capacity": 50, "refill": "5/s"});
+    office
+        .ask(Method::POST, "/admin/v1/plans", gold.clone())
+        .await
+        .is(201)
+        .says("/source", "registry")
+        .carries("location", "/admin/v1/plans/gold");
+    office.ask(Method::POST, "/admin/v1/plans", gold).await.is(409).says("/field", "name");
+    let in_file = json!({"id": "acme", "plan": "gold"});
+    office.ask(Method::POST, "/admin/v1/tenants", in_file).await.is(409).says("/field", "id");
+    office.ask(Method::POST, "/admin/v1/tenants", json!({"plan": "gold"})).await.is(422).says("/field", "id");
+    office
+        .ask(Method::POST, "/admin/v1/tenants", json!({"id": "größe/1", "plan": "gold"}))
+        .await
+        .is(201)
+        .carries("location", "/admin/v1/tenants/gr%C3%B6%C3%9Fe%2F1");
+    office.get("/admin/v1/tenants/gr%C3%B6%C3%9Fe%2F1").await.is(200).says("/plan", "gold");
+    let rule = json!({"id": "writes", "plans": ["nope"]});
+    office.ask(Method::POST, "/admin/v1/rules", rule).await.is(422);
+    assert_eq!(office.limit_of("tenant:acme").await, 10);
+}
+
+#[tokio::test]
 async fn removing_an_entry_brings_back_what_the_file_says() {
     let office = Office::open().await;
     let plan = "/admin/v1/plans/free";
