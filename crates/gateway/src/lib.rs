@@ -62,7 +62,7 @@ pub use gateway::Gateway;
 pub use host::{HostError, HostPattern};
 pub use limit::{Rule, Rulebook, Rules};
 pub use overload::{Adaptive, Concurrency};
-pub use path::{PathPattern, PatternError};
+pub use path::{CleanPath, PathPattern, PatternError, Unclear};
 pub use route::{HeaderChangeError, HeaderChanges, Route, Timeouts};
 pub use settings::Settings;
 pub use tls::Tls;

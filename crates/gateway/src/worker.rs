@@ -304,6 +304,9 @@ impl From<Undecided> for Refusal {
     fn from(undecided: Undecided) -> Self {
         match undecided {
             Undecided::NoTenant => Self::Unauthenticated("a tenant's credential is required here"),
+            Undecided::NeverAllowed => {
+                Self::Forbidden("the request costs more than the caller's plan ever allows")
+            }
             Undecided::Misconfigured => Self::Misconfigured,
         }
     }

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use smallvec::SmallVec;
-use spile_core::{Clock, Cost, Decision, FailurePolicy, KeyError, Micros, Plan, Reason, Source, Store};
+use spile_core::{
+    ChargeError, Clock, Cost, Decision, FailurePolicy, KeyError, Micros, Plan, Reason, Source, Store,
+};
 use spile_limiter::{Ask, LimiterError, RateLimiter, StoreFailed};
 use spile_observe::trace::{self, Tracer};
 use spile_tower::key::{ClientIp, KeyResolver};
@@ -37,13 +39,18 @@ pub(crate) struct Ruling {
 pub(crate) enum Undecided {
     /// A rule is for tenants alone, and the request is of none.
     NoTenant,
+    /// The request costs more than the caller's plan ever holds: waiting does not help.
+    NeverAllowed,
     /// A rule cannot be applied to anybody.
     Misconfigured,
 }
 
 impl From<LimiterError> for Undecided {
-    fn from(_: LimiterError) -> Self {
-        Self::Misconfigured
+    fn from(why: LimiterError) -> Self {
+        match why {
+            LimiterError::Charge(ChargeError::CostAboveCapacity { .. }) => Self::NeverAllowed,
+            _ => Self::Misconfigured,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 
 /// A path that the gateway and its upstreams read alike.
 #[derive(Clone, Debug)]
-pub(crate) struct CleanPath {
+pub struct CleanPath {
     asked: PathAndQuery,
     /// Nothing where the path was clean as it came, which nearly all are.
     cleaned: Option<Cleaned>,
@@ -26,11 +26,13 @@ struct Cleaned {
 }
 
 /// Why a path cannot be read in one way only.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Unclear(pub(crate) &'static str);
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unclear(pub(crate) &'static str);
 
 impl CleanPath {
-    pub(crate) fn of(asked: &PathAndQuery) -> Result<Self, Unclear> {
+    /// Resolves what can be, and refuses what cannot.
+    pub fn of(asked: &PathAndQuery) -> Result<Self, Unclear> {
         let path = asked.path();
         if !path.starts_with('/') {
             return Err(Unclear("the path must start with a slash"));
@@ -40,12 +42,12 @@ impl CleanPath {
     }
 
     /// The path that rules and routes match.
-    pub(crate) fn matched(&self) -> &str {
+    pub fn matched(&self) -> &str {
         self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.matched)
     }
 
     /// The path that upstreams are asked for.
-    pub(crate) fn forwarded(&self) -> &str {
+    pub fn forwarded(&self) -> &str {
         self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.forwarded)
     }
 

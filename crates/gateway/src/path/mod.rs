@@ -3,5 +3,5 @@
 mod clean;
 mod pattern;
 
-pub(crate) use clean::CleanPath;
+pub use clean::{CleanPath, Unclear};
 pub use pattern::{PathPattern, PatternError};

@@ -1,5 +1,6 @@
 //! Patterns of paths: `/login`, `/scores/*`, `/users/*/scores`.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// Which paths something applies to.
@@ -50,7 +51,7 @@ impl PathPattern {
     }
 
     /// What makes one of two matching patterns the better one: more segments, then more of them spelt out.
-    pub(crate) fn specificity(&self) -> (usize, usize, bool) {
+    pub fn specificity(&self) -> (usize, usize, bool) {
         let literal = self.segments.iter().filter(|segment| matches!(segment, Segment::Literal(_))).count();
         (self.segments.len(), literal, !self.below)
     }
@@ -77,6 +78,22 @@ impl FromStr for PathPattern {
         }
         let segments: Option<Box<[_]>> = segments.into_iter().map(segment).collect();
         segments.map(|segments| Self { segments, below }).ok_or_else(|| PatternError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(literal) => write!(f, "/{literal}")?,
+                Segment::Any => f.write_str("/*")?,
+            }
+        }
+        match (self.below, self.segments.is_empty()) {
+            (true, _) => f.write_str("/*"),
+            (false, true) => f.write_str("/"),
+            (false, false) => Ok(()),
+        }
     }
 }
 
@@ -120,6 +137,13 @@ mod tests {
         ];
         for (pattern, path, expected) in table {
             assert_eq!(pattern.parse::<PathPattern>().unwrap().matches(path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_shown_as_it_was_written() {
+        for text in ["/", "/*", "/login", "/scores/*", "/users/*/scores"] {
+            assert_eq!(text.parse::<PathPattern>().unwrap().to_string(), text);
         }
     }
 

@@ -68,6 +68,20 @@ async fn a_free_caller_gets_ten_of_fifteen_and_five_more_after_five_seconds() {
 }
 
 #[tokio::test]
+async fn what_costs_more_than_the_plan_ever_holds_is_forbidden_and_not_told_to_wait() {
+    let backend = Backend::friendly().await;
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+            .route(to(backend.upstream()))
+            .rule(by_tenant_or_address("default").cost(Cost::new(11).unwrap())),
+    )
+    .await;
+    let answer = gateway.client().await.get("/scores", &[]).await;
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (403, None));
+    assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
 async fn reads_and_writes_are_limited_apart_and_writes_cost_more() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use spile_core::Decision;
+use spile_gateway::CleanPath;
 use spile_tower::client::PeerAddr;
 use spile_tower::response;
 
@@ -16,6 +18,7 @@ use super::{original, passage};
 use crate::decider::Decider;
 use crate::fault::Fault;
 use crate::openapi::{self, Forwarded};
+use crate::policies::Policies;
 
 /// What stands before the id of a rule.
 pub(crate) const PREFIX: &str = "/v1/auth/";
@@ -57,8 +60,7 @@ pub(crate) async fn by_rule(
             Problem::new(StatusCode::NOT_FOUND, "ruleId: no rule has this id").with("field", "ruleId")
         );
     };
-    let mut parts = described(request, peer);
-    original::restore(&mut parts, &policies.trusted_proxies);
+    let (parts, _) = described(request, peer, &policies, deny_status)?;
     let decision = passage::decide(decider, &policies, rule, parts).await?;
     Ok(verdict(decider, &decision, deny_status))
 }
@@ -79,19 +81,35 @@ pub(crate) async fn by_match(
 ) -> Result<Reply, Problem> {
     let deny_status = deny_status(request.uri())?;
     let policies = decider.policies();
-    let mut parts = described(request, peer);
-    original::restore(&mut parts, &policies.trusted_proxies);
-    let Some(rule) = policies.rule_for(&parts.method, parts.uri.path()) else {
+    let (parts, path) = described(request, peer, &policies, deny_status)?;
+    let Some(rule) = policies.rule_for(&parts.method, path.matched()) else {
         return Ok(Response::default());
     };
     let decision = passage::decide(decider, &policies, rule, parts).await?;
     Ok(verdict(decider, &decision, deny_status))
 }
 
-fn described(request: Request<Incoming>, peer: SocketAddr) -> Parts {
+/// The request that the proxy asks about, and its path with one reading: another spelling gets around no rule and into
+/// no other bucket. What can be read in two ways is refused, in the proxy's own word for "no" where it has one.
+fn described(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    policies: &Policies,
+    deny_status: Option<StatusCode>,
+) -> Result<(Parts, CleanPath), Problem> {
     let (mut parts, _unread) = request.into_parts();
     parts.extensions.insert(PeerAddr(peer));
-    parts
+    original::restore(&mut parts, &policies.trusted_proxies);
+    let slash = PathAndQuery::from_static("/");
+    let asked = parts.uri.path_and_query().unwrap_or(&slash);
+    let path = CleanPath::of(asked).map_err(|unclear| {
+        let status = deny_status.unwrap_or(StatusCode::BAD_REQUEST);
+        Problem::new(status, format!("path: {unclear}")).with("field", "path")
+    })?;
+    if let Ok(clean) = path.forwarded().parse() {
+        parts.uri = clean;
+    }
+    Ok((parts, path))
 }
 
 fn verdict(decider: &Decider, decision: &Decision, deny_status: Option<StatusCode>) -> Reply {

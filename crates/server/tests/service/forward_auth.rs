@@ -97,6 +97,25 @@ async fn nginx_may_choose_the_status_that_means_no() {
 }
 
 #[tokio::test]
+async fn no_spelling_of_a_path_gets_around_its_rule() {
+    let spile = start().await;
+    let asked = async |uri: &str, client: &str| {
+        let about = [("x-original-method", "POST"), ("x-original-uri", uri)];
+        ask(&spile, "/v1/auth?denyStatus=403", client, &about).await
+    };
+    asked("/login", "203.0.113.7").await.is(200).carries("x-ratelimit-limit", "1");
+    for spelt in ["/login/", "//login", "/./login", "/x/../login", "/%6Cogin", "/login?next=/", "/login;v=1"]
+    {
+        asked(spelt, "203.0.113.7").await.is(403).carries("x-ratelimit-limit", "1");
+    }
+    // What some servers would read in another way is refused, and nothing is charged.
+    for unclear in ["/x%2Flogin", "/../login", "/log%00in", "/a\\login"] {
+        asked(unclear, "203.0.113.8").await.is(403).says("/field", "path");
+    }
+    asked("/login", "203.0.113.8").await.is(200);
+}
+
+#[tokio::test]
 async fn any_method_asks_and_an_unknown_rule_is_a_404() {
     let spile = start().await;
     for method in [Method::HEAD, Method::PUT, Method::OPTIONS, Method::POST] {
