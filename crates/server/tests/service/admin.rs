@@ -45,7 +45,9 @@ async fn a_server_that_is_told_not_to_watch_decides_and_counts_nothing() {
     }
     let metrics = spile.admin("/metrics").await.is(200).text;
     let counted = |line: &&str| {
-        ["ratelimit_decisions", "ratelimit_store", "http_server"].iter().any(|name| line.starts_with(name))
+        ["ratelimit_decisions", "ratelimit_store_duration", "http_server"]
+            .iter()
+            .any(|name| line.starts_with(name))
             && !line.ends_with(" 0")
     };
     assert_eq!(metrics.lines().find(counted), None);
