@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
 use crate::minutes::{By, KEPT, MinuteRow};
@@ -11,6 +12,8 @@ use crate::sums::{MinuteSums, SumsError};
 use crate::tally::Tally;
 use crate::watch::Watch;
 
+/// The last second that JSON has an exact number for.
+const LAST_SECOND: u64 = (1 << 53) - 1;
 /// How much later than here another instance's clock may be.
 const AHEAD_SECONDS: u64 = 120;
 
@@ -23,6 +26,7 @@ pub struct Analytics {
 
 /// Whose minutes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Scope {
     /// Those of all instances that meet in one place, summed; where they do not meet, those of this one.
@@ -34,17 +38,25 @@ pub enum Scope {
 
 /// Which minutes are asked for. Nothing said means all of the last day.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
 pub struct Asked {
     /// Seconds since the epoch: minutes that began before are left out.
+    #[serde(deserialize_with = "second")]
+    #[cfg_attr(feature = "dashboard", param(nullable = false, maximum = 9_007_199_254_740_991_i64))]
     pub from: Option<u64>,
     /// Seconds since the epoch: minutes that began then or later are left out.
+    #[serde(deserialize_with = "second")]
+    #[cfg_attr(feature = "dashboard", param(nullable = false, maximum = 9_007_199_254_740_991_i64))]
     pub to: Option<u64>,
     /// Only rules, or only tenants.
+    #[cfg_attr(feature = "dashboard", param(nullable = false))]
     pub by: Option<By>,
     /// Only this rule or tenant.
+    #[cfg_attr(feature = "dashboard", param(nullable = false))]
     pub name: Option<String>,
     /// Of all instances, or of this one.
+    #[cfg_attr(feature = "dashboard", param(required = false))]
     pub scope: Scope,
 }
 
@@ -107,6 +119,7 @@ pub fn csv(rows: &[MinuteRow]) -> String {
 
 /// A day of minutes, summed.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 pub struct Day {
     /// Whose day it is.
     pub scope: Scope,
@@ -116,6 +129,7 @@ pub struct Day {
 
 /// The day of one rule or tenant.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DayRow {
     /// Whether the name is a rule's or a tenant's.
@@ -138,6 +152,15 @@ impl Day {
         let mut rows: Vec<_> = sums.into_iter().map(row).collect();
         rows.sort_by_key(|row| (row.by, std::cmp::Reverse(row.tally.all())));
         Self { scope, rows }
+    }
+}
+
+fn second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match Option::<u64>::deserialize(deserializer)? {
+        Some(beyond) if beyond > LAST_SECOND => {
+            Err(D::Error::custom(format_args!("{beyond} is no second from 0 to {LAST_SECOND}")))
+        }
+        second => Ok(second),
     }
 }
 

@@ -27,6 +27,7 @@ const TURN_S: u64 = 30;
 
 /// One of those who were denied, or spent, most.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TopKey {
     /// The key, or a hash of it where names are not allowed.

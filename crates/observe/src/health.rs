@@ -12,6 +12,7 @@ use crate::registrar::Registrar;
 
 /// How the store stands now.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StoreHealth {
     /// Where buckets live, without passwords: `memory:`, `redis://127.0.0.1:6379`.

@@ -14,6 +14,7 @@ type Counts = [u64; BUCKETS];
 
 /// Percentiles of the store's latency, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Percentiles {
     /// How many calls they are taken from.

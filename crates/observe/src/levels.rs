@@ -14,6 +14,7 @@ const MAX_LIMITS: usize = 500;
 
 /// How full the buckets of one limit were lately.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Level {
     /// The limit.

@@ -13,6 +13,7 @@ pub(crate) const KEPT: usize = 24 * 60;
 
 /// What the decisions of a minute are summed by.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum By {
     /// The rule that asked.
@@ -33,6 +34,7 @@ impl By {
 
 /// One minute of one rule or tenant.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MinuteRow {
     /// When the minute began, in seconds since the epoch.

@@ -11,6 +11,7 @@ const KEPT: usize = 120;
 
 /// What was decided in one second.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Second {
     /// Seconds since the epoch.

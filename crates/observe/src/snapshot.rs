@@ -12,6 +12,7 @@ use crate::tally::Tally;
 
 /// How things stand.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// Milliseconds since the epoch.
@@ -48,6 +49,7 @@ pub struct Snapshot {
 
 /// What one limit decided since the watch began.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TopLimit {
     /// The limit.

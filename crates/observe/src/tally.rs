@@ -8,6 +8,7 @@ use crate::verdict::Verdict;
 
 /// How many decisions went which way.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {
     /// Let pass, those that the failure policy let pass among them.

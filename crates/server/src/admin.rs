@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use axum::Router;
 use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
@@ -12,6 +13,7 @@ use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
+use utoipa::IntoResponses;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,12 +23,12 @@ use crate::decider::Decider;
 use crate::house::DeciderHouse;
 use crate::http::Problem;
 use crate::metrics::{RedisGauges, Telemetry};
-use crate::openapi::{self, NoOtherMethod};
+use crate::openapi::{self, Guarded, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.
 #[derive(Clone)]
 pub(crate) struct Admin {
-    router: axum::Router,
+    router: Router,
 }
 
 /// What the handlers work with.
@@ -64,20 +66,19 @@ impl Admin {
     ) -> Self {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
-        let dashboard = dashboard::router(analytics.clone(), Arc::new(DeciderHouse(Arc::clone(&decider))));
+        let seen = dashboard::Desk::new(analytics, Arc::new(DeciderHouse(Arc::clone(&decider))));
         let desk = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
         let door = Arc::clone(&office.control);
-        let guarded = admin_api::router()
-            .split_for_parts()
-            .0
+        let guarded = plain(admin_api::router())
             .with_state(office)
-            .merge(dashboard::api(analytics))
-            .layer(from_fn_with_state(door, admin_api::require));
-        let router = open()
-            .split_for_parts()
-            .0
+            .merge(plain(dashboard::api().merge(dashboard::inspector())).with_state(seen.clone()))
+            .layer(from_fn_with_state(Arc::clone(&door), admin_api::require));
+        let figures = plain(dashboard::figures())
+            .with_state(seen)
+            .layer(from_fn_with_state(door, admin_api::require_if_any));
+        let router = plain(open())
             .with_state(desk)
-            .merge(dashboard)
+            .merge(figures)
             .merge(guarded)
             .fallback(|| async { Problem::no_such_admin_path() })
             .method_not_allowed_fallback(|| async { Problem::other_method() });
@@ -94,7 +95,19 @@ impl Admin {
 pub(crate) fn document() -> OpenApi {
     let mut document = open().into_openapi();
     document.merge(admin_api::router().into_openapi());
+    let seen = dashboard::figures().merge(dashboard::inspector()).merge(dashboard::api());
+    let mut seen = seen.into_openapi();
+    for item in seen.paths.paths.values_mut() {
+        // Whoever serves the figures says who may see them.
+        item.get.iter_mut().for_each(|get| get.responses.responses.extend(Guarded::responses()));
+    }
+    document.merge(seen);
     document
+}
+
+/// The routes without what is said about them.
+fn plain<S: Clone + Send + Sync + 'static>(router: OpenApiRouter<S>) -> Router<S> {
+    router.split_for_parts().0
 }
 
 /// What is open to whoever reaches the listener.
@@ -104,6 +117,7 @@ fn open() -> OpenApiRouter<Desk> {
         .routes(routes!(ready))
         .routes(routes!(exposition))
         .routes(routes!(description))
+        .merge(dashboard::page())
 }
 
 /// Says that the process runs.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use spile_core::{Charge, Charges, Cost, Plan};
-use spile_observe::dashboard::{BucketView, House, Later, PlanView, TenantView};
+use spile_observe::dashboard::{BucketView, House, Later, NotSeen, PlanView, TenantView};
 
 use crate::decider::Decider;
 use crate::identity;
@@ -24,14 +24,14 @@ impl House for DeciderHouse {
         self.0.policies().tenants().into_iter().map(view).collect()
     }
 
-    fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, String>> {
+    fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>> {
         Box::pin(async move {
             let plans = self.asked(plan.as_deref())?;
             let mut buckets = Vec::new();
             for plan in &plans {
                 let decision = self.0.look(charges(&key, plan)?).await;
                 if decision.degraded() {
-                    return Err("the store does not answer".to_owned());
+                    return Err(NotSeen::Store);
                 }
                 buckets.extend(BucketView::of(&decision));
             }
@@ -42,12 +42,14 @@ impl House for DeciderHouse {
 
 impl DeciderHouse {
     /// The plan of that name, or every plan.
-    fn asked(&self, name: Option<&str>) -> Result<Vec<Plan>, String> {
+    fn asked(&self, name: Option<&str>) -> Result<Vec<Plan>, NotSeen> {
         let policies = self.0.policies();
         match name {
             None => Ok(policies.plans().into_iter().cloned().collect()),
             Some(name) => {
-                let plan = policies.plan(name).ok_or_else(|| format!("no plan is called {name:?}"))?;
+                let plan = policies
+                    .plan(name)
+                    .ok_or_else(|| wrong("plan", format!("no plan is called {name:?}")))?;
                 Ok(vec![plan.clone()])
             }
         }
@@ -55,9 +57,13 @@ impl DeciderHouse {
 }
 
 /// Charges that cost nothing: they only look.
-fn charges<'k>(key: &'k str, plan: &Plan) -> Result<Charges<'k>, String> {
-    let key = identity::key(key)?;
+fn charges<'k>(key: &'k str, plan: &Plan) -> Result<Charges<'k>, NotSeen> {
+    let key = identity::key(key).map_err(|why| wrong("key", why))?;
     let charge = |limit: &spile_core::NamedLimit| Charge::new(key, limit.clone(), Cost::ZERO);
     let charges: Result<Vec<_>, _> = plan.limits().iter().map(charge).collect();
-    charges.and_then(Charges::new).map_err(|why| why.to_string())
+    charges.and_then(Charges::new).map_err(|why| wrong("plan", why.to_string()))
+}
+
+fn wrong(field: &'static str, why: String) -> NotSeen {
+    NotSeen::Asked { field, why }
 }

@@ -16,12 +16,26 @@ pub trait House: Send + Sync + 'static {
     /// Every tenant, in the order that they are to be shown.
     fn tenants(&self) -> Vec<TenantView>;
 
-    /// The buckets of a key under one plan, or under each. Spends nothing. Says what is wrong with the question.
-    fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, String>>;
+    /// The buckets of a key under one plan, or under each. Spends nothing.
+    fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>>;
+}
+
+/// Why buckets were not seen.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NotSeen {
+    /// The question makes no sense.
+    Asked {
+        /// What of it: `key` or `plan`.
+        field: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The store does not answer.
+    Store,
 }
 
 /// A plan as it is shown.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct PlanView {
     /// Its name.
     pub name: String,
@@ -30,7 +44,7 @@ pub struct PlanView {
 }
 
 /// A limit as it is shown.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct LimitView {
     /// Its full name.
     pub name: String,
@@ -39,7 +53,7 @@ pub struct LimitView {
 }
 
 /// A tenant as it is shown: no API keys.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct TenantView {
     /// Its id.
     pub id: String,
@@ -48,7 +62,7 @@ pub struct TenantView {
 }
 
 /// A bucket as it is shown.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BucketView {
     /// The limit's full name.

@@ -1,25 +1,27 @@
 //! The live dashboard: one page, the stream that moves it, and what the page asks for besides.
 //!
-//! [`router`] is mounted on the admin listener, never where callers are.
+//! All of it is mounted on the admin listener, never where callers are. The [`page`] itself shows nothing that is
+//! worth keeping to oneself; whoever mounts the rest decides who may see it. The page sends the operator's token
+//! where it is asked for one. Routes and their description come from the same lines.
 
+mod figures;
 mod house;
+mod inspector;
+mod query;
 mod stream;
 
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::{FromRef, Query, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::extract::FromRef;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use serde::Deserialize;
 use serde_json::json;
-use spile_core::Key;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-pub use self::house::{BucketView, House, Later, LimitView, PlanView, TenantView};
-use crate::analytics::{self, Analytics, Asked};
-use crate::sums::SumsError;
+pub use self::house::{BucketView, House, Later, LimitView, NotSeen, PlanView, TenantView};
+use crate::analytics::Analytics;
 use crate::watch::Watch;
 
 const PAGE: &str = include_str!("page.html");
@@ -27,33 +29,18 @@ const PAGE: &str = include_str!("page.html");
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The page at `/dashboard` and what lies below it.
-pub fn router(analytics: impl Into<Analytics>, house: Arc<dyn House>) -> axum::Router {
-    axum::Router::new()
-        .route("/dashboard", get(page))
-        .route("/dashboard/events", get(stream::events))
-        .route("/dashboard/snapshot", get(snapshot))
-        .route("/dashboard/house", get(plans_and_tenants))
-        .route("/dashboard/buckets", get(buckets))
-        .route("/dashboard/day", get(day))
-        .route("/dashboard/minutes", get(minutes))
-        .route("/dashboard/minutes.csv", get(minutes_csv))
-        .with_state(Desk { analytics: analytics.into(), house })
-}
-
-/// The same figures and minutes for scripts, below `/admin/v1`: to be mounted behind the operator's token.
-pub fn api<S: Clone + Send + Sync + 'static>(analytics: impl Into<Analytics>) -> axum::Router<S> {
-    axum::Router::new()
-        .route("/admin/v1/snapshot", get(snapshot))
-        .route("/admin/v1/analytics", get(minutes))
-        .route("/admin/v1/analytics.csv", get(minutes_csv))
-        .with_state(analytics.into())
-}
-
+/// What the handlers work with.
 #[derive(Clone)]
-struct Desk {
+pub struct Desk {
     analytics: Analytics,
     house: Arc<dyn House>,
+}
+
+impl Desk {
+    /// A desk from which these analytics, their watch and this house are seen.
+    pub fn new(analytics: impl Into<Analytics>, house: Arc<dyn House>) -> Self {
+        Self { analytics: analytics.into(), house }
+    }
 }
 
 impl FromRef<Desk> for Analytics {
@@ -68,13 +55,44 @@ impl FromRef<Desk> for Watch {
     }
 }
 
-impl FromRef<Analytics> for Watch {
-    fn from_ref(analytics: &Analytics) -> Self {
-        analytics.watch().clone()
-    }
+/// The page at `/dashboard`.
+pub fn page<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S> {
+    OpenApiRouter::new().routes(routes!(show_page))
 }
 
-async fn page() -> impl IntoResponse {
+/// The figures on the page, below `/dashboard/`: who is denied and who spends, by name only if the watch may.
+pub fn figures() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new()
+        .routes(routes!(stream::events))
+        .routes(routes!(figures::snapshot))
+        .routes(routes!(figures::plans_and_tenants))
+        .routes(routes!(figures::day))
+        .routes(routes!(figures::minutes))
+        .routes(routes!(figures::minutes_csv))
+}
+
+/// The buckets of any key that somebody can name: to be mounted behind the operator's token.
+pub fn inspector() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new().routes(routes!(inspector::buckets))
+}
+
+/// The same figures and minutes for scripts, below `/admin/v1`: to be mounted behind the operator's token.
+pub fn api() -> OpenApiRouter<Desk> {
+    OpenApiRouter::new()
+        .routes(routes!(figures::api_snapshot))
+        .routes(routes!(figures::analytics))
+        .routes(routes!(figures::analytics_csv))
+}
+
+/// The live dashboard.
+#[utoipa::path(
+    get,
+    path = "/dashboard",
+    tag = "dashboard",
+    operation_id = "dashboard",
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html"))
+)]
+async fn show_page() -> impl IntoResponse {
     let headers: [(HeaderName, &str); 4] = [
         (CONTENT_TYPE, "text/html; charset=utf-8"),
         (CONTENT_SECURITY_POLICY, POLICY),
@@ -84,62 +102,14 @@ async fn page() -> impl IntoResponse {
     (headers, PAGE)
 }
 
-async fn snapshot(State(watch): State<Watch>) -> impl IntoResponse {
-    Json(watch.snapshot())
-}
-
-async fn plans_and_tenants(State(desk): State<Desk>) -> impl IntoResponse {
-    Json(json!({ "plans": desk.house.plans(), "tenants": desk.house.tenants() }))
-}
-
-/// Whose buckets are asked for.
-#[derive(Deserialize)]
-struct Whose {
-    key: String,
-    #[serde(default)]
-    plan: String,
-}
-
-async fn buckets(State(desk): State<Desk>, Query(Whose { key, plan }): Query<Whose>) -> Response {
-    let mask = match Key::new(&key) {
-        Ok(key) => desk.analytics.watch().mask(key),
-        Err(why) => return problem(StatusCode::BAD_REQUEST, &why.to_string()),
-    };
-    match desk.house.look(key, Some(plan).filter(|plan| !plan.is_empty())).await {
-        Ok(buckets) => Json(json!({ "mask": mask, "buckets": buckets })).into_response(),
-        Err(why) => problem(StatusCode::BAD_REQUEST, &why),
-    }
-}
-
-async fn day(State(analytics): State<Analytics>) -> impl IntoResponse {
-    Json(analytics.day().await)
-}
-
-async fn minutes(State(analytics): State<Analytics>, Query(asked): Query<Asked>) -> Response {
-    match analytics.rows(&asked).await {
-        Ok(rows) => Json(rows).into_response(),
-        Err(why) => no_sums(&why),
-    }
-}
-
-async fn minutes_csv(State(analytics): State<Analytics>, Query(asked): Query<Asked>) -> Response {
-    let headers = [
-        (CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (CONTENT_DISPOSITION, "attachment; filename=\"spile-minutes.csv\""),
-    ];
-    match analytics.rows(&asked).await {
-        Ok(rows) => (headers, analytics::csv(&rows)).into_response(),
-        Err(why) => no_sums(&why),
-    }
-}
-
-fn no_sums(why: &SumsError) -> Response {
-    let detail = format!("{why}; scope=instance gives the minutes of this instance alone");
-    problem(StatusCode::SERVICE_UNAVAILABLE, &detail)
-}
-
-fn problem(status: StatusCode, why: &str) -> Response {
-    let title = status.canonical_reason();
-    let body = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": why });
+fn problem(status: u16, field: &str, why: &str) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    let body = json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or_default(),
+        "status": status.as_u16(),
+        "detail": format!("{field}: {why}"),
+        "field": field,
+    });
     (status, [(CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
 }

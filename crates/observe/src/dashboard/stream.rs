@@ -13,7 +13,16 @@ use super::Desk;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Streams until the page goes away or the watch is closed.
+/// Everything on the page, each second until the page goes away or the server ends.
+#[utoipa::path(
+    get,
+    path = "/dashboard/events",
+    tag = "dashboard",
+    operation_id = "dashboardEvents",
+    security(("token" = [])),
+    responses((status = 200, description = "Snapshots as server-sent events.", body = String,
+               content_type = "text/event-stream"))
+)]
 pub(super) async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut ticks = interval(SECOND);
     // A page that was slow to read wants the newest figures, not those that it missed.

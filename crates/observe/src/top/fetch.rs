@@ -11,22 +11,30 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A snapshot, or why there is none. One request on a connection of its own: HTTP as simple as it gets.
-pub(super) fn fetch(admin: SocketAddr) -> Result<Snapshot, String> {
-    let answer = request(admin).map_err(|why| why.to_string())?;
+pub(super) fn fetch(admin: SocketAddr, token: Option<&str>) -> Result<Snapshot, String> {
+    let answer = request(admin, token).map_err(|why| why.to_string())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is no HTTP")?;
     let status = head.split_whitespace().nth(1).unwrap_or_default();
+    if status == "401" {
+        return Err("the server wants its admin token: set SPILE_ADMIN_TOKEN".to_owned());
+    }
     if status != "200" {
         return Err(format!("the server answers {status}; is this the admin listener?"));
     }
     serde_json::from_str(body).map_err(|why| format!("the answer cannot be read: {why}"))
 }
 
-fn request(admin: SocketAddr) -> std::io::Result<String> {
+fn request(admin: SocketAddr, token: Option<&str>) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // HTTP/1.0: the answer comes whole and unchunked, and then the connection ends.
-    write!(stream, "GET /dashboard/snapshot HTTP/1.0\r\nHost: {admin}\r\n\r\n")?;
+    write!(stream, "GET /dashboard/snapshot HTTP/1.0\r\nHost: {admin}\r\n")?;
+    // A token that would end the line is none, and is answered like a wrong one.
+    if let Some(token) = token.filter(|token| !token.contains(['\r', '\n'])) {
+        write!(stream, "Authorization: Bearer {token}\r\n")?;
+    }
+    stream.write_all(b"\r\n")?;
     let mut answer = String::new();
     stream.take(MOST_BYTES).read_to_string(&mut answer)?;
     Ok(answer)

@@ -20,11 +20,12 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How often the keyboard is looked at.
 const KEYS: Duration = Duration::from_millis(100);
 
-/// Shows the server whose admin listener is at `admin` until somebody presses `q`.
-pub fn run(admin: SocketAddr) -> io::Result<()> {
+/// Shows the server whose admin listener is at `admin` until somebody presses `q`. The token opens it where one is
+/// asked for.
+pub fn run(admin: SocketAddr, token: Option<String>) -> io::Result<()> {
     let (send, figures) = channel();
     let (stop, stopped) = channel();
-    let asking = thread::spawn(move || ask(admin, &send, &stopped));
+    let asking = thread::spawn(move || ask(admin, token.as_deref(), &send, &stopped));
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, &Screen::new(admin), &figures);
     ratatui::restore();
@@ -35,9 +36,14 @@ pub fn run(admin: SocketAddr) -> io::Result<()> {
 }
 
 /// Asks once a second until told to stop, or nobody listens.
-fn ask(admin: SocketAddr, send: &Sender<Result<crate::Snapshot, String>>, stopped: &Receiver<()>) {
+fn ask(
+    admin: SocketAddr,
+    token: Option<&str>,
+    send: &Sender<Result<crate::Snapshot, String>>,
+    stopped: &Receiver<()>,
+) {
     loop {
-        if send.send(fetch(admin)).is_err() {
+        if send.send(fetch(admin, token)).is_err() {
             return;
         }
         if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {

@@ -8,15 +8,27 @@ use crate::fault::Fault;
 
 /// The condition of a request. Without either field there is none, and the last writer wins.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Fault> {
-    match (text(headers, &IF_MATCH)?, text(headers, &IF_NONE_MATCH)?) {
-        (None, None) => Ok(Condition::Always),
-        (Some(_), Some(_)) => {
-            Err(Fault::new("If-Match", "cannot hold together with `If-None-Match`; send one"))
-        }
-        (None, Some(tags)) if tags == "*" => Ok(Condition::Absent),
-        (None, Some(_)) => Err(Fault::new("If-None-Match", "takes `*`: nothing has this name yet")),
-        (Some(tags), None) if tags == "*" => Ok(Condition::Present),
-        (Some(tags), None) => tags.split(',').map(tag).collect::<Result<_, _>>().map(Condition::Unchanged),
+    let if_match = text(headers, &IF_MATCH)?.map(|tags| unchanged(&tags)).transpose()?;
+    let if_none_match = text(headers, &IF_NONE_MATCH)?.map(|tags| absent(&tags)).transpose()?;
+    Ok(match (if_match, if_none_match) {
+        (None, None) => Condition::Always,
+        (Some(only), None) | (None, Some(only)) => only,
+        // There and not there: no entry is.
+        (Some(_), Some(_)) => Condition::Unchanged(Vec::new()),
+    })
+}
+
+fn unchanged(tags: &str) -> Result<Condition, Fault> {
+    match tags {
+        "*" => Ok(Condition::Present),
+        _ => tags.split(',').map(tag).collect::<Result<_, _>>().map(Condition::Unchanged),
+    }
+}
+
+fn absent(tags: &str) -> Result<Condition, Fault> {
+    match tags {
+        "*" => Ok(Condition::Absent),
+        _ => Err(Fault::new("If-None-Match", "takes `*`: nothing has this name yet")),
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(crate) use self::token::require;
+pub(crate) use self::token::{require, require_if_any};
 use crate::control::Control;
 use crate::decider::Decider;
 

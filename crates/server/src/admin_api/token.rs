@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::control::Control;
 use crate::http::Problem;
+use crate::secret::Secret;
 
 const BEARER: &[u8] = b"Bearer ";
 
@@ -21,6 +22,23 @@ pub(crate) async fn require(State(control): State<Arc<Control>>, request: Reques
         let detail = "no token is configured: set SPILE_ADMIN_TOKEN or admin.token_file";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     };
+    answer(token, request, next).await
+}
+
+/// The same, but lets everybody through where there is no token: the listener is then open on loopback alone.
+pub(crate) async fn require_if_any(
+    State(control): State<Arc<Control>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let config = control.config();
+    match &config.admin.token {
+        Some(token) => answer(token, request, next).await,
+        None => next.run(request).await,
+    }
+}
+
+async fn answer(token: &Secret, request: Request, next: Next) -> Response {
     if presented(request.headers()).is_some_and(|presented| token.is(presented)) {
         return next.run(request).await;
     }

@@ -31,7 +31,7 @@ pub(crate) trait Document: Bounds + Serialize + for<'de> Deserialize<'de> + Send
     /// What it says it is called, if it does.
     fn name(&self) -> Option<&str>;
 
-    /// What of it is kept, unless it is called otherwise than where it is put.
+    /// What of it is kept, without what the server adds, unless it is called otherwise than where it is put.
     fn kept_as(&self, name: &str) -> Result<Map<String, Value>, Fault> {
         if self.name().is_some_and(|own| own != name) {
             return Err(Fault::new(
@@ -40,7 +40,12 @@ pub(crate) trait Document: Bounds + Serialize + for<'de> Deserialize<'de> + Send
             ));
         }
         match serde_json::to_value(self) {
-            Ok(Value::Object(members)) => Ok(members),
+            Ok(Value::Object(mut members)) => {
+                for added in [Self::NAME, "source", "apiKeyCount"] {
+                    members.remove(added);
+                }
+                Ok(members)
+            }
             _ => Err(Fault::new("body", "is no object")),
         }
     }

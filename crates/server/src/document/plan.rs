@@ -14,12 +14,11 @@ use crate::typed::{Bounds, Object, Whole};
 #[schema(examples(json!({"capacity": 100, "refill": "50/s"})))]
 pub(crate) struct PlanDocument {
     /// As it was read: the name in the path.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     name: Option<String>,
     /// As it was read.
-    #[serde(skip_serializing, rename = "source")]
-    #[schema(rename = "source")]
+    #[serde(rename = "source", skip_serializing_if = "Option::is_none")]
     _source: Option<Source>,
     /// The most tokens that can be spent at once. Where it is left out, as many as come back in a period.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,12 +17,11 @@ use crate::typed::{Bounds, Object, Whole};
 ))]
 pub(crate) struct RuleDocument {
     /// As it was read: the name in the path.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     id: Option<String>,
     /// As it was read.
-    #[serde(skip_serializing, rename = "source")]
-    #[schema(rename = "source")]
+    #[serde(rename = "source", skip_serializing_if = "Option::is_none")]
     _source: Option<Source>,
     /// Which requests it is for; all, where it is left out.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]

@@ -15,16 +15,15 @@ use crate::typed::{Bounds, Whole};
 #[schema(examples(json!({"plan": "pro"})))]
 pub(crate) struct TenantDocument {
     /// As it was read: the name in the path.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 1024)]
     id: Option<String>,
     /// As it was read.
-    #[serde(skip_serializing, rename = "source")]
-    #[schema(rename = "source")]
+    #[serde(rename = "source", skip_serializing_if = "Option::is_none")]
     _source: Option<Source>,
     /// As it was read.
-    #[serde(skip_serializing, rename = "apiKeyCount")]
-    #[schema(value_type = Option<u32>, rename = "apiKeyCount")]
+    #[serde(rename = "apiKeyCount", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
     _api_key_count: Option<Whole>,
     /// The plan that it holds.
     #[serde(skip_serializing_if = "Option::is_none")]

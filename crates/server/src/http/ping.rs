@@ -20,7 +20,10 @@ use crate::openapi::Limited;
     path = "/api/ping",
     tag = "decisions",
     operation_id = "ping",
-    params(("X-API-Key" = Option<String>, Header, description = "Whose tokens are spent, where it is a tenant's.")),
+    params((
+        "X-API-Key" = Option<String>, Header, description = "Who pays, or whose tenant does; else the address.",
+        max_length = 1024, format = "identity", nullable = false
+    )),
     responses(Limited)
 )]
 pub(crate) async fn ping(

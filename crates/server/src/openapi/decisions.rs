@@ -3,7 +3,7 @@
 //! Questions are read and decisions written by hand, for speed; these types say the same for the document. Tests
 //! below hold them to what is read and written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
@@ -49,14 +49,14 @@ pub(crate) struct ByPlans {
     identity: String,
     /// The plans, none of them twice, with 32 limits in all at the most.
     #[schema(min_items = 1, max_items = 32)]
-    plans: Vec<KnownPlan>,
+    plans: BTreeSet<KnownPlan>,
     /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity of each limit.
     #[schema(maximum = 1_000_000_000)]
     cost: Option<u32>,
 }
 
 /// The name of a plan that there is.
-#[derive(Deserialize, Serialize, ToSchema)]
+#[derive(Eq, Ord, PartialEq, PartialOrd, Deserialize, Serialize, ToSchema)]
 #[schema(
     min_length = 1,
     max_length = 64,
@@ -342,8 +342,6 @@ fn answer(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use spile_core::{Charges, Key, Limit, Plan};
     use spile_limiter::RateLimiter;
     use spile_memory::MemoryStore;
@@ -356,7 +354,11 @@ mod tests {
     fn what_the_document_takes_for_a_question_is_read_as_one() {
         let questions = [
             Question::Rule(ByRule { rule_id: "login".into(), identity: "a".into(), cost: Some(2) }),
-            Question::Plans(ByPlans { identity: "a".into(), plans: vec![KnownPlan("x".into())], cost: None }),
+            Question::Plans(ByPlans {
+                identity: "a".into(),
+                plans: [KnownPlan("x".into())].into(),
+                cost: None,
+            }),
             Question::OwnLimit(ByOwnLimit {
                 rule_id: "x".into(),
                 identity: "a".into(),

@@ -89,11 +89,19 @@ fn with_entry<T: ToSchema>(status: u16, description: &str, names: &[&str]) -> (S
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
 pub(crate) struct Conditions {
     /// `ETag`s, one of which the entry must have; `*` where it must be there.
-    #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|"[0-9a-f]{16}"(, "[0-9a-f]{16}")*)$"#)]
+    #[param(rename = "If-Match", nullable = false, format = "etag")]
     if_match: Option<String>,
     /// `*`: the entry must not be there yet. Not together with `If-Match`.
-    #[param(rename = "If-None-Match", nullable = false, pattern = r"^\*$")]
-    if_none_match: Option<String>,
+    #[param(rename = "If-None-Match", nullable = false, inline)]
+    if_none_match: Option<Anything>,
+}
+
+/// Whatever it may be.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "conditions are read from the header fields themselves")]
+enum Anything {
+    #[schema(rename = "*")]
+    Any,
 }
 
 /// The same for what is taken away.
@@ -102,6 +110,6 @@ pub(crate) struct Conditions {
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
 pub(crate) struct StillThere {
     /// `ETag`s, one of which the entry must have.
-    #[param(rename = "If-Match", nullable = false, pattern = r#"^(\*|"[0-9a-f]{16}"(, "[0-9a-f]{16}")*)$"#)]
+    #[param(rename = "If-Match", nullable = false, format = "etag")]
     if_match: Option<String>,
 }

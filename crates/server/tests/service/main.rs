@@ -21,6 +21,7 @@ mod process;
 mod proxies;
 mod reloads;
 mod sample_endpoint;
+mod schemathesis;
 mod shutdown;
 mod straight;
 mod support;

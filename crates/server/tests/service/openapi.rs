@@ -46,6 +46,10 @@ async fn every_path_takes_the_methods_that_are_described_and_no_others() {
         // Names that nothing has, so that nothing changes.
         let target = path.replace(['{', '}'], "");
         for method in METHODS {
+            // A stream of events never ends, and cannot be waited for here.
+            if path == "/dashboard/events" && [Method::GET, Method::HEAD].contains(&method) {
+                continue;
+            }
             let is_described = item.contains_key(method.as_str().to_ascii_lowercase().as_str())
                 // What can be got can be asked about.
                 || (method == Method::HEAD && item.contains_key("get"));

@@ -4,9 +4,7 @@ use std::fs;
 
 use http::Method;
 
-use crate::support::{Client, Spile, until};
-
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+use crate::support::{Client, Spile, TOKEN, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn minutes_per_tenant_come_as_json_and_csv_to_whoever_knows_the_token() {
@@ -27,4 +25,17 @@ async fn minutes_per_tenant_come_as_json_and_csv_to_whoever_knows_the_token() {
     let json =
         known.send(Method::GET, &spile.admin_url("/admin/v1/analytics?name=login"), String::new()).await;
     assert!(json.expect("it answers").1.contains("\"by\":\"rule\",\"name\":\"login\""));
+    for (wrong, words) in [
+        ("from=soon", "from: invalid digit"),
+        ("to=9007199254740992", "to: 9007199254740992 is no second from 0 to 9007199254740991"),
+        ("by=shoe-size", "by: unknown variant"),
+        ("since=0", "unknown field `since`"),
+    ] {
+        for path in ["/admin/v1/analytics", "/admin/v1/analytics.csv", "/dashboard/minutes"] {
+            let url = spile.admin_url(&format!("{path}?{wrong}"));
+            let (status, problem) = known.get(&url).await.expect("it answers");
+            assert_eq!(status, 400, "{url}: {problem}");
+            assert!(problem.contains("\"field\":\"query\"") && problem.contains(words), "{url}: {problem}");
+        }
+    }
 }

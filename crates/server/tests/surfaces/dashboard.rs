@@ -1,14 +1,90 @@
 //! The dashboard in a real browser.
 
-use crate::support::{Browser, Spile};
+use crate::support::{Browser, Client, Spile, TOKEN};
 
 const OVERFLOW: &str = "return document.documentElement.scrollWidth - innerWidth";
 
+const LIVE: &str = "return document.getElementById('link').textContent === 'live'";
+
+/// The dashboard of a server without a token, as it is seen on its own machine.
 async fn opened() -> (Spile, Browser) {
     let spile = Spile::start().await.keep_busy();
     let browser = Browser::open(&spile.admin_url("/dashboard")).await;
-    browser.until("the stream", "return document.getElementById('link').textContent === 'live'").await;
+    browser.until("the stream", LIVE).await;
     (spile, browser)
+}
+
+/// The dashboard of a server with a token, which has been typed in.
+async fn unlocked() -> (Spile, Browser) {
+    let spile = Spile::start_guarded().await.keep_busy();
+    let browser = Browser::open(&spile.admin_url("/dashboard")).await;
+    browser.until("the gate", "return !document.getElementById('gate').hidden").await;
+    type_token(&browser, TOKEN).await;
+    browser.until("the stream", LIVE).await;
+    (spile, browser)
+}
+
+async fn type_token(browser: &Browser, token: &str) {
+    let script = format!(
+        "document.getElementById('token').value = '{token}'; document.querySelector('#unlock button').click()"
+    );
+    browser.eval(&script).await;
+}
+
+async fn look_at(browser: &Browser, key: &str) {
+    let script = format!(
+        "document.getElementById('key').value = '{key}'; document.querySelector('#inspect button').click()"
+    );
+    browser.eval(&script).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_token_nothing_is_shown_to_whoever_does_not_know_it() {
+    let spile = Spile::start_guarded().await.keep_busy();
+    let client = Client::new();
+    for path in ["events", "snapshot", "house", "day", "minutes", "minutes.csv", "buckets?key=a"] {
+        let url = spile.admin_url(&format!("/dashboard/{path}"));
+        let (status, text) = client.get(&url).await.expect("it answers");
+        assert_eq!(status, 401, "{path}: {text}");
+        let (status, _) = client.with_token("wrong").get(&url).await.expect("it answers");
+        assert_eq!(status, 401, "{path}");
+    }
+    let browser = Browser::open(&spile.admin_url("/dashboard")).await;
+    browser.until("the gate", "return !document.getElementById('gate').hidden").await;
+    for wrong in ["guessed", "gu\u{2713}ssed"] {
+        type_token(&browser, wrong).await;
+        browser
+            .until(
+                "the refusal",
+                "return document.getElementById('gate-text').textContent.includes('not the token')",
+            )
+            .await;
+    }
+    let shown = browser.eval("return document.body.innerText").await.to_string();
+    assert!(!shown.contains("acme") && !shown.contains("per second"), "{shown}");
+    type_token(&browser, TOKEN).await;
+    browser.until("the stream", LIVE).await;
+    browser
+        .until("the tenant", "return document.getElementById('tenants').textContent.includes('acme')")
+        .await;
+    browser.eval("location.reload()").await;
+    browser.until("the stream, without asking again", LIVE).await;
+    let stored = browser.eval("return [localStorage.length, document.cookie]").await;
+    assert_eq!(stored, serde_json::json!([0, ""]), "the token is kept for this tab alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_token_figures_are_shown_and_keys_are_not_looked_up() {
+    let (spile, browser) = opened().await;
+    look_at(&browser, "203.0.113.9").await;
+    browser
+        .until(
+            "how to get one",
+            "return document.querySelector('#buckets .bad')?.textContent.includes('SPILE_ADMIN_TOKEN')",
+        )
+        .await;
+    let url = spile.admin_url("/dashboard/buckets?key=203.0.113.9");
+    assert_eq!(Client::new().get(&url).await.expect("it answers").0, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,19 +116,17 @@ async fn figures_appear_move_and_leave_no_error_in_the_console() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_looked_up_and_its_bucket_is_seen_to_fill() {
-    let (spile, browser) = opened().await;
-    let client = crate::support::Client::new();
+    let (spile, browser) = unlocked().await;
+    let client = Client::new();
     let question = serde_json::json!({"ruleId": "login", "identity": "fresh", "cost": 10});
     let answer = client.post(&format!("http://{}/v1/check", spile.http), &question).await;
     assert_eq!(answer.expect("it answers").0, 200);
-    browser
-        .eval("document.getElementById('key').value = 'fresh'; document.querySelector('#inspect button').click()")
-        .await;
+    look_at(&browser, "fresh").await;
     browser.until("four buckets", "return document.querySelectorAll('#buckets .bar').length === 4").await;
     let level = "Math.min(...[...document.querySelectorAll('#buckets .bar')].map(b => +b.ariaValueNow))";
     let low = browser.eval(&format!("return {level}")).await;
     browser.until("it to fill", &format!("return {level} > {low} + 20")).await;
-    browser.eval("document.getElementById('key').value = 'a\\u200bb'; document.querySelector('#inspect button').click()").await;
+    look_at(&browser, "a\\u200bb").await;
     browser
         .until(
             "what is wrong",
@@ -63,8 +137,8 @@ async fn a_key_is_looked_up_and_its_bucket_is_seen_to_fill() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_fits_a_phone_and_a_desk_in_light_and_dark() {
-    let (_spile, browser) = opened().await;
-    browser.eval("document.getElementById('key').value = '203.0.113.9'; document.querySelector('#inspect button').click()").await;
+    let (_spile, browser) = unlocked().await;
+    look_at(&browser, "203.0.113.9").await;
     browser.until("history", "return document.querySelectorAll('#chart polygon').length >= 2 && document.getElementById('uptime').textContent.match(/up (1[2-9]|[2-9][0-9]) s/) !== null").await;
     for (width, height) in [(360, 780), (1440, 900)] {
         for scheme in ["light", "dark"] {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::support::{Spile, until};
+use crate::support::{Spile, TOKEN, until};
 
 /// A terminal with `spile top` in it.
 struct Terminal {
@@ -22,6 +22,10 @@ struct Terminal {
 
 impl Terminal {
     fn open(spile: &Spile) -> Self {
+        Self::open_with(spile, None)
+    }
+
+    fn open_with(spile: &Spile, token: Option<&str>) -> Self {
         let (rows, columns) = (45, 130);
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("the kernel has terminals");
         grantpt(&master).expect("the terminal is ours");
@@ -34,8 +38,10 @@ impl Terminal {
             OpenOptions::new().read(true).write(true).open(&name).expect("the terminal opens").into()
         };
         let child = Command::new(env!("CARGO_BIN_EXE_spile"))
-            .args(["top", "--admin", &spile.admin.to_string()])
+            .args(["top", "--admin", &spile.admin_url("")])
             .env("TERM", "xterm-256color")
+            .env_remove("SPILE_ADMIN_TOKEN")
+            .envs(token.map(|token| ("SPILE_ADMIN_TOKEN", token)))
             .stdin(slave())
             .stdout(slave())
             .stderr(slave())
@@ -85,6 +91,14 @@ async fn figures_appear_in_a_terminal_and_q_gives_it_back() {
     assert!(!terminal.text().contains("203.0.113.9"), "a key is shown by name");
     assert!(terminal.press("q").await.success());
     assert!(!terminal.screen.lock().screen().alternate_screen());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guarded_server_is_shown_to_whoever_has_the_token() {
+    let spile = Spile::start_guarded().await.keep_busy();
+    Terminal::open(&spile).shows("set SPILE_ADMIN_TOKEN").await;
+    Terminal::open_with(&spile, Some("wrong")).shows("wants its admin token").await;
+    Terminal::open_with(&spile, Some(TOKEN)).shows("live").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ pub(crate) use browser::Browser;
 pub(crate) use client::Client;
 pub(crate) use peer::{Peer, free_port, output_of};
 pub(crate) use receiver::receiver;
-pub(crate) use spile::Spile;
+pub(crate) use spile::{Spile, TOKEN};
 
 use std::time::Duration;
 

@@ -49,6 +49,9 @@ plan = "gold"
 api_keys = ["sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
 "#;
 
+/// What opens a guarded server.
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
 /// A running server. It stops when dropped.
 pub(crate) struct Spile {
     pub(crate) http: SocketAddr,
@@ -73,6 +76,16 @@ impl Spile {
     /// With more in its file, which lies in this folder.
     pub(crate) async fn start_in(folder: &Path, more: &str) -> Self {
         let mut config = parsed(folder, more);
+        config.listen.http.set_port(0);
+        config.listen.admin.set_port(0);
+        Self::run(config).await
+    }
+
+    /// With an operator's token.
+    pub(crate) async fn start_guarded() -> Self {
+        let variables = [("SPILE_ADMIN_TOKEN".to_owned(), TOKEN.to_owned())];
+        let parsed = Config::parse(Path::new("spile.toml"), CONFIG.to_owned(), variables);
+        let mut config = parsed.unwrap_or_else(|why| panic!("{why}"));
         config.listen.http.set_port(0);
         config.listen.admin.set_port(0);
         Self::run(config).await
