@@ -150,6 +150,42 @@ upstream = "127.0.0.1"
     );
 }
 
+/// One mistake each: the place, what is wrong and what would be right.
+#[test]
+fn each_mistake_has_its_place_and_what_would_be_right() {
+    for (file, place, what, right) in [
+        ("[listen]\nhttp = 8080", "2:8", "`listen.http` is a whole number", "text in quotes"),
+        ("[listen]\nhttp = \"localhost\"", "2:8", "`localhost` is no address", "`127.0.0.1:8080`"),
+        ("[store]\nurl = \"redis://\"", "2:7", "names no host", "a store that can be set up"),
+        ("[store]\ntimeout = \"0s\"", "2:11", "`0s` is out of bounds", "1ms to 1m"),
+        ("[store]\nreplicas = 0", "2:12", "0 replicas", "1 to 10000"),
+        ("[store]\nreplicas = -3", "2:12", "`store.replicas` is -3", "a whole number from 0"),
+        ("[store]\ntime = \"sundial\"", "2:8", "`sundial`", "`server` or `client`"),
+        ("[clients]\ntrusted_proxies = [\"10.0.0.0/33\"]", "2:20", "is no network", "`10.0.0.0/8`"),
+        ("[clients]\nipv6_prefix = 129", "2:15", "129 bits", "1 to 128"),
+        ("[plans.gold]\nrefill = \"1/fortnight\"", "2:10", "is no refill", "`100/min`"),
+        ("[plans.gold]\ncapacity = 1.5\nrefill = \"1/s\"", "2:12", "is a fraction", "a whole number"),
+        ("[plans.\"a b\"]\nrefill = \"1/s\"", "1:8", "name \"a b\" is not 1 to 64 letters", "`gold`"),
+        ("[plans.gold]\nrefill = \"1/s\"\n[plans.gold]", "3:8", "duplicate key", "as TOML has it"),
+        ("[plans.gold]\nlimits = [{ refill = \"1/s\" }]", "2:11", "has no `name`", "add `name"),
+        ("[[rules]]\nid = \"a\"\nplans = [\"free\"]\ncost = -1", "4:8", "`rules.cost` is -1", "from 0"),
+        ("[[rules]]\nplans = [\"free\"]", "1:1", "`rules` has no `id`", "add `id"),
+        ("[[rules]]\nid = \"a\"\nplans = [\"free\"]\nmatch = \"/\"", "4:9", "is text", "a table"),
+        ("[[rules]]\nid = \"a\"\nplans = [\"free\"]\nkey = \"ip\"", "4:7", "is text", "a list of texts"),
+        ("[[tenants]]\nid = \"\"\nplan = \"free\"", "2:6", "it takes 1 to 1024 bytes", "`acme`"),
+        ("[[tenants]]\nid = \"a\"\nplan = [\"free\"]", "3:8", "`tenants.plan` is a list", "text in quotes"),
+        ("[rules]\nid = \"a\"", "1:1", "`rules` is a table", "a list of tables"),
+        ("[observe]\nshow_keys = \"yes\"", "2:13", "is text", "`true` or `false`"),
+        ("[admin]\ntoken_file = \".\"", "2:14", "the token cannot be read", "a file that holds the token"),
+        ("shoes = 5", "1:1", "has no key `shoes`", "it takes listen, store"),
+    ] {
+        let why = parse(file, &[]).expect_err(file);
+        for words in [&format!("spile.toml:{place}"), what, right] {
+            assert!(why.contains(words), "{words} in\n{why}");
+        }
+    }
+}
+
 #[test]
 fn text_that_is_no_toml_is_said_with_its_line() {
     let why = parse("[store\nurl = \"memory:\"", &[]).expect_err("a bracket is missing");

@@ -124,7 +124,7 @@ impl<'f> Section<'f> {
     /// A table within this one.
     pub(super) fn table(&mut self, key: &'static str) -> Option<Section<'_>> {
         let spot = self.take(key)?;
-        let name = if self.name == ROOT { key.to_owned() } else { format!("{}.{key}", self.name) };
+        let name = self.path_of(key);
         Some(Section::new(name, structured(spot), self.faults))
     }
 
@@ -197,6 +197,10 @@ impl<'f> Section<'f> {
         }
     }
 
+    fn path_of(&self, key: &str) -> String {
+        if self.name == ROOT { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
     fn take(&mut self, key: &'static str) -> Option<Spot<Node>> {
         self.known.push(key);
         let at = self.entries.iter().position(|(name, _)| name.value == key)?;
@@ -212,7 +216,7 @@ impl<'f> Section<'f> {
         };
         self.faults.add(
             place,
-            format_args!("`{}.{key}` is {found}", self.name),
+            format_args!("`{}` is {found}", self.path_of(key)),
             format_args!("this takes {wanted}"),
         );
         None
