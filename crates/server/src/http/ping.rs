@@ -22,7 +22,7 @@ use crate::openapi::Limited;
     operation_id = "ping",
     params((
         "X-API-Key" = Option<String>, Header, description = "Who pays, or whose tenant does; else the address.",
-        max_length = 1024, format = "identity", nullable = false
+        format = "identity", nullable = false
     )),
     responses(Limited)
 )]

@@ -1,35 +1,62 @@
 """What the description cannot say: which names there are, and which numbers go together."""
 
+import re
+
 import schemathesis
 from hypothesis import strategies as st
 
-# Names that spile.toml beside this file has.
-schemathesis.openapi.format("rule-id", st.sampled_from(["default", "login"]))
-schemathesis.openapi.format("plan-name", st.sampled_from(["gold", "daily", "pro", "free"] + [f"p{n}" for n in range(1, 29)]))
+# What spile.toml beside this file has.
+RULES = ["default", "login"]
+PLANS = ["gold", "daily", "pro", "free"] + [f"p{n}" for n in range(1, 29)]
+TAGS = ["*", '"0123456789abcdef"', '"0123456789abcdef", "fedcba9876543210"']
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+schemathesis.openapi.format("rule-id", st.sampled_from(RULES))
+schemathesis.openapi.format("plan-name", st.sampled_from(PLANS))
 schemathesis.openapi.format("identity", st.from_regex(r"\A[a-zA-Z0-9:@._-]{1,64}\Z"))
 schemathesis.openapi.format("refill", st.sampled_from(["1/s", "100/min", "5/10s", "10000/day"]))
-schemathesis.openapi.format("etag", st.sampled_from(["*", '"0123456789abcdef"', '"0123456789abcdef", "fedcba9876543210"']))
 schemathesis.openapi.format("path-pattern", st.sampled_from(["/", "/login", "/scores/*", "/a/*/b"]))
+schemathesis.openapi.format("etag", st.sampled_from(TAGS))
 
 
 @schemathesis.hook
-def map_body(context, body):
-    """A limit of the caller's own whose bucket fills within ten years, and a cost that it covers."""
-    return fitting(body)
+def before_call(context, case, kwargs):
+    """Puts what there is in the place of what could be. What the description forbids stays as it is."""
+    if case.path.startswith("/v1/"):
+        case.body = fitting(case.body)
 
 
 def fitting(body):
     if isinstance(body, list):
         return [fitting(question) for question in body]
-    if isinstance(body, dict) and all(is_number(body.get(name)) for name in ("capacity", "refillPerSecond")):
-        capacity, rate = body["capacity"], body["refillPerSecond"]
-        if 1 <= capacity <= 1e9 and 0.000001 <= rate <= 1e9:
-            body = dict(body, refillPerSecond=max(10, round(rate)))
-            cost = body.get("cost")
-            if is_number(cost) and 0 <= cost <= 1e9:
-                body["cost"] = min(cost, capacity)
+    if not isinstance(body, dict):
+        return body
+    body = dict(body)
+    if within(body.get("capacity"), 1) and within(body.get("refillPerSecond"), 0.000001):
+        # A bucket that fills within ten years, and covers the cost.
+        body["refillPerSecond"] = max(10, round(body["refillPerSecond"]))
+        if within(body.get("cost"), 0):
+            body["cost"] = min(body["cost"], body["capacity"])
+    elif is_name(body.get("ruleId")) and body["ruleId"] not in RULES and body.get("capacity") is None:
+        body["ruleId"] = RULES[0]
+    if isinstance(body.get("plans"), list):
+        body["plans"] = known(body["plans"])
     return body
 
 
-def is_number(value):
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def known(names):
+    """Names that there are, the same where they are the same and others where they are not."""
+    free = iter([plan for plan in PLANS if plan not in names])
+    chosen = {}
+    for name in names:
+        if is_name(name) and name not in PLANS and name not in chosen:
+            chosen[name] = next(free, name)
+    return [chosen.get(name, name) if isinstance(name, str) else name for name in names]
+
+
+def is_name(value):
+    return isinstance(value, str) and NAME.fullmatch(value) is not None
+
+
+def within(value, least):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= 1e9
