@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use tokio::net::TcpListener;
+
 use crate::config::Config;
 use crate::listen::Listeners;
 
@@ -12,6 +14,7 @@ pub(crate) struct Banner<'a> {
     config: &'a Config,
     http: SocketAddr,
     admin: SocketAddr,
+    resp: Option<SocketAddr>,
     gateway: Option<SocketAddr>,
 }
 
@@ -19,14 +22,16 @@ impl<'a> Banner<'a> {
     /// The banner of a server on these listeners.
     pub(crate) fn new(config: &'a Config, listeners: &Listeners) -> std::io::Result<Self> {
         let (http, admin) = (listeners.http.local_addr()?, listeners.admin.local_addr()?);
-        let gateway = listeners.gateway.as_ref().map(tokio::net::TcpListener::local_addr).transpose()?;
-        Ok(Self { config, http, admin, gateway })
+        let address =
+            |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
+        let (resp, gateway) = (address(&listeners.resp)?, address(&listeners.gateway)?);
+        Ok(Self { config, http, admin, resp, gateway })
     }
 }
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, http, admin, gateway } = self;
+        let Self { config, http, admin, resp, gateway } = self;
         writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
         writeln!(
             f,
@@ -37,6 +42,9 @@ impl fmt::Display for Banner<'_> {
             f,
             "  watch  http://{admin}/dashboard   or in a terminal: spile top --admin http://{admin}"
         )?;
+        if let Some(resp) = resp {
+            writeln!(f, "  resp   redis://{resp}   CL.THROTTLE key max_burst count period [quantity]")?;
+        }
         if let Some(gateway) = gateway {
             writeln!(f, "  gateway http://{gateway}   forwards {} routes", config.routes.len())?;
         }

@@ -34,6 +34,7 @@ mod openapi;
 mod policies;
 mod question;
 mod registry;
+mod resp;
 mod rule;
 mod secret;
 mod segment;
@@ -47,7 +48,7 @@ mod watcher;
 
 pub use config::{
     AdminConfig, Bounds, Clients, Config, ConfigError, Flags, GatewayConfig, JwtConfig, Listen, LoadError,
-    Route, STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
+    RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

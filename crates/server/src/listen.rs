@@ -14,6 +14,8 @@ pub struct Listeners {
     pub http: TcpListener,
     /// Health and metrics.
     pub admin: TcpListener,
+    /// The Redis protocol, where it is spoken.
+    pub resp: Option<TcpListener>,
     /// The reverse proxy, where there is one.
     pub gateway: Option<TcpListener>,
 }
@@ -21,12 +23,20 @@ pub struct Listeners {
 impl Listeners {
     /// Binds every listener, or none.
     pub async fn bind(listen: &Listen) -> Result<Self, BindError> {
-        let gateway = match listen.gateway {
-            Some(address) => Some(bind("gateway", address).await?),
-            None => None,
-        };
+        let resp = bind_if("resp", listen.resp).await?;
+        let gateway = bind_if("gateway", listen.gateway).await?;
         let (http, admin) = (bind("http", listen.http).await?, bind("admin", listen.admin).await?);
-        Ok(Self { http, admin, gateway })
+        Ok(Self { http, admin, resp, gateway })
+    }
+}
+
+async fn bind_if(
+    listener: &'static str,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, BindError> {
+    match address {
+        Some(address) => bind(listener, address).await.map(Some),
+        None => Ok(None),
     }
 }
 

@@ -13,6 +13,7 @@ use spile_tower::client::Networks;
 
 use crate::config::Config;
 use crate::rule::Rule;
+use crate::secret::Secret;
 use crate::tenant::{ApiKeyHash, Tenant};
 
 const API_KEY: &str = "x-api-key";
@@ -28,6 +29,8 @@ pub(crate) struct Policies {
     route_limits: HashMap<String, Vec<Rule>, RandomState>,
     tenants: HashMap<SmolStr, Tenant, RandomState>,
     tenant_by_key: HashMap<ApiKeyHash, SmolStr, RandomState>,
+    /// What clients of the Redis protocol have to know, where they have to know anything.
+    pub(crate) resp_password: Option<Secret>,
     pub(crate) on_failure: FailurePolicy,
     pub(crate) trusted_proxies: Networks,
     pub(crate) ipv6_prefix: u8,
@@ -118,6 +121,7 @@ impl From<&Config> for Policies {
                 .collect(),
             tenant_by_key: config.tenants.iter().flat_map(keys).collect(),
             tenants: config.tenants.iter().map(|tenant| (tenant.id.clone(), tenant.clone())).collect(),
+            resp_password: config.resp.password.clone(),
             on_failure: config.store.on_failure,
             trusted_proxies: config.clients.trusted_proxies.clone(),
             ipv6_prefix: config.clients.ipv6_prefix,

@@ -15,6 +15,9 @@ use crate::typed::{Text, TypedQuestion, Whole};
 
 /// The namespace of limits that a caller brought along under the name of a plan's limit. No plan may be called so.
 pub(crate) const OWN: &str = "own";
+/// The rule, and the name of the limit, of whatever is asked by `CL.THROTTLE`. No plan may be called so, and thus the
+/// limit's buckets are the same whatever plans there are.
+pub(crate) const THROTTLE: &str = "cl.throttle";
 /// What the key of a tenant begins with, wherever it comes from.
 const TENANT_KEY: &str = "tenant:";
 
@@ -59,6 +62,21 @@ impl<'a> Question<'a> {
             add_rule(&mut bill, key, rule, tenant, rule.cost, policies)?;
         }
         Ok(Self { tenant: tenant.map(|tenant| tenant.id.as_str()), ..Self::new(bill, Some(rule), policies)? })
+    }
+
+    /// What somebody asks with a limit of their own. A rule of that id need not exist; where it does, it says what
+    /// happens when the store fails and whether anybody is blocked.
+    pub(crate) fn own(
+        id: &'a str,
+        key: Key<'a>,
+        limit: Limit,
+        cost: Cost,
+        policies: &'a Policies,
+    ) -> Result<Self, Fault> {
+        let limit = NamedLimit::new(own_limit_name(id, policies)?, limit);
+        let mut bill = Bill::default();
+        bill.add(key, limit, cost)?;
+        Ok(Self { rule: Some(id), ..Self::new(bill, policies.rule(id), policies)? })
     }
 
     /// Whether it only looks: by the contract, a cost of zero does.
@@ -121,10 +139,7 @@ impl<'a> Question<'a> {
         policies: &'a Policies,
     ) -> Result<Self, Fault> {
         let limit = Limit::per_second_f64(rate, capacity.0).map_err(own_limit_fault)?;
-        let limit = NamedLimit::new(own_limit_name(id, policies)?, limit);
-        let mut bill = Bill::default();
-        bill.add(who(typed)?, limit, cost(typed, Cost::ONE)?)?;
-        Ok(Self { rule: Some(id), ..Self::new(bill, policies.rule(id), policies)? })
+        Self::own(id, who(typed)?, limit, cost(typed, Cost::ONE)?, policies)
     }
 }
 

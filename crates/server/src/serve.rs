@@ -29,7 +29,7 @@ const MAX_HEADERS: usize = 100;
 /// Requests that one HTTP/2 connection may have under way.
 const MAX_STREAMS: u32 = 200;
 /// How long to leave the socket alone after a failed accept, which mostly means that descriptors ran out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What answers the requests of one listener.
 pub(crate) trait Answer: Clone + Send + Sync + 'static {
@@ -55,7 +55,7 @@ pub(crate) async fn serve(
         tokio::select! {
             biased;
             () = told_to(&mut stop) => break,
-            accepted = connections.accept(&listener) => match accepted {
+            accepted = accept(&listener, &connections.room) => match accepted {
                 Ok((stream, peer, permit)) => connections.open(stream, peer, permit),
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
@@ -66,8 +66,20 @@ pub(crate) async fn serve(
 }
 
 /// Resolves once the other end says stop, or is gone.
-async fn told_to(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn told_to(stop: &mut watch::Receiver<bool>) {
     let _told_or_gone = stop.wait_for(|stop| *stop).await;
+}
+
+/// The next connection, once there is room for it.
+pub(crate) async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    // Answers are small and whole: waiting to fill a segment would only delay them.
+    stream.set_nodelay(true)?;
+    Ok((stream, peer, permit))
 }
 
 struct Connections<A> {
@@ -84,18 +96,6 @@ impl<A: Answer> Connections<A> {
         let (metrics, http) = (Arc::new(metrics), protocol(bounds.header_timeout));
         let room = Arc::new(Semaphore::new(bounds.max_connections));
         Self { answer, metrics, bounds, http, room, graceful: GracefulShutdown::new() }
-    }
-
-    /// The next connection, once there is room for it.
-    async fn accept(
-        &self,
-        listener: &TcpListener,
-    ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-        let permit = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
-        let (stream, peer) = listener.accept().await?;
-        // Answers are small and whole: waiting to fill a segment would only delay them.
-        stream.set_nodelay(true)?;
-        Ok((stream, peer, permit))
     }
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {

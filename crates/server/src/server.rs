@@ -27,8 +27,9 @@ use crate::hooks::Hooks;
 use crate::http::{Api, Reply};
 use crate::kept::Kept;
 use crate::listen::Listeners;
-use crate::metrics::{HttpMetrics, StoreMetrics, Telemetry};
+use crate::metrics::{HttpMetrics, RpcMetrics, StoreMetrics, Telemetry};
 use crate::minutes::{self, RedisMinutes};
+use crate::resp::Resp;
 use crate::serve::{Answer, serve};
 use crate::store::AnyStore;
 use crate::watcher;
@@ -47,6 +48,7 @@ pub struct Server {
     sums: Option<Arc<dyn MinuteSums>>,
     hangup: Signal,
     tracer: Option<Tracer>,
+    resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
     bounds: Bounds,
@@ -75,6 +77,10 @@ impl Server {
         let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
         let tracer = otlp.map(|otlp| otlp.start(telemetry.watch()).0);
         let gateway = Front::new(config, &decider, wall, &telemetry, tracer.as_ref())?.map(Arc::new);
+        let resp = config.listen.resp.map(|_| {
+            let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
+            Resp::new(Arc::clone(&decider), metrics, config.listen.bounds, &config.resp)
+        });
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
@@ -84,6 +90,7 @@ impl Server {
             sums: sums.map(|sums| Arc::new(sums) as _),
             hangup: watcher::hangup()?,
             tracer,
+            resp,
             gateway,
             keeper,
             bounds: config.listen.bounds,
@@ -117,6 +124,7 @@ impl Server {
         let http = tokio::spawn(serve(listeners.http, api, http, self.bounds, http_stopped));
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), self.bounds, admin_stopped));
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
+        let resp = tokio::spawn(throttle(self.resp, listeners.resp, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
@@ -126,6 +134,7 @@ impl Server {
         readiness.start_draining();
         stop_http.send_replace(true);
         finished(http).await;
+        finished(resp).await;
         finished(gateway).await;
         // Nobody spends any more. Saving waits for the disk, which no thread that answers may do.
         finished(tokio::task::spawn_blocking(|| drop(self.keeper))).await;
@@ -160,6 +169,13 @@ impl Answer for Admin {
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<axum::body::Body>> + Send {
         Self::answer(self, request)
+    }
+}
+
+/// Serves the Redis protocol, where it is spoken, until `stop` says so.
+async fn throttle(resp: Option<Resp>, listener: Option<TcpListener>, stop: watch::Receiver<bool>) {
+    if let (Some(resp), Some(listener)) = (resp, listener) {
+        resp.serve(listener, stop).await;
     }
 }
 

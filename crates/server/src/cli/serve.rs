@@ -30,6 +30,9 @@ pub(super) struct ServeArgs {
     /// Where health and metrics listen.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// Where the Redis protocol is spoken, for `CL.THROTTLE`; nowhere unless said.
+    #[arg(long, value_name = "ADDR")]
+    resp: Option<SocketAddr>,
     /// Where the reverse proxy over the file's routes listens; nowhere unless said.
     #[arg(long, value_name = "ADDR")]
     gateway: Option<SocketAddr>,
@@ -68,6 +71,7 @@ impl ServeArgs {
             store: self.store.clone(),
             http: self.http,
             admin: self.admin,
+            resp: self.resp,
             gateway: self.gateway,
             on_failure: self.on_failure,
         }))
@@ -85,6 +89,12 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         let strong = Secret::STRONG_BYTES;
         tracing::warn!(
             "the admin token has fewer than {strong} bytes and can be guessed: `openssl rand -hex 32` makes one"
+        );
+    }
+    if config.resp.password.as_ref().is_some_and(Secret::is_guessable) {
+        let strong = Secret::STRONG_BYTES;
+        tracing::warn!(
+            "the RESP password has fewer than {strong} bytes and can be guessed: `openssl rand -hex 32` makes one"
         );
     }
     let shutdown = termination()?;

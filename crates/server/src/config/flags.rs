@@ -15,6 +15,8 @@ pub struct Flags {
     pub http: Option<SocketAddr>,
     /// Where health and metrics listen.
     pub admin: Option<SocketAddr>,
+    /// Where the Redis protocol is spoken.
+    pub resp: Option<SocketAddr>,
     /// Where the reverse proxy listens.
     pub gateway: Option<SocketAddr>,
     /// What is decided when the store fails.
@@ -29,6 +31,7 @@ impl Flags {
         store.on_failure = self.on_failure.unwrap_or(store.on_failure);
         listen.http = self.http.unwrap_or(listen.http);
         listen.admin = self.admin.unwrap_or(listen.admin);
+        listen.resp = self.resp.or(listen.resp);
         listen.gateway = self.gateway.or(listen.gateway);
     }
 }

@@ -19,7 +19,7 @@ pub struct Listen {
     pub resp: Option<SocketAddr>,
     /// The reverse proxy.
     pub gateway: Option<SocketAddr>,
-    /// What the first two put up with.
+    /// What all but the gateway put up with.
     pub bounds: Bounds,
 }
 
@@ -75,7 +75,7 @@ impl Default for Listen {
 impl Listen {
     /// The listeners that are configured and that nothing here answers on.
     pub(crate) fn unserved(&self) -> impl Iterator<Item = &'static str> {
-        let optional = [("grpc", self.grpc), ("resp", self.resp)];
+        let optional = [("grpc", self.grpc)];
         optional.into_iter().filter(|(_, address)| address.is_some()).map(|(name, _)| name)
     }
 

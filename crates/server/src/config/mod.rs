@@ -14,6 +14,7 @@ mod listen;
 mod observe;
 mod origin;
 mod plans;
+mod resp;
 mod restart;
 mod route;
 mod rules;
@@ -35,6 +36,7 @@ pub use self::listen::{Bounds, Listen};
 pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
 pub(crate) use self::origin::Stamp;
+pub use self::resp::RespConfig;
 pub use self::route::Route;
 use self::rules::Known;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
@@ -54,6 +56,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// Who may change things.
     pub admin: AdminConfig,
+    /// What clients of the Redis protocol have to know.
+    pub resp: RespConfig,
     /// Whose word counts about who a caller is.
     pub clients: Clients,
     pub(crate) observe: ObserveConfig,
@@ -159,10 +163,12 @@ impl Config {
         let mut listen = Listen::check(file.listen, faults);
         origin.flags.apply(&mut listen, &mut store);
         let admin = AdminConfig::check(file.admin, &store.url, &origin.variables, origin.folder(), faults);
+        let resp = RespConfig::check(file.resp, &origin.variables, origin.folder(), faults);
         Self {
             listen,
             store,
             admin,
+            resp,
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
             routes,

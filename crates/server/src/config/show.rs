@@ -12,6 +12,7 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show_listen(f)?;
         self.show_store(f)?;
+        self.show_resp(f)?;
         self.show_clients(f)?;
         self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
         self.rules.iter().try_for_each(|rule| show_rule(f, rule))?;
@@ -63,6 +64,19 @@ impl Config {
             Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
             None => Ok(()),
         }
+    }
+
+    /// How long its clients may be idle is of interest where there are any.
+    fn show_resp(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let resp = &self.resp;
+        if self.listen.resp.is_none() && resp.password_file.is_none() {
+            return Ok(());
+        }
+        writeln!(f, "[resp]")?;
+        if let Some(path) = &resp.password_file {
+            writeln!(f, "password_file = {:?}", path.display().to_string())?;
+        }
+        writeln!(f, "idle_timeout = \"{}\"\n", humantime::format_duration(resp.idle_timeout))
     }
 
     fn show_observe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 mod http;
 mod registry;
+mod rpc;
 mod saves;
 mod store;
 
@@ -14,6 +15,7 @@ use spile_observe::{HISTOGRAMS, Watch};
 
 pub(crate) use self::http::HttpMetrics;
 pub(crate) use self::registry::RegistryGauge;
+pub(crate) use self::rpc::{Answered, RpcMetrics};
 pub(crate) use self::saves::SaveMetrics;
 pub(crate) use self::store::{Operation, RedisGauges, StoreMetrics};
 

@@ -23,6 +23,8 @@ fn a_file_with_every_table_works() {
     let shown = shown(EVERYTHING, &[]);
     for line in [
         "grpc = \"127.0.0.1:8083\"",
+        "resp = \"127.0.0.1:6380\"",
+        "idle_timeout = \"5m\"",
         "url = \"redis://127.0.0.1:6379\"",
         "fail_closed_retry_after = \"1s\"",
         "replicas = 3",
@@ -95,6 +97,11 @@ refill = "1/s"
 refill = "1 per year"
 [plans.tenant]
 refill = "1/s"
+[plans."cl.throttle"]
+refill = "1/s"
+[resp]
+password_file = "nowhere/password"
+idle_timeout = "soon"
 [[rules]]
 id = "login"
 match = { path = "login", methods = ["POST"] }
@@ -129,6 +136,9 @@ upstream = "127.0.0.1"
         "capacity 0 is outside 1 to 1000000000",
         "`1 per year` is no refill",
         "no plan can be called `tenant`",
+        "no plan can be called `cl.throttle`",
+        "the password cannot be read",
+        "`soon` is no span of time",
         "`login` is no path pattern",
         "`mac-address` finds no key",
         "no plan is called `golden`",

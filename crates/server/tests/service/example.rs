@@ -31,7 +31,10 @@ impl Example {
         fs::write(folder.path().join("admin.token"), Process::TOKEN).expect("the folder is ours");
         let path = folder.path().join("spile.toml");
         let path = path.to_str().expect("the folder's name is text");
-        let spile = Process::serve_with(&["--config", path, "--gateway", "127.0.0.1:0"], variables);
+        let spile = Process::serve_with(
+            &["--config", path, "--gateway", "127.0.0.1:0", "--resp", "127.0.0.1:0"],
+            variables,
+        );
         Self { spile, redis, _folder: folder }
     }
 
@@ -87,11 +90,12 @@ fn listen_opens_what_is_served_and_names_what_is_not() {
         assert_starts(&ask("admin", path), "HTTP/1.1 200");
     }
     assert_starts(&ask("gateway", "/nowhere"), "HTTP/1.1 404");
-    for listener in ["grpc", "resp"] {
-        example
-            .spile
-            .until_logged(&format!("listen.{listener} is configured, but this build does not serve it"));
-    }
+    let mut client = example.spile.connect("resp");
+    client.write_all(b"PING\r\nQUIT\r\n").expect("it reads");
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut client, &mut answer).expect("it answers");
+    assert_eq!(answer, "+PONG\r\n+OK\r\n");
+    example.spile.until_logged("listen.grpc is configured, but this build does not serve it");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod persistence;
 mod process;
 mod proxies;
 mod reloads;
+mod resp;
 mod sample_endpoint;
 mod schemathesis;
 mod shutdown;

@@ -86,6 +86,22 @@ impl AdminFile {
     }
 }
 
+/// `[resp]`: what clients of the Redis protocol have to know.
+#[derive(Debug, Default)]
+pub(crate) struct RespFile {
+    pub(crate) password_file: Text,
+    pub(crate) idle_timeout: Text,
+}
+
+impl RespFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read =
+            Self { password_file: section.text("password_file"), idle_timeout: section.text("idle_timeout") };
+        section.end();
+        read
+    }
+}
+
 /// `[observe]`: what whoever watches may see.
 #[derive(Debug, Default)]
 pub(crate) struct ObserveFile {

@@ -72,8 +72,8 @@ impl Process {
     /// The address that the banner names for a listener.
     pub(crate) fn address(&self, listener: &str) -> &str {
         let line = self.banner.lines().find(|line| line.trim_start().starts_with(listener));
-        let url = line.and_then(|line| line.split_whitespace().find(|word| word.starts_with("http://")));
-        url.and_then(|url| url.strip_prefix("http://")).expect("the banner names each listener's address")
+        let url = line.and_then(|line| line.split_whitespace().find_map(|word| word.split_once("://")));
+        url.map(|(_, address)| address).expect("the banner names each listener's address")
     }
 
     /// What it has logged so far.

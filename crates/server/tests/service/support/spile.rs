@@ -22,6 +22,7 @@ use super::Answer;
 pub(crate) struct Spile {
     pub(crate) http: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) resp: Option<SocketAddr>,
     clock: FakeClock,
     client: Client<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
@@ -54,6 +55,7 @@ impl Spile {
         let listeners = Listeners::bind(&config.listen).await.expect("port 0 is always free");
         let address = |listener: &tokio::net::TcpListener| listener.local_addr().expect("it is bound");
         let (http, admin) = (address(&listeners.http), address(&listeners.admin));
+        let resp = listeners.resp.as_ref().map(address);
         let clock = FakeClock::at(Self::START);
         let server = Server::on_clock(&config, clock.clone()).expect("the configuration works");
         let (stop, stopped) = oneshot::channel();
@@ -61,7 +63,7 @@ impl Spile {
             let _told_or_dropped = stopped.await;
         }));
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { http, admin, clock, client, stop: Some(stop), running, redis: None }
+        Self { http, admin, resp, clock, client, stop: Some(stop), running, redis: None }
     }
 
     pub(crate) fn advance(&self, by: Duration) {

@@ -1,0 +1,340 @@
+//! Cuts a stream of bytes into commands, however the network has split it.
+//!
+//! Whatever is announced, no more than [`MAX_BYTES`] in [`MAX_ARGUMENTS`] arguments are kept of a command. One that is
+//! larger is read to its end and thrown away, so that it can be refused by an error like any other bad argument. Only
+//! bytes that are no Redis protocol at all end a connection, for nobody knows where the next command would begin.
+
+use super::inline;
+
+/// Bytes that are kept of one command.
+pub(super) const MAX_BYTES: usize = 64 * 1024;
+/// Arguments that are kept of one command.
+pub(super) const MAX_ARGUMENTS: usize = 128;
+/// What Redis itself takes at most; more is garbage, not a command.
+const MOST_ARGUMENTS: i64 = 1024 * 1024;
+const LONGEST_ARGUMENT: u64 = 512 * 1024 * 1024;
+/// The longest line with a count or a length in it.
+const LONGEST_HEADER: usize = 32;
+
+/// One command as it was sent: its name and its arguments, or word that it was too large to keep.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Frame {
+    /// At least a name.
+    Command(Vec<Vec<u8>>),
+    /// It was read to its end, and not kept.
+    TooLarge,
+}
+
+/// Bytes after which nobody knows where the next command begins.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("Protocol error: {0}")]
+pub(super) struct Garbled(pub(super) String);
+
+/// Where in a command the bytes read so far end.
+#[derive(Clone, Copy, Debug)]
+enum Expecting {
+    /// The line that begins a command.
+    Start,
+    /// The line with the length of the next argument.
+    Length,
+    /// So many bytes of an argument.
+    Argument(u64),
+    /// The end of the line after an argument.
+    LineEnd,
+}
+
+/// Reads commands, bytes by bytes.
+#[derive(Debug)]
+pub(super) struct Framer {
+    expecting: Expecting,
+    line: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    /// Arguments that are still to come.
+    left: u64,
+    kept: usize,
+    too_large: bool,
+}
+
+impl Framer {
+    pub(super) const fn new() -> Self {
+        Self {
+            expecting: Expecting::Start,
+            line: Vec::new(),
+            arguments: Vec::new(),
+            left: 0,
+            kept: 0,
+            too_large: false,
+        }
+    }
+
+    /// Whether part of a command has been read, and the rest is awaited.
+    pub(super) fn is_within_command(&self) -> bool {
+        !(matches!(self.expecting, Expecting::Start) && self.line.is_empty())
+    }
+
+    /// The next whole command. Takes what it reads away from `bytes`, which is empty where there is none yet.
+    pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+        while !bytes.is_empty() {
+            let frame = match self.expecting {
+                Expecting::Start => self.start(bytes)?,
+                Expecting::Length => self.length(bytes)?,
+                Expecting::Argument(left) => self.argument(left, bytes),
+                Expecting::LineEnd => self.line_end(bytes)?,
+            };
+            if frame.is_some() {
+                return Ok(frame);
+            }
+        }
+        Ok(None)
+    }
+
+    fn start(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+        let is_array = self.line.first().or_else(|| bytes.first()) == Some(&b'*');
+        let longest = if is_array { LONGEST_HEADER } else { MAX_BYTES };
+        let too_long = if is_array { "too big mbulk count string" } else { "too big inline request" };
+        if !self.take_line(bytes, longest, too_long)? {
+            return Ok(None);
+        }
+        let line = std::mem::take(&mut self.line);
+        if !is_array {
+            return inline_command(&line);
+        }
+        let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
+        match count {
+            None => Err(Garbled("invalid multibulk length".to_owned())),
+            // Redis passes over a command of nothing without a word.
+            Some(..=0) => Ok(None),
+            Some(count) => {
+                self.left = count.unsigned_abs();
+                self.too_large = self.left > MAX_ARGUMENTS as u64;
+                self.expecting = Expecting::Length;
+                Ok(None)
+            }
+        }
+    }
+
+    fn length(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+        if self.line.is_empty() && bytes[0] != b'$' {
+            return Err(Garbled(format!("expected '$', got '{}'", bytes[0].escape_ascii())));
+        }
+        if !self.take_line(bytes, LONGEST_HEADER, "too big bulk count string")? {
+            return Ok(None);
+        }
+        let length = number(&self.line[1..]).and_then(|length| u64::try_from(length).ok());
+        self.line.clear();
+        let length = length.filter(|length| *length <= LONGEST_ARGUMENT);
+        let length = length.ok_or_else(|| Garbled("invalid bulk length".to_owned()))?;
+        self.left -= 1;
+        if self.kept as u64 + length > MAX_BYTES as u64 {
+            self.too_large = true;
+        }
+        if self.too_large {
+            // What was kept of it is of no use any more.
+            self.arguments = Vec::new();
+        } else {
+            self.kept += length as usize;
+            // The length is only what somebody says; memory is for what arrives.
+            self.arguments.push(Vec::new());
+        }
+        self.expecting = if length == 0 { Expecting::LineEnd } else { Expecting::Argument(length) };
+        Ok(None)
+    }
+
+    fn argument(&mut self, left: u64, bytes: &mut &[u8]) -> Option<Frame> {
+        let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let (part, rest) = bytes.split_at(here);
+        *bytes = rest;
+        if let (false, Some(argument)) = (self.too_large, self.arguments.last_mut()) {
+            argument.extend_from_slice(part);
+        }
+        let left = left - here as u64;
+        self.expecting = if left == 0 { Expecting::LineEnd } else { Expecting::Argument(left) };
+        None
+    }
+
+    fn line_end(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            let wanted = if self.line.is_empty() { b'\r' } else { b'\n' };
+            if byte != wanted {
+                return Err(Garbled("an argument is longer than its length says".to_owned()));
+            }
+            *bytes = rest;
+            if byte == b'\r' {
+                self.line.push(byte);
+                continue;
+            }
+            self.line.clear();
+            if self.left > 0 {
+                self.expecting = Expecting::Length;
+                return Ok(None);
+            }
+            return Ok(Some(self.finish()));
+        }
+        Ok(None)
+    }
+
+    fn finish(&mut self) -> Frame {
+        self.expecting = Expecting::Start;
+        self.kept = 0;
+        let arguments = std::mem::take(&mut self.arguments);
+        if std::mem::take(&mut self.too_large) { Frame::TooLarge } else { Frame::Command(arguments) }
+    }
+
+    /// Whether the line is whole now. Its end is not kept.
+    fn take_line(&mut self, bytes: &mut &[u8], longest: usize, too_long: &str) -> Result<bool, Garbled> {
+        let end = bytes.iter().take(longest + 1).position(|&byte| byte == b'\n');
+        let here = end.unwrap_or(bytes.len());
+        if self.line.len() + here > longest {
+            return Err(Garbled(too_long.to_owned()));
+        }
+        self.line.extend_from_slice(&bytes[..here]);
+        *bytes = &bytes[(here + usize::from(end.is_some()))..];
+        if end.is_some() && self.line.last() == Some(&b'\r') {
+            self.line.pop();
+        }
+        Ok(end.is_some())
+    }
+}
+
+fn inline_command(line: &[u8]) -> Result<Option<Frame>, Garbled> {
+    let words = inline::split(line).ok_or_else(|| Garbled("unbalanced quotes in request".to_owned()))?;
+    Ok(match words.len() {
+        0 => None,
+        1..=MAX_ARGUMENTS => Some(Frame::Command(words)),
+        _ => Some(Frame::TooLarge),
+    })
+}
+
+/// A decimal number as the protocol writes it.
+fn number(digits: &[u8]) -> Option<i64> {
+    let unsigned = digits.strip_prefix(b"-").unwrap_or(digits);
+    let is_plain = !unsigned.is_empty() && unsigned.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Everything that the pieces come to, and how it ends.
+    fn read(pieces: &[&[u8]]) -> (Vec<Frame>, Result<bool, Garbled>) {
+        let (mut framer, mut read) = (Framer::new(), Vec::new());
+        for mut piece in pieces.iter().copied() {
+            loop {
+                match framer.next(&mut piece) {
+                    Ok(Some(frame)) => read.push(frame),
+                    Ok(None) => break,
+                    Err(garbled) => return (read, Err(garbled)),
+                }
+                assert!(framer.kept <= MAX_BYTES && framer.line.len() <= MAX_BYTES);
+            }
+            assert!(piece.is_empty(), "what is not read is not kept either");
+            let held: usize = framer.arguments.iter().map(Vec::len).sum();
+            assert!(held <= MAX_BYTES && framer.arguments.len() <= MAX_ARGUMENTS);
+        }
+        let within = framer.is_within_command();
+        (read, Ok(within))
+    }
+
+    fn command(words: &[&str]) -> Frame {
+        Frame::Command(words.iter().map(|word| word.as_bytes().to_vec()).collect())
+    }
+
+    fn encoded(command: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+        for argument in command {
+            bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            bytes.extend_from_slice(argument);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes
+    }
+
+    #[test]
+    fn arrays_and_lines_may_follow_each_other() {
+        let bytes = b"*2\r\n$4\r\nECHO\r\n$0\r\n\r\nPING\r\n\r\n*0\r\n*-1\r\n  ping 'a b'\n";
+        let expected = vec![command(&["ECHO", ""]), command(&["PING"]), command(&["ping", "a b"])];
+        assert_eq!(read(&[bytes]), (expected, Ok(false)));
+    }
+
+    #[test]
+    fn a_command_that_is_too_large_is_read_to_its_end_and_the_next_one_is_found() {
+        let large = vec![b"ECHO".to_vec(), vec![b'x'; MAX_BYTES + 1]];
+        let many = vec![b"x".to_vec(); MAX_ARGUMENTS + 1];
+        let next = vec![b"PING".to_vec()];
+        let bytes = [encoded(&large), encoded(&many), encoded(&next)].concat();
+        let expected = vec![Frame::TooLarge, Frame::TooLarge, command(&["PING"])];
+        assert_eq!(read(&[&bytes]), (expected, Ok(false)));
+    }
+
+    #[test]
+    fn what_is_no_protocol_says_what_is_wrong() {
+        let table: [(&[u8], &str); 9] = [
+            (b"*x\r\n", "invalid multibulk length"),
+            (b"*9999999999\r\n", "invalid multibulk length"),
+            (b"*1\r\n:5\r\n", "expected '$', got ':'"),
+            (b"*1\r\n*1\r\n", "expected '$', got '*'"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length"),
+            (b"*1\r\n$600000000\r\n", "invalid bulk length"),
+            (b"*1\r\n$1\r\nab\r\n", "an argument is longer than its length says"),
+            (b"*111111111111111111111111111111111111\r\n", "too big mbulk count string"),
+            (b"ECHO \"open\r\n", "unbalanced quotes in request"),
+        ];
+        for (bytes, why) in table {
+            assert_eq!(read(&[bytes]).1, Err(Garbled(why.to_owned())), "{}", bytes.escape_ascii());
+        }
+        let endless = vec![b'a'; MAX_BYTES + 1];
+        assert_eq!(read(&[&endless]).1, Err(Garbled("too big inline request".to_owned())));
+    }
+
+    fn any_command() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6)
+    }
+
+    /// Bytes that get further into the protocol than noise would.
+    fn nearly_protocol() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            Just(b"*2\r\n".to_vec()),
+            Just(b"$3\r\n".to_vec()),
+            Just(b"\r\n".to_vec()),
+            Just(b"$70000\r\n".to_vec()),
+            Just(b"PING \"a\\x41\" 'b'".to_vec()),
+            prop::collection::vec(any::<u8>(), 0..6),
+            any_command().prop_map(|command| encoded(&command)),
+        ];
+        prop::collection::vec(piece, 0..20).prop_map(|pieces| pieces.concat())
+    }
+
+    fn split<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+        cuts.sort_unstable();
+        let starts = std::iter::once(0).chain(cuts.iter().copied());
+        let ends = cuts.iter().copied().chain([bytes.len()]);
+        starts.zip(ends).map(|(start, end)| &bytes[start..end]).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn commands_are_the_same_however_the_network_splits_them(
+            commands in prop::collection::vec(any_command(), 0..6),
+            cuts in prop::collection::vec(any::<usize>(), 0..12),
+        ) {
+            let bytes: Vec<u8> = commands.iter().flat_map(|command| encoded(command)).collect();
+            let expected: Vec<Frame> = commands.into_iter().map(Frame::Command).collect();
+            prop_assert_eq!(read(&split(&bytes, &cuts)), (expected, Ok(false)));
+        }
+
+        #[test]
+        fn any_bytes_are_read_alike_in_one_piece_and_in_many(
+            bytes in nearly_protocol(),
+            cuts in prop::collection::vec(any::<usize>(), 0..12),
+        ) {
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            let whole = read(&[&bytes]);
+            prop_assert_eq!(&read(&split(&bytes, &cuts)), &whole);
+            prop_assert_eq!(&read(&single), &whole);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What is said back, in the version of the protocol that the connection has chosen.
+
+/// Which Redis protocol a connection speaks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Protocol {
+    #[default]
+    Resp2,
+    Resp3,
+}
+
+impl Protocol {
+    pub(super) const fn number(self) -> i64 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// One reply.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Simple(&'static str),
+    /// A word in capitals that programs go by, and a sentence for people.
+    Error(String),
+    Int(i64),
+    Text(Vec<u8>),
+    Nil,
+    List(Vec<Reply>),
+    /// Pairs; in RESP2, a list of twice as many.
+    Map(Vec<(&'static str, Reply)>),
+    /// What `CL.THROTTLE` answers, without a trip to the allocator.
+    Throttled([i64; 5]),
+}
+
+impl Reply {
+    pub(super) const OK: Self = Self::Simple("OK");
+
+    pub(super) fn error(text: impl Into<String>) -> Self {
+        Self::Error(text.into())
+    }
+
+    pub(super) fn count(items: usize) -> Self {
+        Self::Int(i64::try_from(items).unwrap_or(i64::MAX))
+    }
+
+    pub(super) fn text(text: impl AsRef<[u8]>) -> Self {
+        Self::Text(text.as_ref().to_vec())
+    }
+
+    pub(super) fn texts<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
+        Self::List(texts.into_iter().map(Self::text).collect())
+    }
+
+    pub(super) fn write(&self, protocol: Protocol, out: &mut Vec<u8>) {
+        match self {
+            Self::Simple(text) => line(out, b'+', text.as_bytes()),
+            Self::Error(text) => {
+                // A line end within would begin another reply.
+                let clean: Vec<u8> =
+                    text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }).collect();
+                line(out, b'-', &clean);
+            }
+            Self::Int(number) => integer(out, *number),
+            Self::Text(text) => {
+                length(out, b'$', text.len());
+                out.extend_from_slice(text);
+                out.extend_from_slice(b"\r\n");
+            }
+            Self::Nil => out.extend_from_slice(match protocol {
+                Protocol::Resp2 => b"$-1\r\n",
+                Protocol::Resp3 => b"_\r\n",
+            }),
+            Self::List(items) => {
+                length(out, b'*', items.len());
+                for item in items {
+                    item.write(protocol, out);
+                }
+            }
+            Self::Map(pairs) => {
+                match protocol {
+                    Protocol::Resp2 => length(out, b'*', 2 * pairs.len()),
+                    Protocol::Resp3 => length(out, b'%', pairs.len()),
+                }
+                for (name, value) in pairs {
+                    Self::text(name).write(protocol, out);
+                    value.write(protocol, out);
+                }
+            }
+            Self::Throttled(numbers) => {
+                length(out, b'*', numbers.len());
+                for number in numbers {
+                    integer(out, *number);
+                }
+            }
+        }
+    }
+}
+
+fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
+    out.push(kind);
+    out.extend_from_slice(text);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn integer(out: &mut Vec<u8>, number: i64) {
+    line(out, b':', itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn length(out: &mut Vec<u8>, kind: u8, items: usize) {
+    line(out, kind, itoa::Buffer::new().format(items).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(reply: &Reply, protocol: Protocol) -> String {
+        let mut out = Vec::new();
+        reply.write(protocol, &mut out);
+        String::from_utf8(out).expect("these are text")
+    }
+
+    #[test]
+    fn the_versions_differ_in_maps_and_in_nothing() {
+        let map = Reply::Map(vec![("proto", Reply::Int(3)), ("name", Reply::Nil)]);
+        assert_eq!(written(&map, Protocol::Resp2), "*4\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n$-1\r\n");
+        assert_eq!(written(&map, Protocol::Resp3), "%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n_\r\n");
+    }
+
+    #[test]
+    fn an_error_never_breaks_out_of_its_line() {
+        let reply = Reply::error("ERR unknown command 'a\r\n+OK'");
+        assert_eq!(written(&reply, Protocol::Resp2), "-ERR unknown command 'a  +OK'\r\n");
+    }
+
+    #[test]
+    fn a_throttle_is_five_integers() {
+        let reply = Reply::Throttled([0, 16, 15, -1, 2]);
+        assert_eq!(written(&reply, Protocol::Resp3), "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
+    }
+}

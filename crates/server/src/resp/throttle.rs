@@ -1,0 +1,147 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`: a question that brings its own limit.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use spile_core::{Cost, Decision, Key, Limit, Reason};
+
+use super::reply::Reply;
+use crate::identity;
+use crate::policies::Policies;
+use crate::question::{Question, THROTTLE};
+
+/// As many seconds as the slowest limit takes to fill.
+const LONGEST_PERIOD: u64 = Limit::MAX_FILL.as_secs();
+
+/// A throttle that can be asked.
+#[derive(Debug)]
+pub(super) struct Throttle<'a> {
+    key: Key<'a>,
+    limit: Limit,
+    quantity: Cost,
+}
+
+impl<'a> Throttle<'a> {
+    /// Reads the arguments after the name of the command.
+    pub(super) fn parse(arguments: &'a [Vec<u8>]) -> Result<Self, Reply> {
+        let (key, max_burst, count, period, quantity) = match arguments {
+            [key, max_burst, count, period] => (key, max_burst, count, period, None),
+            [key, max_burst, count, period, quantity] => (key, max_burst, count, period, Some(quantity)),
+            _ => return Err(Reply::error("ERR wrong number of arguments for 'cl.throttle' command")),
+        };
+        let most = u64::from(Limit::MAX_TOKENS);
+        let key = std::str::from_utf8(key).map_err(|why| wrong(format_args!("key is no UTF-8: {why}")))?;
+        let key = identity::key(key).map_err(|why| wrong(format_args!("key: {why}")))?;
+        let capacity = number("max_burst", max_burst, 0..=most - 1)? + 1;
+        let count = number("count", count, 1..=most)?;
+        let period = number("period", period, 1..=LONGEST_PERIOD)?;
+        let quantity = quantity.map_or(Ok(1), |quantity| number("quantity", quantity, 0..=most))?;
+        let limit = Limit::per(count, Duration::from_secs(period)).burst(capacity).build();
+        let limit = limit.map_err(|why| wrong(format_args!("max_burst, count and period: {why}")))?;
+        if quantity > capacity {
+            return Err(wrong(format_args!(
+                "quantity {quantity} is above {capacity}, which is max_burst + 1: it can never pass"
+            )));
+        }
+        let quantity = Cost::new(quantity).map_err(|why| wrong(format_args!("quantity: {why}")))?;
+        Ok(Self { key, limit, quantity })
+    }
+
+    pub(super) fn question(&self, policies: &'a Policies) -> Result<Question<'a>, Reply> {
+        Question::own(THROTTLE, self.key, self.limit, self.quantity, policies).map_err(wrong)
+    }
+
+    /// The five integers, or an error where the store failed and the policy is to refuse.
+    pub(super) fn reply(&self, decision: &Decision) -> Reply {
+        if decision.reason() == Reason::FailClosed {
+            let wait = decision.retry_after().as_millis();
+            return Reply::error(format!(
+                "UNAVAILABLE rate limiter backend error: nothing was decided, retry after {wait} ms"
+            ));
+        }
+        let limited = !decision.allowed();
+        let retry = if limited { whole_seconds(decision.retry_after()) } else { -1 };
+        Reply::Throttled([
+            i64::from(limited),
+            // What was asked for, also where each instance decides by its share of it.
+            i64::from(self.limit.capacity()),
+            decision.remaining().cast_signed(),
+            retry,
+            whole_seconds(decision.reset_after()),
+        ])
+    }
+}
+
+/// Rounded up: whoever waits as long as they are told is let in.
+fn whole_seconds(span: Duration) -> i64 {
+    (span.as_secs() + u64::from(span.subsec_nanos() > 0)).cast_signed()
+}
+
+fn number(name: &str, text: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, Reply> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i128>().ok());
+    let number =
+        number.and_then(|number| u64::try_from(number).ok()).filter(|number| bounds.contains(number));
+    number.ok_or_else(|| {
+        let shown = text[..text.len().min(32)].escape_ascii();
+        let (least, most) = (bounds.start(), bounds.end());
+        wrong(format_args!("{name} '{shown}' is not a whole number from {least} to {most}"))
+    })
+}
+
+fn wrong(why: impl std::fmt::Display) -> Reply {
+    Reply::error(format!("ERR {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<(Limit, u32), String> {
+        let arguments: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let parsed = Throttle::parse(&arguments);
+        parsed.map(|throttle| (throttle.limit, throttle.quantity.get())).map_err(|reply| match reply {
+            Reply::Error(why) => why,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn the_capacity_is_one_more_than_the_burst() {
+        let limit = Limit::per(30, Duration::from_secs(60)).burst(16).build().expect("it is within bounds");
+        assert_eq!(parse(&["user:1", "15", "30", "60"]), Ok((limit, 1)));
+        assert_eq!(parse(&["user:1", "15", "30", "60", "0"]), Ok((limit, 0)));
+        assert_eq!(parse(&["user:1", "15", "30", "60", "16"]), Ok((limit, 16)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_value_and_its_bound() {
+        let table: [(&[&str], &[&str]); 11] = [
+            (&["k", "-1", "1", "1"], &["max_burst", "'-1'", "0 to 999999999"]),
+            (&["k", "1000000000", "1", "1"], &["max_burst", "'1000000000'", "999999999"]),
+            (&["k", "1.5", "1", "1"], &["max_burst", "'1.5'", "whole number"]),
+            (&["k", "1", "0", "1"], &["count", "'0'", "1 to 1000000000"]),
+            (&["k", "1", "x", "1"], &["count", "'x'"]),
+            (&["k", "1", "1", "0"], &["period", "'0'", "1 to 315619200"]),
+            (&["k", "1", "1", "1", "-2"], &["quantity", "'-2'"]),
+            (&["k", "1", "1", "1", "3"], &["quantity", "3", "2", "never"]),
+            (&["", "1", "1", "1"], &["key", "1 to 1024"]),
+            (&["k\n", "1", "1", "1"], &["key", "U+000A"]),
+            (&["k", "999999999", "1", "1"], &["capacity 1000000000", "ten years"]),
+        ];
+        for (words, said) in table {
+            let why = parse(words).expect_err("it is refused");
+            assert!(why.starts_with("ERR "), "{why}");
+            for word in said {
+                assert!(why.contains(word), "{word} in {why}");
+            }
+        }
+    }
+
+    #[test]
+    fn waits_are_whole_seconds_rounded_up() {
+        let table = [(0, 0), (1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2)];
+        for (us, seconds) in table {
+            assert_eq!(whole_seconds(Duration::from_micros(us)), seconds);
+        }
+    }
+}
