@@ -9,7 +9,7 @@ use spile_observe::trace::Tracer;
 use spile_tower::client::Networks;
 use spile_tower::response::Fields;
 
-use crate::auth::{Authenticator, InMemoryTenants, JwtVerifier, TenantRegistry};
+use crate::auth::{JwtVerifier, TenantRegistry};
 use crate::bounds::Bounds;
 use crate::gateway::Gateway;
 use crate::limit::{Limits, Rule, Rulebook};
@@ -27,8 +27,6 @@ pub struct Builder<S> {
     limiter: RateLimiter<S>,
     settings: Settings,
     rules: Vec<Arc<Rule>>,
-    rulebook: Option<Box<dyn Rulebook>>,
-    tenants: Box<dyn TenantRegistry>,
     tls: Option<Tls>,
     fields: Fields,
     roots: Roots,
@@ -43,8 +41,6 @@ impl<S: Store> Builder<S> {
             limiter,
             settings: Settings::new(),
             rules: Vec::new(),
-            rulebook: None,
-            tenants: Box::new(InMemoryTenants::default()),
             tls: None,
             fields: Fields::default(),
             roots: Roots::default(),
@@ -68,13 +64,13 @@ impl<S: Store> Builder<S> {
 
     /// Limits by what this rulebook says, in place of any rules of the gateway's own.
     pub fn rulebook(mut self, rulebook: impl Rulebook + 'static) -> Self {
-        self.rulebook = Some(Box::new(rulebook));
+        self.settings = self.settings.rulebook(rulebook);
         self
     }
 
     /// Knows these tenants by their API keys.
     pub fn tenants(mut self, tenants: impl TenantRegistry + 'static) -> Self {
-        self.tenants = Box::new(tenants);
+        self.settings = self.settings.tenants(tenants);
         self
     }
 
@@ -133,7 +129,7 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Starts from these settings, in place of whatever was said about routes, tokens and proxies so far.
+    /// Starts from these settings, in place of whatever was said about routes, tenants, tokens and proxies so far.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -141,16 +137,16 @@ impl<S: Store> Builder<S> {
 
     /// The gateway, unless a route has no upstream or TLS cannot be set up.
     pub fn build(self) -> Result<Gateway<S>, BuildError> {
+        let mut settings = self.settings;
+        settings.rulebook.get_or_insert_with(|| Arc::new(self.rules));
         let limits = Limits {
             limiter: self.limiter,
-            rulebook: self.rulebook.unwrap_or_else(|| Box::new(self.rules)),
             fields: self.fields,
             clock: Arc::clone(&self.clock),
             tracer: self.tracer.clone(),
         };
         Ok(Gateway::from(Shared {
-            live: Live::new(self.settings)?,
-            auth: Authenticator { tenants: self.tenants },
+            live: Live::new(settings)?,
             limits,
             dialer: Dialer::new(self.roots.client()?),
             bounds: self.bounds,

@@ -6,8 +6,10 @@ use spile_core::Store;
 use spile_limiter::RateLimiter;
 use tokio::net::TcpListener;
 
+use crate::auth::TenantRegistry;
 use crate::builder::{BuildError, Builder};
 use crate::connection;
+use crate::limit::Rulebook;
 use crate::settings::Settings;
 use crate::shared::Shared;
 
@@ -41,6 +43,12 @@ impl<S> Gateway<S> {
     /// of their health.
     pub fn replace(&self, settings: Settings) -> Result<(), BuildError> {
         self.shared.live.replace(settings)
+    }
+
+    /// Puts these rules and tenants in place of those there are, in one step and for all clones. Routes stay as they
+    /// are, and so does everything about their upstreams: cheap enough for every change to a tenant.
+    pub fn replace_rules(&self, rulebook: impl Rulebook + 'static, tenants: impl TenantRegistry + 'static) {
+        self.shared.live.replace_rules(Arc::new(rulebook), Arc::new(tenants));
     }
 }
 

@@ -6,7 +6,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::auth::TenantRegistry;
 use crate::builder::BuildError;
+use crate::limit::Rulebook;
 use crate::roads::Roads;
 use crate::settings::Settings;
 use crate::setup::Setup;
@@ -44,20 +46,34 @@ impl Live {
     /// Puts these settings in place of those there are, or changes nothing. Requests under way end as they began.
     pub(crate) fn replace(&self, settings: Settings) -> Result<(), BuildError> {
         let mut state = self.state.lock();
-        let setup = Arc::new(Setup::new(settings, Some(&state.setup))?);
-        state.setup = Arc::clone(&setup);
-        state.workers.retain(|worker| {
-            let Some(roads) = worker.upgrade() else { return false };
-            let new = Roads::new(Arc::clone(&setup), Some(&roads.load()));
-            roads.store(Arc::new(new));
-            true
-        });
+        let setup = Setup::new(settings, Some(&state.setup))?;
+        state.put_to_work(setup);
         self.changes.send_replace(());
         Ok(())
+    }
+
+    /// Puts other rules and tenants in place of those there are. Nobody hears of it: upstreams are the same.
+    pub(crate) fn replace_rules(&self, rulebook: Arc<dyn Rulebook>, tenants: Arc<dyn TenantRegistry>) {
+        let mut state = self.state.lock();
+        let setup = state.setup.under(rulebook, tenants);
+        state.put_to_work(setup);
     }
 
     /// Hears of every change from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
+    }
+}
+
+impl State {
+    fn put_to_work(&mut self, setup: Setup) {
+        let setup = Arc::new(setup);
+        self.setup = Arc::clone(&setup);
+        self.workers.retain(|worker| {
+            let Some(roads) = worker.upgrade() else { return false };
+            let new = Roads::new(Arc::clone(&setup), Some(&roads.load()));
+            roads.store(Arc::new(new));
+            true
+        });
     }
 }

@@ -22,6 +22,7 @@ pub(crate) enum Refusal {
     /// The method is one that no gateway forwards.
     Method,
     UriTooLong,
+    TooManyFields,
     NoRoute,
     Unauthenticated(&'static str),
     Forbidden(&'static str),
@@ -65,6 +66,9 @@ impl Refusal {
             Self::Circling => (StatusCode::LOOP_DETECTED, 9, "the request goes in circles"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 12, "this method is not forwarded"),
             Self::UriTooLong => (StatusCode::URI_TOO_LONG, 3, "the request target is too long"),
+            Self::TooManyFields => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, 3, "the request has too many header fields")
+            }
             Self::NoRoute => (StatusCode::NOT_FOUND, 12, "no route leads there"),
             Self::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, 16, why),
             Self::Forbidden(why) => (StatusCode::FORBIDDEN, 7, why),

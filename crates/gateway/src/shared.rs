@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use spile_core::Clock;
 use spile_observe::trace::Tracer;
 
-use crate::auth::Authenticator;
 use crate::bounds::Bounds;
 use crate::limit::Limits;
 use crate::live::Live;
@@ -17,7 +16,6 @@ use crate::upstream::Dialer;
 /// The gateway without its connections.
 pub(crate) struct Shared<S> {
     pub(crate) live: Live,
-    pub(crate) auth: Authenticator,
     pub(crate) limits: Limits<S>,
     pub(crate) dialer: Dialer,
     pub(crate) bounds: Bounds,
@@ -36,7 +34,7 @@ impl<S> Shared<S> {
         if let Some(tls) = &self.tls {
             tls.refresh();
         }
-        if let Some(jwt) = &self.live.setup().jwt {
+        if let Some(jwt) = &self.live.setup().auth.jwt {
             jwt.refresh();
         }
     }

@@ -5,6 +5,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Version};
 
+use crate::bounds::Bounds;
 use crate::host;
 use crate::path::CleanPath;
 use crate::refusal::Refusal;
@@ -21,12 +22,17 @@ pub(crate) struct Target {
 
 impl Target {
     /// Reads the target, unless it is one that only a forward proxy would serve, or one of several readings.
-    pub(crate) fn of(request: &Parts, max_uri_bytes: usize) -> Result<Self, Refusal> {
-        if request.method == Method::CONNECT {
+    pub(crate) fn of(request: &Parts, bounds: &Bounds) -> Result<Self, Refusal> {
+        // An upstream that traces shows the client what the gateway told it in confidence.
+        if matches!(request.method, Method::CONNECT | Method::TRACE) {
             return Err(Refusal::Method);
         }
+        // Over HTTP/1 they have been counted; over HTTP/2 only their bytes have.
+        if request.headers.len() > bounds.header_fields {
+            return Err(Refusal::TooManyFields);
+        }
         let asked = request.uri.path_and_query().ok_or(Refusal::Unclear("the request names no path"))?;
-        if asked.as_str().len() > max_uri_bytes {
+        if asked.as_str().len() > bounds.uri_bytes {
             return Err(Refusal::UriTooLong);
         }
         let authority = authority(request)?;

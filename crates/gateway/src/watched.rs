@@ -16,6 +16,8 @@ pub(crate) struct Watched<T> {
     paths: Vec<PathBuf>,
     load: Load<T>,
     stamp: Mutex<Stamp>,
+    /// What was last found to be of no use: that is said once.
+    refused: Mutex<Option<Stamp>>,
 }
 
 type Load<T> = Box<dyn Fn(&[PathBuf]) -> Result<T, LoadError> + Send + Sync>;
@@ -44,7 +46,7 @@ impl<T> Watched<T> {
     ) -> Result<Self, LoadError> {
         let stamp = stamp(&paths);
         let value = ArcSwap::from_pointee(load(&paths)?);
-        Ok(Self { value, paths, load: Box::new(load), stamp: Mutex::new(stamp) })
+        Ok(Self { value, paths, load: Box::new(load), stamp: Mutex::new(stamp), refused: Mutex::default() })
     }
 
     pub(crate) fn now(&self) -> Arc<T> {
@@ -58,9 +60,18 @@ impl<T> Watched<T> {
         if *self.stamp.lock() == found {
             return;
         }
-        if let Ok(value) = (self.load)(&self.paths) {
-            self.value.store(Arc::new(value));
-            *self.stamp.lock() = found;
+        match (self.load)(&self.paths) {
+            Ok(value) => {
+                self.value.store(Arc::new(value));
+                *self.stamp.lock() = found;
+                tracing::info!(target: "spile::files", paths = ?self.paths, "read again");
+            }
+            Err(why) => {
+                let known = self.refused.lock().replace(found.clone());
+                if known != Some(found) {
+                    tracing::warn!(target: "spile::files", "what was read before stays in use: {why}");
+                }
+            }
         }
     }
 }

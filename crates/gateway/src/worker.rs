@@ -134,17 +134,16 @@ impl<S: Store> Worker<S> {
         if fields::goes_in_circles(&request.headers) {
             return Err(Refusal::Circling.into());
         }
-        let target = Target::of(request, self.shared.bounds.uri_bytes)?;
+        let target = Target::of(request, &self.shared.bounds)?;
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];
-        let identified = self.shared.auth.identify(&mut request.headers, setup.jwt.as_deref(), now);
+        let identified = setup.auth.identify(&mut request.headers, now);
         if let Ok(caller) = &identified {
             caller.introduce(&mut request.extensions);
         }
         request.extensions.insert(served.label.clone());
-        let (path, own) = (target.path.matched(), &served.route.limits);
-        let (address, factor) = (&setup.address, served.factor(now));
-        let decided = self.shared.limits.decide(request, path, own, address, factor).await;
+        let rules = setup.rules(request, target.path.matched(), served);
+        let decided = self.shared.limits.decide(request, rules, &setup.address, served.factor(now)).await;
         let ruling = decided.map_err(Refusal::from)?;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
             return Err(Refusal::Limited(Box::new(self.shared.limits.refusal(ruling, request))).into());

@@ -10,7 +10,6 @@ use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use metrics_exporter_prometheus::PrometheusHandle;
 use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
 use utoipa::IntoResponses;
@@ -36,7 +35,7 @@ pub(crate) struct Admin {
 struct Desk {
     decider: Arc<Decider>,
     readiness: Readiness,
-    metrics: PrometheusHandle,
+    metrics: Telemetry,
     watch: Watch,
     gauges: RedisGauges,
 }
@@ -65,7 +64,7 @@ impl Admin {
         telemetry: &Telemetry,
     ) -> Self {
         let decider = Arc::clone(&office.decider);
-        let (metrics, watch) = (telemetry.handle(), telemetry.watch().clone());
+        let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
         let seen = dashboard::Desk::new(analytics, Arc::new(DeciderHouse(Arc::clone(&decider))));
         let desk = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
         let door = Arc::clone(&office.control);
@@ -168,7 +167,7 @@ async fn exposition(State(desk): State<Desk>) -> impl IntoResponse {
     if let Some(stats) = desk.decider.store().redis_stats() {
         desk.gauges.show(stats);
     }
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.render())
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.exposition())
 }
 
 /// This document.

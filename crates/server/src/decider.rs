@@ -51,21 +51,18 @@ impl Decider {
         self.policies.load()
     }
 
-    /// The policies, for whoever has to follow them.
-    pub(crate) fn shared_policies(&self) -> Arc<ArcSwap<Policies>> {
-        Arc::clone(&self.policies)
-    }
-
     /// The limiter behind it, which knows the plans of the moment.
     pub(crate) fn limiter(&self) -> RateLimiter<AnyStore> {
         self.limiter.clone()
     }
 
-    /// Puts the policies of this configuration in place of all there are, in one step.
-    pub(crate) fn replace(&self, config: &Config) {
-        let policies = Policies::from(config);
+    /// Puts the policies of this configuration in place of all there are, in one step. They are also for whoever else
+    /// works by them.
+    pub(crate) fn replace(&self, config: &Config) -> Arc<Policies> {
+        let policies = Arc::new(Policies::from(config));
         expect(&policies, &self.metrics);
-        self.policies.store(Arc::new(policies));
+        self.policies.store(Arc::clone(&policies));
+        policies
     }
 
     /// Forgets buckets that an operator wants full again.

@@ -1,9 +1,7 @@
-//! The `gateway` listener: the server's plans, rules and tenants, as they are at the moment, before the routes of the
-//! file.
+//! The `gateway` listener: the server's plans, rules and tenants before the routes of the file, of one moment each time.
 
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use foldhash::HashMap;
 use http::request::Parts;
 use parking_lot::Mutex;
@@ -28,7 +26,7 @@ use crate::tenant;
 pub(crate) struct Front {
     pub(crate) gateway: Gateway<AnyStore>,
     telemetry: Telemetry,
-    /// The settings in force, as the file would have them.
+    /// The settings in force, as the file would have them, but for rules and tenants.
     told: Mutex<String>,
 }
 
@@ -44,14 +42,11 @@ impl Front {
         if config.listen.gateway.is_none() {
             return Ok(None);
         }
-        let policies = decider.shared_policies();
-        let settings = telemetry.register(|| settings(config))?;
+        let settings = telemetry.register(|| settings(config, &decider.policies()))?;
         let mut builder = Gateway::builder(decider.limiter())
             .clock(clock)
             .bounds(config.gateway.bounds.clone())
             .roots(config.gateway.roots.clone())
-            .tenants(LiveTenants(Arc::clone(&policies)))
-            .rulebook(LiveRules { policies, compiled: ArcSwapOption::empty() })
             .settings(settings);
         if let Some(tracer) = tracer {
             builder = builder.tracer(tracer.clone());
@@ -60,21 +55,27 @@ impl Front {
             builder = builder.tls(tls.tls.clone());
         }
         let gateway = telemetry.register(|| builder.build())?;
+        telemetry.routes().follow(&config.routes);
         Ok(Some(Self { gateway, telemetry: telemetry.clone(), told: Mutex::new(words(config)) }))
     }
 
-    /// Follows the configuration in what a gateway can change while it runs. A request sees all of it or none.
-    pub(crate) fn follow(&self, config: &Config) {
+    /// Follows the configuration, and the policies made of it, in what a gateway can change while it runs. A request
+    /// sees all of it or none.
+    pub(crate) fn follow(&self, config: &Config, policies: &Arc<Policies>) {
         let words = words(config);
         let mut told = self.told.lock();
         if *told == words {
+            self.gateway.replace_rules(Compiled::new(policies), TenantsOf(Arc::clone(policies)));
             return;
         }
-        let replaced = self.telemetry.register(|| Ok(self.gateway.replace(settings(config)?)?));
+        let replaced = self.telemetry.register(|| Ok(self.gateway.replace(settings(config, policies)?)?));
         match replaced {
-            Ok(()) => *told = words,
+            Ok(()) => {
+                self.telemetry.routes().follow(&config.routes);
+                *told = words;
+            }
             Err::<_, anyhow::Error>(why) => {
-                tracing::error!(target: "spile::reload", "the gateway keeps its routes: {why}");
+                tracing::error!(target: "spile::reload", "the gateway keeps its routes and rules: {why}");
             }
         }
     }
@@ -93,9 +94,13 @@ fn words(config: &Config) -> String {
     words
 }
 
-fn settings(config: &Config) -> anyhow::Result<Settings> {
+fn settings(config: &Config, policies: &Arc<Policies>) -> anyhow::Result<Settings> {
     let Clients { trusted_proxies, ipv6_prefix, .. } = &config.clients;
-    let mut settings = Settings::new().trusted_proxies(trusted_proxies.clone()).ipv6_prefix(*ipv6_prefix);
+    let mut settings = Settings::new()
+        .trusted_proxies(trusted_proxies.clone())
+        .ipv6_prefix(*ipv6_prefix)
+        .rulebook(Compiled::new(policies))
+        .tenants(TenantsOf(Arc::clone(policies)));
     if let Some(jwt) = &config.gateway.jwt {
         settings = settings.jwt(Arc::clone(&jwt.verifier));
     }
@@ -105,28 +110,21 @@ fn settings(config: &Config) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// The tenants of the moment.
-struct LiveTenants(Arc<ArcSwap<Policies>>);
+/// The tenants of these policies.
+struct TenantsOf(Arc<Policies>);
 
-impl TenantRegistry for LiveTenants {
+impl TenantRegistry for TenantsOf {
     fn tenant(&self, key: &ApiKeyHash) -> Option<Arc<Tenant>> {
-        let policies = self.0.load();
-        let tenant = policies.tenant_by_hash(&tenant::ApiKeyHash::from_bytes(key.bytes()))?;
+        let tenant = self.0.tenant_by_hash(&tenant::ApiKeyHash::from_bytes(key.bytes()))?;
         Some(Arc::new(Tenant::new(tenant.id.as_str()).on_plan(tenant.plan.as_str())))
     }
 
     fn has_tenants(&self) -> bool {
-        self.0.load().has_tenants()
+        self.0.has_tenants()
     }
 }
 
-/// The rules of the moment, in the gateway's own form.
-struct LiveRules {
-    policies: Arc<ArcSwap<Policies>>,
-    compiled: ArcSwapOption<Compiled>,
-}
-
-/// Rules, and the policies that they were made of.
+/// The rules of some policies, in the gateway's own form.
 struct Compiled {
     of: Arc<Policies>,
     rules: HashMap<SmolStr, Arc<Rule>>,
@@ -134,17 +132,15 @@ struct Compiled {
     of_routes: HashMap<String, Vec<(Matcher, Arc<Rule>)>>,
 }
 
-impl Rulebook for LiveRules {
+impl Rulebook for Compiled {
     fn rules(&self, request: &Parts, path: &str) -> Rules {
-        let policies = self.policies.load();
-        let compiled = self.compiled(&policies);
         let mut rules = Rules::new();
-        if let Some(rule) = policies.rule_for(&request.method, path) {
+        if let Some(rule) = self.of.rule_for(&request.method, path) {
             let ids = std::iter::once(&rule.id).chain(&rule.also);
-            rules.extend(ids.filter_map(|id| compiled.rules.get(id).cloned()));
+            rules.extend(ids.filter_map(|id| self.rules.get(id).cloned()));
         }
         let fits = |matcher: &Matcher| matcher.matches(&request.method, path);
-        let limits = compiled.of_route(request).iter().filter(|(matcher, _)| fits(matcher));
+        let limits = self.of_route(request).iter().filter(|(matcher, _)| fits(matcher));
         rules.extend(limits.map(|(_, limit)| Arc::clone(limit)));
         rules
     }
@@ -172,18 +168,6 @@ impl Compiled {
         }
         let Some(Route(name)) = request.extensions.get() else { return &[] };
         self.of_routes.get(&**name).map_or(&[], Vec::as_slice)
-    }
-}
-
-impl LiveRules {
-    /// The rules of these policies. They are made once, by the first request after a change.
-    fn compiled(&self, policies: &Arc<Policies>) -> Arc<Compiled> {
-        let standing = self.compiled.load_full().filter(|compiled| Arc::ptr_eq(&compiled.of, policies));
-        standing.unwrap_or_else(|| {
-            let compiled = Arc::new(Compiled::new(policies));
-            self.compiled.store(Some(Arc::clone(&compiled)));
-            compiled
-        })
     }
 }
 
@@ -228,8 +212,7 @@ struct Plans {
 }
 
 impl Plans {
-    /// The plan of the tenant. Where these policies have none of that name, the tenant was found just before they
-    /// came, and they know better; a token's claim may also name one that never was.
+    /// The plan of the tenant. A token's claim may name one that is not there; the tenant's own then counts.
     fn of_tenant<'r>(&'r self, tenant: &'r Tenant) -> Option<&'r str> {
         let known = tenant.plan().filter(|plan| self.policies.plan(plan).is_some());
         known.or_else(|| self.policies.tenant(tenant.id()).map(|tenant| tenant.plan.as_str()))

@@ -1,5 +1,7 @@
 //! Reads credentials and says whose they are.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use spile_core::Micros;
@@ -10,10 +12,13 @@ use super::jwt::JwtVerifier;
 use super::tenants::TenantRegistry;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const BEARER: &[u8] = b"bearer";
 
 /// Turns credentials into callers.
+#[derive(Clone)]
 pub(crate) struct Authenticator {
-    pub(crate) tenants: Box<dyn TenantRegistry>,
+    pub(crate) tenants: Arc<dyn TenantRegistry>,
+    pub(crate) jwt: Option<Arc<JwtVerifier>>,
 }
 
 /// Why a credential is not accepted.
@@ -24,22 +29,22 @@ impl Authenticator {
     /// Says who sends a request with these headers, and takes API keys out: they are meant for the gateway alone. A
     /// request without any credential is nobody's; one with a wrong credential is an error, for its sender believes
     /// to be somebody.
-    pub(crate) fn identify(
-        &self,
-        headers: &mut HeaderMap,
-        jwt: Option<&JwtVerifier>,
-        now: Micros,
-    ) -> Result<Caller, Unaccepted> {
-        let has_tenants = self.tenants.has_tenants();
-        if has_tenants && let Some(key) = headers.remove(&X_API_KEY) {
-            return self.by_key(key.as_bytes());
-        }
-        let Some(token) = bearer(headers) else { return Ok(Caller::default()) };
-        if let Some(jwt) = jwt.filter(|_| is_jwt(token)) {
-            return jwt.verify(token, now);
-        }
-        if !has_tenants {
+    pub(crate) fn identify(&self, headers: &mut HeaderMap, now: Micros) -> Result<Caller, Unaccepted> {
+        let (has_tenants, jwt) = (self.tenants.has_tenants(), self.jwt.as_deref());
+        if !has_tenants && jwt.is_none() {
             return Ok(Caller::default());
+        }
+        let key = if has_tenants { headers.remove(&X_API_KEY) } else { None };
+        let by_key = key.map(|key| self.by_key(key.as_bytes())).transpose()?;
+        let Some(token) = bearer(headers)? else { return Ok(by_key.unwrap_or_default()) };
+        // Upstreams take it that what passes for a token here was checked, whatever else came with it.
+        if let Some(jwt) = jwt.filter(|_| !has_tenants || is_jwt(token)) {
+            let by_token = jwt.verify(token, now)?;
+            let tenant = by_key.and_then(|caller| caller.tenant).or(by_token.tenant);
+            return Ok(Caller { tenant, principal: by_token.principal });
+        }
+        if let Some(caller) = by_key {
+            return Ok(caller);
         }
         let caller = self.by_key(token.as_bytes())?;
         headers.remove(AUTHORIZATION);
@@ -53,11 +58,24 @@ impl Authenticator {
     }
 }
 
-/// The token of `Authorization: Bearer …`, if that is what the header holds.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(AUTHORIZATION).map(HeaderValue::to_str)?.ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+/// The token of `Authorization: Bearer …`, if that is what the header holds. Of two credentials an upstream may believe
+/// the other one, and what cannot be read here may be read there.
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Unaccepted> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (first, second) = (values.next(), values.next());
+    let Some(token) = first.and_then(bearer_token).or_else(|| second.and_then(bearer_token)) else {
+        return Ok(None);
+    };
+    if second.is_some() {
+        return Err(Unaccepted("the request carries two credentials"));
+    }
+    std::str::from_utf8(token).map(Some).map_err(|_| Unaccepted("the token cannot be read"))
+}
+
+fn bearer_token(value: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = value.as_bytes().trim_ascii().split_at_checked(BEARER.len())?;
+    let ends = token.first().is_none_or(u8::is_ascii_whitespace);
+    (ends && scheme.eq_ignore_ascii_case(BEARER)).then(|| token.trim_ascii())
 }
 
 /// Whether the token has the three parts of a signed one.

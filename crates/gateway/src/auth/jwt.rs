@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jsonwebtoken::jwk::{AlgorithmParameters, JwkSet};
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Map, Value};
 use spile_core::Micros;
@@ -115,6 +115,10 @@ impl JwtVerifier {
         }
         let header =
             jsonwebtoken::decode_header(token).map_err(|_| Unaccepted("the token cannot be read"))?;
+        // What a token calls critical has to be understood, and nothing is that may be called so.
+        if header.crit.is_some() {
+            return Err(Unaccepted("the token asks for more than is understood here"));
+        }
         let keys = self.keys.now();
         let fits = |key: &&TokenKey| {
             let same_id = header.kid.is_none() || key.id.is_none() || key.id == header.kid;
@@ -205,16 +209,26 @@ fn read(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, LoadError> {
     }
 }
 
+/// Whether the key is meant for signatures, and for these, as far as it says.
+fn is_for(jwk: &Jwk, algorithm: KeyAlgorithm) -> bool {
+    let (named, usage) = (jwk.common.key_algorithm, jwk.common.public_key_use.as_ref());
+    named.is_none_or(|named| named == algorithm)
+        && usage.is_none_or(|usage| *usage == PublicKeyUse::Signature)
+}
+
 /// The keys of a set that are of a kind known here. Others may be meant for somebody else, and are left out.
 fn key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|why| LoadError::new(path, why))?;
     let known = set.keys.iter().filter_map(|jwk| {
-        let algorithm = match &jwk.algorithm {
-            AlgorithmParameters::RSA(_) => Algorithm::RS256,
-            AlgorithmParameters::EllipticCurve(_) => Algorithm::ES256,
-            AlgorithmParameters::OctetKey(_) => Algorithm::HS256,
+        let (algorithm, own) = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
+            AlgorithmParameters::EllipticCurve(_) => (Algorithm::ES256, KeyAlgorithm::ES256),
+            AlgorithmParameters::OctetKey(_) => (Algorithm::HS256, KeyAlgorithm::HS256),
             _ => return None,
         };
+        if !is_for(jwk, own) {
+            return None;
+        }
         let key = DecodingKey::from_jwk(jwk).ok()?;
         Some(TokenKey { id: jwk.common.key_id.clone(), algorithm, key })
     });

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::UPGRADE;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
@@ -125,12 +126,13 @@ impl Exchange<'_> {
         parts: &mut Parts,
         upload: &mut Upload,
     ) -> Result<Response<Source>, Failed> {
-        let standing = self.lines[index].standing();
+        let upgrades = self.wants_upgrade_over_tls(index, parts);
+        let standing = if upgrades { None } else { self.lines[index].standing() };
         let reused = if standing.is_some() { Reused::Yes } else { Reused::No };
         let line = match standing {
             Some(line) => line,
             // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
-            None => match Box::pin(self.dial(index)).await {
+            None => match Box::pin(self.dial(index, upgrades)).await {
                 Ok(line) => line,
                 Err(why) => return Err(Failed { repeatable: true, reused, why }),
             },
@@ -142,9 +144,20 @@ impl Exchange<'_> {
         }
     }
 
-    async fn dial(&self, index: usize) -> Result<Line, Refusal> {
+    /// Whether the connection is to become another protocol, and the handshake might agree on HTTP/2, which cannot.
+    fn wants_upgrade_over_tls(&self, index: usize, parts: &Parts) -> bool {
         let upstream = &self.served.pool.endpoints()[index].upstream;
-        let line = self.dialer.dial(upstream, self.served.route.timeouts.connect).await;
+        upstream.speaks_tls() && parts.headers.contains_key(UPGRADE)
+    }
+
+    async fn dial(&self, index: usize, upgrades: bool) -> Result<Line, Refusal> {
+        let upstream = &self.served.pool.endpoints()[index].upstream;
+        let within = self.served.route.timeouts.connect;
+        let line = if upgrades {
+            self.dialer.dial_to_upgrade(upstream, within).await
+        } else {
+            self.dialer.dial(upstream, within).await
+        };
         let line = line.map_err(|_| Refusal::Unreachable)?;
         if let Line::Http2(sender) = &line {
             self.lines[index].keep(Line::Http2(sender.clone()));

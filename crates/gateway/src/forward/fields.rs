@@ -1,9 +1,10 @@
 //! The header fields of a request as the upstream gets them, and of its answer as the client does.
 
+use bytes::Bytes;
 use http::Version;
-use http::header::{EXPECT, HeaderMap, HeaderName, HeaderValue, VIA};
+use http::header::{COOKIE, EXPECT, FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
 
-use super::forwarded::{OF_PROXIES, X_REAL_IP, write_forwarded};
+use super::forwarded::{X_REAL_IP, write_forwarded};
 use super::hop::Hop;
 use super::hop_by_hop::drop_hop_by_hop;
 use super::request_id::RequestId;
@@ -23,17 +24,15 @@ const MAX_HOPS: usize = 8;
 
 /// Names that upstreams believe because the gateway wrote them. Some upstreams read `_` as `-`, so that both
 /// spellings of what a client sends are dropped.
-const OURS: [&str; 9] = [
-    "x-tenant-id",
-    "x-plan",
-    "x-real-ip",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "x-request-id",
-    "content-length",
-    "transfer-encoding",
-];
+const OURS: [&str; 6] =
+    ["x-tenant-id", "x-plan", "x-real-ip", "x-request-id", "content-length", "transfer-encoding"];
+
+/// What all fields begin with in which proxies speak of the hops before.
+const OF_PROXIES: &str = "x-forwarded-";
+/// Fields by which some servers are told to take another path than the one that was asked for. Rules and routes have
+/// matched that one.
+const OTHER_PATHS: [HeaderName; 2] =
+    [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
 /// Makes of the client's fields those that the upstream gets.
 pub(crate) fn for_upstream(
@@ -45,6 +44,9 @@ pub(crate) fn for_upstream(
     id: &RequestId,
 ) {
     drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, hop.trusted));
+    if version == Version::HTTP_2 {
+        join_cookies(headers);
+    }
     headers.reserve(ADDED);
     write_caller(headers, caller);
     write_forwarded(headers, hop, authority);
@@ -58,7 +60,14 @@ pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) -> Option<u6
     let cost = headers.remove(X_RATELIMIT_COST);
     drop_hop_by_hop(headers, |_| false);
     headers.append(VIA, via(version));
-    cost?.to_str().ok()?.trim().parse().ok()
+    whole(cost?.to_str().ok()?)
+}
+
+/// The number, or the largest there is for one that is larger. Nothing where it is no whole number.
+fn whole(text: &str) -> Option<u64> {
+    let digits = text.trim();
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// Whether the request has come through gateways of this kind so often that it must be going in circles.
@@ -78,7 +87,7 @@ fn write_caller(headers: &mut HeaderMap, caller: &Caller) {
 }
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<&str>) {
-    if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
+    if let Some(Ok(value)) = value.map(|value| HeaderValue::from_bytes(value.as_bytes())) {
         headers.insert(name, value);
     }
 }
@@ -88,8 +97,31 @@ fn is_no_clients_to_say(name: &HeaderName, trusted: bool) -> bool {
     let spelt_otherwise = || name.as_str().bytes().any(|byte| byte == b'_');
     // The gateway asks for the body itself, once an upstream is there to take it.
     [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP].contains(name)
-        || (!trusted && OF_PROXIES.contains(name))
-        || (spelt_otherwise() && OURS.contains(&name.as_str().replace('_', "-").as_str()))
+        || (!trusted && is_proxies_to_say(name))
+        || (spelt_otherwise() && is_ours(&name.as_str().replace('_', "-")))
+}
+
+fn is_proxies_to_say(name: &HeaderName) -> bool {
+    name.as_str().starts_with(OF_PROXIES) || *name == FORWARDED || OTHER_PATHS.contains(name)
+}
+
+fn is_ours(name: &str) -> bool {
+    OURS.contains(&name) || name.starts_with(OF_PROXIES) || OTHER_PATHS.iter().any(|own| own == name)
+}
+
+/// Makes one line of the cookies that HTTP/2 lets a client send in several (RFC 9113, 8.2.3): servers of HTTP/1.1 read
+/// the first one only, or join them with commas.
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
+    let mut joined = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(line.as_bytes());
+    }
+    if let Ok(joined) = HeaderValue::from_maybe_shared(Bytes::from(joined)) {
+        headers.insert(COOKIE, joined);
+    }
 }
 
 fn via(version: Version) -> HeaderValue {
@@ -206,13 +238,14 @@ mod tests {
         }
 
         #[test]
-        fn no_field_of_the_upstreams_connection_and_no_cost_reaches_a_client(headers in fields(), cost in "\\PC{0,8}") {
+        fn no_field_of_the_upstreams_connection_and_no_cost_reaches_a_client(headers in fields(), cost in "[ -~]{0,4}|[0-9]{1,24}") {
             let mut headers = headers;
             if let Ok(cost) = HeaderValue::from_str(&cost) {
                 headers.append(X_RATELIMIT_COST, cost);
             }
             let reported = for_client(&mut headers, Version::HTTP_11);
-            prop_assert_eq!(reported, cost.trim().parse().ok().filter(|_| HeaderValue::from_str(&cost).is_ok()));
+            let digits = Some(cost.trim()).filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+            prop_assert_eq!(reported, digits.map(|digits| digits.parse().unwrap_or(u64::MAX)));
             for name in ["connection", "keep-alive", "transfer-encoding", "upgrade", "x-ratelimit-cost"] {
                 prop_assert!(!headers.contains_key(name), "{}", name);
             }

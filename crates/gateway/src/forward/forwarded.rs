@@ -13,10 +13,6 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// What only trusted proxies may say about the hops before.
-pub(super) const OF_PROXIES: [HeaderName; 4] =
-    [FORWARDED, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO];
-
 /// Says for whom the request is forwarded. What a trusted proxy wrote is kept and added to; what anybody else wrote
 /// is gone already.
 pub(super) fn write_forwarded(headers: &mut HeaderMap, hop: &Hop, authority: &str) {

@@ -50,6 +50,29 @@ pub(super) fn charges(
     Ok(Charges::new(all)?)
 }
 
+/// What one key was charged under one plan.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) struct Account<'d> {
+    pub(super) key: &'d str,
+    pub(super) plan: &'d str,
+    pub(super) charged: u64,
+}
+
+/// Each key and plan once, with what was charged: where two rules charge the same, that is the higher cost.
+pub(super) fn accounts(dues: &[Due]) -> Vec<Account<'_>> {
+    let mut accounts: Vec<Account<'_>> = Vec::new();
+    for due in dues {
+        let (key, cost) = (due.key.as_str(), u64::from(due.rule.cost.get()));
+        for plan in due.plans.iter().map(|plan| plan.name().as_str()) {
+            match accounts.iter_mut().find(|account| account.key == key && account.plan == plan) {
+                Some(account) => account.charged = account.charged.max(cost),
+                None => accounts.push(Account { key, plan, charged: cost }),
+            }
+        }
+    }
+    accounts
+}
+
 fn charge<'d>(due: &'d Due, limit: &NamedLimit, cost: Cost, factor: f64) -> Result<Charge<'d>, LimiterError> {
     let limit = if factor < 1.0 { scaled(limit, cost, factor) } else { limit.clone() };
     Ok(Charge::new(Key::new(due.key.as_str())?, limit, cost)?)

@@ -14,14 +14,13 @@ use spile_observe::trace::{self, Tracer};
 use spile_tower::key::{ClientIp, KeyResolver};
 use spile_tower::response::{Fields, is_grpc};
 
-use super::due::{Due, Dues, charges};
+use super::due::{Account, Due, Dues, accounts, charges};
 use super::rule::Rule;
-use super::rulebook::Rulebook;
+use super::rulebook::Rules;
 
 /// The limiter, and the rules by which requests are charged.
 pub(crate) struct Limits<S> {
     pub(crate) limiter: RateLimiter<S>,
-    pub(crate) rulebook: Box<dyn Rulebook>,
     pub(crate) fields: Fields,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tracer: Option<Tracer>,
@@ -55,18 +54,15 @@ impl From<LimiterError> for Undecided {
 }
 
 impl<S: Store> Limits<S> {
-    /// Decides about a request by the rulebook and by the route's own rules, under limits multiplied by `factor`.
-    /// Those in whom no rule finds a key count by their address. Nothing where no rule applies.
+    /// Decides about a request by these rules, under limits multiplied by `factor`. Those in whom no rule finds a key
+    /// count by their address. Nothing where no rule applies.
     pub(crate) async fn decide(
         &self,
         request: &Parts,
-        path: &str,
-        own: &[Arc<Rule>],
+        rules: Rules,
         address: &ClientIp,
         factor: f64,
     ) -> Result<Option<Box<Ruling>>, Undecided> {
-        let mut rules = self.rulebook.rules(request, path);
-        rules.extend(own.iter().filter(|rule| rule.matches(request, path)).cloned());
         let (mut dues, mut watched) = (Dues::new(), Dues::new());
         for rule in rules {
             let shadow = rule.shadow;
@@ -96,9 +92,9 @@ impl<S: Store> Limits<S> {
     /// as far as it is there, for the work is already done.
     pub(crate) async fn settle(&self, ruling: &mut Ruling, tokens: u64) {
         let taken = ruling.decision.reason() == Reason::Ok && ruling.decision.source() != Source::Local;
-        for due in &ruling.dues {
+        for account in accounts(&ruling.dues) {
             // A store that fails now changes nothing about an answer that is already there.
-            let _settled = self.settle_one(due, tokens, taken).await;
+            let _settled = self.settle_one(&account, tokens, taken).await;
         }
         if let Ok(charges) = charges(&ruling.dues, |_| Cost::ZERO, 1.0)
             && ruling.decision.reason() == Reason::Ok
@@ -107,13 +103,12 @@ impl<S: Store> Limits<S> {
         }
     }
 
-    async fn settle_one(&self, due: &Due, tokens: u64, taken: bool) -> Result<(), StoreFailed> {
-        let (key, charged) = (due.key.as_str(), u64::from(due.rule.cost.get()));
-        let plans = due.plans.iter().map(|plan| plan.name().as_str());
+    async fn settle_one(&self, account: &Account<'_>, tokens: u64, taken: bool) -> Result<(), StoreFailed> {
+        let Account { key, plan, charged } = *account;
         if tokens > charged {
-            let _granted = self.limiter.spend_up_to(key, plans, tokens - charged).await?;
+            let _granted = self.limiter.spend_up_to(key, [plan], tokens - charged).await?;
         } else if taken && tokens < charged {
-            let _left = self.limiter.refund(key, plans, charged - tokens).await?;
+            let _left = self.limiter.refund(key, [plan], charged - tokens).await?;
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Rule {
         self
     }
 
-    pub(super) fn matches(&self, request: &Parts, path: &str) -> bool {
+    pub(crate) fn matches(&self, request: &Parts, path: &str) -> bool {
         let method = self.methods.is_empty() || self.methods.contains(&request.method);
         method && self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
     }

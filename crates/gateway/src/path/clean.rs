@@ -37,7 +37,9 @@ impl CleanPath {
         if !path.starts_with('/') {
             return Err(Unclear("the path must start with a slash"));
         }
-        let cleaned = if is_clean(path) { None } else { Some(clean(path)?) };
+        // A target without a path (`http://host?query`) asks for the root, which has to be spelt out to an upstream.
+        let spelt_out = asked.as_str().starts_with('/');
+        let cleaned = if spelt_out && is_clean(path) { None } else { Some(clean(path)?) };
         Ok(Self { asked: asked.clone(), cleaned })
     }
 
@@ -83,9 +85,11 @@ fn clean(path: &str) -> Result<Cleaned, Unclear> {
         let matched = decoded.split(';').next().unwrap_or_default();
         open_end = matches!(matched, "" | "." | "..") && !decoded.contains(';');
         match matched {
-            "." | ".." if decoded.contains(';') => return Err(Unclear("a dot segment carries parameters")),
-            "" if !decoded.contains(';') => {}
-            "." => {}
+            // Some servers cut the parameters off and then resolve what is left, others do not.
+            "" | "." | ".." if decoded.contains(';') => {
+                return Err(Unclear("a segment of dots, or of nothing, carries parameters"));
+            }
+            "" | "." => {}
             ".." => {
                 kept.pop().ok_or(Unclear("the path climbs above the root"))?;
             }
@@ -128,6 +132,9 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, Unclear> {
     if hides_encoding(&bytes) {
         return Err(Unclear("the path is encoded twice"));
     }
+    if is_overlong(&bytes) {
+        return Err(Unclear("the path spells a character with more bytes than it takes"));
+    }
     Ok(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
@@ -139,12 +146,17 @@ fn decoded_byte(after: &[u8]) -> Result<(u8, &[u8]), Unclear> {
     Ok(((high * 16 + low) as u8, rest))
 }
 
-/// Whether decoding once more would bring out a dot, a slash, a backslash or a percent sign.
+/// Whether decoding once more would bring out anything else.
 fn hides_encoding(decoded: &[u8]) -> bool {
-    decoded.windows(3).any(|window| {
-        window[0] == b'%'
-            && matches!((window[1], window[2] | 0x20), (b'2', b'e' | b'f' | b'5') | (b'5', b'c'))
-    })
+    decoded.windows(3).any(|window| window[0] == b'%' && window[1..].iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Whether some character is written in UTF-8 of more bytes than it takes. Servers that do not mind read `%C0%AF` as a
+/// slash.
+fn is_overlong(decoded: &[u8]) -> bool {
+    decoded
+        .windows(2)
+        .any(|pair| matches!(pair, [0xC0 | 0xC1, 0x80..=0xBF] | [0xE0, 0x80..=0x9F] | [0xF0, 0x80..=0x8F]))
 }
 
 /// The segment with only what must be encoded encoded, so that each text has one spelling.
@@ -225,6 +237,13 @@ mod tests {
             "/a/%252e%252e/b",
             "/a%252Fb",
             "/a%25252f",
+            "/%256cogin",
+            "/;x/a",
+            "/a/;x",
+            "/a/%3Bx/b",
+            "/a%C0%AFb",
+            "/a%e0%80%afb",
+            "/%c0%ae%c0%ae/a",
         ];
         for path in table {
             assert!(cleaned(path).is_err(), "{path}");
@@ -241,6 +260,13 @@ mod tests {
     fn what_must_stay_encoded_does() {
         assert_eq!(cleaned("/a%20b/%c3%a9"), Ok(("/a%20b/%C3%A9".to_owned(), "/a b/é".to_owned())));
         assert_eq!(cleaned("/100%25").unwrap().0, "/100%25");
+    }
+
+    #[test]
+    fn a_target_without_a_path_asks_for_the_root() {
+        assert_eq!(cleaned("?x=1").unwrap(), ("/".to_owned(), "/".to_owned()));
+        let path = CleanPath::of(&"?x=1".parse().unwrap()).unwrap();
+        assert_eq!((path.untouched(), path.query()), (None, Some("x=1")));
     }
 
     #[test]

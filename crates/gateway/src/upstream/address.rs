@@ -34,8 +34,12 @@ impl Upstream {
         self.authority.port_u16().unwrap_or(if self.protocol == Protocol::Tls { 443 } else { 80 })
     }
 
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.protocol == Protocol::Tls
+    }
+
     pub(crate) fn scheme(&self) -> Scheme {
-        if self.protocol == Protocol::Tls { Scheme::HTTPS } else { Scheme::HTTP }
+        if self.speaks_tls() { Scheme::HTTPS } else { Scheme::HTTP }
     }
 }
 

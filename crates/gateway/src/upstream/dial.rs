@@ -23,6 +23,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Dialer {
     tls: Arc<ClientConfig>,
+    /// The same without HTTP/2.
+    only_http1: Arc<ClientConfig>,
 }
 
 /// Why no connection came about. Nothing was sent.
@@ -37,34 +39,50 @@ pub(crate) enum DialError {
 }
 
 impl Dialer {
-    pub(crate) const fn new(tls: Arc<ClientConfig>) -> Self {
-        Self { tls }
+    pub(crate) fn new(tls: Arc<ClientConfig>) -> Self {
+        let mut only_http1 = ClientConfig::clone(&tls);
+        only_http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self { tls, only_http1: Arc::new(only_http1) }
     }
 
     pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<Line, DialError> {
-        let dialing = tokio::time::timeout(within, self.open(upstream));
+        let dialing = tokio::time::timeout(within, self.open(upstream, &self.tls));
         dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
     }
 
-    async fn open(&self, upstream: &Upstream) -> Result<Line, DialError> {
+    /// A connection that can become another protocol: one of HTTP/2 cannot.
+    pub(crate) async fn dial_to_upgrade(
+        &self,
+        upstream: &Upstream,
+        within: Duration,
+    ) -> Result<Line, DialError> {
+        let dialing = tokio::time::timeout(within, self.open(upstream, &self.only_http1));
+        dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
+    }
+
+    async fn open(&self, upstream: &Upstream, tls: &Arc<ClientConfig>) -> Result<Line, DialError> {
         let stream = TcpStream::connect((upstream.host(), upstream.port())).await?;
         // Requests are written whole: waiting to fill a segment would only delay them.
         stream.set_nodelay(true)?;
         match upstream.protocol {
             Protocol::Http1 => Ok(http1_line(Transport::Plain(stream))),
             Protocol::Http2 => http2_line(stream).await,
-            Protocol::Tls => self.open_tls(upstream, stream).await,
+            Protocol::Tls => open_tls(upstream, stream, tls).await,
         }
     }
+}
 
-    async fn open_tls(&self, upstream: &Upstream, stream: TcpStream) -> Result<Line, DialError> {
-        let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await?;
-        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            http2_line(stream).await
-        } else {
-            Ok(http1_line(Transport::Tls(Box::new(stream))))
-        }
+async fn open_tls(
+    upstream: &Upstream,
+    stream: TcpStream,
+    tls: &Arc<ClientConfig>,
+) -> Result<Line, DialError> {
+    let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        http2_line(stream).await
+    } else {
+        Ok(http1_line(Transport::Tls(Box::new(stream))))
     }
 }
 

@@ -91,3 +91,17 @@ async fn guessing_keys_is_limited_by_address() {
     }
     assert_eq!(guessed, [[401; 10].as_slice(), &[429]].concat());
 }
+
+#[tokio::test]
+async fn a_tenant_whose_id_is_no_ascii_is_named_all_the_same() {
+    let backend = Backend::friendly().await;
+    let tenants = InMemoryTenants::new([(Tenant::new("größe"), vec![ApiKeyHash::of(b"k-size")])]);
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+            .route(Route::new("/", [backend.upstream()]).unwrap())
+            .tenants(tenants),
+    )
+    .await;
+    assert_eq!(gateway.get("/", &[("x-api-key", "k-size")]).await.status, 200);
+    assert_eq!(backend.last().headers["x-tenant-id"].as_bytes(), "größe".as_bytes());
+}

@@ -209,6 +209,41 @@ async fn a_header_that_is_too_large_is_refused_over_http_2_too() {
 }
 
 #[tokio::test]
+async fn fields_are_counted_over_http_2_too() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    let mut sender = connect(gateway.address).await;
+    let asking = |fields: usize| {
+        let mut request = Request::get("http://gateway.test/").body(Full::default().boxed()).unwrap();
+        request.headers_mut().extend((0..fields).map(|number| {
+            (Some(http::HeaderName::try_from(format!("x-{number}")).unwrap()), HeaderValue::from_static("1"))
+        }));
+        request
+    };
+    assert_eq!(in_time("an answer", sender.send_request(asking(80))).await.unwrap().status(), 200);
+    assert_eq!(in_time("a refusal", sender.send_request(asking(102))).await.unwrap().status(), 431);
+    assert_eq!(backend.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn cookies_that_came_in_several_lines_reach_http_1_in_one() {
+    let backend = Backend::friendly().await;
+    for upstream in [backend.upstream(), h2c(&backend)] {
+        let gateway = running(open(to(upstream))).await;
+        let mut sender = connect(gateway.address).await;
+        let request = Request::get("http://gateway.test/")
+            .header("cookie", "a=1")
+            .header("cookie", "b=2")
+            .header("cookie", "c=3; d=4");
+        let request = request.body(Full::default().boxed()).unwrap();
+        assert_eq!(in_time("an answer", sender.send_request(request)).await.unwrap().status(), 200);
+        let seen = backend.last();
+        assert_eq!(seen.headers.get_all("cookie").iter().count(), 1);
+        assert_eq!(seen.header("cookie"), Some("a=1; b=2; c=3; d=4"));
+    }
+}
+
+#[tokio::test]
 async fn a_stream_whose_window_never_opens_is_reset_and_its_upstream_let_go() {
     let (states, mut changed) = tokio::sync::mpsc::unbounded_channel();
     let endless = RawBackend::start(move |mut stream| {

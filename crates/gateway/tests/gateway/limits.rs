@@ -204,6 +204,30 @@ async fn what_the_upstream_reports_is_charged_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_bucket_that_two_rules_charge_is_settled_once() {
+    let backend = Backend::start(|seen| {
+        let mut response = text("x");
+        response.headers_mut().insert("x-ratelimit-cost", seen.headers["x-cost"].clone());
+        response
+    })
+    .await;
+    let by_address = |id, cost| Rule::new(id, ClientIp::direct(), "free").cost(Cost::new(cost).unwrap());
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 100, 1)]))
+            .route(to(backend.upstream()).cost_from_response(true).limit(by_address("twice", 5)))
+            .rule(by_address("once", 1)),
+    )
+    .await;
+    let mut client = gateway.client().await;
+    for (cost, left) in
+        [("20", "80"), ("0", "80"), ("5", "75"), ("many", "70"), ("99999999999999999999", "0")]
+    {
+        let answer = client.get("/", &[("x-cost", cost)]).await;
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some(left), "{cost}");
+    }
+}
+
+#[tokio::test]
 async fn a_denied_request_is_answered_before_its_body_is_read() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();

@@ -52,9 +52,15 @@ async fn a_stranger_is_named_by_its_address_whatever_it_claims() {
         ("forwarded", "for=203.0.113.7"),
         ("x-real-ip", "203.0.113.7"),
         ("x-request-id", "chosen"),
+        ("x-forwarded-port", "443"),
+        ("x-forwarded-prefix", "/admin"),
+        ("x_forwarded_ssl", "on"),
     ];
     let answer = gateway.get("/", &claims).await;
     let seen = backend.last();
+    for name in ["x-forwarded-port", "x-forwarded-prefix", "x_forwarded_ssl"] {
+        assert_eq!(seen.header(name), None, "{name}");
+    }
     assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(seen.header("x-real-ip"), Some("127.0.0.1"));
     assert_eq!(seen.header("x-forwarded-proto"), Some("http"));

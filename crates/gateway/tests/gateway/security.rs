@@ -107,6 +107,10 @@ async fn no_spelling_of_a_path_dodges_its_rule() {
         "/..;/login",
         "/login%00",
         "/%256cogin/%252e",
+        "/%256cogin",
+        "/;x/login",
+        "/x/..;/login",
+        "/%c0%aflogin",
     ];
     for spelling in spellings {
         let backend = Backend::friendly().await;
@@ -131,6 +135,28 @@ async fn no_spelling_of_a_path_dodges_its_rule() {
                 seen.target
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn no_field_names_another_path_to_an_upstream() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    for name in ["x-original-url", "x-rewrite-url", "x_original_url", "X-Rewrite_Url"] {
+        assert_eq!(gateway.get("/open", &[(name, "/admin")]).await.status, 200);
+        assert_eq!(backend.last().header(name), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_is_asked_for_a_path_even_where_the_client_named_none() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    for (target, asked) in [("http://g", "/"), ("http://g?x=1", "/?x=1"), ("http://g/?", "/?")] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n");
+        let answer = exchange(gateway.address, request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{target}: {answer}");
+        assert_eq!(backend.last().target, asked);
     }
 }
 
@@ -163,6 +189,7 @@ async fn it_is_no_open_proxy() {
         ("GET / HTTP/1.1\r\nHost: example.com", "404"),
         ("GET / HTTP/1.1\r\nHost: gateway.test/x", "400"),
         ("OPTIONS * HTTP/1.1\r\nHost: gateway.test", "400"),
+        ("TRACE / HTTP/1.1\r\nHost: gateway.test", "405"),
         ("GET http://gateway.test/ok HTTP/1.1\r\nHost: gateway.test", "200"),
     ];
     for (head, status) in table {

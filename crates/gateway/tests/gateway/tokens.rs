@@ -6,7 +6,8 @@ use std::time::Duration;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use spile_core::{Clock, FakeClock};
-use spile_gateway::{Gateway, JwtKeyFile, JwtVerifier};
+use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, JwtKeyFile, JwtVerifier};
+use spile_tower::key::Tenant;
 use tempfile::TempDir;
 
 use crate::support::{Backend, Running, by_tenant_or_address, limiter_on, plan, running, to, until};
@@ -56,6 +57,13 @@ fn good(clock: &FakeClock) -> Value {
     json!({"sub": "ada", "iss": "https://issuer.test", "aud": ["scores", "x"], "exp": now(clock) + 100, "org": "acme", "tier": "pro"})
 }
 
+/// A header with an extension that whoever reads it has to understand.
+fn critical() -> Header {
+    let mut header = Header::new(Algorithm::HS256);
+    header.crit = Some(vec!["b64".to_owned()]);
+    header
+}
+
 fn with(mut claims: Value, name: &str, value: &Value) -> Value {
     claims[name] = value.clone();
     claims
@@ -100,8 +108,15 @@ async fn a_token_that_is_not_quite_right_is_not_accepted() {
         by_secret(&with(good.clone(), "sub", &json!(null))),
         signed(&Header::new(Algorithm::HS256), &good, &EncodingKey::from_secret(b"another secret")),
         signed(&Header::new(Algorithm::HS512), &good, &EncodingKey::from_secret(SECRET)),
+        signed(&critical(), &good, &EncodingKey::from_secret(SECRET)),
+        by_secret(&with(good.clone(), "exp", &json!(-1))),
+        by_secret(&with(good.clone(), "exp", &json!(now(&clock) as f64 - 60.5))),
+        by_secret(&with(good.clone(), "aud", &json!([{"scores": 1}, 7]))),
         "Bearer a.b.c".to_owned(),
         "Bearer ..".to_owned(),
+        "Bearer an-opaque-one".to_owned(),
+        "Bearer".to_owned(),
+        by_secret(&good).replace("Bearer ", "bEARER\t") + "x",
     ];
     let mut unsigned = by_secret(&good);
     unsigned.replace_range(7..unsigned.find('.').unwrap(), "eyJhbGciOiJub25lIn0");
@@ -159,4 +174,69 @@ async fn rsa_keys_sign_too() {
     let gateway = guarded(&backend, &clock, JwtVerifier::from_file(path, JwtKeyFile::RsaPem).unwrap()).await;
     let token = signed(&Header::new(Algorithm::RS256), &good(&clock), &signer);
     assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_moment_may_be_a_fraction_and_an_audience_one_of_several() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let gateway = guarded(&backend, &clock, jwt).await;
+    let claims = with(good(&clock), "exp", &json!(now(&clock) as f64 + 0.5));
+    for claims in [with(claims.clone(), "aud", &json!("scores")), claims] {
+        let token = by_secret(&claims).replace("Bearer ", "bearer \t ");
+        assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_checked_whatever_else_comes_with_it() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let tenants =
+        InMemoryTenants::new([(Tenant::new("acme").on_plan("pro"), vec![ApiKeyHash::of(b"k-acme")])]);
+    let gateway = running(
+        Gateway::builder(limiter_on(&clock, [plan("free", 100, 1), plan("pro", 1_000, 1)]))
+            .clock(clock.clone())
+            .jwt(jwt.tenant_claim("org"))
+            .tenants(tenants)
+            .route(to(backend.upstream()))
+            .rule(by_tenant_or_address("default")),
+    )
+    .await;
+    let claims = with(good(&clock), "org", &json!("other"));
+    let (token, key) = (by_secret(&claims), ("x-api-key", "k-acme"));
+    assert_eq!(gateway.get("/", &[key, ("authorization", &token)]).await.status, 200);
+    assert_eq!(backend.last().header("x-tenant-id"), Some("acme"), "the key says whose request it is");
+    let forged = signed(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(b"forged"));
+    let basic = ("authorization", "Basic x");
+    for fields in [
+        &[key, ("authorization", forged.as_str())][..],
+        &[("authorization", &token), ("authorization", &forged)],
+        &[basic, ("authorization", &forged)],
+        &[("authorization", &forged.replace("Bearer ", "Bearer\t"))],
+    ] {
+        assert_eq!(gateway.get("/", fields).await.status, 401, "{fields:?}");
+    }
+    assert_eq!(backend.seen().len(), 1, "no token that was not checked reaches an upstream");
+    assert_eq!(gateway.get("/", &[key, basic]).await.status, 200, "other schemes are the upstream's affair");
+}
+
+#[tokio::test]
+async fn keys_of_a_set_are_used_for_what_they_are_for() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let signer = EncodingKey::from_ec_der(&pair.serialize_der());
+    let jwk =
+        serde_json::to_value(jsonwebtoken::jwk::Jwk::from_encoding_key(&signer, Algorithm::ES256).unwrap())
+            .unwrap();
+    let set = |name: &str, value: &str| {
+        let mut jwk = jwk.clone();
+        jwk[name] = json!(value);
+        let path = keys.file("jwks.json", json!({"keys": [jwk]}).to_string().as_bytes());
+        JwtVerifier::from_file(path, JwtKeyFile::Jwks)
+    };
+    let token = signed(&Header::new(Algorithm::ES256), &good(&clock), &signer);
+    let gateway = guarded(&backend, &clock, set("use", "sig").unwrap()).await;
+    assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200);
+    assert!(set("use", "enc").is_err() && set("alg", "ES384").is_err(), "a set of no use is said to be one");
 }

@@ -35,7 +35,12 @@ impl Courier {
             let count = events.len() as u64;
             match self.deliver(&events).await {
                 Ok(()) => self.counts.delivered.increment(count),
-                Err(_) => self.counts.dead.increment(count),
+                Err(why) => {
+                    self.counts.dead.increment(count);
+                    // The host alone: a path may be as good as a password.
+                    let host = self.webhook.target.host();
+                    tracing::warn!(target: "spile::webhook", host, events = count, "not delivered: {why}");
+                }
             }
         }
     }

@@ -67,8 +67,9 @@ impl Target {
     /// Connects to an address that was checked. Nothing looks the name up a second time, so that it cannot mean
     /// another host by then.
     async fn connect(&self) -> Result<TokioIo<Box<dyn Stream>>, WebhookError> {
-        let address = self.checked_address().await?;
-        let stream = TcpStream::connect(address).await?;
+        let addresses = self.checked_addresses().await?;
+        // The first that takes the connection: of two kinds of address, a machine may reach only one.
+        let stream = TcpStream::connect(&*addresses).await?;
         if self.is_https() {
             let name = ServerName::try_from(self.host().to_owned()).map_err(std::io::Error::other)?;
             let stream = TlsConnector::from(tls()).connect(name, stream).await?;
@@ -78,18 +79,18 @@ impl Target {
     }
 
     /// One private address is enough to refuse: a name that has both is trying something.
-    async fn checked_address(&self) -> Result<SocketAddr, WebhookError> {
+    async fn checked_addresses(&self) -> Result<Vec<SocketAddr>, WebhookError> {
         let port = self.uri.port_u16().unwrap_or(if self.is_https() { 443 } else { 80 });
         let addresses: Vec<_> = lookup_host((self.host(), port)).await?.collect();
         let inside = addresses.iter().find(|address| !is_public(address.ip()));
         if let (Some(inside), false) = (inside, self.private_allowed) {
             return Err(WebhookError::Private(inside.ip()));
         }
-        addresses.first().copied().ok_or(WebhookError::NoAddress)
+        if addresses.is_empty() { Err(WebhookError::NoAddress) } else { Ok(addresses) }
     }
 
     /// The host without the brackets that a URL puts around IPv6.
-    fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         self.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
 

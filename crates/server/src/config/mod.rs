@@ -29,7 +29,7 @@ use spile_core::Plan;
 pub use self::admin::AdminConfig;
 pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
-use self::file::{ConfigFile, Faults};
+use self::file::{ConfigFile, Faults, PlanFile, RouteFile, RuleFile, TenantFile};
 pub use self::flags::Flags;
 pub use self::gateway::{GatewayConfig, JwtConfig, TlsConfig};
 pub use self::listen::{Bounds, Listen};
@@ -136,9 +136,30 @@ impl Config {
         Ok(Self::build(origin, entries)?)
     }
 
-    /// The same file, as it was read, with other entries of the registry above it.
+    /// The same file, as it was read, with other entries of the registry above it. Only what entries can change is
+    /// checked again: the files that the configuration names are left alone.
     pub(crate) fn with_entries(&self, entries: &Entries) -> Result<Self, ConfigError> {
-        Self::build(self.origin.clone(), entries)
+        let (origin, mut faults) = (&self.origin, Faults::default());
+        let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
+        let policies =
+            Checked::new(file.plans, file.rules, file.routes, file.tenants, &self.clients, &mut faults);
+        if !faults.is_empty() {
+            return Err(faults.into_error(origin.name(), origin.text.clone()));
+        }
+        Ok(Self {
+            listen: self.listen,
+            store: self.store.clone(),
+            admin: self.admin.clone(),
+            clients: self.clients.clone(),
+            observe: self.observe.clone(),
+            resp: self.resp.clone(),
+            gateway: self.gateway.clone(),
+            origin: origin.clone(),
+            plans: policies.plans,
+            rules: policies.rules,
+            routes: policies.routes,
+            tenants: policies.tenants,
+        })
     }
 
     fn build(origin: Origin, entries: &Entries) -> Result<Self, ConfigError> {
@@ -154,11 +175,7 @@ impl Config {
 
     fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
         let clients = Clients::check(file.clients, faults);
-        let (plans, plan_names) = plans::check_all(file.plans, faults);
-        let known = Known::new(&plans, &plan_names, &clients);
-        let rules = rules::check_all(file.rules, &known, faults);
-        let routes = route::check_all(file.routes, &rules, &known, faults);
-        let tenants = tenants::check_all(file.tenants, &known, faults);
+        let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, &clients, faults);
         let mut store = StoreConfig::read(file.store, origin.folder(), faults);
         let mut listen = Listen::check(file.listen, faults);
         origin.flags.apply(&mut listen, &mut store);
@@ -171,13 +188,40 @@ impl Config {
             resp,
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
-            routes,
             clients,
-            plans,
-            rules,
-            tenants,
+            plans: policies.plans,
+            rules: policies.rules,
+            routes: policies.routes,
+            tenants: policies.tenants,
             origin,
         }
+    }
+}
+
+/// What goes together: each names others of its kind, or of the others.
+struct Checked {
+    plans: Vec<Plan>,
+    rules: Vec<Rule>,
+    routes: Vec<Route>,
+    tenants: Vec<Tenant>,
+}
+
+impl Checked {
+    fn new(
+        plans: Vec<PlanFile>,
+        rules: Vec<RuleFile>,
+        routes: Vec<RouteFile>,
+        tenants: Vec<TenantFile>,
+        clients: &Clients,
+        faults: &mut Faults,
+    ) -> Self {
+        let (plans, plan_names) = plans::check_all(plans, faults);
+        let known = Known::new(&plans, &plan_names, clients);
+        let rules = rules::check_all(rules, &known, faults);
+        let routes = route::check_all(routes, &rules, &known, faults);
+        let tenants = tenants::check_all(tenants, &known, faults);
+        drop(known);
+        Self { plans, rules, routes, tenants }
     }
 }
 

@@ -95,22 +95,27 @@ impl OtlpConfig {
 }
 
 impl HookConfig {
+    /// Everything is looked at before anything is given up, so that every mistake is found.
     fn check(file: WebhookFile, folder: &Path, faults: &mut Faults) -> Option<Self> {
         let allow_private = file.allow_private.is_some_and(|allowed| allowed.value);
         let events = check_events(file.events.map(|events| events.value).unwrap_or_default(), faults);
-        let (Spot { value: url, place }, secret_file) = (file.url?, file.secret_file?);
-        let secret = read_secret(&secret_file, folder, faults)?;
-        match Webhook::new(&url, secret.as_str()) {
-            Ok(webhook) => {
-                let webhook = webhook.allow_private(allow_private).only(events.clone());
-                Some(Self { webhook, url, secret_file: secret_file.value, events, allow_private })
-            }
-            Err(why) => {
-                faults.add(&place, why, "for instance `https://ops.example.com/spile`");
-                None
-            }
-        }
+        let secret =
+            file.secret_file.and_then(|file| Some((read_secret(&file, folder, faults)?, file.value)));
+        let url = file.url.filter(|url| check_url(url, faults))?.value;
+        let (secret, secret_file) = secret?;
+        let webhook = Webhook::new(&url, secret.as_str()).ok()?;
+        let webhook = webhook.allow_private(allow_private).only(events.clone());
+        Some(Self { webhook, url, secret_file, events, allow_private })
     }
+}
+
+fn check_url(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> bool {
+    // Whether it is a place to send to does not depend on the secret.
+    let checked = Webhook::new(value, "");
+    if let Err(why) = &checked {
+        faults.add(place, why, "for instance `https://ops.example.com/spile`");
+    }
+    checked.is_ok()
 }
 
 fn check_events(words: Vec<Spot<String>>, faults: &mut Faults) -> Vec<String> {

@@ -110,8 +110,11 @@ impl StoreConfig {
                 Err(why) => faults.add(&place, why, "for instance `redis://127.0.0.1:6379`"),
             }
         }
-        if let Some(Spot { value, .. }) = file.prefix {
-            store.prefix = value;
+        if let Some(Spot { value, place }) = file.prefix {
+            match check_prefix(&value) {
+                Ok(()) => store.prefix = value,
+                Err(why) => faults.add(&place, why, "for instance `spile`"),
+            }
         }
         let mut span =
             |text: Option<Spot<String>>, bounds| text.and_then(|text| duration::check(&text, bounds, faults));
@@ -148,6 +151,12 @@ impl StoreConfig {
         }
         store
     }
+}
+
+/// Whether keys may begin so, in whichever Redis: `--store` may name one where the file does not.
+fn check_prefix(prefix: &str) -> Result<(), BuildError> {
+    let url = StoreUrl::Redis("redis://127.0.0.1".to_owned());
+    StoreConfig { url, prefix: prefix.to_owned(), ..StoreConfig::default() }.check()
 }
 
 impl FromStr for StoreUrl {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::ControlError;
 use crate::config::Config;
 use crate::document;
-use crate::registry::{Entries, Kind, Registry, Which};
+use crate::registry::{Kind, Registry, Which};
 use crate::tenant::{ApiKeyHash, Tenant};
 
 /// The most API keys that a tenant can be given one by one.
@@ -71,7 +71,7 @@ impl Change {
                 Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys})))
             }
             Self::Delete if registry.holds(which) => Ok(None),
-            Self::Delete => Err(match find(config, registry.entries(), which) {
+            Self::Delete => Err(match document::one(config, registry.entries(), which) {
                 Some(_) => ControlError::InFile,
                 None => ControlError::Missing,
             }),
@@ -87,13 +87,6 @@ impl Condition {
             _ => Err(ControlError::Changed),
         }
     }
-}
-
-/// The entry as it is in force.
-pub(super) fn find(config: &Config, entries: &Entries, which: &Which) -> Option<Entry> {
-    let mut all = document::all(config, entries, which.kind);
-    let at = all.iter().position(|(known, _)| *known == which.name)?;
-    Some(all.swap_remove(at).1)
 }
 
 /// A tenant keeps its keys unless the document speaks of them: they are not shown, and so cannot be sent back.

@@ -74,7 +74,7 @@ impl Control {
         };
         let entries = Arc::clone(registry.entries());
         let config = if entries.is_empty() { config.clone() } else { config.with_entries(&entries)? };
-        decider.replace(&config);
+        put_to_work(&decider, gateway.as_deref(), &config);
         let started = Arc::new(config);
         Ok(Self {
             decider,
@@ -155,12 +155,12 @@ impl Control {
     /// Every entry of a kind, by name.
     pub(crate) fn list(&self, kind: Kind) -> Vec<Entry> {
         let (config, entries) = self.both();
-        document::all(&config, &entries, kind).into_iter().map(|(_, entry)| entry).collect()
+        document::all(&config, &entries, kind)
     }
 
     pub(crate) fn get(&self, which: &Which) -> Option<Entry> {
         let (config, entries) = self.both();
-        change::find(&config, &entries, which)
+        document::one(&config, &entries, which)
     }
 
     /// Makes one change: it works and is kept, here and for all who share the registry, or it is not made.
@@ -175,7 +175,7 @@ impl Control {
             // What somebody has just put through another instance must be there to build on.
             self.catch_up_with(&mut registry).await?;
             let (config, entries) = self.both();
-            let standing = change::find(&config, &entries, which);
+            let standing = document::one(&config, &entries, which);
             condition.check(standing.as_ref())?;
             // What others have put and does not work here has no tag that anybody could have read.
             let same =
@@ -252,10 +252,7 @@ impl Control {
         let (decider, gateway) = (Arc::clone(&self.decider), self.gateway.clone());
         let config = Arc::new(config);
         let config = blocking(move || {
-            decider.replace(&config);
-            if let Some(gateway) = gateway {
-                gateway.follow(&config);
-            }
+            put_to_work(&decider, gateway.as_deref(), &config);
             config
         })
         .await;
@@ -290,6 +287,14 @@ impl Control {
         if self.standing.lock().out_of_step(trouble) && is_refusal {
             self.watch.config_refused(why);
         }
+    }
+}
+
+/// Has everybody work by this configuration.
+fn put_to_work(decider: &Decider, gateway: Option<&Front>, config: &Config) {
+    let policies = decider.replace(config);
+    if let Some(gateway) = gateway {
+        gateway.follow(config, &policies);
     }
 }
 

@@ -10,6 +10,7 @@ mod tenant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use spile_core::Plan;
 use utoipa::ToSchema;
 
 pub(crate) use self::plan::{PlanDocument, PlanEntry};
@@ -19,7 +20,9 @@ use crate::config::Config;
 use crate::control::Entry;
 use crate::fault::Fault;
 use crate::hex::Hex;
-use crate::registry::{Entries, Kind};
+use crate::registry::{Entries, Kind, Which};
+use crate::rule::Rule;
+use crate::tenant::Tenant;
 use crate::typed::Bounds;
 
 /// What can be put under a name.
@@ -61,34 +64,54 @@ pub(crate) enum Source {
     Registry,
 }
 
-/// Every entry of a kind that is in force, with its name.
-pub(crate) fn all(config: &Config, entries: &Entries, kind: Kind) -> Vec<(String, Entry)> {
-    let source = |name: &str| match entries.get(kind, name) {
-        Some(_) => Source::Registry,
-        None => Source::File,
-    };
+/// Every entry of a kind that is in force.
+pub(crate) fn all(config: &Config, entries: &Entries, kind: Kind) -> Vec<Entry> {
+    let source = source_in(entries, kind);
     match kind {
+        Kind::Plans => config.plans.iter().map(|plan| plan_entry(plan, source)).collect(),
+        Kind::Rules => config.rules.iter().map(|rule| rule_entry(rule, source)).collect(),
+        Kind::Tenants => config.tenants.iter().map(|tenant| tenant_entry(tenant, source)).collect(),
+    }
+}
+
+/// One entry that is in force. Only that one is written out: there may be a hundred thousand others.
+pub(crate) fn one(config: &Config, entries: &Entries, which: &Which) -> Option<Entry> {
+    let (name, source) = (which.name.as_str(), source_in(entries, which.kind));
+    match which.kind {
         Kind::Plans => {
-            let entry = |plan| PlanEntry::new(plan, source);
-            config.plans.iter().map(entry).map(|shown| entry_of(shown.name.clone(), &shown, "")).collect()
+            let plan = config.plans.iter().find(|plan| plan.name().as_str() == name);
+            plan.map(|plan| plan_entry(plan, source))
         }
-        Kind::Rules => {
-            let entry = |rule| RuleEntry::new(rule, source);
-            config.rules.iter().map(entry).map(|shown| entry_of(shown.id.clone(), &shown, "")).collect()
-        }
+        Kind::Rules => config.rules.iter().find(|rule| rule.id == name).map(|rule| rule_entry(rule, source)),
         Kind::Tenants => {
-            let entry = |tenant| {
-                let shown = TenantEntry::new(tenant, source);
-                entry_of(shown.id.clone(), &shown, &tenant::unseen(tenant))
-            };
-            config.tenants.iter().map(entry).collect()
+            let tenant = config.tenants.iter().find(|tenant| tenant.id == name);
+            tenant.map(|tenant| tenant_entry(tenant, source))
         }
     }
 }
 
+fn source_in(entries: &Entries, kind: Kind) -> impl Fn(&str) -> Source + Copy {
+    move |name| match entries.get(kind, name) {
+        Some(_) => Source::Registry,
+        None => Source::File,
+    }
+}
+
+fn plan_entry(plan: &Plan, source: impl Fn(&str) -> Source) -> Entry {
+    entry_of(&PlanEntry::new(plan, source), "")
+}
+
+fn rule_entry(rule: &Rule, source: impl Fn(&str) -> Source) -> Entry {
+    entry_of(&RuleEntry::new(rule, source), "")
+}
+
+fn tenant_entry(tenant: &Tenant, source: impl Fn(&str) -> Source) -> Entry {
+    entry_of(&TenantEntry::new(tenant, source), &tenant::unseen(tenant))
+}
+
 /// The tag changes whenever anything about the entry does, also what is not shown.
-fn entry_of(name: String, shown: &impl Serialize, unseen: &str) -> (String, Entry) {
+fn entry_of(shown: &impl Serialize, unseen: &str) -> Entry {
     let document = serde_json::to_value(shown).unwrap_or_default();
     let hash = Sha256::new().chain_update(document.to_string()).chain_update(unseen).finalize();
-    (name, Entry { document, tag: Hex(&hash[..8]).to_string() })
+    Entry { document, tag: Hex(&hash[..8]).to_string() }
 }

@@ -2,6 +2,7 @@
 
 mod http;
 mod registry;
+mod routes;
 mod rpc;
 mod saves;
 mod store;
@@ -15,6 +16,7 @@ use spile_observe::{HISTOGRAMS, Watch};
 
 pub(crate) use self::http::HttpMetrics;
 pub(crate) use self::registry::RegistryGauge;
+pub(crate) use self::routes::RouteSeries;
 pub(crate) use self::rpc::{Answered, RpcMetrics};
 pub(crate) use self::saves::SaveMetrics;
 pub(crate) use self::store::{Operation, RedisGauges, StoreMetrics};
@@ -29,6 +31,7 @@ const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 pub(crate) struct Telemetry {
     recorder: Arc<PrometheusRecorder>,
     watch: Watch,
+    routes: RouteSeries,
     enabled: bool,
 }
 
@@ -41,7 +44,7 @@ impl Telemetry {
         }
         let recorder = Arc::new(builder.build_recorder());
         let watch = Watch::builder().recorder(recorder.clone()).show_names(config.show_keys).build();
-        Ok(Self { recorder, watch, enabled: config.enabled })
+        Ok(Self { recorder, watch, routes: RouteSeries::default(), enabled: config.enabled })
     }
 
     /// Hears of every decision.
@@ -54,7 +57,17 @@ impl Telemetry {
         self.enabled
     }
 
+    /// The routes whose series are shown.
+    pub(crate) const fn routes(&self) -> &RouteSeries {
+        &self.routes
+    }
+
     /// What `/metrics` shows.
+    pub(crate) fn exposition(&self) -> String {
+        self.routes.shown_of(&self.recorder.handle().render())
+    }
+
+    /// What folds histograms, which grow until somebody does.
     pub(crate) fn handle(&self) -> PrometheusHandle {
         self.recorder.handle()
     }

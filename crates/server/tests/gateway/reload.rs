@@ -82,3 +82,75 @@ async fn no_request_fails_across_fifty_reloads_of_routes_plans_and_limits() {
     }
     assert!(answered.load(Ordering::Relaxed) > 50);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_finds_the_routes_of_one_configuration_and_the_rules_of_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let sides = [("one", echo("one").await, 1_000_001), ("two", echo("two").await, 1_000_002)];
+    let write = |side: usize| {
+        let (_, upstream, capacity) = sides[side];
+        let plan = format!("[plans.p]\ncapacity = {capacity}\nrefill = \"1000000/s\"\n");
+        let rule = "[[rules]]\nid = \"default\"\nplans = [\"p\"]\n";
+        std::fs::write(&path, listening(&[&plan, rule, &route("/", upstream)].concat())).expect("a file");
+    };
+    write(0);
+    let spile = Arc::new(Spile::load(&path).await);
+    let done = Arc::new(AtomicBool::new(false));
+    let mut callers = Vec::new();
+    for _ in 0..4 {
+        let (spile, done) = (Arc::clone(&spile), Arc::clone(&done));
+        callers.push(tokio::spawn(async move {
+            let mut seen = [0; 2];
+            while !done.load(Ordering::Relaxed) {
+                let answer = spile.get("/", &[]).await;
+                let side = usize::from(answer.json()["upstream"] == sides[1].0);
+                let limit = answer.header("x-ratelimit-limit").map(str::to_owned);
+                assert_eq!(limit, Some(sides[side].2.to_string()), "{answer:?}");
+                seen[side] += 1;
+            }
+            seen
+        }));
+    }
+    for turn in 1..=100 {
+        write(turn % 2);
+        assert_eq!(spile.reload().await.status, 200);
+    }
+    done.store(true, Ordering::Relaxed);
+    for caller in callers {
+        let seen = caller.await.expect("a caller who found each answer in step");
+        assert!(seen.iter().all(|&answers| answers > 0), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn series_go_with_their_route_and_go_on_when_it_comes_back() {
+    let upstream = echo("one").await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let dead = "[[routes]]\nname = \"dead\"\npath = \"/dead\"\nupstream = \"http://127.0.0.1:1\"\nretries = 0\n\
+        adaptive = true\nconcurrency = { per_upstream = 2 }\n";
+    write(&path, &(route("/", upstream) + dead));
+    let spile = Spile::load(&path).await;
+    assert_eq!(spile.get("/dead", &[]).await.status, 502);
+    let failed = "gateway_upstream_failures_total{route=\"dead\",reason=\"unreachable\"} 1\n";
+    let metrics = spile.metrics().await;
+    assert!(metrics.contains(failed) && metrics.contains("gateway_queue_depth{route=\"dead\""), "{metrics}");
+
+    write(&path, &route("/", upstream));
+    assert_eq!(spile.reload().await.status, 200);
+    let metrics = spile.metrics().await;
+    assert!(!metrics.contains("dead"), "{metrics}");
+    assert!(
+        metrics.contains(&format!("gateway_upstream_up{{route=\"/\",upstream=\"{upstream}\"}} 1")),
+        "{metrics}"
+    );
+
+    write(&path, &(route("/", upstream) + &dead.replace("adaptive = true\n", "")));
+    assert_eq!(spile.reload().await.status, 200);
+    let metrics = spile.metrics().await;
+    assert!(
+        metrics.contains(failed) && !metrics.contains("gateway_adaptive_factor{route=\"dead\""),
+        "{metrics}"
+    );
+}

@@ -171,6 +171,8 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[store]\nreplicas = 0", "2:12", "0 replicas", "1 to 10000"),
         ("[store]\nreplicas = -3", "2:12", "`store.replicas` is -3", "a whole number from 0"),
         ("[store]\ntime = \"sundial\"", "2:8", "`sundial`", "`server` or `client`"),
+        ("[store]\nprefix = \"\"", "2:10", "prefix `` is not 1 to 64 letters, digits", "`spile`"),
+        ("[store]\nprefix = \"{a}\"", "2:10", "prefix `{a}` is not 1 to 64 letters", "`spile`"),
         ("[clients]\ntrusted_proxies = [\"10.0.0.0/33\"]", "2:20", "is no network", "`10.0.0.0/8`"),
         ("[clients]\nipv6_prefix = 129", "2:15", "129 bits", "1 to 128"),
         ("[plans.gold]\nrefill = \"1/fortnight\"", "2:10", "is no refill", "`100/min`"),
@@ -194,6 +196,38 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
             assert!(why.contains(words), "{words} in\n{why}");
         }
     }
+}
+
+#[test]
+fn a_secret_that_is_missing_hides_no_other_mistake_of_its_webhook() {
+    let file = r#"
+[[webhooks]]
+url = "ftp://ops.example.com"
+secret_file = "nowhere/secret"
+events = ["key_denied", "rain"]
+[[webhooks]]
+secret_file = "nowhere/either"
+"#;
+    let why = parse(file, &[]).expect_err("all of it is wrong");
+    for words in [
+        "`ftp://ops.example.com` is no webhook URL",
+        "`rain` is no event",
+        "spile.toml:4:15",
+        "`webhooks` has no `url`",
+        "spile.toml:7:15",
+        "5 things are wrong",
+    ] {
+        assert!(why.contains(words), "{words} in\n{why}");
+    }
+}
+
+#[test]
+fn of_very_many_mistakes_a_thousand_are_shown_and_all_are_counted() {
+    let tenant = |number| format!("[[tenants]]\nid = \"t{number}\"\nplan = \"none\"\n");
+    let file: String = (0..3_000).map(tenant).collect();
+    let why = parse(&file, &[]).expect_err("no tenant has a plan");
+    assert_eq!(why.matches("no plan is called `none`").count(), 1_000);
+    assert!(why.contains("and 2000 more") && why.contains("3000 things are wrong"), "{why}");
 }
 
 #[test]

@@ -214,3 +214,18 @@ async fn a_token_that_is_replaced_no_longer_opens_anything() {
     ask(Method::GET, "/admin/v1/plans", "the token of yesterday").await.is(401);
     ask(Method::GET, "/admin/v1/plans", "the token of today").await.is(200);
 }
+
+#[tokio::test]
+async fn an_entry_is_put_though_a_file_that_it_has_nothing_to_do_with_is_gone() {
+    let office = Office::open().await;
+    let secret = office.folder.path().join("hook.secret");
+    std::fs::write(&secret, "a secret of more than sixteen bytes").expect("the folder is ours");
+    let hook = "[[webhooks]]\nurl = \"https://ops.example.com/\"\nsecret_file = \"hook.secret\"\n[[tenants]]";
+    office.reload_with("[[tenants]]", hook).await.is(200);
+    std::fs::remove_file(&secret).expect("the folder is ours");
+    let gold = json!({"capacity": 50, "refill": "5/s"});
+    office.ask(Method::PUT, "/admin/v1/plans/gold", gold).await.is(201);
+    office.ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "gold"})).await.is(200);
+    assert_eq!(office.limit_of("tenant:acme").await, 50);
+    office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(422);
+}

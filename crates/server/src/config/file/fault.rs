@@ -15,30 +15,41 @@ struct Fault {
     fix: String,
 }
 
+/// As many as anybody reads. One plan that goes may be the fault of a hundred thousand tenants.
+const MOST: usize = 1_000;
+
 /// Everything found so far. A reader adds to it and goes on.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<Fault>);
+pub(crate) struct Faults {
+    found: Vec<Fault>,
+    /// Those that are counted and no more.
+    beyond: usize,
+}
 
 impl Faults {
     pub(crate) fn add(&mut self, place: &Place, message: impl fmt::Display, fix: impl fmt::Display) {
+        if self.found.len() >= MOST {
+            self.beyond += 1;
+            return;
+        }
         let fault = Fault { place: place.clone(), message: message.to_string(), fix: fix.to_string() };
-        if !self.0.contains(&fault) {
-            self.0.push(fault);
+        if !self.found.contains(&fault) {
+            self.found.push(fault);
         }
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty()
     }
 
     /// All of them, in the order of the file.
     pub(crate) fn into_error(mut self, path: PathBuf, text: String) -> ConfigError {
-        self.0.sort_by_key(|fault| match &fault.place {
+        self.found.sort_by_key(|fault| match &fault.place {
             Place::File(span) => (0, span.start),
             Place::Environment(_) => (1, 0),
             Place::Registry { .. } => (2, 0),
         });
-        ConfigError { path, text, faults: self.0 }
+        ConfigError { path, text, faults: self.found, beyond: self.beyond }
     }
 }
 
@@ -48,23 +59,25 @@ pub struct ConfigError {
     path: PathBuf,
     text: String,
     faults: Vec<Fault>,
+    beyond: usize,
 }
 
 impl ConfigError {
     /// Where, what is wrong and what would be right, one line each.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.faults.iter().map(|fault| {
+        let lines = self.faults.iter().map(|fault| {
             let Fault { place, message, fix } = fault;
             match self.spot(place) {
                 Some(spot) => format!("{spot}: {message}; {fix}"),
                 None => format!("{message}; {fix}"),
             }
-        })
+        });
+        lines.chain((self.beyond > 0).then(|| format!("and {} more", self.beyond)))
     }
 
     /// How many things are wrong.
     pub const fn count(&self) -> usize {
-        self.faults.len()
+        self.faults.len() + self.beyond
     }
 }
 
@@ -87,8 +100,11 @@ impl fmt::Display for ConfigError {
                 }
             }
         }
-        let things = if self.faults.len() == 1 { "thing is" } else { "things are" };
-        write!(f, "{} {things} wrong with the configuration in {}", self.faults.len(), self.path.display())
+        if self.beyond > 0 {
+            writeln!(f, "and {} more\n", self.beyond)?;
+        }
+        let things = if self.count() == 1 { "thing is" } else { "things are" };
+        write!(f, "{} {things} wrong with the configuration in {}", self.count(), self.path.display())
     }
 }
 

@@ -1,5 +1,8 @@
 //! Entries of the registry that stand above the file: each in place of the one with its name, or beside the others.
 
+use foldhash::HashMap;
+use serde_json::Value;
+
 use super::node::{Node, Table, from_json};
 use super::place::{Place, Spot};
 use crate::registry::{Entries, Kind};
@@ -7,42 +10,83 @@ use crate::registry::{Entries, Kind};
 /// What rules and tenants are called by in their tables. Plans are called by the key they stand under.
 const ID: &str = "id";
 
+/// Puts each entry where it belongs. Where an entry's name stands is looked up, for there may be a hundred thousand.
 pub(super) fn overlay(table: &mut Table, entries: &Entries) {
-    for (kind, name, document) in entries.iter() {
+    let mut of_kind = |kind: Kind, put: fn(&mut Node, Vec<Entry<'_>>)| {
+        let entries: Vec<_> = entries.iter().filter(|(of, ..)| *of == kind).map(Entry::new).collect();
+        if let Some(first) = entries.first() {
+            let empty = if kind == Kind::Plans { Node::Table(Table::new()) } else { Node::List(Vec::new()) };
+            put(part(table, kind.as_str(), empty, &first.node.place), entries);
+        }
+    };
+    of_kind(Kind::Plans, put_plans);
+    of_kind(Kind::Rules, put_items);
+    of_kind(Kind::Tenants, put_items);
+}
+
+/// An entry in the form of the file.
+struct Entry<'e> {
+    name: &'e str,
+    node: Spot<Node>,
+}
+
+impl<'e> Entry<'e> {
+    fn new((kind, name, document): (Kind, &'e str, &Value)) -> Self {
         let place = Place::Registry { entry: format!("{kind}/{name}"), field: String::new() };
-        let node = Spot::new(from_json(document, &place), place.clone());
-        match kind {
-            Kind::Plans => put_plan(table, name, node),
-            Kind::Rules | Kind::Tenants => put_item(table, kind.as_str(), name, node),
+        Self { name, node: Spot::new(from_json(document, &place), place) }
+    }
+
+    /// The same, called by its name within.
+    fn named(mut self) -> Spot<Node> {
+        if let Node::Table(members) = &mut self.node.value {
+            let place = &self.node.place;
+            members.retain(|(key, _)| key.value != ID);
+            let id = Spot::new(Node::Text(self.name.to_owned()), place.clone());
+            members.insert(0, (Spot::new(ID.to_owned(), place.clone()), id));
+        }
+        self.node
+    }
+}
+
+fn put_plans(plans: &mut Node, entries: Vec<Entry<'_>>) {
+    let Node::Table(plans) = plans else { return };
+    let standing = places(plans.iter().map(|(key, _)| Some(key.value.as_str())));
+    for entry in entries {
+        match standing.get(entry.name) {
+            Some(&at) => plans[at].1 = entry.node,
+            None => plans.push((Spot::new(entry.name.to_owned(), entry.node.place.clone()), entry.node)),
         }
     }
 }
 
-fn put_plan(table: &mut Table, name: &str, node: Spot<Node>) {
-    let plans = part(table, Kind::Plans.as_str(), Node::Table(Table::new()), &node.place);
-    let Node::Table(plans) = plans else { return };
-    match plans.iter_mut().find(|(key, _)| key.value == name) {
-        Some((_, standing)) => *standing = node,
-        None => plans.push((Spot::new(name.to_owned(), node.place.clone()), node)),
+fn put_items(items: &mut Node, entries: Vec<Entry<'_>>) {
+    let Node::List(items) = items else { return };
+    let standing = places(items.iter().map(id_of));
+    for entry in entries {
+        match standing.get(entry.name) {
+            Some(&at) => items[at] = entry.named(),
+            None => items.push(entry.named()),
+        }
     }
 }
 
-fn put_item(table: &mut Table, list: &'static str, name: &str, mut node: Spot<Node>) {
-    if let Node::Table(members) = &mut node.value {
-        members.retain(|(key, _)| key.value != ID);
-        let id = Spot::new(Node::Text(name.to_owned()), node.place.clone());
-        members.insert(0, (Spot::new(ID.to_owned(), node.place.clone()), id));
+/// Where each name stands. Of two that are the same, the first counts.
+fn places<'n>(names: impl Iterator<Item = Option<&'n str>>) -> HashMap<String, usize> {
+    let mut places = HashMap::default();
+    for (at, name) in names.enumerate() {
+        if let Some(name) = name {
+            places.entry(name.to_owned()).or_insert(at);
+        }
     }
-    let Node::List(items) = part(table, list, Node::List(Vec::new()), &node.place) else { return };
-    match items.iter_mut().find(|item| is_called(item, name)) {
-        Some(standing) => *standing = node,
-        None => items.push(node),
-    }
+    places
 }
 
-fn is_called(item: &Spot<Node>, name: &str) -> bool {
-    let Node::Table(members) = &item.value else { return false };
-    members.iter().any(|(key, value)| key.value == ID && matches!(&value.value, Node::Text(id) if id == name))
+fn id_of(item: &Spot<Node>) -> Option<&str> {
+    let Node::Table(members) = &item.value else { return None };
+    members.iter().find_map(|(key, value)| match &value.value {
+        Node::Text(id) if key.value == ID => Some(id.as_str()),
+        _ => None,
+    })
 }
 
 fn part<'t>(table: &'t mut Table, name: &str, empty: Node, place: &Place) -> &'t mut Node {

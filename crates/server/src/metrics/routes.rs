@@ -1,0 +1,101 @@
+//! Which series of routes are shown: those of the routes that are served.
+//!
+//! The recorder keeps every series until the process ends. What it says of a route or an upstream that a reload has taken
+//! away would look like news of one that is there, so it is left out, and goes on where it stopped if the route comes
+//! back.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use foldhash::HashSet;
+
+use crate::config::Route;
+
+const PREFIX: &str = "gateway_";
+
+/// The series of routes that are served, each by its beginning: `gateway_upstream_up{route="a",upstream="b:80"`.
+#[derive(Clone, Default)]
+pub(crate) struct RouteSeries(Arc<ArcSwap<HashSet<String>>>);
+
+impl RouteSeries {
+    /// Shows the series of these routes from now on, and of no others.
+    pub(crate) fn follow(&self, routes: &[Route]) {
+        self.0.store(Arc::new(routes.iter().flat_map(series_of).collect()));
+    }
+
+    /// The exposition without what is not shown.
+    pub(super) fn shown_of(&self, exposition: &str) -> String {
+        let served = self.0.load();
+        let is_shown = |line: &&str| beginning(line).is_none_or(|beginning| served.contains(beginning));
+        exposition.split_inclusive('\n').filter(is_shown).collect()
+    }
+}
+
+fn series_of(route: &Route) -> impl Iterator<Item = String> {
+    let name = escaped(&route.name);
+    let of_route = |metric: &str| format!("{PREFIX}{metric}{{route=\"{name}\"");
+    let mut series = vec![of_route("retries_total"), of_route("upstream_failures_total")];
+    series.extend(route.adaptive.map(|_| of_route("adaptive_factor")));
+    for upstream in &route.upstreams {
+        let authority = upstream.split_once("://").map_or(upstream.as_str(), |(_, authority)| authority);
+        let authority = escaped(authority.trim_end_matches('/'));
+        let of_upstream = |metric| format!("{},upstream=\"{authority}\"", of_route(metric));
+        series.push(of_upstream("upstream_up"));
+        if route.concurrency.is_some() {
+            series.extend(["concurrency_in_use", "queue_depth"].map(of_upstream));
+        }
+    }
+    series.into_iter()
+}
+
+/// The line up to its route and upstream; nothing where it is about no route.
+fn beginning(line: &str) -> Option<&str> {
+    let labels = line.strip_prefix(PREFIX)?.split_once("{route=\"")?.1;
+    let mut end = line.len() - labels.len() + value_end(labels)?;
+    if let Some(upstream) = line[end..].strip_prefix(",upstream=\"") {
+        end = line.len() - upstream.len() + value_end(upstream)?;
+    }
+    Some(&line[..end])
+}
+
+/// Where the value of a label ends, its closing quote included.
+fn value_end(value: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in value.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_is_told_by_its_metric_route_and_upstream() {
+        for (line, told) in [
+            ("gateway_retries_total{route=\"/\"} 0\n", Some("gateway_retries_total{route=\"/\"")),
+            (
+                "gateway_upstream_failures_total{route=\"a\\\"b\\\\\",reason=\"busy\"} 7\n",
+                Some("gateway_upstream_failures_total{route=\"a\\\"b\\\\\""),
+            ),
+            (
+                "gateway_upstream_up{route=\"a\",upstream=\"[::1]:80\"} 1\n",
+                Some("gateway_upstream_up{route=\"a\",upstream=\"[::1]:80\""),
+            ),
+            ("# TYPE gateway_retries_total counter\n", None),
+            ("http_server_requests_total{listener=\"gateway\",status=\"200\"} 3\n", None),
+        ] {
+            assert_eq!(beginning(line), told);
+        }
+    }
+}
