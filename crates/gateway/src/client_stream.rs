@@ -1,8 +1,10 @@
 //! A client's connection, with what HTTP itself does not bound: how long a client may take to show which HTTP it
-//! speaks, how long it may leave an answer unread, and requests that have two ends.
+//! speaks, how long it may ask for nothing over HTTP/2, how long it may leave an answer unread, and requests that have
+//! two ends.
 //!
-//! hyper's own header timeout starts once the version is known. Whoever sends nothing, or half of HTTP/2's preface,
-//! would otherwise keep a connection for good, and so would whoever asks and then never reads.
+//! hyper's own header timeout starts once the version is known, and knows HTTP/1 only. Whoever sends nothing, half of
+//! HTTP/2's preface, or all of it and then only answers pings, would otherwise keep a connection for good, and so would
+//! whoever asks and then never reads.
 
 use std::io;
 use std::pin::Pin;
@@ -14,6 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::body::Idle;
 use crate::framing::{Ambiguity, Framing};
+use crate::streams::Streams;
 
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -27,6 +30,27 @@ pub struct ClientStream<I> {
     matched: usize,
     unread: Idle,
     framing: Framing,
+    rest: Option<Rest>,
+}
+
+/// What tells that nothing is asked for over HTTP/2.
+#[derive(Debug)]
+struct Rest {
+    streams: Streams,
+    /// How many streams there had been when this was last looked at.
+    seen: u32,
+    idle: Idle,
+}
+
+impl Rest {
+    /// Ready once there has been no stream for too long. Whatever else arrives does not count.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let ever = self.streams.ever();
+        if self.streams.any() || std::mem::replace(&mut self.seen, ever) != ever {
+            self.idle.stir();
+        }
+        if self.streams.any() { Poll::Pending } else { self.idle.poll_over(cx) }
+    }
 }
 
 impl<I> ClientStream<I> {
@@ -38,7 +62,14 @@ impl<I> ClientStream<I> {
             matched: 0,
             unread: Idle::after(taken_within),
             framing: Framing::new(),
+            rest: None,
         }
+    }
+
+    /// The same, which over HTTP/2 must not go without streams for longer than this.
+    pub(crate) fn resting(mut self, within: Duration, streams: Streams) -> Self {
+        self.rest = Some(Rest { streams, seen: 0, idle: Idle::after(within) });
+        self
     }
 
     /// Tells which request has two ends, once it has arrived.
@@ -87,6 +118,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
             }
         } else if let Some(patience) = &mut this.patience
             && patience.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        } else if let Some(rest) = &mut this.rest
+            && this.matched == PREFACE.len()
+            && rest.poll_over(cx).is_ready()
         {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }

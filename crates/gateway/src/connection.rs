@@ -24,6 +24,7 @@ use crate::client_stream::ClientStream;
 use crate::route::Served;
 use crate::shared::Shared;
 use crate::stream_patience::StreamExecutor;
+use crate::streams::Streams;
 use crate::upstream::{Endpoint, HealthCheck, check_forever};
 use crate::worker::Worker;
 
@@ -117,7 +118,6 @@ async fn refresh_forever<S: Store + 'static>(shared: Arc<Shared<S>>) {
 
 struct Connections<S> {
     worker: Arc<Worker<S>>,
-    http: Builder<StreamExecutor>,
     tls: Option<TlsAcceptor>,
     bounds: Bounds,
     room: Arc<Semaphore>,
@@ -128,7 +128,6 @@ impl<S: Store + 'static> Connections<S> {
     fn new(shared: Arc<Shared<S>>) -> Self {
         let bounds = shared.bounds.clone();
         Self {
-            http: protocol(&bounds),
             tls: shared.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.config))),
             room: Arc::new(Semaphore::new(bounds.connections.min(Semaphore::MAX_PERMITS))),
             worker: Arc::new(Worker::new(shared)),
@@ -150,12 +149,14 @@ impl<S: Store + 'static> Connections<S> {
     }
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        let (worker, http, watcher) = (Arc::clone(&self.worker), self.http.clone(), self.graceful.watcher());
+        let (worker, watcher, streams) =
+            (Arc::clone(&self.worker), self.graceful.watcher(), Streams::default());
+        let http = protocol(&self.bounds, &streams);
         let origin = Origin { peer, secure: self.tls.is_some(), ambiguous: false };
         let (first_bytes, unread) = (self.bounds.header_timeout, self.bounds.write_timeout);
         let Some(tls) = self.tls.clone() else {
             tokio::spawn(async move {
-                let stream = ClientStream::new(stream, first_bytes, unread);
+                let stream = ClientStream::new(stream, first_bytes, unread).resting(first_bytes, streams);
                 talk(stream, origin, worker, http, watcher).await;
                 drop(permit);
             });
@@ -164,7 +165,7 @@ impl<S: Store + 'static> Connections<S> {
         let patience = self.bounds.handshake_timeout;
         tokio::spawn(async move {
             if let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.accept(stream)).await {
-                let stream = ClientStream::new(stream, first_bytes, unread);
+                let stream = ClientStream::new(stream, first_bytes, unread).resting(first_bytes, streams);
                 talk(stream, origin, worker, http, watcher).await;
             }
             drop(permit);
@@ -202,8 +203,9 @@ async fn talk<S: Store + 'static>(
     let _ended = watcher.watch(connection).await;
 }
 
-fn protocol(bounds: &Bounds) -> Builder<StreamExecutor> {
-    let mut http = Builder::new(StreamExecutor { taken_within: bounds.write_timeout });
+fn protocol(bounds: &Bounds, streams: &Streams) -> Builder<StreamExecutor> {
+    let (taken_within, streams) = (bounds.write_timeout, streams.clone());
+    let mut http = Builder::new(StreamExecutor { taken_within, streams });
     // Without a timer hyper's header timeout does nothing.
     http.http1()
         .timer(TokioTimer::new())

@@ -46,6 +46,7 @@ mod settings;
 mod setup;
 mod shared;
 mod stream_patience;
+mod streams;
 mod target;
 mod telemetry;
 mod tls;

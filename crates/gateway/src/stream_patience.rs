@@ -11,6 +11,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use crate::body::Idle;
+use crate::streams::{Streams, UnderWay};
 
 thread_local! {
     /// What the body that was polled last on this thread said.
@@ -31,10 +32,12 @@ pub(crate) fn note(said: Said) {
     SAID.set(Some(said));
 }
 
-/// Runs the streams of HTTP/2 connections, and ends those whose client has not taken a piece within this time.
-#[derive(Clone, Copy, Debug)]
+/// Runs the streams of one HTTP/2 connection, counts them, and ends those whose client has not taken a piece within this
+/// time.
+#[derive(Clone, Debug)]
 pub(crate) struct StreamExecutor {
     pub(crate) taken_within: Duration,
+    pub(crate) streams: Streams,
 }
 
 impl<F> hyper::rt::Executor<F> for StreamExecutor
@@ -42,7 +45,8 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Patient { stream, said: Said::Nothing, untaken: Idle::after(self.taken_within) });
+        let untaken = Idle::after(self.taken_within);
+        tokio::spawn(Patient { stream, said: Said::Nothing, untaken, under_way: self.streams.begin() });
     }
 }
 
@@ -53,6 +57,7 @@ pin_project! {
         stream: F,
         said: Said,
         untaken: Idle,
+        under_way: UnderWay,
     }
 }
 

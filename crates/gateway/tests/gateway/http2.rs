@@ -244,6 +244,34 @@ async fn cookies_that_came_in_several_lines_reach_http_1_in_one() {
 }
 
 #[tokio::test]
+async fn a_connection_that_asks_for_nothing_is_hung_up_on_though_it_answers_pings() {
+    let (tell, told) = tokio::sync::watch::channel(false);
+    let patient = RawBackend::start(move |mut stream| {
+        let mut told = told.clone();
+        async move {
+            drop(told.wait_for(|told| *told).await);
+            drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await);
+            drop(stream.read(&mut [0; 4096]).await);
+        }
+    })
+    .await;
+    let mut bounds = Bounds::default();
+    bounds.header_timeout = Duration::from_millis(200);
+    let gateway = running(open(to(patient.upstream())).bounds(bounds)).await;
+    let mut busy = connect(gateway.address).await;
+    let ask = Request::get("http://gateway.test/").body(Full::default().boxed()).unwrap();
+    let answer = tokio::spawn(async move { busy.send_request(ask).await });
+    let stream = TcpStream::connect(gateway.address).await.unwrap();
+    let (idle, connection) =
+        http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    drop(in_time("the gateway to hang up on the idle one", connection).await);
+    drop(idle);
+    tell.send_replace(true);
+    let answer = in_time("the answer that took longer", answer).await.unwrap();
+    assert_eq!(answer.expect("a connection that was kept").status(), 200);
+}
+
+#[tokio::test]
 async fn a_stream_whose_window_never_opens_is_reset_and_its_upstream_let_go() {
     let (states, mut changed) = tokio::sync::mpsc::unbounded_channel();
     let endless = RawBackend::start(move |mut stream| {
