@@ -8,15 +8,16 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::time::Instant;
 
 use crate::upstream::Upgraded;
 
 /// Carries bytes between a client and an upstream that have both switched, until either is done or both are silent.
 pub(crate) async fn carry(client: OnUpgrade, upstream: Upgraded, max_idle: Duration) {
     let Ok(client) = client.await else { return };
-    let moved = AtomicU64::new(0);
-    let mut client = Counted { stream: TokioIo::new(client), moved: &moved };
-    let mut upstream = Counted { stream: upstream, moved: &moved };
+    let moved = LastMove { start: Instant::now(), after_us: AtomicU64::new(0) };
+    let mut client = Timed { stream: TokioIo::new(client), moved: &moved };
+    let mut upstream = Timed { stream: upstream, moved: &moved };
     tokio::select! {
         // How it ends is between the two of them.
         _ = copy_bidirectional(&mut client, &mut upstream) => {}
@@ -25,23 +26,40 @@ pub(crate) async fn carry(client: OnUpgrade, upstream: Upgraded, max_idle: Durat
 }
 
 /// Resolves once nothing has moved for so long.
-async fn silence(moved: &AtomicU64, max_idle: Duration) {
+async fn silence(moved: &LastMove, max_idle: Duration) {
     loop {
-        let before = moved.load(Ordering::Relaxed);
-        tokio::time::sleep(max_idle).await;
-        if moved.load(Ordering::Relaxed) == before {
+        let until = moved.at() + max_idle;
+        if until <= Instant::now() {
             return;
         }
+        tokio::time::sleep_until(until).await;
     }
 }
 
-/// A stream whose reads are counted.
-struct Counted<'c, T> {
-    stream: T,
-    moved: &'c AtomicU64,
+/// When something last moved, either way.
+struct LastMove {
+    start: Instant,
+    after_us: AtomicU64,
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Counted<'_, T> {
+impl LastMove {
+    fn at(&self) -> Instant {
+        self.start + Duration::from_micros(self.after_us.load(Ordering::Relaxed))
+    }
+
+    fn note(&self) {
+        let after_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.after_us.store(after_us, Ordering::Relaxed);
+    }
+}
+
+/// A stream whose reads are noted.
+struct Timed<'c, T> {
+    stream: T,
+    moved: &'c LastMove,
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Timed<'_, T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -49,13 +67,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counted<'_, T> {
     ) -> Poll<std::io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() {
-            self.moved.fetch_add(1, Ordering::Relaxed);
+            self.moved.note();
         }
         read
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<'_, T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<'_, T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -70,5 +88,20 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<'_, T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_counts_from_what_moved_last() {
+        let max_idle = Duration::from_secs(10);
+        let moved = LastMove { start: Instant::now(), after_us: AtomicU64::new(0) };
+        tokio::time::advance(Duration::from_secs(9)).await;
+        moved.note();
+        silence(&moved, max_idle).await;
+        assert!(moved.start.elapsed().abs_diff(Duration::from_secs(19)) < Duration::from_millis(10));
     }
 }
