@@ -101,6 +101,12 @@ impl LimitStatus {
         self.limit.tag()
     }
 
+    /// When it stood so, by the clock of whoever decided.
+    #[inline]
+    pub const fn at(&self) -> Micros {
+        self.at
+    }
+
     /// What the decision asked of it.
     pub const fn cost(&self) -> Cost {
         self.cost
@@ -247,8 +253,12 @@ impl Decision {
 
     /// The limit that binds: on a denial the one with the longest wait, else the one with the fewest tokens
     /// left.
+    #[inline]
     pub fn binding(&self) -> &LimitStatus {
-        &self.limits[self.binding as usize]
+        match self.limits.only() {
+            Some(only) => only,
+            None => &self.limits[self.binding as usize],
+        }
     }
 
     /// Where in [`limits`](Self::limits) the one that binds stands.
@@ -257,8 +267,9 @@ impl Decision {
     }
 
     /// When it was decided, by the clock of whoever decided.
+    #[inline]
     pub fn at(&self) -> Micros {
-        self.binding().at
+        self.binding().at()
     }
 
     /// Each limit of the chain, in the order asked.

@@ -30,6 +30,15 @@ impl<T> Few<T> {
         Self(Held::One(element))
     }
 
+    /// The element, where it is the only one.
+    #[inline]
+    pub const fn only(&self) -> Option<&T> {
+        match &self.0 {
+            Held::One(one) => Some(one),
+            Held::Many(_) => None,
+        }
+    }
+
     /// Adds an element at the end.
     pub fn push(&mut self, element: T) {
         self.0 = match std::mem::replace(&mut self.0, Held::Many(Vec::new())) {
@@ -129,6 +138,7 @@ mod tests {
             assert_eq!(*collected, *vector);
             assert_eq!(*pushed, *vector);
             assert_eq!(pushed, collected);
+            assert_eq!(pushed.only(), if count == 1 { vector.first() } else { None });
             assert_eq!(pushed.into_iter().collect::<Vec<_>>(), vector);
         }
     }

@@ -3,6 +3,7 @@
 use spile_core::{Charges, FailurePolicy};
 
 use crate::fallback::Fallback;
+use crate::rule_name::RuleName;
 
 /// What is asked: the charges, and on whose behalf.
 #[derive(Clone, Debug)]
@@ -14,7 +15,7 @@ pub struct Ask<'a> {
 /// How it is asked, apart from what.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms<'a> {
-    pub(crate) rule: Option<&'a str>,
+    pub(crate) rule: Option<RuleName<'a>>,
     pub(crate) tenant: Option<&'a str>,
     on_failure: Option<FailurePolicy>,
     pub(crate) shadow: bool,
@@ -30,8 +31,8 @@ impl<'a> Ask<'a> {
     /// Names the rule that asks, for observers.
     #[must_use]
     #[inline]
-    pub const fn rule(mut self, rule: &'a str) -> Self {
-        self.terms.rule = Some(rule);
+    pub fn rule(mut self, rule: impl Into<RuleName<'a>>) -> Self {
+        self.terms.rule = Some(rule.into());
         self
     }
 

@@ -20,7 +20,7 @@ pub struct Builder<S> {
     replicas: u32,
     deadline: Duration,
     clock: Arc<dyn Clock>,
-    observer: Option<Arc<dyn Observer>>,
+    observer: Option<Box<dyn Observer>>,
 }
 
 impl Builder<()> {
@@ -98,7 +98,7 @@ impl<S> Builder<S> {
 
     /// Tells `observer` of every decision.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observer = Some(Arc::new(observer));
+        self.observer = Some(Box::new(observer));
         self
     }
 }
@@ -119,6 +119,7 @@ impl<S: Store> Builder<S> {
             plans: self.plans,
             deadline: self.deadline,
             fallback,
+            counts: self.observer.as_ref().and_then(|observer| observer.counts()),
             observer: self.observer,
         })
     }

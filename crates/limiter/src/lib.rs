@@ -25,16 +25,22 @@
 mod ask;
 mod builder;
 mod clock;
+mod counts;
 mod error;
 mod fallback;
+mod lane;
 mod limiter;
 mod observer;
+mod rule_name;
+mod sampler;
 mod wait;
 
 pub use ask::Ask;
 pub use builder::Builder;
 pub use clock::TokioClock;
+pub use counts::{Counts, Series};
 pub use error::{LimiterError, StoreFailed};
 pub use limiter::{Granted, RateLimiter};
 pub use observer::{Observed, Observer};
+pub use rule_name::RuleName;
 pub use wait::Wait;

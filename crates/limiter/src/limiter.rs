@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::ask::{Ask, Terms};
 use crate::builder::Builder;
+use crate::counts::Counts;
 use crate::error::{LimiterError, StoreFailed};
 use crate::fallback::Fallback;
 use crate::observer::{Observed, Observer};
@@ -31,7 +32,9 @@ pub(crate) struct Inner<S> {
     pub(crate) plans: Arc<dyn PlanRegistry>,
     pub(crate) deadline: Duration,
     pub(crate) fallback: Fallback,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observer: Option<Box<dyn Observer>>,
+    /// What the observer lets the limiter count.
+    pub(crate) counts: Option<Arc<Counts>>,
 }
 
 /// What a partial spend was granted.
@@ -68,7 +71,7 @@ impl<S: Store> RateLimiter<S> {
             if let Ok(charges) = &charges
                 && let Some(answer) = inner.store.spend_at_once(charges)
             {
-                return Ok(inner.conclude(charges, Terms::default(), answer));
+                return Ok(inner.conclude(charges, &Terms::default(), answer));
             }
             charges?
         };
@@ -149,7 +152,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn decide(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
         async move {
             if let Some(answer) = self.inner.store.spend_at_once(&ask.charges) {
-                return self.inner.conclude(&ask.charges, ask.terms, answer);
+                return self.inner.conclude(&ask.charges, &ask.terms, answer);
             }
             self.inner.wait_for(ask).await
         }
@@ -159,7 +162,7 @@ impl<S: Store> RateLimiter<S> {
     /// decided, and that [`decide`](Self::decide) is to be asked.
     pub fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
         let answer = self.inner.store.spend_at_once(&ask.charges)?;
-        Some(self.inner.conclude(&ask.charges, ask.terms, answer))
+        Some(self.inner.conclude(&ask.charges, &ask.terms, answer))
     }
 
     /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
@@ -230,7 +233,7 @@ impl<S: Store> RateLimiter<S> {
             }
             Err(why) => inner.fallback.grant(&charges, asked, &why),
         };
-        inner.tell(&charges, Terms::default(), &decision);
+        inner.tell(&charges, &Terms::default(), &decision);
         Granted { tokens, decision }
     }
 
@@ -310,13 +313,13 @@ fn extend<'k>(
 }
 
 impl<S: Store> Inner<S> {
-    /// Decides by a store that must be waited for. On the heap, for a future is moved before it is polled, and what
-    /// is moved costs those who need not wait.
+    /// Decides by a store that must be waited for. On the heap and behind a pointer, for a future is moved before it is
+    /// polled, and what is moved, or unfolded where nobody waits, costs those who need not.
     #[cold]
-    fn wait_for(&self, ask: Ask<'_>) -> Pin<Box<impl Future<Output = Decision> + Send>> {
+    fn wait_for<'a>(&'a self, ask: Ask<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
             let answer = self.in_time(self.store.spend(&ask.charges)).await;
-            self.conclude(&ask.charges, ask.terms, answer)
+            self.conclude(&ask.charges, &ask.terms, answer)
         })
     }
 
@@ -329,7 +332,7 @@ impl<S: Store> Inner<S> {
     fn conclude(
         &self,
         charges: &Charges<'_>,
-        terms: Terms<'_>,
+        terms: &Terms<'_>,
         answer: Result<Outcome, StoreError>,
     ) -> Decision {
         let outcome = match answer {
@@ -337,7 +340,7 @@ impl<S: Store> Inner<S> {
             answer => return self.conclude_specially(charges, terms, answer),
         };
         let decision = Decision::from_outcome(charges, &outcome, Source::Store);
-        self.tell(charges, terms, &decision);
+        self.count_or_tell(charges, terms, &decision);
         decision
     }
 
@@ -346,7 +349,7 @@ impl<S: Store> Inner<S> {
     fn conclude_specially(
         &self,
         charges: &Charges<'_>,
-        terms: Terms<'_>,
+        terms: &Terms<'_>,
         answer: Result<Outcome, StoreError>,
     ) -> Decision {
         let mut decision = match answer {
@@ -362,9 +365,21 @@ impl<S: Store> Inner<S> {
 }
 
 impl<S> Inner<S> {
+    /// Counts a decision of the store on the observer's behalf, or tells of it where that does not do.
+    #[inline]
+    fn count_or_tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision) {
+        if let Some(counts) = &self.counts
+            && terms.tenant.is_none()
+            && counts.add_plain(terms.rule, decision)
+        {
+            return;
+        }
+        self.tell(charges, terms, decision);
+    }
+
     /// Tells the observer, if there is one. A decision does not keep its keys, so they are shown beside it.
     #[inline]
-    fn tell(&self, charges: &Charges<'_>, terms: Terms<'_>, decision: &Decision) {
+    fn tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision) {
         if let Some(observer) = &self.observer {
             observer.decided(&Observed { rule: terms.rule, tenant: terms.tenant, charges, decision });
         }

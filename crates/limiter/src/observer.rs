@@ -1,17 +1,29 @@
 //! Whoever wants to know of every decision: metrics, a dashboard, a log.
 
+use std::sync::Arc;
+
 use spile_core::{Charge, Decision, Key};
+
+use crate::counts::Counts;
+use crate::rule_name::RuleName;
 
 /// Hears of every decision, on the caller's own time: it must be quick and must not block.
 pub trait Observer: Send + Sync {
     /// A decision was made.
     fn decided(&self, observed: &Observed<'_>);
+
+    /// Where the limiter is to count, so that it need not tell of each decision that is like others before it. Asked once.
+    ///
+    /// Without counts, as by default, an observer hears of every decision.
+    fn counts(&self) -> Option<Arc<Counts>> {
+        None
+    }
 }
 
 /// A decision, and on whose behalf it was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
-    pub(crate) rule: Option<&'a str>,
+    pub(crate) rule: Option<RuleName<'a>>,
     pub(crate) tenant: Option<&'a str>,
     pub(crate) charges: &'a [Charge<'a>],
     pub(crate) decision: &'a Decision,
@@ -25,7 +37,7 @@ impl<'a> Observed<'a> {
 
     /// The same, asked by this rule.
     #[must_use]
-    pub const fn by_rule(mut self, rule: Option<&'a str>) -> Self {
+    pub const fn by_rule(mut self, rule: Option<RuleName<'a>>) -> Self {
         self.rule = rule;
         self
     }
@@ -38,7 +50,12 @@ impl<'a> Observed<'a> {
     }
 
     /// The rule that asked, if one did.
-    pub const fn rule(&self) -> Option<&'a str> {
+    pub fn rule(&self) -> Option<&'a str> {
+        self.rule.map(|rule| rule.as_str())
+    }
+
+    #[inline]
+    pub(crate) const fn rule_name(&self) -> Option<RuleName<'a>> {
         self.rule
     }
 

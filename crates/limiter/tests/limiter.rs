@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{ChargeError, FakeClock, InMemoryPlans, KeyError, Limit, Plan, Reason, Source};
-use spile_limiter::{LimiterError, Observed, Observer, RateLimiter, TokioClock, Wait};
+use spile_limiter::{
+    Ask, Counts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
+};
 use spile_memory::MemoryStore;
 
 fn plans() -> [Plan; 3] {
@@ -118,6 +120,55 @@ async fn observers_hear_of_every_decision_and_who_pays() {
         *heard.0.lock(),
         [("ann".to_owned(), true, Reason::Ok), ("ann".to_owned(), false, Reason::Limited)]
     );
+}
+
+/// Counts what it hears of, and lets the limiter count the rest.
+#[derive(Clone, Default)]
+struct Counting(Arc<Counts>, Arc<Mutex<Vec<Series>>>);
+
+impl Observer for Counting {
+    fn decided(&self, observed: &Observed<'_>) {
+        let series = Series::of(observed);
+        assert!(self.0.add(series) || (self.0.make_room(series) && self.0.add(series)));
+        self.0.pick(observed.decision());
+        self.1.lock().push(series);
+    }
+
+    fn counts(&self) -> Option<Arc<Counts>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+#[tokio::test]
+async fn what_an_observer_with_counts_does_not_hear_of_is_counted_for_it_exactly() {
+    let counting = Counting::default();
+    let store = MemoryStore::builder().clock(FakeClock::default()).build();
+    let limiter = RateLimiter::builder().store(store).plans(plans()).observer(counting.clone()).build();
+    for question in 0..50_000 {
+        let charges = limiter.charges("ann", ["free"], 1).unwrap();
+        let rule = RuleName::new(if question % 5 == 0 { "login" } else { "search" });
+        let _decision = limiter.decide(Ask::from(charges).rule(rule)).await;
+    }
+    let mut counts = Vec::new();
+    counting.0.drain(|_, more| counts.push(more));
+    counts.sort_unstable();
+    assert_eq!(counts, [2, 8, 9_998, 39_992], "two rules, each let pass and denied");
+    let heard = counting.1.lock().len();
+    assert!((4..5_000).contains(&heard), "{heard}");
+    counting.0.drain(|_, more| panic!("{more} were handed over twice"));
+}
+
+#[tokio::test]
+async fn an_observer_with_counts_hears_of_each_decision_for_a_tenant_and_of_a_rule_that_only_watches() {
+    let counting = Counting::default();
+    let store = MemoryStore::builder().clock(FakeClock::default()).build();
+    let limiter = RateLimiter::builder().store(store).plans(plans()).observer(counting.clone()).build();
+    for _ in 0..3_000 {
+        let charges = limiter.charges("ann", ["free"], 1).unwrap();
+        let _decision = limiter.decide(Ask::from(charges.clone()).tenant("acme")).await;
+        let _decision = limiter.decide(Ask::from(charges).shadow(true)).await;
+    }
+    assert_eq!(counting.1.lock().len(), 6_000);
 }
 
 /// A limiter whose buckets refill as tokio's paused time passes.

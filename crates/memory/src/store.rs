@@ -262,6 +262,8 @@ impl<C: Clock> Store for MemoryStore<C> {
 }
 
 /// The shards of a chain, all locked, and its buckets as read from them.
+// At the start of a cache line: how long it takes would else depend on how deep the caller's stack is.
+#[repr(align(64))]
 struct LockedChain<'a> {
     /// Sorted by shard, each shard once: two chains can never wait for each other in a circle.
     locked: SmallVec<[(usize, MutexGuard<'a, Held>); 4]>,

@@ -1,9 +1,10 @@
-//! What fingerprints stand for, and the bound on how many things are told apart.
+//! What series stand for, and the bound on how many things are told apart.
 
 use foldhash::{HashMap, HashSet};
 use metrics::{Counter, counter};
 use smol_str::SmolStr;
 use spile_core::Source;
+use spile_limiter::Series;
 
 use crate::fingerprint::Fingerprints;
 use crate::names::DECISIONS;
@@ -17,7 +18,7 @@ const MAX_TENANTS: usize = 1_000;
 /// What is beyond a bound is counted as.
 pub(crate) const OVERFLOW: &str = "__overflow__";
 
-/// What a fingerprint stands for.
+/// What a series stands for.
 #[derive(Clone)]
 pub(crate) struct Meaning {
     pub(crate) subject: Subject,
@@ -29,19 +30,19 @@ pub(crate) struct Meaning {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Subject {
     /// The decisions of a rule under a limit.
-    Series { rule: SmolStr, limit: SmolStr },
+    Decisions { rule: SmolStr, limit: SmolStr },
     /// The decisions on behalf of a tenant. Not a metric: tenants are too many for labels.
     Tenant(SmolStr),
 }
 
-/// The book of fingerprints, and the counts of those that have no cell in a lane.
+/// The book of series, and the counts of those that have no place in a thread's table.
 pub(crate) struct Book {
     registrar: Registrar,
     prints: Fingerprints,
-    meanings: HashMap<u64, Meaning>,
+    meanings: HashMap<Series, Meaning>,
     pairs: HashSet<(SmolStr, SmolStr)>,
     tenants: HashSet<SmolStr>,
-    homeless: HashMap<u64, u64>,
+    homeless: HashMap<Series, u64>,
 }
 
 impl Book {
@@ -67,72 +68,70 @@ impl Book {
         }
     }
 
-    /// Learns what a fingerprint stands for. Hands back the fingerprint to count by: another one beyond the bound.
-    pub(crate) fn learn_series(
+    /// Learns what a series stands for. Hands back the series to count by: another one beyond the bound.
+    pub(crate) fn learn_decisions(
         &mut self,
-        print: u64,
+        series: Series,
         rule: Option<&str>,
         limit: &str,
         verdict: Verdict,
         source: Source,
-    ) -> u64 {
-        if self.meanings.contains_key(&print) {
-            return print;
+    ) -> Series {
+        if self.meanings.contains_key(&series) {
+            return series;
         }
         let pair = (SmolStr::new(rule.unwrap_or_default()), SmolStr::new(limit));
         if self.pairs.contains(&pair) || self.pairs.len() < MAX_PAIRS {
             self.pairs.insert(pair.clone());
-            self.enter_series(print, pair, verdict, source);
-            return print;
+            self.enter(series, pair, verdict, source);
+            return series;
         }
-        let print = self.prints.series(Some(OVERFLOW), 0, verdict.code(source));
-        if !self.meanings.contains_key(&print) {
+        // Far from the codes of tenants, which share the hash of this name.
+        let code = 1 << 32 | (verdict as u64) << 8 | source as u64;
+        let series = Series::hashed(self.prints.tenant(OVERFLOW, code));
+        if !self.meanings.contains_key(&series) {
             let overflow = SmolStr::new_static(OVERFLOW);
-            self.enter_series(print, (overflow.clone(), overflow), verdict, source);
+            self.enter(series, (overflow.clone(), overflow), verdict, source);
         }
-        print
+        series
     }
 
     /// The same for a tenant.
-    pub(crate) fn learn_tenant(&mut self, print: u64, tenant: &str, verdict: Verdict) -> u64 {
-        if self.meanings.contains_key(&print) {
-            return print;
+    pub(crate) fn learn_tenant(&mut self, series: Series, tenant: &str, verdict: Verdict) -> Series {
+        if self.meanings.contains_key(&series) {
+            return series;
         }
         let known = self.tenants.contains(tenant);
-        let (print, tenant) = if known || self.tenants.len() < MAX_TENANTS {
-            (print, SmolStr::new(tenant))
+        let (series, tenant) = if known || self.tenants.len() < MAX_TENANTS {
+            (series, SmolStr::new(tenant))
         } else {
-            (self.prints.tenant(OVERFLOW, verdict as u64), SmolStr::new_static(OVERFLOW))
+            let overflow = Series::hashed(self.prints.tenant(OVERFLOW, verdict as u64));
+            (overflow, SmolStr::new_static(OVERFLOW))
         };
         self.tenants.insert(tenant.clone());
         let meaning = Meaning { subject: Subject::Tenant(tenant), verdict, counter: Counter::noop() };
-        self.meanings.insert(print, meaning);
-        print
+        self.meanings.insert(series, meaning);
+        series
     }
 
-    /// Counts what has no cell.
-    pub(crate) fn count(&mut self, print: u64) {
-        *self.homeless.entry(print).or_default() += 1;
+    /// Counts what has no place.
+    pub(crate) fn count(&mut self, series: Series) {
+        *self.homeless.entry(series).or_default() += 1;
     }
 
     /// Adds to the metric and says what was counted.
-    pub(crate) fn settle(&self, print: u64, more: u64) -> Option<&Meaning> {
-        self.meanings.get(&print).inspect(|meaning| meaning.counter.increment(more))
+    pub(crate) fn settle(&self, series: Series, more: u64) -> Option<&Meaning> {
+        self.meanings.get(&series).inspect(|meaning| meaning.counter.increment(more))
     }
 
-    pub(crate) fn drain_homeless(&mut self) -> HashMap<u64, u64> {
+    pub(crate) fn drain_homeless(&mut self) -> HashMap<Series, u64> {
         std::mem::take(&mut self.homeless)
     }
 
-    fn enter_series(
-        &mut self,
-        print: u64,
-        (rule, limit): (SmolStr, SmolStr),
-        verdict: Verdict,
-        source: Source,
-    ) {
+    fn enter(&mut self, series: Series, (rule, limit): (SmolStr, SmolStr), verdict: Verdict, source: Source) {
         let counter = self.counter(&rule, &limit, verdict, source);
-        self.meanings.insert(print, Meaning { subject: Subject::Series { rule, limit }, verdict, counter });
+        let subject = Subject::Decisions { rule, limit };
+        self.meanings.insert(series, Meaning { subject, verdict, counter });
     }
 
     fn counter(&self, rule: &SmolStr, limit: &SmolStr, verdict: Verdict, source: Source) -> Counter {

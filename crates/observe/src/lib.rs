@@ -1,7 +1,7 @@
 //! Everything that watches decisions: metrics, heavy hitters, recent events, rates and analytics.
 //!
-//! [`Watch`] is an [`Observer`](spile_limiter::Observer). On the decision path it counts in a table of the calling
-//! thread and nothing else; whatever costs more is done for a bounded number of decisions per second, and the rest
+//! [`Watch`] is an [`Observer`](spile_limiter::Observer) that lets the limiter [count](spile_limiter::Counts) for it, in a
+//! table of the calling thread. Whatever costs more is done for a bounded number of decisions per second, and the rest
 //! on a thread of its own. Metrics go through the [`metrics`] facade, so any recorder sees them.
 //!
 //! Everything is bounded: label values, keys in the sketch, events, minutes. Keys are shown as hashes unless the
@@ -40,7 +40,6 @@ mod event;
 mod failures;
 mod fingerprint;
 mod health;
-mod lane;
 mod latencies;
 mod levels;
 mod minutes;
@@ -49,7 +48,6 @@ mod pulse;
 mod rates;
 mod recently;
 mod registrar;
-mod sampler;
 mod sketch;
 mod snapshot;
 mod sums;

@@ -15,7 +15,7 @@ use crate::tally::Tally;
 /// Limits that are shown of those that decided most.
 const SHOWN: usize = 10;
 
-/// The sums that are taken from the lanes.
+/// The sums that are taken from the counts.
 pub(crate) struct Pulse {
     pub(crate) totals: Tally,
     pub(crate) rates: Rates,
@@ -48,7 +48,7 @@ impl Pulse {
         tally.add(meaning.verdict, more);
         let second = now.get() / 1_000_000;
         match &meaning.subject {
-            Subject::Series { rule, limit } => {
+            Subject::Decisions { rule, limit } => {
                 self.fresh += tally;
                 *self.limits.entry(limit.clone()).or_default() += tally;
                 self.minutes.add(second, By::Rule, rule, tally);

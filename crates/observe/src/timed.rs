@@ -11,12 +11,17 @@ use spile_core::{Charges, Clock, Grant, Micros, Outcome, Store, StoreError, Syst
 use crate::names::STORE_DURATION;
 use crate::watch::Watch;
 
-/// Of so many calls of a store that answers within nanoseconds, one is timed: the clock costs as much as the call.
-const STRIDE: u32 = 256;
+/// How far apart the timed calls of one thread are kept, for a store that answers within nanoseconds: the clock costs
+/// as much as the call.
+const APART_US: u64 = 250;
+/// Of so many calls one is timed, however fast they come: whoever slows down is not out of sight for long.
+const LONGEST_STRIDE: u64 = 1_024;
 
 thread_local! {
     /// Calls that this thread lets pass before it times the next.
     static TO_PASS: Cell<u32> = const { Cell::new(0) };
+    /// Of how many calls this thread times one, and when it last did.
+    static PACE: Cell<(u64, Micros)> = const { Cell::new((1, Micros::new(0))) };
 }
 
 /// Any store, with how long it takes as `ratelimit_store_duration_seconds{op}` and on the dashboard.
@@ -25,7 +30,7 @@ pub struct TimedStore<S> {
     store: S,
     watch: Watch,
     clock: SystemClock,
-    stride: u32,
+    every_call: bool,
     spend: Histogram,
     peek: Histogram,
     refund: Histogram,
@@ -35,12 +40,12 @@ pub struct TimedStore<S> {
 impl<S: Store> TimedStore<S> {
     /// Times every call: for a store behind a network.
     pub fn every_call(store: S, watch: Watch) -> Self {
-        Self::new(store, watch, 1)
+        Self::new(store, watch, true)
     }
 
-    /// Times one call of 256: for a store in this process.
+    /// Times every call while they are few, and one of up to 1,024 while they are many: for a store in this process.
     pub fn sampled(store: S, watch: Watch) -> Self {
-        Self::new(store, watch, STRIDE)
+        Self::new(store, watch, false)
     }
 
     /// The store itself.
@@ -48,35 +53,50 @@ impl<S: Store> TimedStore<S> {
         &self.store
     }
 
-    fn new(store: S, watch: Watch, stride: u32) -> Self {
+    fn new(store: S, watch: Watch, every_call: bool) -> Self {
         let op = |op: &'static str| watch.register(|| histogram!(STORE_DURATION, "op" => op));
         let [spend, peek, refund, reset] = ["spend", "peek", "refund", "reset"].map(op);
-        Self { store, watch, clock: SystemClock::new(), stride, spend, peek, refund, reset }
+        Self { store, watch, clock: SystemClock::new(), every_call, spend, peek, refund, reset }
     }
 
-    #[inline]
-    fn is_timed(&self) -> bool {
-        let to_pass = TO_PASS.get();
-        TO_PASS.set(if to_pass == 0 { self.stride - 1 } else { to_pass - 1 });
-        to_pass == 0
-    }
-
+    /// Only what was answered is noted: a store that answers later is timed then.
     #[cold]
+    #[inline(never)]
     fn timed_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let started = self.clock.now();
         let answer = self.store.spend_at_once(charges);
         if answer.is_some() {
-            drop(Timing { store: self, op: &self.spend, started });
-            TO_PASS.set(self.stride - 1);
+            drop(self.timing_since(started, &self.spend));
         }
         answer
     }
 
+    /// What notes the time of this call, where it is one of those that are timed.
+    #[inline]
+    fn timing<'a>(&'a self, op: &'a Histogram) -> Option<Timing<'a, S>> {
+        let to_pass = TO_PASS.get();
+        TO_PASS.set(to_pass.wrapping_sub(1));
+        (to_pass == 0).then(|| self.timing_since(self.clock.now(), op))
+    }
+
+    fn timing_since<'a>(&'a self, started: Micros, op: &'a Histogram) -> Timing<'a, S> {
+        TO_PASS.set(if self.every_call { 0 } else { next_stride(started) - 1 });
+        Timing { store: self, op, started }
+    }
+
     #[inline]
     fn timed<'a, F: Future>(&'a self, op: &'a Histogram, call: F) -> Timed<'a, F, S> {
-        let timing = self.is_timed().then(|| Timing { store: self, op, started: self.clock.now() });
-        Timed { call, timing }
+        Timed { call, timing: self.timing(op) }
     }
+}
+
+/// How many calls make up the wanted distance, going by the last of them.
+fn next_stride(now: Micros) -> u32 {
+    let (stride, last) = PACE.get();
+    let apart_us = now.since_us(last).max(1);
+    let stride = (stride * APART_US / apart_us).clamp(1, LONGEST_STRIDE);
+    PACE.set((stride, now));
+    stride as u32
 }
 
 pin_project! {

@@ -1,6 +1,6 @@
 //! What a decision is counted as: its outcome and who gave it.
 
-use spile_core::{Decision, Reason, Source};
+use spile_core::{Decision, Reason};
 
 /// What became of a request, as it is labelled.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -26,17 +26,5 @@ impl Verdict {
             Self::Denied => "denied",
             Self::Shadow => "shadow",
         }
-    }
-
-    /// A number for each pair of outcome and source, to be mixed into a fingerprint.
-    pub(crate) const fn code(self, source: Source) -> u64 {
-        let source = match source {
-            Source::DenyCache => 1,
-            Source::Lease => 2,
-            Source::Local => 3,
-            Source::Policy => 4,
-            _ => 0,
-        };
-        self as u64 * 8 + source
     }
 }

@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use metrics::counter;
 use parking_lot::Mutex;
 use spile_core::{Clock, Key, LimitName, Micros};
-use spile_limiter::{Observed, Observer};
-use thread_local::ThreadLocal;
+use spile_limiter::{Counts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
 use crate::book::Book;
@@ -16,7 +15,6 @@ use crate::event::{Event, Events, What};
 use crate::failures::Failures;
 use crate::fingerprint::Fingerprints;
 use crate::health::{AskHealth, Health};
-use crate::lane::Lane;
 use crate::latencies::Latencies;
 use crate::minutes::MinuteRow;
 use crate::names::{self, CONFIG_RELOADS};
@@ -39,12 +37,13 @@ pub(crate) struct WeakWatch(Weak<Inner>);
 
 struct Inner {
     prints: Fingerprints,
-    lanes: ThreadLocal<Lane>,
+    /// Shared with the limiter, which counts in it.
+    counts: Arc<Counts>,
     failures: Failures,
     latencies: Latencies,
     book: Mutex<Book>,
     close_look: Mutex<CloseLook>,
-    /// Held by whoever flushes, so that lanes are drained by one at a time.
+    /// Held by whoever flushes, so that counts are drained by one at a time.
     pulse: Mutex<Pulse>,
     events: Events,
     ask_health: Mutex<AskHealth>,
@@ -65,7 +64,7 @@ impl Watch {
         registrar.register(names::describe);
         let prints = Fingerprints::default();
         let inner = Inner {
-            lanes: ThreadLocal::new(),
+            counts: Arc::default(),
             failures: Failures::new(&registrar),
             latencies: Latencies::new(),
             book: Mutex::new(Book::new(registrar.clone(), prints.clone())),
@@ -224,69 +223,57 @@ impl WeakWatch {
 }
 
 impl Observer for Watch {
-    #[inline]
+    /// What the limiter has not counted itself: what is new, what is looked at closely, tenants and failures.
     fn decided(&self, seen: &Observed<'_>) {
-        let inner = &*self.inner;
-        let decision = seen.decision();
+        let (inner, decision) = (&*self.inner, seen.decision());
         let verdict = Verdict::of(decision);
-        let lane = inner.lanes.get_or(Lane::new);
-        let code = verdict.code(decision.source());
-        let print = inner.prints.series(seen.rule(), decision.binding().tag(), code);
-        if !lane.count(print) {
-            inner.count_newcomer(lane, print, seen, verdict);
-        }
+        let (series, limit) = (Series::of(seen), decision.binding().name());
+        inner.count(series, |book| {
+            book.learn_decisions(series, seen.rule(), limit.as_str(), verdict, decision.source())
+        });
         if let Some(tenant) = seen.tenant() {
-            inner.count_tenant(lane, tenant, verdict);
+            let series = Series::hashed(inner.prints.tenant(tenant, verdict as u64));
+            inner.count(series, |book| book.learn_tenant(series, tenant, verdict));
         }
-        if let Some(weight) = lane.pick(verdict, decision.at()) {
+        if let Some(weight) = inner.counts.pick(decision) {
             inner.close_look.lock().take(seen, verdict, weight, &inner.events);
         }
         if let Some(why) = decision.failure() {
             inner.failures.count(decision, why);
         }
     }
+
+    fn counts(&self) -> Option<Arc<Counts>> {
+        Some(Arc::clone(&self.inner.counts))
+    }
 }
 
 impl Inner {
-    #[cold]
-    fn count_newcomer(&self, lane: &Lane, print: u64, seen: &Observed<'_>, verdict: Verdict) {
-        let (limit, source) = (seen.decision().binding().name(), seen.decision().source());
+    /// Counts one in the thread's table where there is room, else in the book. What is beyond a bound takes no place.
+    fn count(&self, series: Series, learn: impl FnOnce(&mut Book) -> Series) {
+        if self.counts.add(series) {
+            return;
+        }
         let mut book = self.book.lock();
-        let learnt = book.learn_series(print, seen.rule(), limit.as_str(), verdict, source);
-        count_learnt(lane, &mut book, print, learnt);
-    }
-
-    fn count_tenant(&self, lane: &Lane, tenant: &str, verdict: Verdict) {
-        let print = self.prints.tenant(tenant, verdict as u64);
-        if !lane.count(print) {
-            let mut book = self.book.lock();
-            let learnt = book.learn_tenant(print, tenant, verdict);
-            count_learnt(lane, &mut book, print, learnt);
+        let learnt = learn(&mut book);
+        if learnt != series || !self.counts.make_room(series) || !self.counts.add(series) {
+            book.count(learnt);
         }
     }
 
     fn flush(&self, pulse: &mut Pulse) {
         let now = self.clock.now();
         let mut book = self.book.lock();
-        for (print, more) in book.drain_homeless() {
-            settle(&book, pulse, now, print, more);
+        for (series, more) in book.drain_homeless() {
+            settle(&book, pulse, now, series, more);
         }
-        for lane in &self.lanes {
-            lane.drain(|print, more| settle(&book, pulse, now, print, more));
-        }
+        self.counts.drain(|series, more| settle(&book, pulse, now, series, more));
         pulse.close(now);
     }
 }
 
-/// Counts one in the lane where there is room, else in the book. What is beyond a bound never takes a cell.
-fn count_learnt(lane: &Lane, book: &mut Book, print: u64, learnt: u64) {
-    if learnt != print || !lane.make_room(print) || !lane.count(print) {
-        book.count(learnt);
-    }
-}
-
-fn settle(book: &Book, pulse: &mut Pulse, now: Micros, print: u64, more: u64) {
-    if let Some(meaning) = book.settle(print, more) {
+fn settle(book: &Book, pulse: &mut Pulse, now: Micros, series: Series, more: u64) {
+    if let Some(meaning) = book.settle(series, more) {
         pulse.add(now, meaning, more);
     }
 }

@@ -21,9 +21,10 @@ fn limiter(watch: &Watch, clock: &FakeClock) -> RateLimiter<MemoryStore<FakeCloc
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
     let wide = Plan::new("wide", Limit::per_second(1_000_000_000)).unwrap();
+    let never = Plan::new("never", Limit::per_day(1)).unwrap();
     RateLimiter::builder()
         .store(store)
-        .plans([free, wide])
+        .plans([free, wide, never])
         .clock(clock.clone())
         .observer(watch.clone())
         .build()
@@ -101,7 +102,7 @@ async fn invented_rules_end_up_in_the_overflow_and_none_is_lost() {
     let limiter = limiter(&watch, &clock);
     for rule in 0..5_000 {
         let charges = limiter.charges("ann", ["wide"], 1).unwrap();
-        let _decision = limiter.decide(Ask::from(charges).rule(&format!("rule-{rule}"))).await;
+        let _decision = limiter.decide(Ask::from(charges).rule(format!("rule-{rule}").as_str())).await;
     }
     watch.flush();
     let shown = metrics.render();
@@ -131,6 +132,25 @@ async fn whoever_is_denied_most_leads_the_list_under_a_hash_that_the_operator_ca
     watch.flush();
     let everything = format!("{}{:?}", metrics.render(), watch.snapshot());
     assert!(!everything.contains("noisy"), "a key is shown by name: {everything}");
+}
+
+#[tokio::test]
+async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_come_in_turn() {
+    let (watch, _, clock) = watch(|builder| builder.show_names(true));
+    let limiter = limiter(&watch, &clock);
+    let quiet: Vec<_> = (0..80).map(|key| format!("quiet:{key}")).collect();
+    // A hundred thousand denials a second, of which a thread looks at two thousand.
+    for turn in 0..1_000_000_usize {
+        let key = if turn % 5 == 0 { "noisy" } else { quiet[turn / 5 * 4 % 80 + turn % 5 - 1].as_str() };
+        let charges = limiter.charges(key, ["never"], 1).unwrap();
+        let _decision = limiter.decide(charges.into()).await;
+        clock.advance(Duration::from_micros(10));
+    }
+    let top = watch.snapshot().top_denied;
+    assert_eq!(top[0].key, "noisy");
+    let near = |count: u64, truth: u64, error: u64| count.abs_diff(truth) <= error;
+    assert!(near(top[0].count, 200_000, 20_000), "a fifth of all is within a tenth: {top:?}");
+    assert!(top[1..].iter().all(|top| near(top.count, 10_000, 5_000)), "a hundredth within a half: {top:?}");
 }
 
 #[tokio::test]
@@ -247,6 +267,33 @@ async fn a_timed_store_shows_its_latency_by_operation() {
     watch.tick();
     assert_eq!(watch.snapshot().store_latency.calls, 2);
     assert!(metrics.render().contains("ratelimit_store_duration_seconds_count{op=\"peek\"} 1"));
+}
+
+#[tokio::test]
+async fn a_call_that_must_be_waited_for_is_timed_once() {
+    let (watch, metrics, _) = watch(|builder| builder);
+    let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let store = TimedStore::every_call(Down, watch.clone());
+    let limiter = RateLimiter::builder().store(store).plans([free]).build();
+    let _decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+    assert!(metrics.render().contains("ratelimit_store_duration_seconds_count{op=\"spend\"} 1"));
+}
+
+#[tokio::test]
+async fn a_sampled_store_is_timed_at_once_and_then_one_call_of_a_thousand_or_more_often() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let store = TimedStore::sampled(MemoryStore::builder().clock(clock).build(), watch.clone());
+    let wide = Plan::new("wide", Limit::per_second(1_000_000_000)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([wide]).build();
+    let _first = limiter.allow("ann", ["wide"], 1).await.unwrap();
+    watch.tick();
+    assert_eq!(watch.snapshot().store_latency.calls, 1);
+    for _ in 0..102_400 {
+        let _decision = limiter.allow("ann", ["wide"], 1).await.unwrap();
+    }
+    watch.tick();
+    let calls = watch.snapshot().store_latency.calls;
+    assert!((100..20_000).contains(&calls), "{calls}");
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ impl<S: Store> Shared<S> {
     pub(crate) fn ask<'a>(&'a self, charges: Charges<'a>, tenant: Option<&'a str>) -> Ask<'a> {
         let mut ask = Ask::from(charges).shadow(self.shadow);
         if let Some(name) = &self.name {
-            ask = ask.rule(name);
+            ask = ask.rule(&**name);
         }
         if let Some(tenant) = tenant {
             ask = ask.tenant(tenant);

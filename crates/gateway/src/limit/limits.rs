@@ -137,7 +137,7 @@ impl<S: Store> Limits<S> {
     async fn enforce(&self, dues: Dues, factor: f64) -> Result<Box<Ruling>, LimiterError> {
         let mut ask = Ask::from(charges(&dues, |due| due.rule.cost, factor)?);
         if let [due, ..] = &*dues {
-            ask = ask.rule(&due.rule.id);
+            ask = ask.rule(&*due.rule.id);
         }
         if let Some(policy) = strictest(&dues) {
             ask = ask.on_failure(policy);
@@ -166,7 +166,7 @@ impl<S: Store> Limits<S> {
             let rule = Arc::clone(&due.rule);
             let dues = Dues::from_iter([due]);
             let charges = charges(&dues, |due| due.rule.cost, factor)?;
-            let decision = self.ask(Ask::from(charges).rule(&rule.id).shadow(true)).await;
+            let decision = self.ask(Ask::from(charges).rule(&*rule.id).shadow(true)).await;
             last = Some(Box::new(Ruling { decision, dues, now: self.clock.now() }));
         }
         Ok(last)

@@ -5,14 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spile_core::Micros;
 
 use crate::sampler::Sampler;
-use crate::verdict::Verdict;
 
 /// Cells in a lane; a power of two.
 const CELLS: usize = 1_024;
 /// How many neighbours are tried before a fingerprint counts as not there.
 const PROBES: usize = 8;
-/// Under load, a thread looks closely at 10,000 denials a second.
-const DENIALS_US: u64 = 100;
+/// Under load, a thread looks closely at 2,000 denials a second.
+const DENIALS_US: u64 = 500;
 /// And at 1,000 others: enough to know who spends most.
 const OTHERS_US: u64 = 1_000;
 /// The fingerprint of a cell that is free.
@@ -25,9 +24,9 @@ pub(crate) struct Lane {
     /// What the flusher has already taken from each cell. Apart from the cells, so that it does not share their
     /// cache lines.
     taken: Box<[AtomicU64]>,
-    /// Denials are looked at on a budget of their own: they are what operators ask about.
-    denials: Sampler,
-    others: Sampler,
+    /// For denials and for all others. Denials are looked at on a budget of their own: they are what operators ask
+    /// about.
+    samplers: [Sampler; 2],
 }
 
 #[derive(Debug)]
@@ -50,26 +49,23 @@ impl Cell {
 }
 
 impl Lane {
+    /// Out of the way: it is made once per thread, and its cells would otherwise be laid out on the stack of every
+    /// decision.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn new() -> Self {
         Self {
             cells: Box::new(
                 [const { Cell { fingerprint: AtomicU64::new(FREE), count: AtomicU64::new(0) } }; CELLS],
             ),
             taken: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
-            denials: Sampler::every(DENIALS_US),
-            others: Sampler::every(OTHERS_US),
+            samplers: [Sampler::every(DENIALS_US), Sampler::every(OTHERS_US)],
         }
     }
 
     /// Counts one, where the fingerprint has a cell. Only for the thread that owns the lane.
-    #[inline]
     pub(crate) fn count(&self, fingerprint: u64) -> bool {
-        let first = self.cell(fingerprint, 0);
-        if first.holds(fingerprint) {
-            first.add_one();
-            return true;
-        }
-        self.count_in_neighbour(fingerprint)
+        self.neighbours(fingerprint).find(|cell| cell.holds(fingerprint)).map(Cell::add_one).is_some()
     }
 
     /// Gives the fingerprint a cell, where there is one. Only for the thread that owns the lane.
@@ -78,13 +74,22 @@ impl Lane {
         free.map(|cell| cell.fingerprint.store(fingerprint, Ordering::Release)).is_some()
     }
 
-    /// How many decisions this one stands for, where it is to be looked at closely.
+    /// Counts one where the first cell is the fingerprint's and the decision need not be looked at closely. Where either
+    /// is not so, nothing was done.
     #[inline]
-    pub(crate) fn pick(&self, verdict: Verdict, now: Micros) -> Option<u64> {
-        match verdict {
-            Verdict::Denied => self.denials.pick(now),
-            _ => self.others.pick(now),
+    pub(crate) fn count_unless_picked(&self, fingerprint: u64, allowed: bool, now: Micros) -> bool {
+        let first = self.cell(fingerprint, 0);
+        let plain = first.holds(fingerprint) && self.sampler(allowed).skips(now);
+        if plain {
+            first.add_one();
         }
+        plain
+    }
+
+    /// What picks the decisions that are looked at closely.
+    #[inline]
+    pub(crate) fn sampler(&self, allowed: bool) -> &Sampler {
+        &self.samplers[usize::from(allowed)]
     }
 
     /// Hands over what was counted since the last time. Only one flusher may run at a time.
@@ -98,18 +103,13 @@ impl Lane {
         }
     }
 
-    #[inline(never)]
-    fn count_in_neighbour(&self, fingerprint: u64) -> bool {
-        self.neighbours(fingerprint).find(|cell| cell.holds(fingerprint)).map(Cell::add_one).is_some()
-    }
-
     fn neighbours(&self, fingerprint: u64) -> impl Iterator<Item = &Cell> {
         (0..PROBES).map(move |step| self.cell(fingerprint, step))
     }
 
     #[inline]
     fn cell(&self, fingerprint: u64, step: usize) -> &Cell {
-        &self.cells[((fingerprint >> 32) as usize + step) & (CELLS - 1)]
+        &self.cells[((fingerprint >> 54) as usize + step) % CELLS]
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_is_counted_is_handed_over_once() {
         let lane = Lane::new();
-        let print = 7 << 32 | 5;
+        let print = 7 << 54 | 5;
         assert!(!lane.count(print), "it has no cell yet");
         assert!(lane.make_room(print));
         assert!(lane.count(print) && lane.count(print));

@@ -1,0 +1,110 @@
+//! Decisions counted on behalf of an observer, in a table of the deciding thread.
+
+use spile_core::{Decision, LimitStatus, Reason, Source};
+use thread_local::ThreadLocal;
+
+use crate::lane::Lane;
+use crate::observer::Observed;
+use crate::rule_name::RuleName;
+
+/// Counts decisions by series: by rule, the limit that binds, outcome and source. Threads share nothing that is written
+/// to, and a decision like others before it costs an observer no call.
+///
+/// An observer that has [counts](crate::Observer::counts) hears of a decision where its series has no place yet
+/// ([`make_room`](Self::make_room)), where it is [picked](Self::pick) to be looked at closely, and where it is out of the
+/// ordinary: for a tenant, by a rule that only watches, partial, or without the store. It then [adds](Self::add) the
+/// decision itself. All others are added by the limiter.
+#[derive(Debug, Default)]
+pub struct Counts {
+    lanes: ThreadLocal<Lane>,
+}
+
+/// What tells one series from another: a hash of what it is counted by. Two reasons for one outcome are two series.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Series(u64);
+
+impl Series {
+    /// The series that this decision belongs to.
+    pub fn of(observed: &Observed<'_>) -> Self {
+        let decision = observed.decision();
+        let (rule, limit) = (observed.rule_name(), decision.binding());
+        match (decision.source(), decision.reason()) {
+            (Source::Store, Reason::Ok | Reason::Limited) => Self::plain(rule, limit, decision.allowed()),
+            (source, reason) => {
+                let code = (1 + reason as u64) << 8 | (source as u64) << 1 | u64::from(decision.allowed());
+                Self::coded(rule, limit, code)
+            }
+        }
+    }
+
+    /// A series of one's own: of what else is to be counted, by a hash that has a seed of this process.
+    #[inline]
+    pub const fn hashed(hash: u64) -> Self {
+        // Never zero, which means "free". An odd multiplication moves a difference in the low bits, where the outcome
+        // stands, into the high bits, by which cells are found.
+        Self(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// The series of what the store let pass, or denied, under a rule that does not only watch.
+    #[inline]
+    fn plain(rule: Option<RuleName<'_>>, limit: &LimitStatus, allowed: bool) -> Self {
+        Self::coded(rule, limit, u64::from(allowed))
+    }
+
+    #[inline]
+    fn coded(rule: Option<RuleName<'_>>, limit: &LimitStatus, code: u64) -> Self {
+        let rule = rule.map_or(0, |rule| rule.tag());
+        Self::hashed((rule ^ limit.tag()).wrapping_add(code))
+    }
+
+    #[inline]
+    pub(crate) const fn print(self) -> u64 {
+        self.0
+    }
+}
+
+impl Counts {
+    /// Counts of nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one to the series; not where it has no place in this thread's table.
+    pub fn add(&self, series: Series) -> bool {
+        self.lane().count(series.print())
+    }
+
+    /// Gives the series a place in this thread's table; not where it is crowded.
+    pub fn make_room(&self, series: Series) -> bool {
+        self.lane().make_room(series.print())
+    }
+
+    /// How many decisions this one stands for, where it is one of those to be looked at closely: each one of up to a
+    /// thousand at once, and then a bounded number per second.
+    pub fn pick(&self, decision: &Decision) -> Option<u64> {
+        self.lane().sampler(decision.allowed()).pick(decision.at())
+    }
+
+    /// Hands over what every thread has counted since the last time. Only one may do so at a time.
+    pub fn drain(&self, mut take: impl FnMut(Series, u64)) {
+        for lane in &self.lanes {
+            lane.drain(|print, more| take(Series(print), more));
+        }
+    }
+
+    /// Adds a decision of the store that is like others before it, and says whether it is. Where it is not, nothing was
+    /// done.
+    ///
+    /// A function of its own: unfolded where the decision is made, it would disturb how that is laid out.
+    #[inline(never)]
+    pub(crate) fn add_plain(&self, rule: Option<RuleName<'_>>, decision: &Decision) -> bool {
+        let (limit, allowed) = (decision.binding(), decision.allowed());
+        let series = Series::plain(rule, limit, allowed);
+        let Some(lane) = self.lanes.get() else { return false };
+        lane.count_unless_picked(series.print(), allowed, limit.at())
+    }
+
+    fn lane(&self) -> &Lane {
+        self.lanes.get_or(Lane::new)
+    }
+}

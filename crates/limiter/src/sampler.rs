@@ -1,0 +1,113 @@
+//! Picks the decisions that are looked at closely: all of them while they are few, some of them when they are many.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spile_core::Micros;
+
+/// Decisions that are all looked at, however fast they come.
+const BURST: u64 = 1_000;
+
+/// A small rate limit of its own, by virtual scheduling. Only the thread that owns it writes to it, so plain loads
+/// and stores do.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// Twice the mean gap between two decisions that are looked at, once a burst is used up. Gaps are drawn up to it:
+    /// callers who come in turn would else be seen always or never.
+    longest_us: u64,
+    /// When the next one may be looked at: at most the longest gap ahead of now, and as far behind as there is burst
+    /// left.
+    next_us: AtomicU64,
+    skipped: AtomicU64,
+}
+
+impl Sampler {
+    pub(crate) const fn every(gap_us: u64) -> Self {
+        Self { longest_us: 2 * gap_us, next_us: AtomicU64::new(0), skipped: AtomicU64::new(0) }
+    }
+
+    /// Whether another decision stands for this one.
+    #[inline]
+    pub(crate) fn skips(&self, now: Micros) -> bool {
+        // Further ahead than the longest gap means that the clock has stepped back. What is not ahead at all wraps round
+        // and is too far ahead as well: one comparison tells both.
+        let ahead = self.next_us.load(Ordering::Relaxed).wrapping_sub(now.get());
+        let skips = ahead.wrapping_sub(1) < self.longest_us;
+        if skips {
+            self.skipped.store(self.skipped.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        skips
+    }
+
+    /// How many decisions this one stands for, where it is to be looked at.
+    pub(crate) fn pick(&self, now: Micros) -> Option<u64> {
+        (!self.skips(now)).then(|| self.take(now))
+    }
+
+    fn take(&self, now: Micros) -> u64 {
+        let (now, burst_us) = (now.get(), BURST * self.longest_us / 2);
+        let next = self.next_us.load(Ordering::Relaxed);
+        let behind = now.checked_sub(next).is_none_or(|behind_us| behind_us >= burst_us);
+        let from = if behind { now.saturating_sub(burst_us) } else { next };
+        let in_burst = from + self.longest_us <= now;
+        let gap_us = if in_burst { self.longest_us / 2 } else { fastrand::u64(1..=self.longest_us) };
+        self.next_us.store(from + gap_us, Ordering::Relaxed);
+        let skipped = self.skipped.load(Ordering::Relaxed);
+        self.skipped.store(0, Ordering::Relaxed);
+        // What was skipped before a pause belongs to a load that is over, not to whoever comes first after it.
+        if behind { 1 } else { skipped + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_at_once_are_all_looked_at() {
+        let sampler = Sampler::every(100);
+        let now = Micros::from_secs(1);
+        assert!((0..1_000).all(|_| sampler.pick(now) == Some(1)));
+    }
+
+    #[test]
+    fn under_load_the_samples_stand_for_everything() {
+        let sampler = Sampler::every(100);
+        let (mut stood_for, mut looked_at) = (0, 0);
+        for decision in 0..1_000_000u64 {
+            if let Some(weight) = sampler.pick(Micros::from_secs(1).plus_us(decision)) {
+                stood_for += weight;
+                looked_at += 1;
+            }
+        }
+        assert!((990_000..=1_000_000).contains(&stood_for), "{stood_for}");
+        assert!(looked_at < 12_000, "{looked_at}");
+    }
+
+    #[test]
+    fn callers_who_come_in_turn_are_seen_alike() {
+        let sampler = Sampler::every(100);
+        let mut seen = [0_u64; 10];
+        for decision in 0..1_000_000u64 {
+            if let Some(weight) = sampler.pick(Micros::from_secs(1).plus_us(10 * decision)) {
+                seen[(decision % 10) as usize] += weight;
+            }
+        }
+        assert!(seen.iter().all(|weight| (90_000..=110_000).contains(weight)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_caller_after_a_pause_counts_once() {
+        let sampler = Sampler::every(100);
+        for _ in 0..5_000 {
+            sampler.pick(Micros::from_secs(1));
+        }
+        assert_eq!(sampler.pick(Micros::from_secs(2)), Some(1));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_does_not_blind_it() {
+        let sampler = Sampler::every(100);
+        sampler.pick(Micros::from_secs(1_000));
+        assert_eq!(sampler.pick(Micros::from_secs(1)), Some(1));
+    }
+}
