@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -20,6 +21,9 @@ use crate::streams::Streams;
 
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Up to so many bytes, putting pieces together costs less than having the kernel collect them.
+const WORTH_JOINING: usize = 2048;
 
 /// A stream that fails unless it shows its version in time, and when what is written to it stays unread for too long.
 #[derive(Debug)]
@@ -141,7 +145,17 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+        let written = if bytes <= WORTH_JOINING && slices.len() > 1 {
+            let mut joined = ArrayVec::<u8, WORTH_JOINING>::new();
+            for slice in slices {
+                // There is room for all of them.
+                let _fits = joined.try_extend_from_slice(slice);
+            }
+            Pin::new(&mut self.stream).poll_write(cx, &joined)
+        } else {
+            Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        };
         self.taken(cx, written)
     }
 

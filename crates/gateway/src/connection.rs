@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use spile_core::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::bounds::Bounds;
 use crate::client_stream::ClientStream;
+use crate::farewell::{Farewell, Guest};
 use crate::route::Served;
 use crate::shared::Shared;
 use crate::stream_patience::StreamExecutor;
@@ -121,7 +122,7 @@ struct Connections<S> {
     tls: Option<TlsAcceptor>,
     bounds: Bounds,
     room: Arc<Semaphore>,
-    graceful: GracefulShutdown,
+    farewell: Farewell,
 }
 
 impl<S: Store + 'static> Connections<S> {
@@ -131,7 +132,7 @@ impl<S: Store + 'static> Connections<S> {
             tls: shared.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.config))),
             room: Arc::new(Semaphore::new(bounds.connections.min(Semaphore::MAX_PERMITS))),
             worker: Arc::new(Worker::new(shared)),
-            graceful: GracefulShutdown::new(),
+            farewell: Farewell::new(),
             bounds,
         }
     }
@@ -149,15 +150,14 @@ impl<S: Store + 'static> Connections<S> {
     }
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        let (worker, watcher, streams) =
-            (Arc::clone(&self.worker), self.graceful.watcher(), Streams::default());
+        let (worker, guest, streams) = (Arc::clone(&self.worker), self.farewell.guest(), Streams::default());
         let http = protocol(&self.bounds, &streams);
         let origin = Origin { peer, secure: self.tls.is_some(), ambiguous: false };
         let (first_bytes, unread) = (self.bounds.header_timeout, self.bounds.write_timeout);
         let Some(tls) = self.tls.clone() else {
             tokio::spawn(async move {
                 let stream = ClientStream::new(stream, first_bytes, unread).resting(first_bytes, streams);
-                talk(stream, origin, worker, http, watcher).await;
+                talk(stream, origin, worker, http, guest).await;
                 drop(permit);
             });
             return;
@@ -166,7 +166,7 @@ impl<S: Store + 'static> Connections<S> {
         tokio::spawn(async move {
             if let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.accept(stream)).await {
                 let stream = ClientStream::new(stream, first_bytes, unread).resting(first_bytes, streams);
-                talk(stream, origin, worker, http, watcher).await;
+                talk(stream, origin, worker, http, guest).await;
             }
             drop(permit);
         });
@@ -174,7 +174,7 @@ impl<S: Store + 'static> Connections<S> {
 
     async fn drain(self) {
         let finished = async {
-            self.graceful.shutdown().await;
+            self.farewell.say().await;
             self.worker.tunnels_closed().await;
         };
         // Whoever has not finished by then is cut off.
@@ -189,18 +189,17 @@ async fn talk<S: Store + 'static>(
     origin: Origin,
     worker: Arc<Worker<S>>,
     http: Builder<StreamExecutor>,
-    watcher: Watcher,
+    guest: Guest,
 ) {
     let (ambiguity, asked) = (stream.ambiguity(), AtomicU64::new(0));
     let service = service_fn(move |request| {
-        let worker = Arc::clone(&worker);
         let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
         let origin = Origin { ambiguous: ambiguity.reaches(number), ..origin };
-        async move { Ok::<_, Infallible>(worker.answer(origin, request).await) }
+        Arc::clone(&worker).answer(origin, request).map(Ok::<_, Infallible>)
     });
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
     // A connection that breaks is its client's affair: there is nobody left to tell.
-    let _ended = watcher.watch(connection).await;
+    let _ended = guest.stay(connection, UpgradeableConnection::graceful_shutdown).await;
 }
 
 fn protocol(bounds: &Bounds, streams: &Streams) -> Builder<StreamExecutor> {

@@ -1,11 +1,12 @@
 //! One request's way through the gateway: target, route, caller, limits, upstream.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use futures_util::future::Either as Whichever;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -19,13 +20,14 @@ use tokio::sync::watch;
 use crate::auth::Caller;
 use crate::body::{Deadline, Meter, Reply, Upload};
 use crate::connection::Origin;
-use crate::forward::{Answer, Exchange, Hop, RequestId, Upgrade, carry, fields};
+use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
 use crate::limit::{Ruling, Undecided};
 use crate::refusal::Refusal;
 use crate::roads::{Roads, Way};
 use crate::route::{Served, upstream_path};
 use crate::setup::Setup;
 use crate::shared::Shared;
+use crate::spare_fields;
 use crate::target::Target;
 use crate::trace;
 
@@ -35,6 +37,14 @@ pub(crate) struct Worker<S> {
     roads: Arc<ArcSwap<Roads>>,
     /// Every upgraded connection holds a receiver, and ends when told.
     tunnels: watch::Sender<bool>,
+}
+
+/// What is known of a request from the first.
+struct Arrival {
+    started: Micros,
+    id: RequestId,
+    /// Whether it is a call over gRPC, which wants its refusals in another form.
+    grpc: bool,
 }
 
 /// A request that has been let in.
@@ -71,50 +81,75 @@ impl<S: Store> Worker<S> {
         self.tunnels.send_replace(true);
     }
 
-    pub(crate) async fn answer(&self, origin: Origin, request: Request<Incoming>) -> Response<Reply> {
-        match &self.shared.tracer {
-            None => self.respond(origin, request).await,
+    /// The answer to a request.
+    pub(crate) fn answer(
+        self: Arc<Self>,
+        origin: Origin,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Reply>> + Send {
+        let (parts, body) = request.into_parts();
+        match self.shared.tracer.clone() {
+            None => Whichever::Left(self.respond(origin, parts, body)),
             // Boxed, so that those who are not traced need not carry it around.
-            Some(tracer) => Box::pin(self.traced(tracer, origin, request)).await,
+            Some(tracer) => Whichever::Right(Box::pin(self.traced(tracer, origin, parts, body))),
         }
     }
 
     async fn traced(
-        &self,
-        tracer: &Tracer,
+        self: Arc<Self>,
+        tracer: Tracer,
         origin: Origin,
-        mut request: Request<Incoming>,
+        mut parts: Parts,
+        body: Incoming,
     ) -> Response<Reply> {
-        let came_with = trace::context_of(request.headers_mut());
+        let came_with = trace::context_of(&mut parts.headers);
         let answered = async {
-            note("http.request.method", || request.method().to_string());
-            let response = self.respond(origin, request).await;
+            note("http.request.method", || parts.method.to_string());
+            let response = self.respond(origin, parts, body).await;
             note("http.response.status_code", || response.status().as_str().to_owned());
             response
         };
         tracer.trace("http request", came_with, answered).await
     }
 
-    async fn respond(&self, origin: Origin, request: Request<Incoming>) -> Response<Reply> {
-        let started = self.shared.clock.now();
-        let (mut parts, body) = request.into_parts();
-        let roads = self.roads.load_full();
-        let hop = roads.setup.trust.hop(origin.peer, origin.secure, &mut parts);
-        let id = RequestId::of(&parts.headers, hop.trusted);
-        let grpc = is_grpc(&parts.headers);
-        let (ruling, answer) = match self.admit(&roads.setup, origin, &mut parts, started).await {
-            Ok(mut admitted) => {
-                let answer = self.proxy(&roads, &mut admitted, &hop, &id, &mut parts, body).await;
-                (admitted.ruling, answer)
-            }
-            Err(turned_away) => (turned_away.ruling, Err(turned_away.why)),
-        };
-        let mut response = answer.unwrap_or_else(|refusal| refusal.into_response(grpc).map(own_words));
+    /// What is given is used where it is: an `async fn` keeps its arguments twice, and all of this is moved once for
+    /// every request.
+    fn respond(
+        self: Arc<Self>,
+        origin: Origin,
+        mut parts: Parts,
+        body: Incoming,
+    ) -> impl Future<Output = Response<Reply>> + Send {
+        async move {
+            let started = self.shared.clock.now();
+            let roads = self.roads.load_full();
+            let hop = roads.setup.trust.hop(origin.peer, origin.secure, &mut parts);
+            let id = RequestId::of(&parts.headers, hop.trusted);
+            let arrival = Arrival { started, id, grpc: is_grpc(&parts.headers) };
+            let mut admitted = match self.admit(&roads.setup, origin, &mut parts, started).await {
+                Ok(admitted) => admitted,
+                Err(TurnedAway { why, ruling }) => return self.conclude(&arrival, ruling, Err(why)),
+            };
+            let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
+            spare_fields::keep(mem::take(&mut parts.headers));
+            self.conclude(&arrival, admitted.ruling, answer)
+        }
+    }
+
+    /// What the client gets to see.
+    fn conclude(
+        &self,
+        arrival: &Arrival,
+        ruling: Option<Box<Ruling>>,
+        answer: Result<Response<Reply>, Refusal>,
+    ) -> Response<Reply> {
+        let refuse = |refusal: Refusal| refusal.into_response(arrival.grpc).map(own_words);
+        let mut response = answer.unwrap_or_else(refuse);
         if let Some(ruling) = &ruling {
             self.shared.limits.write(ruling, response.headers_mut());
         }
-        id.write(response.headers_mut());
-        self.shared.telemetry.answered(response.status(), self.since(started));
+        arrival.id.write(response.headers_mut());
+        self.shared.telemetry.answered(response.status(), self.since(arrival.started));
         response
     }
 
@@ -168,17 +203,19 @@ impl<S: Store> Worker<S> {
         let Admitted { target, route, caller, ruling } = admitted;
         let way = roads.way(*route);
         let served = way.served;
-        if announced_bytes(parts) > served.route.max_body {
+        if body.size_hint().lower() > served.route.max_body {
             return Err(Refusal::BodyTooLarge);
         }
         let upgrade = Upgrade::wanted(parts, &served.route.upgrades);
-        fields::for_upstream(&mut parts.headers, hop, caller, &target.authority, parts.version, id);
-        served.route.request_changes.apply(&mut parts.headers);
+        fields::clean(&mut parts.headers, hop.trusted, parts.version);
         if let Some(upgrade) = &upgrade {
             upgrade.write(&mut parts.headers);
         }
+        let (authority, version) = (target.authority.as_str(), parts.version);
+        let introduction = Introduction { caller, hop, authority, version, id };
+        let errand = Errand::new(parts, introduction, &served.route.request_changes);
         let mut deadline = Deadline::after(served.route.timeouts.total);
-        let asking = self.ask_upstream(way, target, caller, hop, parts, body);
+        let asking = self.ask_upstream(way, target, caller, hop, errand, body);
         let mut answer = if served.route.timeouts.total.is_none() && self.shared.tracer.is_none() {
             asking.await?
         } else {
@@ -209,21 +246,18 @@ impl<S: Store> Worker<S> {
         })
     }
 
-    /// The upstream's answer to a request whose header is ready to go.
-    async fn ask_upstream(
-        &self,
-        way: Way<'_>,
-        target: &Target,
-        caller: &Caller,
+    /// The upstream's answer to a request whose header is ready to go. As with [`respond`](Self::respond), nothing is
+    /// kept twice.
+    fn ask_upstream<'r>(
+        &'r self,
+        way: Way<'r>,
+        target: &'r Target,
+        caller: &'r Caller,
         hop: &Hop,
-        parts: &mut Parts,
+        mut errand: Errand<'r>,
         body: Incoming,
-    ) -> Result<Answer, Refusal> {
+    ) -> impl Future<Output = Result<Answer, Refusal>> + Send + 'r {
         let Way { served, lines } = way;
-        if self.shared.tracer.is_some() {
-            note("spile.route", || served.route.name.to_string());
-            trace::pass_on(&mut parts.headers);
-        }
         let (mut upload, meter) = upload(body, served);
         let exchange = Exchange {
             served,
@@ -232,19 +266,25 @@ impl<S: Store> Worker<S> {
             authority: &target.authority,
             path: upstream_path(&target.path, served.rewrite.as_ref()),
             meter,
-            caller: &caller.queues_as(hop.client),
+            caller: caller.queues_as(hop.client),
             clock: &*self.shared.clock,
         };
-        let asked = self.shared.clock.now();
-        let answer = exchange.run(parts, &mut upload).await;
-        let outcome = answer.as_ref().map(|answer| answer.response.status());
-        if self.shared.tracer.is_some() {
-            note("spile.upstream_answer", || {
-                outcome.map_or_else(|why| format!("{why:?}"), |status| status.to_string())
-            });
+        async move {
+            if self.shared.tracer.is_some() {
+                note("spile.route", || served.route.name.to_string());
+                trace::pass_on(&mut errand.parts.headers);
+            }
+            let asked = self.shared.clock.now();
+            let answer = exchange.run(&mut errand, &mut upload).await;
+            let outcome = answer.as_ref().map(|answer| answer.response.status());
+            if self.shared.tracer.is_some() {
+                note("spile.upstream_answer", || {
+                    outcome.map_or_else(|why| format!("{why:?}"), |status| status.to_string())
+                });
+            }
+            served.observe(self.shared.clock.now(), self.since(asked), outcome);
+            answer
         }
-        served.observe(self.shared.clock.now(), self.since(asked), outcome);
-        answer
     }
 
     /// Makes of the upstream's answer the client's.
@@ -313,12 +353,6 @@ impl From<Undecided> for Refusal {
 
 fn own_words(words: Bytes) -> Reply {
     Either::Left(Full::new(words))
-}
-
-/// The bytes of body that the request says it has; none where it does not say.
-fn announced_bytes(request: &Parts) -> u64 {
-    let length = request.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    length.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn upload(body: Incoming, served: &Served) -> (Upload, Option<Arc<Meter>>) {

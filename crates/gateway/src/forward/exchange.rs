@@ -1,5 +1,6 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
+use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use hyper::client::conn::http2;
 use smallvec::SmallVec;
 use spile_core::Clock;
 
+use super::errand::Errand;
 use crate::body::{Download, Meter, Upload, UploadFailure};
 use crate::refusal::Refusal;
 use crate::route::Served;
@@ -35,7 +37,7 @@ pub(crate) struct Exchange<'w> {
     /// Nothing where the request has no body.
     pub(crate) meter: Option<Arc<Meter>>,
     /// In whose name the request waits for its turn.
-    pub(crate) caller: &'w str,
+    pub(crate) caller: Cow<'w, str>,
     pub(crate) clock: &'w dyn Clock,
 }
 
@@ -71,13 +73,13 @@ enum Reused {
 
 impl Exchange<'_> {
     /// The upstream's answer, of whichever upstream gives one.
-    pub(crate) async fn run(&self, parts: &mut Parts, upload: &mut Upload) -> Result<Answer, Refusal> {
+    pub(crate) async fn run(&self, errand: &mut Errand<'_>, upload: &mut Upload) -> Result<Answer, Refusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
         let mut stale = 0;
         self.served.retries.deposit();
         loop {
             let index = self.served.pool.pick(&tried, self.clock.now());
-            let failed = match self.attempt(index, parts, upload).await {
+            let failed = match self.attempt(index, errand, upload).await {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
@@ -105,13 +107,18 @@ impl Exchange<'_> {
         granted
     }
 
-    async fn attempt(&self, index: usize, parts: &mut Parts, upload: &mut Upload) -> Result<Answer, Failed> {
+    async fn attempt(
+        &self,
+        index: usize,
+        errand: &mut Errand<'_>,
+        upload: &mut Upload,
+    ) -> Result<Answer, Failed> {
         let endpoint = &self.served.pool.endpoints()[index];
-        let place = match endpoint.enter(self.caller).await {
+        let place = match endpoint.enter(&self.caller).await {
             Ok(place) => place,
             Err(why) => return Err(Failed { repeatable: false, reused: Reused::No, why }),
         };
-        let attempted = self.attempt_over(index, parts, upload).await;
+        let attempted = self.attempt_over(index, errand, upload).await;
         match &attempted {
             Ok(_) => endpoint.health.answered(),
             Err(failed) if failed.is_upstreams_fault() => endpoint.health.failed(self.clock.now()),
@@ -123,10 +130,10 @@ impl Exchange<'_> {
     async fn attempt_over(
         &self,
         index: usize,
-        parts: &mut Parts,
+        errand: &mut Errand<'_>,
         upload: &mut Upload,
     ) -> Result<Response<Source>, Failed> {
-        let upgrades = self.wants_upgrade_over_tls(index, parts);
+        let upgrades = self.wants_upgrade_over_tls(index, errand.parts);
         let standing = if upgrades { None } else { self.lines[index].standing() };
         let reused = if standing.is_some() { Reused::Yes } else { Reused::No };
         let line = match standing {
@@ -138,9 +145,9 @@ impl Exchange<'_> {
             },
         };
         match line {
-            Line::Http1(line) => self.ask_http1(index, line, parts, upload, reused).await,
+            Line::Http1(line) => self.ask_http1(index, line, errand, upload, reused).await,
             // Boxed as well: requests over HTTP/1.1 need none of it.
-            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, parts, upload, reused)).await,
+            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, errand, upload, reused)).await,
         }
     }
 
@@ -169,13 +176,15 @@ impl Exchange<'_> {
         &self,
         index: usize,
         line: Box<Http1>,
-        parts: &Parts,
+        errand: &Errand<'_>,
         upload: &mut Upload,
         reused: Reused,
     ) -> Result<Response<Source>, Failed> {
         let own = self.served.pool.endpoints()[index].upstream.authority.as_str();
         let host = if self.authority.is_empty() { own } else { self.authority };
-        let asked = Asked { method: &parts.method, path: &self.path, host, headers: &parts.headers };
+        let (parts, push_more) = (&errand.parts, &|lines: &mut Vec<u8>| errand.push_apart(lines));
+        let (method, path, headers) = (&parts.method, &self.path, &parts.headers);
+        let asked = Asked { method, path, host, headers, push_more };
         let why = match line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await {
             Ok(response) => return Ok(response.map(Source::Http1)),
             Err(why) => why,
@@ -193,14 +202,15 @@ impl Exchange<'_> {
         &self,
         index: usize,
         mut sender: http2::SendRequest<Upload>,
-        parts: &mut Parts,
+        errand: &mut Errand<'_>,
         upload: &mut Upload,
         reused: Reused,
     ) -> Result<Response<Source>, Failed> {
-        let repeatable = self.meter.is_none() && is_idempotent(&parts.method);
-        let headers = if repeatable { parts.headers.clone() } else { mem::take(&mut parts.headers) };
+        let repeatable = self.meter.is_none() && is_idempotent(&errand.parts.method);
+        let headers = errand.all_fields();
+        let headers = if repeatable { headers.clone() } else { mem::take(headers) };
         let mut sent = Request::new(mem::replace(upload, Upload::none()));
-        *sent.method_mut() = parts.method.clone();
+        *sent.method_mut() = errand.parts.method.clone();
         *sent.headers_mut() = headers;
         self.address(&mut sent, &self.served.pool.endpoints()[index].upstream);
         let mut answer = std::pin::pin!(sender.try_send_request(sent));
@@ -218,7 +228,7 @@ impl Exchange<'_> {
         let repeatable = repeatable || unsent.is_some();
         if let Some(unsent) = unsent {
             let (head, body) = unsent.into_parts();
-            (parts.headers, *upload) = (head.headers, body);
+            (errand.parts.headers, *upload) = (head.headers, body);
         }
         Err(Failed { repeatable, reused: if stale { Reused::Stale } else { reused }, why })
     }

@@ -4,18 +4,13 @@ use bytes::Bytes;
 use http::Version;
 use http::header::{COOKIE, EXPECT, FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
 
-use super::forwarded::{X_REAL_IP, write_forwarded};
-use super::hop::Hop;
+use super::forwarded::X_REAL_IP;
 use super::hop_by_hop::drop_hop_by_hop;
-use super::request_id::RequestId;
-use crate::auth::Caller;
+use super::request_id::X_REQUEST_ID;
 
-const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
-const X_PLAN: HeaderName = HeaderName::from_static("x-plan");
+pub(super) const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
+pub(super) const X_PLAN: HeaderName = HeaderName::from_static("x-plan");
 const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost");
-
-/// Fields that the gateway adds to a request: room for them is made at once.
-const ADDED: usize = 10;
 
 /// What gateways of this kind call themselves in `Via`.
 const PSEUDONYM: &str = "spile";
@@ -34,24 +29,13 @@ const OF_PROXIES: &str = "x-forwarded-";
 const OTHER_PATHS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
-/// Makes of the client's fields those that the upstream gets.
-pub(crate) fn for_upstream(
-    headers: &mut HeaderMap,
-    hop: &Hop,
-    caller: &Caller,
-    authority: &str,
-    version: Version,
-    id: &RequestId,
-) {
-    drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, hop.trusted));
+/// Takes out of the client's fields what no upstream is to get from a client, and writes the rest as every upstream
+/// reads it.
+pub(crate) fn clean(headers: &mut HeaderMap, trusted: bool, version: Version) {
+    drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, trusted));
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
-    headers.reserve(ADDED);
-    write_caller(headers, caller);
-    write_forwarded(headers, hop, authority);
-    headers.append(VIA, via(version));
-    id.write(headers);
 }
 
 /// Makes of the upstream's fields those that the client gets, and takes out what the upstream says that the request
@@ -80,23 +64,11 @@ pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
     hops.filter(|hop| hop.split_ascii_whitespace().nth(1) == Some(PSEUDONYM)).count() >= MAX_HOPS
 }
 
-fn write_caller(headers: &mut HeaderMap, caller: &Caller) {
-    let Some(tenant) = &caller.tenant else { return };
-    set(headers, X_TENANT_ID, Some(tenant.id()));
-    set(headers, X_PLAN, tenant.plan());
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<&str>) {
-    if let Some(Ok(value)) = value.map(|value| HeaderValue::from_bytes(value.as_bytes())) {
-        headers.insert(name, value);
-    }
-}
-
 /// Whether a field is the gateway's own to write. What trusted proxies say of the hops before is kept.
 fn is_no_clients_to_say(name: &HeaderName, trusted: bool) -> bool {
     let spelt_otherwise = || name.as_str().bytes().any(|byte| byte == b'_');
     // The gateway asks for the body itself, once an upstream is there to take it.
-    [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP].contains(name)
+    [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP, X_REQUEST_ID].contains(name)
         || (!trusted && is_proxies_to_say(name))
         || (spelt_otherwise() && is_ours(&name.as_str().replace('_', "-")))
 }
@@ -124,7 +96,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-fn via(version: Version) -> HeaderValue {
+pub(super) fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(match version {
         Version::HTTP_2 => "2 spile",
         Version::HTTP_10 => "1.0 spile",
@@ -139,6 +111,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::auth::Caller;
+    use crate::forward::{Hop, Introduction, RequestId};
 
     /// Fields as clients send them, those that they should not send among them.
     fn fields() -> impl Strategy<Value = HeaderMap> {
@@ -197,7 +171,10 @@ mod tests {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
         let hop = Hop { peer, client: peer, trusted, secure: true };
         let id = RequestId::of(&headers, trusted);
-        for_upstream(&mut headers, &hop, &Caller::default(), "g.test", Version::HTTP_11, &id);
+        let (caller, version) = (Caller::default(), Version::HTTP_11);
+        clean(&mut headers, trusted, version);
+        Introduction { caller: &caller, hop: &hop, authority: "g.test", version, id: &id }
+            .insert(&mut headers);
         headers
     }
 

@@ -3,15 +3,16 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 
 use super::hop::Hop;
 
 pub(super) const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Says for whom the request is forwarded. What a trusted proxy wrote is kept and added to; what anybody else wrote
 /// is gone already.
@@ -50,7 +51,7 @@ impl Element {
         let mut text = String::with_capacity(96);
         text.push_str(if hop.peer.is_ipv4() { "for=" } else { "for=\"[" });
         let peer_at = text.len();
-        push_address(&mut text, hop.peer);
+        text.push_str(&address_text(hop.peer));
         let peer_to = text.len();
         text.push_str(if hop.peer.is_ipv4() { "" } else { "]\"" });
         // A host has passed as one: letters, digits, dots, colons and brackets.
@@ -72,11 +73,13 @@ impl Element {
     }
 }
 
-fn push_address(text: &mut String, address: IpAddr) {
+/// The address as text. The longest has 39 bytes.
+pub(super) fn address_text(address: IpAddr) -> ArrayString<39> {
+    let mut text = ArrayString::new();
     let IpAddr::V4(address) = address else {
-        // Writing to memory cannot fail.
+        // It fits.
         let _ = write!(text, "{address}");
-        return;
+        return text;
     };
     for (index, octet) in address.octets().into_iter().enumerate() {
         if index > 0 {
@@ -84,6 +87,7 @@ fn push_address(text: &mut String, address: IpAddr) {
         }
         text.push_str(itoa::Buffer::new().format(octet));
     }
+    text
 }
 
 fn add_to_forwarded(headers: &mut HeaderMap, own: &Element) {
@@ -119,10 +123,10 @@ mod tests {
 
     #[test]
     fn an_address_reads_as_the_standard_library_writes_it() {
-        for address in ["0.0.0.0", "255.255.255.255", "10.1.20.200", "::1", "2001:db8::ff00:42:8329"] {
-            let mut text = String::new();
-            push_address(&mut text, address.parse().unwrap());
-            assert_eq!(text, address);
+        for address in
+            ["0.0.0.0", "255.255.255.255", "10.1.20.200", "::1", "2001:db8:1111:2222:3333:ff00:1042:8329"]
+        {
+            assert_eq!(address_text(address.parse().unwrap()).as_str(), address);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The longest id that is taken over from a trusted proxy.
 const MAX_BYTES: usize = 128;
@@ -20,6 +20,10 @@ impl RequestId {
 
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(X_REQUEST_ID, self.0.clone());
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 
     fn new() -> Self {

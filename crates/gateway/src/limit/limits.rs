@@ -33,6 +33,14 @@ pub(crate) struct Ruling {
     pub(super) now: Micros,
 }
 
+/// What a request owes.
+#[derive(Default)]
+struct Owed {
+    dues: Dues,
+    /// Under rules that only watch.
+    watched: Dues,
+}
+
 /// Why there is no decision about a request.
 #[derive(Debug)]
 pub(crate) enum Undecided {
@@ -63,15 +71,12 @@ impl<S: Store> Limits<S> {
         address: &ClientIp,
         factor: f64,
     ) -> Result<Option<Box<Ruling>>, Undecided> {
-        let (mut dues, mut watched) = (Dues::new(), Dues::new());
-        for rule in rules {
-            let shadow = rule.shadow;
-            if let Some(due) = self.due(rule, request, address)? {
-                if shadow { watched.push(due) } else { dues.push(due) }
-            }
+        let owed = self.owed(rules, request, address)?;
+        match self.decide_at_once(owed, factor)? {
+            Ok(ruling) => Ok(ruling),
+            // Boxed, so that requests whose store answers at once need not carry it around.
+            Err(owed) => Ok(Box::pin(self.decide_in_time(owed, factor)).await?),
         }
-        let watching = self.watch(watched, factor).await?;
-        Ok(if dues.is_empty() { watching } else { Some(self.enforce(dues, factor).await?) })
     }
 
     /// Writes what the client is to know of the decision.
@@ -134,16 +139,49 @@ impl<S: Store> Limits<S> {
         }
     }
 
-    async fn enforce(&self, dues: Dues, factor: f64) -> Result<Box<Ruling>, LimiterError> {
-        let mut ask = Ask::from(charges(&dues, |due| due.rule.cost, factor)?);
-        if let [due, ..] = &*dues {
-            ask = ask.rule(&*due.rule.id);
+    /// What the request owes under these rules.
+    fn owed(&self, rules: Rules, request: &Parts, address: &ClientIp) -> Result<Owed, Undecided> {
+        let mut owed = Owed::default();
+        for rule in rules {
+            let shadow = rule.shadow;
+            if let Some(due) = self.due(rule, request, address)? {
+                if shadow { owed.watched.push(due) } else { owed.dues.push(due) }
+            }
         }
-        if let Some(policy) = strictest(&dues) {
-            ask = ask.on_failure(policy);
+        Ok(owed)
+    }
+
+    /// The decision, where the store has it at hand; else what is owed, for nothing has been spent.
+    fn decide_at_once(
+        &self,
+        owed: Owed,
+        factor: f64,
+    ) -> Result<Result<Option<Box<Ruling>>, Owed>, LimiterError> {
+        if !owed.watched.is_empty() || self.tracer.is_some() {
+            return Ok(Err(owed));
         }
-        let decision = self.ask(ask).await;
-        Ok(Box::new(Ruling { decision, dues, now: self.clock.now() }))
+        if owed.dues.is_empty() {
+            return Ok(Ok(None));
+        }
+        let decided = self.limiter.decide_at_once(&enforcing(&owed.dues, factor)?);
+        Ok(match decided {
+            Some(decision) => Ok(Some(self.ruling(decision, owed.dues))),
+            None => Err(owed),
+        })
+    }
+
+    async fn decide_in_time(&self, owed: Owed, factor: f64) -> Result<Option<Box<Ruling>>, LimiterError> {
+        let Owed { dues, watched } = owed;
+        let watching = self.watch(watched, factor).await?;
+        if dues.is_empty() {
+            return Ok(watching);
+        }
+        let decision = self.ask(enforcing(&dues, factor)?).await;
+        Ok(Some(self.ruling(decision, dues)))
+    }
+
+    fn ruling(&self, decision: Decision, dues: Dues) -> Box<Ruling> {
+        Box::new(Ruling { decision, dues, now: self.clock.now() })
     }
 
     async fn ask(&self, ask: Ask<'_>) -> Decision {
@@ -167,7 +205,7 @@ impl<S: Store> Limits<S> {
             let dues = Dues::from_iter([due]);
             let charges = charges(&dues, |due| due.rule.cost, factor)?;
             let decision = self.ask(Ask::from(charges).rule(&*rule.id).shadow(true)).await;
-            last = Some(Box::new(Ruling { decision, dues, now: self.clock.now() }));
+            last = Some(self.ruling(decision, dues));
         }
         Ok(last)
     }
@@ -177,6 +215,18 @@ impl Ruling {
     pub(crate) const fn allowed(&self) -> bool {
         self.decision.allowed()
     }
+}
+
+/// What is asked about dues that are charged together.
+fn enforcing(dues: &Dues, factor: f64) -> Result<Ask<'_>, LimiterError> {
+    let mut ask = Ask::from(charges(dues, |due| due.rule.cost, factor)?);
+    if let [due, ..] = &**dues {
+        ask = ask.rule(&*due.rule.id);
+    }
+    if let Some(policy) = strictest(dues) {
+        ask = ask.on_failure(policy);
+    }
+    Ok(ask)
 }
 
 /// Of several rules that are charged together, the one that guards most closely says what a failure means.

@@ -38,6 +38,10 @@ impl HeaderChanges {
         Ok(self)
     }
 
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
         for name in &self.remove {
             headers.remove(name);

@@ -33,7 +33,8 @@ async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Optio
         Line::Http1(line) => {
             let (host, waits, kept) =
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
-            let asked = Asked { method: &Method::GET, path: &check.path, host, headers: &HeaderMap::new() };
+            let (method, path, headers) = (&Method::GET, &check.path, &HeaderMap::new());
+            let asked = Asked { method, path, host, headers, push_more: &|_| () };
             let answer = line.ask(asked, &mut Upload::none(), &waits, &kept).await;
             answer.ok().map(|answer| answer.status())
         }

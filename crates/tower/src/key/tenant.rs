@@ -9,9 +9,9 @@ use super::{KeyResolver, ResolvedKey};
 /// The customer whose request this is. Authentication puts it into the request's extensions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tenant {
-    /// Shared, because every decision names the tenant to observers.
+    /// Shared, because every request of the tenant carries it, and every decision names it to observers.
     id: Arc<str>,
-    plan: Option<String>,
+    plan: Option<Arc<str>>,
 }
 
 impl Tenant {
@@ -22,7 +22,7 @@ impl Tenant {
 
     /// The plan that the tenant pays for, which [`TenantPlan`](crate::TenantPlan) applies.
     #[must_use]
-    pub fn on_plan(mut self, plan: impl Into<String>) -> Self {
+    pub fn on_plan(mut self, plan: impl Into<Arc<str>>) -> Self {
         self.plan = Some(plan.into());
         self
     }

@@ -4,11 +4,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 
 /// The header of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Asked<'r> {
     pub(crate) method: &'r Method,
     pub(crate) path: &'r PathAndQuery,
     pub(crate) host: &'r str,
     /// All other fields. Those that say how the body is framed are written by what the body is.
     pub(crate) headers: &'r HeaderMap,
+    /// Writes lines of its own behind those.
+    pub(crate) push_more: &'r (dyn Fn(&mut Vec<u8>) + Sync),
 }

@@ -1,23 +1,21 @@
 //! Memory that answers are read into.
 //!
 //! A buffer is taken when bytes may have arrived and given back once they are on their way to the client, mostly
-//! within the same turn. However many connections there are, a thread works in the few buffers that it used last,
-//! which its cache still holds, and an idle connection holds none.
+//! within the same turn. An idle connection holds none.
 
-use std::cell::RefCell;
 use std::mem;
 
 use bytes::Bytes;
+
+use crate::spare::Spare;
 
 /// What one read takes at most.
 pub(super) const BYTES: usize = 128 * 1024;
 /// Up to so many bytes are copied out, so that a short answer to a slow client does not keep a whole buffer.
 const WORTH_COPYING: usize = 8 * 1024;
-/// Buffers that a thread keeps for later.
-const MAX_SPARE: usize = 16;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: Spare<Box<[u8]>> = const { Spare::new() };
 }
 
 /// A buffer that goes back to its thread when it is dropped.
@@ -31,8 +29,7 @@ struct Filled {
 
 impl Buffer {
     pub(super) fn take() -> Self {
-        let spare = SPARE.with_borrow_mut(Vec::pop);
-        Self(spare.unwrap_or_else(|| vec![0; BYTES].into_boxed_slice()))
+        Self(Spare::take(&SPARE).unwrap_or_else(|| vec![0; BYTES].into_boxed_slice()))
     }
 
     pub(super) fn space(&mut self) -> &mut [u8] {
@@ -50,15 +47,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let buffer = mem::take(&mut self.0);
-        // A thread that is about to end keeps nothing.
-        let _kept = SPARE.try_with(|spare| {
-            if let Ok(mut spare) = spare.try_borrow_mut()
-                && spare.len() < MAX_SPARE
-            {
-                spare.push(buffer);
-            }
-        });
+        Spare::keep(&SPARE, mem::take(&mut self.0));
     }
 }
 
@@ -71,6 +60,7 @@ impl AsRef<[u8]> for Filled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spare::MAX_SPARE;
 
     fn filled(bytes: usize) -> Bytes {
         let mut buffer = Buffer::take();
@@ -79,7 +69,7 @@ mod tests {
     }
 
     fn spare() -> usize {
-        SPARE.with_borrow(Vec::len)
+        Spare::count(&SPARE)
     }
 
     #[test]

@@ -11,6 +11,7 @@ use http::{Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
 use super::malformed::Malformed;
+use crate::spare_fields;
 
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_FIELDS: usize = 100;
@@ -134,7 +135,7 @@ fn fields_of(
     parsed: &[httparse::Header<'_>],
     to_come: usize,
 ) -> Result<HeaderMap, Malformed> {
-    let mut fields = HeaderMap::with_capacity(parsed.len() + to_come);
+    let mut fields = spare_fields::take(parsed.len() + to_come);
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(arrived.slice_ref(field.value));

@@ -63,29 +63,31 @@ impl Http1 {
 
     /// The answer to a request. The connection goes back to `lines` with the last of the
     /// answer's body, unless either side wants it closed.
-    pub(crate) async fn ask(
+    pub(crate) fn ask<'r>(
         mut self: Box<Self>,
-        asked: Asked<'_>,
-        upload: &mut Upload,
-        waits: &Timeouts,
-        lines: &Arc<Lines>,
-    ) -> Result<Response<Inbound>, Unanswered> {
-        let mut outgoing = Outgoing::new(asked, upload);
-        self.idle.restart(waits.first_byte);
-        let mut exchange =
-            Exchange { line: &mut self, upload, outgoing: &mut outgoing, answer: HeadReader::default() };
-        let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
-        let framing = Framing::of(asked.method, &head)?;
-        self.idle.restart(waits.idle);
-        let reusable = framing.keeps_alive && outgoing.is_done();
-        let source = if outgoing.is_under_way() {
-            let upload = mem::replace(upload, Upload::none());
-            Source::Early(Box::new(go_on_sending(*self, outgoing, upload)))
-        } else {
-            Source::Line(self)
-        };
-        let lines = reusable.then(|| Arc::clone(lines));
-        Ok(head.map(|()| Inbound::new(source, arrived, framing.length, lines)))
+        asked: Asked<'r>,
+        upload: &'r mut Upload,
+        waits: &'r Timeouts,
+        lines: &'r Arc<Lines>,
+    ) -> impl Future<Output = Result<Response<Inbound>, Unanswered>> + Send + use<'r> {
+        let (method, mut outgoing) = (asked.method, Outgoing::new(asked, upload));
+        async move {
+            self.idle.restart(waits.first_byte);
+            let mut exchange =
+                Exchange { line: &mut self, upload, outgoing: &mut outgoing, answer: HeadReader::default() };
+            let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
+            let framing = Framing::of(method, &head)?;
+            self.idle.restart(waits.idle);
+            let reusable = framing.keeps_alive && outgoing.is_done();
+            let source = if outgoing.is_under_way() {
+                let upload = mem::replace(upload, Upload::none());
+                Source::Early(Box::new(go_on_sending(*self, outgoing, upload)))
+            } else {
+                Source::Line(self)
+            };
+            let lines = reusable.then(|| Arc::clone(lines));
+            Ok(head.map(|()| Inbound::new(source, arrived, framing.length, lines)))
+        }
     }
 }
 

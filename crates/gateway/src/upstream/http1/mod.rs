@@ -14,6 +14,7 @@ mod inbound;
 mod line;
 mod malformed;
 mod outgoing;
+mod text;
 mod transport;
 
 pub(crate) use asked::Asked;

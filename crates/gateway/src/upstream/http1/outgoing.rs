@@ -11,15 +11,13 @@ use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
 
 use super::asked::Asked;
+use super::text::Text;
 use crate::body::{Upload, UploadFailure};
-
-/// What most headers fit into.
-const USUAL_HEAD_BYTES: usize = 1024;
 
 /// What is to be written, in this order: text of ours, a piece of the body, and the end of it.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    text: Vec<u8>,
+    text: Text,
     written: usize,
     data: Bytes,
     end: &'static [u8],
@@ -59,8 +57,8 @@ pub(super) enum SendError {
 impl Outgoing {
     /// A request. How its body is framed depends on the body alone.
     pub(super) fn new(asked: Asked<'_>, upload: &Upload) -> Self {
-        let Asked { method, path, host, headers } = asked;
-        let mut text = Vec::with_capacity(USUAL_HEAD_BYTES);
+        let Asked { method, path, host, headers, push_more } = asked;
+        let mut text = Text::take();
         for part in [method.as_str(), " ", path.as_str(), " HTTP/1.1\r\nhost: ", host, "\r\n"] {
             text.extend_from_slice(part.as_bytes());
         }
@@ -69,6 +67,7 @@ impl Outgoing {
                 push_field(&mut text, name, value.as_bytes());
             }
         }
+        push_more(&mut text);
         let body = push_framing(&mut text, asked, upload);
         text.extend_from_slice(b"\r\n");
         let announced = if body == Coding::Chunked { announced(headers) } else { Vec::new() };
@@ -212,6 +211,10 @@ impl Outgoing {
         self.written += of_text;
         bytes -= of_text;
         if self.written == self.text.len() {
+            // Let go at once where no more is to come, for the next request on this thread.
+            if self.body == Coding::Ended {
+                self.text = Text::default();
+            }
             self.text.clear();
             self.written = 0;
         }
