@@ -26,13 +26,11 @@ use crate::route::Served;
 use crate::shared::Shared;
 use crate::stream_patience::StreamExecutor;
 use crate::streams::Streams;
-use crate::upstream::{Endpoint, HealthCheck, check_forever};
+use crate::upstream::{Endpoint, HealthCheck, SWEEP_INTERVAL, check_forever};
 use crate::worker::Worker;
 
 /// How long to leave the socket alone after a failed accept, which mostly means that descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often connections that have nothing to do are looked for.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// How often files are looked at.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -112,8 +112,8 @@ impl<S: Store> Worker<S> {
         tracer.trace("http request", came_with, answered).await
     }
 
-    /// What is given is used where it is: an `async fn` keeps its arguments twice, and all of this is moved once for
-    /// every request.
+    /// What is given is used where it is, for all of this is moved once for every request.
+    #[expect(clippy::manual_async_fn, reason = "it would keep its arguments twice")]
     fn respond(
         self: Arc<Self>,
         origin: Origin,
@@ -128,11 +128,13 @@ impl<S: Store> Worker<S> {
             let arrival = Arrival { started, id, grpc: is_grpc(&parts.headers) };
             let mut admitted = match self.admit(&roads.setup, origin, &mut parts, started).await {
                 Ok(admitted) => admitted,
-                Err(TurnedAway { why, ruling }) => return self.conclude(&arrival, ruling, Err(why)),
+                Err(TurnedAway { why, ruling }) => {
+                    return self.conclude(&arrival, ruling.as_deref(), Err(why));
+                }
             };
             let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             spare_fields::keep(mem::take(&mut parts.headers));
-            self.conclude(&arrival, admitted.ruling, answer)
+            self.conclude(&arrival, admitted.ruling.as_deref(), answer)
         }
     }
 
@@ -140,12 +142,12 @@ impl<S: Store> Worker<S> {
     fn conclude(
         &self,
         arrival: &Arrival,
-        ruling: Option<Box<Ruling>>,
+        ruling: Option<&Ruling>,
         answer: Result<Response<Reply>, Refusal>,
     ) -> Response<Reply> {
         let refuse = |refusal: Refusal| refusal.into_response(arrival.grpc).map(own_words);
         let mut response = answer.unwrap_or_else(refuse);
-        if let Some(ruling) = &ruling {
+        if let Some(ruling) = ruling {
             self.shared.limits.write(ruling, response.headers_mut());
         }
         arrival.id.write(response.headers_mut());
@@ -282,7 +284,8 @@ impl<S: Store> Worker<S> {
                     outcome.map_or_else(|why| format!("{why:?}"), |status| status.to_string())
                 });
             }
-            served.observe(self.shared.clock.now(), self.since(asked), outcome);
+            let now = self.shared.clock.now();
+            served.observe(now, Duration::from_micros(now.since_us(asked)), outcome);
             answer
         }
     }

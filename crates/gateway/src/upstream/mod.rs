@@ -21,4 +21,4 @@ pub(crate) use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
 pub(crate) use http1::{Asked, Http1, Inbound, Unanswered, Upgraded};
-pub(crate) use lines::{Line, Lines};
+pub(crate) use lines::{Line, Lines, SWEEP_INTERVAL};
