@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::idle::Idle;
+use crate::forward::fields;
 
 /// A body that is read from the client only as fast as the upstream takes it, up to a size and within a silence.
 #[derive(Debug)]
@@ -83,6 +84,7 @@ impl Stream {
         self.idle.stir();
         self.meter.frames.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(match frame {
+            Some(Ok(frame)) if frame.is_trailers() => Some(Ok(without_claims(frame))),
             Some(Ok(frame)) => Some(self.count(frame)),
             Some(Err(_)) => Some(Err(self.failed(BROKEN, UploadFailure::Broken))),
             None => None,
@@ -104,6 +106,17 @@ impl Stream {
         debug_assert_ne!(state, SOUND, "a failure says what failed");
         self.meter.state.store(state, Ordering::Relaxed);
         failure
+    }
+}
+
+/// Trailers without what a client could not have said in the header either.
+fn without_claims(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            fields::clean_trailers(&mut trailers);
+            Frame::trailers(trailers)
+        }
+        Err(frame) => frame,
     }
 }
 

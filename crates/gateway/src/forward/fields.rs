@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 use http::Version;
-use http::header::{COOKIE, EXPECT, FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
+use http::header::{
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    TRAILER, VIA,
+};
 
 use super::forwarded::X_REAL_IP;
 use super::hop_by_hop::drop_hop_by_hop;
@@ -29,6 +32,10 @@ const OF_PROXIES: &str = "x-forwarded-";
 const OTHER_PATHS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
+/// Fields that say who asks, or what for, and have no business behind a body.
+const OF_HEADERS: [HeaderName; 6] =
+    [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, HeaderName::from_static("x-api-key")];
+
 /// Takes out of the client's fields what no upstream is to get from a client, and writes the rest as every upstream
 /// reads it.
 pub(crate) fn clean(headers: &mut HeaderMap, trusted: bool, version: Version) {
@@ -36,6 +43,12 @@ pub(crate) fn clean(headers: &mut HeaderMap, trusted: bool, version: Version) {
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
+}
+
+/// Takes out of a request's trailers what is no client's to say, and what only counts in a header: some upstreams take
+/// trailers for fields of it.
+pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
+    drop_hop_by_hop(trailers, |name| is_no_clients_to_say(name, false) || OF_HEADERS.contains(name));
 }
 
 /// Makes of the upstream's fields those that the client gets, and takes out what the upstream says that the request

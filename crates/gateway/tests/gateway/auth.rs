@@ -3,7 +3,7 @@
 use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, Route};
 use spile_tower::key::Tenant;
 
-use crate::support::{Backend, Running, by_tenant_or_address, limiter_on, plan, running};
+use crate::support::{Backend, Running, by_tenant_or_address, exchange, limiter_on, open, plan, running, to};
 use spile_core::FakeClock;
 
 fn acme() -> InMemoryTenants {
@@ -104,4 +104,25 @@ async fn a_tenant_whose_id_is_no_ascii_is_named_all_the_same() {
     .await;
     assert_eq!(gateway.get("/", &[("x-api-key", "k-size")]).await.status, 200);
     assert_eq!(backend.last().headers["x-tenant-id"].as_bytes(), "größe".as_bytes());
+}
+
+#[tokio::test]
+async fn nobody_can_claim_to_be_a_tenant_behind_a_body_either() {
+    let backend = Backend::friendly().await;
+    let claims =
+        ["x-tenant-id", "X_Plan", "x-forwarded-for", "x-request_id", "authorization", "x-api-key", "cookie"];
+    let h2c = format!("h2c://{}", backend.address).parse().unwrap();
+    for upstream in [backend.upstream(), h2c] {
+        let gateway = running(open(to(upstream))).await;
+        let trailers = claims.map(|name| format!("{name}: acme\r\n")).concat();
+        let request = format!(
+            "POST / HTTP/1.1\r\nHost: g\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\
+             Trailer: x-sum, {}\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n{trailers}\r\n",
+            claims.join(", ")
+        );
+        let answer = exchange(gateway.address, request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let trailers = backend.last().trailers.expect("the trailer that is nobody's claim");
+        assert_eq!((trailers.len(), trailers["x-sum"].to_str().unwrap()), (1, "7"), "{trailers:?}");
+    }
 }
