@@ -1,5 +1,7 @@
 //! One question to the limiter, with everything that may differ from call to call.
 
+use std::time::Duration;
+
 use spile_core::{Charges, FailurePolicy};
 
 use crate::fallback::Fallback;
@@ -19,6 +21,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) tenant: Option<&'a str>,
     on_failure: Option<FailurePolicy>,
     pub(crate) shadow: bool,
+    within: Option<Duration>,
 }
 
 impl<'a> Ask<'a> {
@@ -52,6 +55,14 @@ impl<'a> Ask<'a> {
         self
     }
 
+    /// Gives the store no longer than this, where the limiter would give it more.
+    #[must_use]
+    #[inline]
+    pub const fn within(mut self, deadline: Duration) -> Self {
+        self.terms.within = Some(deadline);
+        self
+    }
+
     /// Only watches: what would be denied is spent on nobody and let pass.
     #[must_use]
     #[inline]
@@ -64,6 +75,11 @@ impl<'a> Ask<'a> {
 impl Terms<'_> {
     pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
         self.on_failure.unwrap_or(fallback.policy)
+    }
+
+    /// How long the store may take, of what the limiter gives it.
+    pub(crate) fn deadline(&self, usual: Duration) -> Duration {
+        self.within.map_or(usual, |within| within.min(usual))
     }
 }
 

@@ -168,7 +168,8 @@ impl<S: Store> RateLimiter<S> {
     /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
     pub async fn look(&self, ask: impl Into<Ask<'_>>) -> Decision {
         let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
-        let decision = match inner.in_time(inner.store.peek(&charges)).await {
+        let deadline = terms.deadline(inner.deadline);
+        let decision = match in_time(deadline, inner.store.peek(&charges)).await {
             Ok(outcome) => Decision::from_outcome(&charges, &outcome, Source::Store),
             Err(why) => inner.fallback.peek(&charges, terms.policy(&inner.fallback), &why),
         };
@@ -177,13 +178,13 @@ impl<S: Store> RateLimiter<S> {
 
     /// Gives back charges that were put together by the caller.
     pub async fn give_back(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
-        let outcome: Outcome = self.inner.in_time(self.inner.store.refund(&charges)).await?;
+        let outcome: Outcome = in_time(self.inner.deadline, self.inner.store.refund(&charges)).await?;
         Ok(Decision::from_outcome(&charges, &outcome, Source::Store))
     }
 
     /// Forgets the buckets of charges that were put together by the caller.
     pub async fn forget(&self, charges: Charges<'_>) -> Result<(), StoreError> {
-        self.inner.in_time(self.inner.store.reset(&charges)).await
+        in_time(self.inner.deadline, self.inner.store.reset(&charges)).await
     }
 
     /// The charges of one key under every limit of these plans, to be [decided](Self::decide) upon.
@@ -223,7 +224,7 @@ impl<S: Store> RateLimiter<S> {
         if asked == Cost::ZERO {
             return Granted { tokens: 0, decision: self.look(charges).await };
         }
-        let (tokens, decision) = match inner.in_time(inner.store.spend_up_to(&charges)).await {
+        let (tokens, decision) = match in_time(inner.deadline, inner.store.spend_up_to(&charges)).await {
             // Whoever got nothing wants to know when there is a token, not when there are all of them.
             Ok(Grant { tokens: 0, outcome }) => {
                 (0, Decision::from_outcome(&first_token(&charges), &outcome, Source::Store))
@@ -318,7 +319,8 @@ impl<S: Store> Inner<S> {
     #[cold]
     fn wait_for<'a>(&'a self, ask: Ask<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
-            let answer = self.in_time(self.store.spend(&ask.charges)).await;
+            let deadline = ask.terms.deadline(self.deadline);
+            let answer = in_time(deadline, self.store.spend(&ask.charges)).await;
             self.conclude(&ask.charges, &ask.terms, answer)
         })
     }
@@ -384,17 +386,20 @@ impl<S> Inner<S> {
             observer.decided(&Observed { rule: terms.rule, tenant: terms.tenant, charges, decision });
         }
     }
+}
 
-    /// Runs a store's call within the deadline. A call that is ready at once never starts a timer, and so
-    /// needs no runtime either.
-    async fn in_time<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let mut call = pin!(call);
-        if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-            return answer;
-        }
-        let answer = tokio::time::timeout(self.deadline, call).await;
-        answer.unwrap_or(Err(StoreError::TimedOut(self.deadline)))
+/// Runs a store's call within a deadline. A call that is ready at once never starts a timer, and so
+/// needs no runtime either.
+async fn in_time<T>(
+    deadline: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut call = pin!(call);
+    if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+        return answer;
     }
+    let answer = tokio::time::timeout(deadline, call).await;
+    answer.unwrap_or(Err(StoreError::TimedOut(deadline)))
 }
 
 impl<S> From<Inner<S>> for RateLimiter<S> {

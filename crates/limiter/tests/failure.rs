@@ -143,6 +143,23 @@ async fn a_store_that_hangs_is_given_up_on_at_the_deadline() {
     assert!((Duration::from_millis(50)..Duration::from_millis(55)).contains(&took), "{took:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_can_shorten_the_deadline_and_not_lengthen_it() {
+    let limiter = limiter(Broken::Hanging, FailurePolicy::Allow, &FakeClock::default());
+    for (within, expected) in [(15, 15), (60_000, 50)] {
+        let ask =
+            Ask::from(limiter.charges("ann", ["free"], 1).unwrap()).within(Duration::from_millis(within));
+        for looks in [false, true] {
+            let started = tokio::time::Instant::now();
+            let ask = ask.clone();
+            let decision = if looks { limiter.look(ask).await } else { limiter.decide(ask).await };
+            assert_eq!(decision.failure(), Some(FailureReason::Timeout));
+            let (took, expected) = (started.elapsed(), Duration::from_millis(expected));
+            assert!((expected..expected + Duration::from_millis(5)).contains(&took), "{took:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn partial_spends_and_peeks_follow_the_policy_too() {
     let clock = FakeClock::default();

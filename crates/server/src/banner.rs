@@ -14,6 +14,7 @@ pub(crate) struct Banner<'a> {
     config: &'a Config,
     http: SocketAddr,
     admin: SocketAddr,
+    grpc: Option<SocketAddr>,
     resp: Option<SocketAddr>,
     gateway: Option<SocketAddr>,
 }
@@ -24,14 +25,14 @@ impl<'a> Banner<'a> {
         let (http, admin) = (listeners.http.local_addr()?, listeners.admin.local_addr()?);
         let address =
             |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
-        let (resp, gateway) = (address(&listeners.resp)?, address(&listeners.gateway)?);
-        Ok(Self { config, http, admin, resp, gateway })
+        let (grpc, resp) = (address(&listeners.grpc)?, address(&listeners.resp)?);
+        Ok(Self { config, http, admin, grpc, resp, gateway: address(&listeners.gateway)? })
     }
 }
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, http, admin, resp, gateway } = self;
+        let Self { config, http, admin, grpc, resp, gateway } = self;
         writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
         writeln!(
             f,
@@ -42,6 +43,12 @@ impl fmt::Display for Banner<'_> {
             f,
             "  watch  http://{admin}/dashboard   or in a terminal: spile top --admin http://{admin}"
         )?;
+        if let Some(grpc) = grpc {
+            writeln!(
+                f,
+                "  grpc   http://{grpc}   envoy.service.ratelimit.v3.RateLimitService, health, reflection"
+            )?;
+        }
         if let Some(resp) = resp {
             writeln!(f, "  resp   redis://{resp}   CL.THROTTLE key max_burst count period [quantity]")?;
         }

@@ -14,9 +14,11 @@ mod clock;
 mod config;
 mod control;
 mod decider;
+mod descriptor;
 mod document;
 mod fault;
 mod gateway;
+mod grpc;
 mod health;
 mod hex;
 mod hooks;
@@ -47,8 +49,9 @@ mod typed;
 mod watcher;
 
 pub use config::{
-    AdminConfig, Bounds, Clients, Config, ConfigError, Flags, GatewayConfig, JwtConfig, Listen, LoadError,
-    RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
+    AdminConfig, Bounds, Clients, Config, ConfigError, Flags, GatewayConfig, GrpcConfig, JwtConfig, Listen,
+    LoadError, RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownStore,
+    Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use server::Server;

@@ -14,6 +14,8 @@ pub struct Listeners {
     pub http: TcpListener,
     /// Health and metrics.
     pub admin: TcpListener,
+    /// Envoy's rate limit service, where there is one.
+    pub grpc: Option<TcpListener>,
     /// The Redis protocol, where it is spoken.
     pub resp: Option<TcpListener>,
     /// The reverse proxy, where there is one.
@@ -23,10 +25,11 @@ pub struct Listeners {
 impl Listeners {
     /// Binds every listener, or none.
     pub async fn bind(listen: &Listen) -> Result<Self, BindError> {
+        let grpc = bind_if("grpc", listen.grpc).await?;
         let resp = bind_if("resp", listen.resp).await?;
         let gateway = bind_if("gateway", listen.gateway).await?;
         let (http, admin) = (bind("http", listen.http).await?, bind("admin", listen.admin).await?);
-        Ok(Self { http, admin, resp, gateway })
+        Ok(Self { http, admin, grpc, resp, gateway })
     }
 }
 

@@ -1,20 +1,26 @@
-//! Which requests a rule is for: a path pattern and methods.
+//! Which requests a rule is for: a path pattern and methods, or descriptors of Envoy's.
 
 use http::Method;
 use spile_gateway::PathPattern;
+
+use crate::descriptor::DescriptorMatch;
 
 /// The requests that a rule is for. The empty matcher is for all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Matcher {
     pub(crate) path: Option<PathPattern>,
     pub(crate) methods: Vec<Method>,
+    /// Where it is for descriptors, it is for no HTTP request.
+    pub(crate) descriptor: Option<DescriptorMatch>,
 }
 
 impl Matcher {
     /// Whether it is for this method and path. The path must be clean already, so that no spelling gets around it.
     pub(crate) fn matches(&self, method: &Method, path: &str) -> bool {
         let method_fits = self.methods.is_empty() || self.methods.contains(method);
-        method_fits && self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
+        self.descriptor.is_none()
+            && method_fits
+            && self.path.as_ref().is_none_or(|pattern| pattern.matches(path))
     }
 
     /// Orders matchers by how much they ask for: the more specific path first, then methods over none.
@@ -32,6 +38,7 @@ mod tests {
         let matcher = |path: Option<&str>, methods: &[Method]| Matcher {
             path: path.map(|path| path.parse().expect("a pattern")),
             methods: methods.to_vec(),
+            descriptor: None,
         };
         let ordered = [
             matcher(None, &[]),

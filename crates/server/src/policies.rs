@@ -12,6 +12,7 @@ use spile_core::{FailurePolicy, LimitName, Plan, PlanName};
 use spile_tower::client::Networks;
 
 use crate::config::Config;
+use crate::descriptor::DescriptorMatch;
 use crate::rule::Rule;
 use crate::secret::Secret;
 use crate::tenant::{ApiKeyHash, Tenant};
@@ -25,6 +26,8 @@ pub(crate) struct Policies {
     rules: HashMap<SmolStr, Rule, RandomState>,
     /// The ids of all rules, the most specific first.
     by_specificity: Vec<SmolStr>,
+    /// The ids of the rules for descriptors of each domain, the most specific first.
+    by_domain: HashMap<String, Vec<SmolStr>, RandomState>,
     /// The limits that routes have of their own, by the name of the route.
     route_limits: HashMap<String, Vec<Rule>, RandomState>,
     tenants: HashMap<SmolStr, Tenant, RandomState>,
@@ -68,6 +71,19 @@ impl Policies {
     pub(crate) fn rule_for(&self, method: &Method, path: &str) -> Option<&Rule> {
         let rules = self.by_specificity.iter().filter_map(|id| self.rules.get(id));
         rules.into_iter().find(|rule| rule.matcher.matches(method, path))
+    }
+
+    /// The most specific rule for a descriptor of these entries.
+    pub(crate) fn rule_for_descriptor<'e>(
+        &self,
+        domain: &str,
+        entries: &(impl ExactSizeIterator<Item = (&'e str, &'e str)> + Clone),
+    ) -> Option<&Rule> {
+        let rules = self.by_domain.get(domain)?.iter().filter_map(|id| self.rules.get(id));
+        let fits = |rule: &&Rule| {
+            rule.matcher.descriptor.as_ref().is_some_and(|descriptor| descriptor.matches(entries.clone()))
+        };
+        rules.into_iter().find(fits)
     }
 
     pub(crate) fn tenant(&self, id: &str) -> Option<&Tenant> {
@@ -115,6 +131,7 @@ impl From<&Config> for Policies {
         Self {
             plans: config.plans.iter().map(|plan| (plan.name().clone(), plan.clone())).collect(),
             by_specificity: ordered.into_iter().map(|rule| rule.id.clone()).collect(),
+            by_domain: by_domain(&config.rules),
             rules: config.rules.iter().map(|rule| (rule.id.clone(), rule.clone())).collect(),
             route_limits: (config.routes.iter().filter(|route| !route.limits.is_empty()))
                 .map(|route| (route.name.clone(), route.limits.clone()))
@@ -127,4 +144,18 @@ impl From<&Config> for Policies {
             ipv6_prefix: config.clients.ipv6_prefix,
         }
     }
+}
+
+fn by_domain(rules: &[Rule]) -> HashMap<String, Vec<SmolStr>, RandomState> {
+    let mut found: HashMap<String, Vec<(&DescriptorMatch, SmolStr)>, RandomState> = HashMap::default();
+    for rule in rules {
+        if let Some(descriptor) = &rule.matcher.descriptor {
+            found.entry(descriptor.domain.clone()).or_default().push((descriptor, rule.id.clone()));
+        }
+    }
+    let ordered = |(domain, mut rules): (String, Vec<(&DescriptorMatch, SmolStr)>)| {
+        rules.sort_by_key(|(descriptor, _)| Reverse(descriptor.specificity()));
+        (domain, rules.into_iter().map(|(_, id)| id).collect())
+    };
+    found.into_iter().map(ordered).collect()
 }

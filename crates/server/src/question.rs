@@ -1,5 +1,7 @@
 //! One question to the limiter, parsed: who pays, under which limits, and by whose rule.
 
+use std::time::Duration;
+
 use smol_str::SmolStr;
 use spile_core::{Charges, Cost, FailurePolicy, Key, Limit, LimitError, LimitName, NamedLimit, PlanName};
 use spile_limiter::Ask;
@@ -18,8 +20,11 @@ pub(crate) const OWN: &str = "own";
 /// The rule, and the name of the limit, of whatever is asked by `CL.THROTTLE`. No plan may be called so, and thus the
 /// limit's buckets are the same whatever plans there are.
 pub(crate) const THROTTLE: &str = "cl.throttle";
+/// The limit of whatever Envoy's descriptors bring along themselves, and the rule where none is for them. No plan may be
+/// called so either.
+pub(crate) const OVERRIDE: &str = "envoy.override";
 /// What the key of a tenant begins with, wherever it comes from.
-const TENANT_KEY: &str = "tenant:";
+pub(crate) const TENANT_KEY: &str = "tenant:";
 
 /// A question that can be asked: every name is known, every number within its bound.
 #[derive(Debug)]
@@ -29,6 +34,7 @@ pub(crate) struct Question<'a> {
     tenant: Option<&'a str>,
     on_failure: FailurePolicy,
     shadow: bool,
+    within: Option<Duration>,
 }
 
 impl<'a> Question<'a> {
@@ -79,6 +85,28 @@ impl<'a> Question<'a> {
         Ok(Self { rule: Some(id), ..Self::new(bill, policies.rule(id), policies)? })
     }
 
+    /// What charges that were put together elsewhere ask, in the name of this rule.
+    pub(crate) const fn chain(
+        charges: Charges<'a>,
+        rule: &'a str,
+        tenant: Option<&'a str>,
+        on_failure: FailurePolicy,
+    ) -> Self {
+        Self { charges, rule: Some(rule), tenant, on_failure, shadow: false, within: None }
+    }
+
+    /// The same, which only watches.
+    pub(crate) const fn watching(mut self) -> Self {
+        self.shadow = true;
+        self
+    }
+
+    /// The same, which the store may not take longer over.
+    pub(crate) const fn within(mut self, deadline: Duration) -> Self {
+        self.within = Some(deadline);
+        self
+    }
+
     /// Whether it only looks: by the contract, a cost of zero does.
     pub(crate) fn is_peek(&self) -> bool {
         self.charges.iter().all(|charge| charge.cost() == Cost::ZERO)
@@ -90,6 +118,9 @@ impl<'a> Question<'a> {
 
     pub(crate) fn into_ask(self) -> Ask<'a> {
         let mut ask = Ask::from(self.charges).on_failure(self.on_failure).shadow(self.shadow);
+        if let Some(deadline) = self.within {
+            ask = ask.within(deadline);
+        }
         if let Some(rule) = self.rule {
             ask = ask.rule(rule);
         }
@@ -103,7 +134,7 @@ impl<'a> Question<'a> {
         let on_failure = rule.and_then(|rule| rule.on_failure).unwrap_or(policies.on_failure);
         let shadow = rule.is_some_and(|rule| rule.shadow);
         let rule = rule.map(|rule| rule.id.as_str());
-        Ok(Self { charges: bill.into_charges()?, rule, tenant: None, on_failure, shadow })
+        Ok(Self { charges: bill.into_charges()?, rule, tenant: None, on_failure, shadow, within: None })
     }
 
     fn by_rule(typed: &'a TypedQuestion<'_>, id: &'a str, policies: &'a Policies) -> Result<Self, Fault> {

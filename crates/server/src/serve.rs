@@ -33,6 +33,9 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What answers the requests of one listener.
 pub(crate) trait Answer: Clone + Send + Sync + 'static {
+    /// Whether nothing but HTTP/2 is spoken.
+    const HTTP2_ONLY: bool = false;
+
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 
     fn answer(
@@ -93,7 +96,7 @@ struct Connections<A> {
 
 impl<A: Answer> Connections<A> {
     fn new(answer: A, metrics: HttpMetrics, bounds: Bounds) -> Self {
-        let (metrics, http) = (Arc::new(metrics), protocol(bounds.header_timeout));
+        let (metrics, http) = (Arc::new(metrics), protocol(bounds.header_timeout, A::HTTP2_ONLY));
         let room = Arc::new(Semaphore::new(bounds.max_connections));
         Self { answer, metrics, bounds, http, room, graceful: GracefulShutdown::new() }
     }
@@ -127,8 +130,9 @@ impl<A: Answer> Connections<A> {
     }
 }
 
-fn protocol(header_timeout: Duration) -> Builder<TokioExecutor> {
-    let mut http = Builder::new(TokioExecutor::new());
+fn protocol(header_timeout: Duration, http2_only: bool) -> Builder<TokioExecutor> {
+    let http = Builder::new(TokioExecutor::new());
+    let mut http = if http2_only { http.http2_only() } else { http };
     // Without a timer hyper's header timeout does nothing.
     http.http1()
         .timer(TokioTimer::new())

@@ -23,11 +23,12 @@ use crate::config::{Bounds, Config};
 use crate::control::{self, Control};
 use crate::decider::Decider;
 use crate::gateway::Front;
+use crate::grpc::{Grpc, Health};
 use crate::hooks::Hooks;
 use crate::http::{Api, Reply};
 use crate::kept::Kept;
 use crate::listen::Listeners;
-use crate::metrics::{HttpMetrics, RpcMetrics, StoreMetrics, Telemetry};
+use crate::metrics::{HttpMetrics, RpcMetrics, StoreMetrics, Telemetry, Unmatched};
 use crate::minutes::{self, RedisMinutes};
 use crate::resp::Resp;
 use crate::serve::{Answer, serve};
@@ -48,6 +49,7 @@ pub struct Server {
     sums: Option<Arc<dyn MinuteSums>>,
     hangup: Signal,
     tracer: Option<Tracer>,
+    grpc: Option<(Grpc, Health)>,
     resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
@@ -81,6 +83,15 @@ impl Server {
             let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
             Resp::new(Arc::clone(&decider), metrics, config.listen.bounds, &config.resp)
         });
+        let grpc = match config.listen.grpc {
+            Some(_) => {
+                let health = Health::new(Arc::clone(&decider));
+                let (metrics, unmatched) = (RpcMetrics::new(&telemetry, "grpc"), Unmatched::new(&telemetry));
+                let server = health.server();
+                Some((Grpc::new(Arc::clone(&decider), metrics, unmatched, &config.grpc, server)?, health))
+            }
+            None => None,
+        };
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
@@ -90,6 +101,7 @@ impl Server {
             sums: sums.map(|sums| Arc::new(sums) as _),
             hangup: watcher::hangup()?,
             tracer,
+            grpc,
             resp,
             gateway,
             keeper,
@@ -120,10 +132,13 @@ impl Server {
         let (stop_http, http_stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
         let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
+        let envoy = metrics("grpc").traced_by(self.tracer.clone());
         let http = metrics("http").traced_by(self.tracer);
         let http = tokio::spawn(serve(listeners.http, api, http, self.bounds, http_stopped));
         let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), self.bounds, admin_stopped));
         let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
+        let grpc = limit_for_envoy(self.grpc, listeners.grpc, envoy, self.bounds, stop_http.subscribe());
+        let grpc = tokio::spawn(grpc);
         let resp = tokio::spawn(throttle(self.resp, listeners.resp, stop_http.subscribe()));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
@@ -134,6 +149,7 @@ impl Server {
         readiness.start_draining();
         stop_http.send_replace(true);
         finished(http).await;
+        finished(grpc).await;
         finished(resp).await;
         finished(gateway).await;
         // Nobody spends any more. Saving waits for the disk, which no thread that answers may do.
@@ -169,6 +185,19 @@ impl Answer for Admin {
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<axum::body::Body>> + Send {
         Self::answer(self, request)
+    }
+}
+
+/// Serves Envoy, where it is served, until `stop` says so.
+async fn limit_for_envoy(
+    grpc: Option<(Grpc, Health)>,
+    listener: Option<TcpListener>,
+    metrics: HttpMetrics,
+    bounds: Bounds,
+    stop: watch::Receiver<bool>,
+) {
+    if let (Some((grpc, health)), Some(listener)) = (grpc, listener) {
+        tokio::join!(health.follow(stop.clone()), serve(listener, grpc, metrics, bounds, stop));
     }
 }
 

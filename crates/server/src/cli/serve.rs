@@ -30,6 +30,9 @@ pub(super) struct ServeArgs {
     /// Where health and metrics listen.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
+    /// Where Envoy's rate limit service listens, for gRPC; nowhere unless said.
+    #[arg(long, value_name = "ADDR")]
+    grpc: Option<SocketAddr>,
     /// Where the Redis protocol is spoken, for `CL.THROTTLE`; nowhere unless said.
     #[arg(long, value_name = "ADDR")]
     resp: Option<SocketAddr>,
@@ -71,6 +74,7 @@ impl ServeArgs {
             store: self.store.clone(),
             http: self.http,
             admin: self.admin,
+            grpc: self.grpc,
             resp: self.resp,
             gateway: self.gateway,
             on_failure: self.on_failure,
@@ -79,9 +83,6 @@ impl ServeArgs {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    for listener in config.listen.unserved() {
-        tracing::warn!("listen.{listener} is configured, but this build does not serve it");
-    }
     if let (Some(path), None) = (&config.admin.token_file, &config.admin.token) {
         tracing::warn!("there is no token in {}: the admin API stays closed", path.display());
     }

@@ -15,6 +15,8 @@ pub struct Flags {
     pub http: Option<SocketAddr>,
     /// Where health and metrics listen.
     pub admin: Option<SocketAddr>,
+    /// Where Envoy's rate limit service listens.
+    pub grpc: Option<SocketAddr>,
     /// Where the Redis protocol is spoken.
     pub resp: Option<SocketAddr>,
     /// Where the reverse proxy listens.
@@ -31,6 +33,7 @@ impl Flags {
         store.on_failure = self.on_failure.unwrap_or(store.on_failure);
         listen.http = self.http.unwrap_or(listen.http);
         listen.admin = self.admin.unwrap_or(listen.admin);
+        listen.grpc = self.grpc.or(listen.grpc);
         listen.resp = self.resp.or(listen.resp);
         listen.gateway = self.gateway.or(listen.gateway);
     }

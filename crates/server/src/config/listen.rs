@@ -73,12 +73,6 @@ impl Default for Listen {
 }
 
 impl Listen {
-    /// The listeners that are configured and that nothing here answers on.
-    pub(crate) fn unserved(&self) -> impl Iterator<Item = &'static str> {
-        let optional = [("grpc", self.grpc)];
-        optional.into_iter().filter(|(_, address)| address.is_some()).map(|(name, _)| name)
-    }
-
     pub(super) fn check(file: ListenFile, faults: &mut Faults) -> Self {
         let bounds = Bounds::check(&file, faults);
         let mut address = |text: Option<Spot<String>>| text.and_then(|text| check_address(&text, faults));

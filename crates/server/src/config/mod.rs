@@ -10,6 +10,7 @@ mod duration;
 mod file;
 mod flags;
 mod gateway;
+mod grpc;
 mod listen;
 mod observe;
 mod origin;
@@ -32,6 +33,7 @@ pub use self::file::{ConfigError, Unreadable};
 use self::file::{ConfigFile, Faults, PlanFile, RouteFile, RuleFile, TenantFile};
 pub use self::flags::Flags;
 pub use self::gateway::{GatewayConfig, JwtConfig, TlsConfig};
+pub use self::grpc::GrpcConfig;
 pub use self::listen::{Bounds, Listen};
 pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
@@ -56,6 +58,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// Who may change things.
     pub admin: AdminConfig,
+    /// How long Envoy is kept waiting.
+    pub grpc: GrpcConfig,
     /// What clients of the Redis protocol have to know.
     pub resp: RespConfig,
     /// Whose word counts about who a caller is.
@@ -152,6 +156,7 @@ impl Config {
             admin: self.admin.clone(),
             clients: self.clients.clone(),
             observe: self.observe.clone(),
+            grpc: self.grpc,
             resp: self.resp.clone(),
             gateway: self.gateway.clone(),
             origin: origin.clone(),
@@ -185,6 +190,7 @@ impl Config {
             listen,
             store,
             admin,
+            grpc: GrpcConfig::check(file.grpc, faults),
             resp,
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),

@@ -3,7 +3,7 @@
 use spile_core::{Limit, LimitError, LimitTextError, Plan, PlanError, PlanName};
 
 use super::file::{Faults, LimitFile, Place, PlanFile};
-use crate::question::{OWN, THROTTLE};
+use crate::question::{OVERRIDE, OWN, THROTTLE};
 
 /// The word that stands for "the plan of whoever asks", and so can be no plan's name.
 pub(super) const TENANT: &str = "tenant";
@@ -44,7 +44,7 @@ fn check(file: PlanFile, faults: &mut Faults) -> Option<Plan> {
 }
 
 fn check_name(name: &str, place: &Place, faults: &mut Faults) -> bool {
-    if [OWN, THROTTLE, TENANT].contains(&name) {
+    if [OWN, THROTTLE, OVERRIDE, TENANT].contains(&name) {
         faults.add(
             place,
             format_args!("no plan can be called `{name}`"),

@@ -16,6 +16,7 @@ impl Config {
             ("listen.max_connections", listen.bounds.max_connections != next_listen.bounds.max_connections),
             ("listen.header_timeout", listen.bounds.header_timeout != next_listen.bounds.header_timeout),
             ("listen.drain_timeout", listen.bounds.drain_timeout != next_listen.bounds.drain_timeout),
+            ("grpc.timeout", self.grpc.timeout != next.grpc.timeout),
             ("resp.idle_timeout", self.resp.idle_timeout != next.resp.idle_timeout),
             ("store.url", store.url != next_store.url),
             ("store.prefix", store.prefix != next_store.prefix),

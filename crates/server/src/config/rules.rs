@@ -10,6 +10,7 @@ use spile_core::{Cost, FailurePolicy, Plan, PlanName};
 use super::clients::Clients;
 use super::file::{Faults, MatchFile, Place, RuleFile, Spot, TextOrTexts};
 use super::plans::TENANT;
+use crate::descriptor::{DescriptorMatch, NoEntry};
 use crate::key_list::KeyList;
 use crate::matcher::Matcher;
 use crate::rule::{Rule, RulePlans};
@@ -60,6 +61,13 @@ pub(super) fn check_all(files: Vec<RuleFile>, known: &Known<'_>, faults: &mut Fa
 
 /// The limits of one route. They are charged together with each other and with the rule that the request falls under.
 pub(super) fn check_limits(files: Vec<RuleFile>, known: &Known<'_>, faults: &mut Faults) -> Vec<Rule> {
+    for place in files.iter().filter_map(|file| file.matches.as_ref()?.domain.as_ref()) {
+        faults.add(
+            &place.place,
+            "a route's limits are for HTTP requests",
+            "leave `domain` and `entries` out",
+        );
+    }
     for also in files.iter().filter_map(|file| file.also.as_ref()) {
         let message = "a route's limits are charged together anyway";
         faults.add(&also.place, message, "leave `also` out");
@@ -73,6 +81,9 @@ fn check(file: RuleFile, known: &Known<'_>, faults: &mut Faults) -> Option<Rule>
     let cost = check_cost(file.cost, plans.as_ref(), known, faults);
     // Everything is looked at before anything is given up, so that every mistake is found.
     let matcher = file.matches.map(|matches| check_match(matches, faults)).unwrap_or_default();
+    if matcher.descriptor.is_some() {
+        check_descriptor_rule(file.key.as_ref(), plans.as_ref(), &file.place, faults);
+    }
     let key = check_key(file.key.map(|key| key.value), known.clients, faults);
     let on_failure = file.on_failure.and_then(|policy| check_policy(&policy, faults));
     let shadow = file.mode.is_some_and(|mode| check_mode(&mode, faults));
@@ -174,7 +185,60 @@ fn check_match(file: MatchFile, faults: &mut Faults) -> Matcher {
             Err(_) => faults.add(&place, format_args!("`{value}` is no method"), "for instance `POST`"),
         }
     }
-    Matcher { path, methods }
+    let descriptor = check_descriptor(file.domain, file.entries, &file.place, faults);
+    if descriptor.is_some() && (path.is_some() || !methods.is_empty()) {
+        let message = "a rule is for HTTP requests or for descriptors, not for both";
+        faults.add(&file.place, message, "write two rules");
+    }
+    Matcher { path, methods, descriptor }
+}
+
+/// The descriptors that the rule is for. Half of what they take is a mistake.
+fn check_descriptor(
+    domain: Option<Spot<String>>,
+    entries: Option<Spot<Vec<Spot<String>>>>,
+    place: &Place,
+    faults: &mut Faults,
+) -> Option<DescriptorMatch> {
+    let (domain, entries) = match (domain, entries) {
+        (None, None) => return None,
+        (Some(domain), Some(entries)) => (domain, entries),
+        (domain, _) => {
+            let missing = if domain.is_some() { "entries" } else { "domain" };
+            let fix = "for instance `{ domain = \"edge\", entries = [\"remote_address\"] }`";
+            faults.add(place, format_args!("descriptors need `{missing}` too"), fix);
+            return None;
+        }
+    };
+    if domain.value.is_empty() {
+        faults.add(&domain.place, "the domain is empty", "the one that Envoy is configured with");
+    }
+    if entries.value.is_empty() {
+        faults.add(&entries.place, "a descriptor has at least one entry", "for instance `remote_address`");
+    }
+    let fix = "`key`, `key=value` or `key=beginning*`";
+    let patterns = entries.value.into_iter().filter_map(|Spot { value, place }| {
+        let pattern = value.parse();
+        pattern.map_err(|why: NoEntry| faults.add(&place, why, fix)).ok()
+    });
+    let entries = patterns.collect();
+    Some(DescriptorMatch { domain: domain.value, entries })
+}
+
+/// Who pays for a descriptor is the descriptor, and there is no request in which anybody else could be found.
+fn check_descriptor_rule(
+    key: Option<&Spot<Vec<Spot<String>>>>,
+    plans: Option<&RulePlans>,
+    place: &Place,
+    faults: &mut Faults,
+) {
+    if let Some(key) = key {
+        faults.add(&key.place, "the entries of a descriptor are the key", "leave `key` out");
+    }
+    if let Some(RulePlans::Tenant { anonymous: None }) = plans {
+        let message = "descriptors of nobody who is known need a plan, too";
+        faults.add(place, message, "add `anonymous_plan`");
+    }
 }
 
 fn check_key(words: Option<Vec<Spot<String>>>, clients: &Clients, faults: &mut Faults) -> KeyList {

@@ -12,6 +12,7 @@ impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show_listen(f)?;
         self.show_store(f)?;
+        self.show_grpc(f)?;
         self.show_resp(f)?;
         self.show_clients(f)?;
         self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
@@ -64,6 +65,13 @@ impl Config {
             Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
             None => Ok(()),
         }
+    }
+
+    fn show_grpc(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.listen.grpc.is_none() {
+            return Ok(());
+        }
+        writeln!(f, "[grpc]\ntimeout = \"{}\"\n", humantime::format_duration(self.grpc.timeout))
     }
 
     /// How long its clients may be idle is of interest where there are any.
@@ -144,10 +152,16 @@ pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Re
         let methods: Vec<&str> = rule.matcher.methods.iter().map(http::Method::as_str).collect();
         parts.push(format!("methods = {methods:?}"));
     }
+    if let Some(descriptor) = &rule.matcher.descriptor {
+        let entries: Vec<String> = descriptor.entries.iter().map(ToString::to_string).collect();
+        parts.push(format!("domain = {:?}, entries = {entries:?}", descriptor.domain));
+    }
     if !parts.is_empty() {
         writeln!(f, "match = {{ {} }}", parts.join(", "))?;
     }
-    writeln!(f, "key = {:?}", rule.key.words())?;
+    if rule.matcher.descriptor.is_none() {
+        writeln!(f, "key = {:?}", rule.key.words())?;
+    }
     match &rule.plans {
         RulePlans::Listed(plans) => {
             let names: Vec<&str> = plans.iter().map(spile_core::PlanName::as_str).collect();

@@ -65,6 +65,14 @@ struct MatchDocument {
     /// Methods; any, where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     methods: Option<Vec<String>>,
+    /// The domain of Envoy's descriptors, for a rule that is for those and not for HTTP requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
+    domain: Option<String>,
+    /// The entries of such a descriptor, in order: `key`, `key=value` or `key=beginning*`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1)]
+    entries: Option<Vec<String>>,
 }
 
 /// Plans by name, or `tenant`.
@@ -113,7 +121,9 @@ impl Bounds for RuleDocument {
         Some(match field {
             "id" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
             "source" => "`file` or `registry`, and may be left out".to_owned(),
-            "match" => "an object with `path` and `methods`".to_owned(),
+            "match" => "an object with `path` and `methods`, or with `domain` and `entries`".to_owned(),
+            "domain" => "the domain of descriptors".to_owned(),
+            "entries" => "a list of entries, as in `[\"generic_key=login\", \"remote_address\"]`".to_owned(),
             "path" => "a path that starts with `/`, with `*` for a segment".to_owned(),
             "methods" => "a list of methods, as in `[\"POST\"]`".to_owned(),
             "key" => "a list of who pays, as in `[\"tenant\", \"header:x-api-key\", \"ip\"]`".to_owned(),
@@ -142,7 +152,9 @@ pub(crate) struct RuleEntry {
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     matches: Option<MatchDocument>,
-    /// Who pays, the first that is found.
+    /// Who pays, the first that is found. A descriptor pays for itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
     key: Vec<String>,
     /// The plans, or `tenant` for the plan of whoever asks.
     plans: Plans,
@@ -177,7 +189,7 @@ impl RuleEntry {
         Self {
             id: rule.id.to_string(),
             matches: shown_match(rule),
-            key: rule.key.words().to_vec(),
+            key: if rule.matcher.descriptor.is_some() { Vec::new() } else { rule.key.words().to_vec() },
             plans,
             anonymous_plan: anonymous.map(PlanName::to_string),
             cost: rule.cost.get(),
@@ -193,7 +205,11 @@ fn shown_match(rule: &Rule) -> Option<MatchDocument> {
     let path = rule.matcher.path.as_ref().map(ToString::to_string);
     let methods: Vec<String> = rule.matcher.methods.iter().map(ToString::to_string).collect();
     let methods = Some(methods).filter(|methods| !methods.is_empty());
-    (path.is_some() || methods.is_some()).then_some(MatchDocument { path, methods })
+    let descriptor = rule.matcher.descriptor.as_ref();
+    let domain = descriptor.map(|descriptor| descriptor.domain.clone());
+    let entries = descriptor.map(|descriptor| descriptor.entries.iter().map(ToString::to_string).collect());
+    let says = path.is_some() || methods.is_some() || domain.is_some();
+    says.then_some(MatchDocument { path, methods, domain, entries })
 }
 
 impl From<FailurePolicy> for OnFailure {

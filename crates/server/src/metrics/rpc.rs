@@ -1,4 +1,4 @@
-//! Counts what comes by listeners that do not speak HTTP, by how it was answered.
+//! Counts what comes by listeners whose answers are no HTTP statuses, by how it was answered.
 
 use metrics::{Counter, counter, describe_counter};
 use spile_observe::trace::Tracer;
@@ -6,6 +6,7 @@ use spile_observe::trace::Tracer;
 use super::Telemetry;
 
 const REQUESTS: &str = "rpc_server_requests_total";
+const UNMATCHED: &str = "ratelimit_unmatched_descriptors_total";
 
 /// How a request was answered, as it is labelled.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ pub(crate) struct RpcMetrics {
 impl RpcMetrics {
     pub(crate) fn new(telemetry: &Telemetry, listener: &'static str) -> Self {
         let requests = telemetry.register(|| {
-            describe_counter!(REQUESTS, "Requests answered by listeners that do not speak HTTP.");
+            describe_counter!(REQUESTS, "Requests answered by listeners whose answers are no HTTP statuses.");
             RESULTS.map(|result| counter!(REQUESTS, "listener" => listener, "result" => result))
         });
         Self { enabled: telemetry.is_enabled(), requests, tracer: None }
@@ -56,6 +57,28 @@ impl RpcMetrics {
     pub(crate) fn count(&self, answered: Answered) {
         if self.enabled {
             self.requests[answered as usize].increment(1);
+        }
+    }
+}
+
+/// Counts descriptors that no rule is for, and that were let pass.
+pub(crate) struct Unmatched {
+    enabled: bool,
+    descriptors: Counter,
+}
+
+impl Unmatched {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        let descriptors = telemetry.register(|| {
+            describe_counter!(UNMATCHED, "Descriptors that no rule is for, and that were let pass.");
+            counter!(UNMATCHED)
+        });
+        Self { enabled: telemetry.is_enabled(), descriptors }
+    }
+
+    pub(crate) fn count(&self, descriptors: usize) {
+        if self.enabled && descriptors > 0 {
+            self.descriptors.increment(descriptors as u64);
         }
     }
 }

@@ -113,6 +113,17 @@ plans = "tenant"
 anonymous_plan = "slow"
 mode = "watch"
 also = ["nobody"]
+[[rules]]
+id = "half"
+match = { domain = "edge" }
+plans = ["slow"]
+[[rules]]
+id = "both"
+match = { path = "/x", domain = "edge", entries = ["=x"] }
+key = ["ip"]
+plans = "tenant"
+[grpc]
+timeout = "2m"
 [[tenants]]
 id = "acme"
 plan = "platinum"
@@ -139,6 +150,12 @@ upstream = "127.0.0.1"
         "no plan can be called `cl.throttle`",
         "the password cannot be read",
         "`soon` is no span of time",
+        "descriptors need `entries` too",
+        "a rule is for HTTP requests or for descriptors, not for both",
+        "`=x` is no entry of a descriptor",
+        "the entries of a descriptor are the key",
+        "descriptors of nobody who is known need a plan, too",
+        "`2m` is out of bounds",
         "`login` is no path pattern",
         "`mac-address` finds no key",
         "no plan is called `golden`",
@@ -264,4 +281,18 @@ fn the_binary_checks_shows_and_starts_a_file() {
     assert!(stderr.contains("spile.toml:2:7") && stderr.contains("names no store"), "{stderr}");
     let missing = Process::run(&["config", "check", "nowhere.toml"]);
     assert_eq!(missing.status.code(), Some(2));
+}
+
+#[test]
+fn a_rule_for_descriptors_is_shown_as_it_was_written() {
+    let file = "[listen]\ngrpc = \"127.0.0.1:8083\"\n[grpc]\ntimeout = \"18ms\"\n[[rules]]\nid = \"a\"\nplans = [\"free\"]\n\
+                match = { domain = \"edge\", entries = [\"generic_key=login\", \"path=/api/*\", \"remote_address\"] }";
+    let once = shown(file, &[]);
+    for line in [
+        "timeout = \"18ms\"",
+        "match = { domain = \"edge\", entries = [\"generic_key=login\", \"path=/api/*\", \"remote_address\"] }",
+    ] {
+        assert!(once.contains(line), "{line} in\n{once}");
+    }
+    assert_eq!(shown(&once, &[]), once);
 }

@@ -12,6 +12,7 @@ mod deployment;
 mod example;
 mod fleet;
 mod forward_auth;
+mod grpc;
 mod instances;
 mod manners;
 mod openapi;

@@ -23,8 +23,8 @@ pub(super) use self::routes::{AdaptiveFile, ConcurrencyFile, HeadersFile, Health
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{
-    AdminFile, ClientsFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RespFile, RuleFile,
-    StoreFile, TenantFile, WebhookFile,
+    AdminFile, ClientsFile, GrpcFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RespFile,
+    RuleFile, StoreFile, TenantFile, WebhookFile,
 };
 
 use crate::registry::Entries;
@@ -35,6 +35,7 @@ pub(super) struct ConfigFile {
     pub(super) listen: ListenFile,
     pub(super) store: StoreFile,
     pub(super) admin: AdminFile,
+    pub(super) grpc: GrpcFile,
     pub(super) resp: RespFile,
     pub(super) clients: ClientsFile,
     pub(super) plans: Vec<PlanFile>,
@@ -65,6 +66,7 @@ impl ConfigFile {
             listen: file.table("listen").map(ListenFile::read).unwrap_or_default(),
             store: file.table("store").map(StoreFile::read).unwrap_or_default(),
             admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
+            grpc: file.table("grpc").map(GrpcFile::read).unwrap_or_default(),
             resp: file.table("resp").map(RespFile::read).unwrap_or_default(),
             clients: file.table("clients").map(ClientsFile::read).unwrap_or_default(),
             plans: PlanFile::read_all(file.named("plans").unwrap_or_default(), file.faults()),

@@ -86,6 +86,20 @@ impl AdminFile {
     }
 }
 
+/// `[grpc]`: how long Envoy is kept waiting.
+#[derive(Debug, Default)]
+pub(crate) struct GrpcFile {
+    pub(crate) timeout: Text,
+}
+
+impl GrpcFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self { timeout: section.text("timeout") };
+        section.end();
+        read
+    }
+}
+
 /// `[resp]`: what clients of the Redis protocol have to know.
 #[derive(Debug, Default)]
 pub(crate) struct RespFile {
@@ -241,6 +255,9 @@ pub(crate) struct RuleFile {
 pub(crate) struct MatchFile {
     pub(crate) path: Text,
     pub(crate) methods: Texts,
+    pub(crate) domain: Text,
+    pub(crate) entries: Texts,
+    pub(crate) place: Place,
 }
 
 impl RuleFile {
@@ -269,7 +286,13 @@ impl RuleFile {
 
 impl MatchFile {
     fn read(mut section: Section<'_>) -> Self {
-        let read = Self { path: section.text("path"), methods: section.texts("methods") };
+        let read = Self {
+            place: section.place().clone(),
+            path: section.text("path"),
+            methods: section.texts("methods"),
+            domain: section.text("domain"),
+            entries: section.texts("entries"),
+        };
         section.end();
         read
     }

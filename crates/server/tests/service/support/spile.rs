@@ -22,6 +22,7 @@ use super::Answer;
 pub(crate) struct Spile {
     pub(crate) http: SocketAddr,
     pub(crate) admin: SocketAddr,
+    pub(crate) grpc: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
     clock: FakeClock,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -55,7 +56,7 @@ impl Spile {
         let listeners = Listeners::bind(&config.listen).await.expect("port 0 is always free");
         let address = |listener: &tokio::net::TcpListener| listener.local_addr().expect("it is bound");
         let (http, admin) = (address(&listeners.http), address(&listeners.admin));
-        let resp = listeners.resp.as_ref().map(address);
+        let (grpc, resp) = (listeners.grpc.as_ref().map(address), listeners.resp.as_ref().map(address));
         let clock = FakeClock::at(Self::START);
         let server = Server::on_clock(&config, clock.clone()).expect("the configuration works");
         let (stop, stopped) = oneshot::channel();
@@ -63,7 +64,7 @@ impl Spile {
             let _told_or_dropped = stopped.await;
         }));
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { http, admin, resp, clock, client, stop: Some(stop), running, redis: None }
+        Self { http, admin, grpc, resp, clock, client, stop: Some(stop), running, redis: None }
     }
 
     pub(crate) fn advance(&self, by: Duration) {

@@ -1,0 +1,62 @@
+//! `grpc.health.v1`: what `/readyz` says, for those who ask over gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use super::message::SERVICE;
+use crate::decider::Decider;
+use crate::serve::told_to;
+
+/// How often is looked whether the store can be reached.
+const LOOK: Duration = Duration::from_secs(1);
+/// The server as a whole, and the one service it has.
+const NAMES: [&str; 2] = ["", SERVICE];
+
+pub(super) type HealthServer = health_server::HealthServer<HealthService>;
+
+/// What is told, and to whom.
+pub(crate) struct Health {
+    reporter: HealthReporter,
+    decider: Arc<Decider>,
+}
+
+impl Health {
+    pub(crate) fn new(decider: Arc<Decider>) -> Self {
+        Self { reporter: HealthReporter::new(), decider }
+    }
+
+    pub(crate) fn server(&self) -> HealthServer {
+        health_server::HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
+    }
+
+    /// Keeps what is told true until `stop` says so. Then nothing is served any more, and whoever listens is let go, so
+    /// that nobody keeps the server from ending.
+    pub(crate) async fn follow(mut self, mut stop: watch::Receiver<bool>) {
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            tokio::select! {
+                biased;
+                () = told_to(&mut stop) => break,
+                _ = look.tick() => {
+                    let refuses = self.decider.refuses_all();
+                    self.tell(if refuses { ServingStatus::NotServing } else { ServingStatus::Serving }).await;
+                }
+            }
+        }
+        self.tell(ServingStatus::NotServing).await;
+        for name in NAMES {
+            self.reporter.clear_service_status(name).await;
+        }
+    }
+
+    async fn tell(&self, status: ServingStatus) {
+        for name in NAMES {
+            self.reporter.set_service_status(name, status).await;
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Envoy's messages, as much of them as is read and written. The numbers are Envoy's.
+
+/// Envoy's service.
+pub(super) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
+/// Where its only method is called.
+pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    pub(super) domain: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) descriptors: Vec<Descriptor>,
+    #[prost(uint32, tag = "3")]
+    pub(super) hits_addend: u32,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Descriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) entries: Vec<Entry>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) limit: Option<Override>,
+    /// A wrapped number, for zero means something else than nothing.
+    #[prost(message, optional, tag = "3")]
+    pub(super) hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    pub(super) is_negative_hits: bool,
+}
+
+/// One entry of a descriptor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Entry {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+}
+
+/// A limit that a descriptor brings along.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct Override {
+    #[prost(uint32, tag = "1")]
+    pub(super) requests_per_unit: u32,
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub(super) unit: i32,
+}
+
+/// A unit of time.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, prost::Enumeration)]
+#[repr(i32)]
+pub(super) enum Unit {
+    Unknown = 0,
+    Second = 1,
+    Minute = 2,
+    Hour = 3,
+    Day = 4,
+    Month = 5,
+    Year = 6,
+    Week = 7,
+}
+
+impl Unit {
+    /// How long it is; a month has 30 days and a year 365, as Envoy's own service counts them.
+    pub(super) const fn seconds(self) -> Option<u64> {
+        const DAY: u64 = 86_400;
+        Some(match self {
+            Self::Unknown => return None,
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => DAY,
+            Self::Week => 7 * DAY,
+            Self::Month => 30 * DAY,
+            Self::Year => 365 * DAY,
+        })
+    }
+}
+
+/// `envoy.service.ratelimit.v3.RateLimitResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct RateLimitResponse {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub(super) overall_code: i32,
+    /// As many as there were descriptors, in their order.
+    #[prost(message, repeated, tag = "2")]
+    pub(super) statuses: Vec<DescriptorStatus>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) response_headers_to_add: Vec<HeaderValue>,
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, prost::Enumeration)]
+#[repr(i32)]
+pub(super) enum Code {
+    Unknown = 0,
+    Ok = 1,
+    OverLimit = 2,
+}
+
+/// What is said of one descriptor.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DescriptorStatus {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub(super) code: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) current_limit: Option<CurrentLimit>,
+    #[prost(uint32, tag = "3")]
+    pub(super) limit_remaining: u32,
+    #[prost(message, optional, tag = "4")]
+    pub(super) duration_until_reset: Option<prost_types::Duration>,
+}
+
+/// The limit that binds.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct CurrentLimit {
+    #[prost(uint32, tag = "1")]
+    pub(super) requests_per_unit: u32,
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub(super) unit: i32,
+    #[prost(string, tag = "3")]
+    pub(super) name: String,
+}
+
+/// `envoy.config.core.v3.HeaderValue`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HeaderValue {
+    #[prost(string, tag = "1")]
+    pub(super) key: String,
+    #[prost(string, tag = "2")]
+    pub(super) value: String,
+}

@@ -1,0 +1,102 @@
+//! A decision as Envoy reads it: a code, a status for each descriptor, and header fields for the client.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use spile_core::{Decision, Limit, LimitStatus, Micros, Reason};
+use spile_tower::response;
+
+use super::chain::Chain;
+use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, Unit};
+
+/// The units in which a limit is told, the shortest first.
+const UNITS: [Unit; 5] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week];
+
+/// What is said of a descriptor that nothing limits.
+pub(super) fn unlimited() -> DescriptorStatus {
+    DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() }
+}
+
+/// What is said of one target of the chain that was decided about.
+pub(super) fn status(chain: &Chain<'_>, target: usize, decision: &Decision) -> DescriptorStatus {
+    let lines = chain.of(target);
+    if let Some(&never) = lines.iter().find(|line| chain.is_never(**line)) {
+        return told(&decision.limits()[never], true, decision);
+    }
+    let limits = || lines.iter().map(|&line| &decision.limits()[line]);
+    let refused = decision.reason() == Reason::FailClosed;
+    let over = |limit: &&LimitStatus| !decision.allowed() && (refused || !limit.retry_after().is_zero());
+    let binding = limits().filter(over).max_by_key(|limit| limit.retry_after());
+    match binding.or_else(|| limits().min_by_key(|limit| limit.remaining())) {
+        Some(limit) => told(limit, binding.is_some(), decision),
+        None => unlimited(),
+    }
+}
+
+/// The fields that the client is to see.
+pub(super) fn headers(decision: &Decision, wall: Micros) -> Vec<HeaderValue> {
+    let mut fields = HeaderMap::new();
+    response::write_fields(decision, wall, &mut fields);
+    let pair = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        let value = value.to_str().ok()?.to_owned();
+        Some(HeaderValue { key: name.as_str().to_owned(), value })
+    };
+    fields.iter().filter_map(pair).collect()
+}
+
+fn told(status: &LimitStatus, over: bool, decision: &Decision) -> DescriptorStatus {
+    let (requests_per_unit, unit) = per_unit(status.limit());
+    let reset = match decision.reason() {
+        Reason::FailClosed => decision.retry_after(),
+        _ if over && !decision.allowed() => status.retry_after(),
+        _ => status.reset_after(),
+    };
+    DescriptorStatus {
+        code: if over { Code::OverLimit } else { Code::Ok }.into(),
+        current_limit: Some(CurrentLimit {
+            requests_per_unit,
+            unit: unit.into(),
+            name: status.name().to_string(),
+        }),
+        limit_remaining: u32::try_from(status.remaining()).unwrap_or(u32::MAX),
+        duration_until_reset: Some(span(reset)),
+    }
+}
+
+/// So many tokens per the shortest unit in which they are a whole number; the refill as it is where there is none.
+fn per_unit(limit: &Limit) -> (u32, Unit) {
+    let (refill, period_us) = (u128::from(limit.refill()), limit.period().as_micros());
+    let in_unit = |unit: Unit| {
+        let scaled = refill * u128::from(unit.seconds()?) * 1_000_000;
+        let whole = scaled.is_multiple_of(period_us).then_some(scaled / period_us)?;
+        Some((u32::try_from(whole).ok()?, unit))
+    };
+    UNITS.into_iter().find_map(in_unit).unwrap_or((limit.refill(), Unit::Unknown))
+}
+
+fn span(span: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: span.subsec_nanos().cast_signed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_told_in_the_unit_that_fits_it() {
+        let table = [
+            (Limit::per_second(5), (5, Unit::Second)),
+            (Limit::per_minute(60), (1, Unit::Second)),
+            (Limit::per_minute(5), (5, Unit::Minute)),
+            (Limit::per(30, Duration::from_secs(10)), (3, Unit::Second)),
+            (Limit::per_day(10_000), (10_000, Unit::Day)),
+            (Limit::per(1, Duration::from_secs(604_800)), (1, Unit::Week)),
+            (Limit::per(1, Duration::from_secs(777_777)), (1, Unit::Unknown)),
+        ];
+        for (limit, told) in table {
+            let limit = limit.build().expect("within bounds");
+            assert_eq!(per_unit(&limit), told, "{limit}");
+        }
+    }
+}

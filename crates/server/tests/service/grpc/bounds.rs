@@ -1,0 +1,57 @@
+//! What a client can do wrong, or too much of.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spile_testkit::wait::PATIENCE;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tonic::Code;
+
+use super::client::OK;
+use super::{RULES, client, config, edge, start};
+use crate::support::Spile;
+
+#[tokio::test]
+async fn a_message_that_is_too_large_is_refused_and_the_connection_goes_on() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    let large = "x".repeat(70_000);
+    let refused = client.try_ask(edge(&[&[("remote_address", &large)]])).await.expect_err("it is refused");
+    assert_eq!(refused.code(), Code::OutOfRange);
+    assert_eq!(client.ask(edge(&[&[("remote_address", "::1")]])).await.overall_code, OK);
+}
+
+#[tokio::test]
+async fn more_requests_at_once_than_a_connection_takes_wait_for_each_other() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    let ask = |number: u32| {
+        let (client, value) = (client.clone(), number.to_string());
+        async move { client.ask(edge(&[&[("remote_address", &value)]])).await.overall_code }
+    };
+    let codes = join_all((0..1_000).map(ask)).await;
+    assert!(codes.iter().all(|code| *code == OK));
+}
+
+#[tokio::test]
+async fn http_1_is_not_spoken() {
+    let spile = start().await;
+    let mut stranger = TcpStream::connect(spile.grpc.expect("the listener is on")).await.expect("it listens");
+    stranger.write_all(b"GET / HTTP/1.1\r\nhost: spile\r\n\r\n").await.expect("it reads");
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, stranger.read_to_end(&mut answer)).await;
+    let _end_or_reset = ended.expect("it is sent away");
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", answer.escape_ascii());
+}
+
+#[tokio::test]
+async fn whoever_says_nothing_is_sent_away() {
+    let mut config = config(RULES);
+    config.listen.bounds.header_timeout = Duration::from_millis(200);
+    let spile = Spile::start_with(config).await;
+    let mut silent = TcpStream::connect(spile.grpc.expect("the listener is on")).await.expect("it listens");
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut answer)).await;
+    let _end_or_reset = ended.expect("it is sent away");
+}
