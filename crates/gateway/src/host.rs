@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use smol_str::{SmolStr, StrExt};
+
 /// One host, or all below a domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum HostPattern {
@@ -37,18 +39,18 @@ impl FromStr for HostPattern {
     fn from_str(text: &str) -> Result<Self, HostError> {
         let (name, below) = text.strip_prefix("*.").map_or((text, false), |name| (name, true));
         let name = canonical(name).ok_or_else(|| HostError(text.to_owned()))?;
-        Ok(if below { Self::Below(name.into()) } else { Self::Exact(name.into()) })
+        Ok(if below { Self::Below(name.as_str().into()) } else { Self::Exact(name.as_str().into()) })
     }
 }
 
 /// The host in lower case, without port and final dot; nothing where that is no host.
-pub(crate) fn canonical(authority: &str) -> Option<String> {
+pub(crate) fn canonical(authority: &str) -> Option<SmolStr> {
     let host = without_port(authority)?;
     let host = host.strip_suffix('.').unwrap_or(host);
     let allowed =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']');
     let sound = !host.is_empty() && host.len() <= 255 && host.bytes().all(allowed);
-    sound.then(|| host.to_ascii_lowercase())
+    sound.then(|| host.to_ascii_lowercase_smolstr())
 }
 
 fn without_port(authority: &str) -> Option<&str> {

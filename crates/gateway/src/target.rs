@@ -4,6 +4,7 @@ use http::header::HOST;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Version};
+use smol_str::SmolStr;
 
 use crate::bounds::Bounds;
 use crate::host;
@@ -14,9 +15,9 @@ use crate::refusal::Refusal;
 #[derive(Debug)]
 pub(crate) struct Target {
     /// In lower case and without a port; empty where an HTTP/1.0 client named none.
-    pub(crate) host: String,
+    pub(crate) host: SmolStr,
     /// As the client wrote it, with the port.
-    pub(crate) authority: String,
+    pub(crate) authority: SmolStr,
     pub(crate) path: CleanPath,
 }
 
@@ -37,10 +38,10 @@ impl Target {
         }
         let authority = authority(request)?;
         let host = match authority {
-            "" => String::new(),
+            "" => SmolStr::default(),
             named => host::canonical(named).ok_or(Refusal::Unclear("the host is not one"))?,
         };
-        Ok(Self { host, authority: authority.to_owned(), path: path(asked)? })
+        Ok(Self { host, authority: SmolStr::new(authority), path: path(asked)? })
     }
 }
 
