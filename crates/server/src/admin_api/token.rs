@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use futures_util::StreamExt;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::control::Control;
@@ -32,10 +34,24 @@ pub(crate) async fn require_if_any(
     next: Next,
 ) -> Response {
     let config = control.config();
-    match &config.admin.token {
+    let response = match &config.admin.token {
         Some(token) => answer(token, request, next).await,
         None => next.run(request).await,
-    }
+    };
+    if is_endless(&response) { ended_with(config.admin.token.clone(), control, response) } else { response }
+}
+
+/// Whether the answer goes on for as long as somebody listens.
+fn is_endless(response: &Response) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// The answer, until another token is in force than the one that opened it. Looked at before each event.
+fn ended_with(opened_by: Option<Secret>, control: Arc<Control>, response: Response) -> Response {
+    let still_opens = move || control.config().admin.token == opened_by;
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().take_while(move |_| std::future::ready(still_opens())))
+    })
 }
 
 async fn answer(token: &Secret, request: Request, next: Next) -> Response {

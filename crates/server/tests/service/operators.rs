@@ -1,8 +1,12 @@
 //! The admin API: what operators change while the server runs.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 use spile_server::{Config, Flags};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{FILE, Office, Spile, TOKEN};
 
@@ -228,4 +232,32 @@ async fn an_entry_is_put_though_a_file_that_it_has_nothing_to_do_with_is_gone() 
     office.ask(Method::PUT, "/admin/v1/tenants/acme", json!({"plan": "gold"})).await.is(200);
     assert_eq!(office.limit_of("tenant:acme").await, 50);
     office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(422);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_open_ends_with_the_token_that_opened_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it is ours");
+    write("admin.token", "the token of yesterday");
+    write("spile.toml", "[admin]\ntoken_file = \"admin.token\"\n");
+    let config = Config::load(&folder.path().join("spile.toml"), []).expect("the file works");
+    let spile = Spile::start_with(config).await;
+    let mut page = TcpStream::connect(spile.admin).await.expect("it listens");
+    let question = "GET /dashboard/events HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n\
+                    authorization: Bearer the token of yesterday\r\n\r\n";
+    page.write_all(question.as_bytes()).await.expect("it reads");
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("data:") {
+        assert_ne!(
+            page.read_buf(&mut seen).await.expect("it writes"),
+            0,
+            "{}",
+            String::from_utf8_lossy(&seen)
+        );
+    }
+    write("admin.token", "the token of today");
+    let yesterday = [("authorization", "Bearer the token of yesterday")];
+    spile.send_to(spile.admin, Method::POST, "/admin/v1/config/reload", &yesterday, "").await.is(200);
+    let rest = tokio::time::timeout(Duration::from_secs(30), page.read_to_end(&mut seen)).await;
+    rest.expect("the stream ends").expect("in good order");
 }
