@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::Either as Whichever;
+use http::header::{CONNECTION, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -18,7 +19,7 @@ use spile_tower::response::is_grpc;
 use tokio::sync::watch;
 
 use crate::auth::Caller;
-use crate::body::{Deadline, Meter, Reply, Upload};
+use crate::body::{Deadline, Meter, Reply, Upload, discard};
 use crate::connection::Origin;
 use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
 use crate::limit::{Ruling, Undecided};
@@ -129,7 +130,12 @@ impl<S: Store> Worker<S> {
             let mut admitted = match self.admit(&roads.setup, origin, &mut parts, started).await {
                 Ok(admitted) => admitted,
                 Err(TurnedAway { why, ruling }) => {
-                    return self.conclude(&arrival, ruling.as_deref(), Err(why));
+                    let goes_on = !origin.ambiguous && discard(body, &parts);
+                    let mut response = self.conclude(&arrival, ruling.as_deref(), Err(why));
+                    if !goes_on {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    return response;
                 }
             };
             let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;

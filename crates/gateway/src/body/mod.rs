@@ -1,6 +1,7 @@
 //! Bodies on their way through: streamed, counted, timed and never held.
 
 mod deadline;
+mod discard;
 mod download;
 mod idle;
 mod upload;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 
 pub(crate) use deadline::Deadline;
+pub(crate) use discard::discard;
 pub(crate) use download::{BrokenOff, Download};
 pub(crate) use idle::Idle;
 pub(crate) use upload::{Meter, Upload, UploadFailure};

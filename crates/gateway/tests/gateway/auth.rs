@@ -3,8 +3,12 @@
 use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, Route};
 use spile_tower::key::Tenant;
 
-use crate::support::{Backend, Running, by_tenant_or_address, exchange, limiter_on, open, plan, running, to};
+use crate::support::{
+    Backend, Running, by_tenant_or_address, exchange, in_time, limiter_on, open, plan, running, to,
+};
 use spile_core::FakeClock;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 fn acme() -> InMemoryTenants {
     InMemoryTenants::new([(Tenant::new("acme").on_plan("pro"), vec![ApiKeyHash::of(b"k-acme")])])
@@ -124,5 +128,31 @@ async fn nobody_can_claim_to_be_a_tenant_behind_a_body_either() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         let trailers = backend.last().trailers.expect("the trailer that is nobody's claim");
         assert_eq!((trailers.len(), trailers["x-sum"].to_str().unwrap()), (1, "7"), "{trailers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_leaves_the_connection_to_the_next_request_or_says_that_it_does_not() {
+    let backend = Backend::friendly().await;
+    let gateway = guarded(&backend).await;
+    let refused = "POST / HTTP/1.1\r\nHost: g\r\nX-API-Key: nobody\r\n";
+    for (framing, body) in
+        [("Content-Length: 5", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n")]
+    {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.write_all(format!("{refused}{framing}\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        in_time("the refusal", stream.read_exact(&mut answer)).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 401");
+        let next = format!("{body}GET /next HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n");
+        stream.write_all(next.as_bytes()).await.unwrap();
+        let mut rest = String::new();
+        in_time("the next answer", stream.read_to_string(&mut rest)).await.unwrap();
+        assert!(rest.contains("HTTP/1.1 200 OK") && !rest.starts_with("connection"), "{rest}");
+        assert_eq!(backend.last().target, "/next");
+    }
+    for framing in ["Content-Length: 1000000", "Content-Length: 5\r\nExpect: 100-continue"] {
+        let answer = exchange(gateway.address, format!("{refused}{framing}\r\n\r\n").as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
     }
 }
