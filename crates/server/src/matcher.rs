@@ -51,4 +51,13 @@ mod tests {
         ];
         assert!(ordered.is_sorted_by_key(Matcher::specificity));
     }
+
+    #[test]
+    fn a_matcher_for_descriptors_is_for_no_http_request() {
+        let entries = vec!["remote_address".parse().expect("an entry")];
+        let descriptor = Some(DescriptorMatch { domain: "edge".to_owned(), entries });
+        let matcher = Matcher { descriptor, ..Matcher::default() };
+        assert!(!matcher.matches(&Method::GET, "/"));
+        assert!(Matcher::default().matches(&Method::GET, "/"));
+    }
 }
