@@ -63,8 +63,10 @@ async fn ask(client: &Client, base: &str, path: &str) -> Option<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_query_of_every_panel_and_alert_has_an_answer() {
-    let spile = Spile::start().await.keep_busy();
     let folder = tempfile::tempdir().expect("there is room for a folder");
+    // Saves are counted where buckets are kept.
+    let kept = "[store]\npath = \"buckets\"\nsave_every = \"100ms\"\n";
+    let spile = Spile::start_in(folder.path(), kept).await.keep_busy();
     let config = configured(folder.path(), &spile);
     let (client, port) = (Client::new(), free_port());
     let base = format!("http://127.0.0.1:{port}");
