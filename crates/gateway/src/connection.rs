@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
 use crate::bounds::Bounds;
@@ -53,6 +54,8 @@ pub(crate) async fn serve<S: Store + 'static>(
     let connections = Connections::new(Arc::clone(&shared));
     let mut shutdown = pin!(shutdown);
     let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
+    // Connections grow old by sweeps: those that a stalled thread missed do not count.
+    sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;

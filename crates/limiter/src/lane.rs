@@ -95,10 +95,15 @@ impl Lane {
     /// Hands over what was counted since the last time. Only one flusher may run at a time.
     pub(crate) fn drain(&self, mut take: impl FnMut(u64, u64)) {
         for (cell, taken) in self.cells.iter().zip(&self.taken) {
+            // A cell whose name is not seen yet keeps its count for the next time.
+            let fingerprint = cell.fingerprint.load(Ordering::Acquire);
+            if fingerprint == FREE {
+                continue;
+            }
             let count = cell.count.load(Ordering::Relaxed);
             let more = count - taken.swap(count, Ordering::Relaxed);
             if more > 0 {
-                take(cell.fingerprint.load(Ordering::Acquire), more);
+                take(fingerprint, more);
             }
         }
     }

@@ -176,6 +176,27 @@ impl<S: Store> RateLimiter<S> {
         if terms.shadow { decision.shadowed() } else { decision }
     }
 
+    /// Spends of charges that were put together by the caller as much as every limit has.
+    pub async fn grant(&self, charges: Charges<'_>) -> Granted {
+        let inner = &*self.inner;
+        let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
+        if asked == Cost::ZERO {
+            return Granted { tokens: 0, decision: self.look(charges).await };
+        }
+        let (tokens, decision) = match in_time(inner.deadline, inner.store.spend_up_to(&charges)).await {
+            // Whoever got nothing wants to know when there is a token, not when there are all of them.
+            Ok(Grant { tokens: 0, outcome }) => {
+                (0, Decision::from_outcome(&first_token(&charges), &outcome, Source::Store))
+            }
+            Ok(Grant { tokens, outcome }) => {
+                (tokens, Decision::from_outcome(&charges, &outcome, Source::Store))
+            }
+            Err(why) => inner.fallback.grant(&charges, asked, &why),
+        };
+        inner.tell(&charges, &Terms::default(), &decision);
+        Granted { tokens, decision }
+    }
+
     /// Gives back charges that were put together by the caller.
     pub async fn give_back(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let outcome: Outcome = in_time(self.inner.deadline, self.inner.store.refund(&charges)).await?;
@@ -216,26 +237,6 @@ impl<S: Store> RateLimiter<S> {
     /// The store that the limiter asks.
     pub fn store(&self) -> &S {
         &self.inner.store
-    }
-
-    async fn grant(&self, charges: Charges<'_>) -> Granted {
-        let inner = &*self.inner;
-        let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
-        if asked == Cost::ZERO {
-            return Granted { tokens: 0, decision: self.look(charges).await };
-        }
-        let (tokens, decision) = match in_time(inner.deadline, inner.store.spend_up_to(&charges)).await {
-            // Whoever got nothing wants to know when there is a token, not when there are all of them.
-            Ok(Grant { tokens: 0, outcome }) => {
-                (0, Decision::from_outcome(&first_token(&charges), &outcome, Source::Store))
-            }
-            Ok(Grant { tokens, outcome }) => {
-                (tokens, Decision::from_outcome(&charges, &outcome, Source::Store))
-            }
-            Err(why) => inner.fallback.grant(&charges, asked, &why),
-        };
-        inner.tell(&charges, &Terms::default(), &decision);
-        Granted { tokens, decision }
     }
 
     /// The charges of one key, with the cost brought down to what the smallest limit could ever grant.

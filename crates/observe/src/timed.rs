@@ -75,12 +75,18 @@ impl<S: Store> TimedStore<S> {
     #[inline]
     fn timing<'a>(&'a self, op: &'a Histogram) -> Option<Timing<'a, S>> {
         let to_pass = TO_PASS.get();
-        TO_PASS.set(to_pass.wrapping_sub(1));
-        (to_pass == 0).then(|| self.timing_since(self.clock.now(), op))
+        if self.every_call || to_pass == 0 {
+            return Some(self.timing_since(self.clock.now(), op));
+        }
+        TO_PASS.set(to_pass - 1);
+        None
     }
 
     fn timing_since<'a>(&'a self, started: Micros, op: &'a Histogram) -> Timing<'a, S> {
-        TO_PASS.set(if self.every_call { 0 } else { next_stride(started) - 1 });
+        // A store that is timed throughout leaves the pace to those that are not.
+        if !self.every_call {
+            TO_PASS.set(next_stride(started) - 1);
+        }
         Timing { store: self, op, started }
     }
 
@@ -144,7 +150,7 @@ impl<S: Store> Store for TimedStore<S> {
     #[inline]
     fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let to_pass = TO_PASS.get();
-        if to_pass == 0 {
+        if self.every_call || to_pass == 0 {
             return self.timed_at_once(charges);
         }
         // Handed straight on: to look at the answer would mean to copy it. A store that answers later is counted again

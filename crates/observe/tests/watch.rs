@@ -293,7 +293,28 @@ async fn a_sampled_store_is_timed_at_once_and_then_one_call_of_a_thousand_or_mor
     }
     watch.tick();
     let calls = watch.snapshot().store_latency.calls;
-    assert!((100..20_000).contains(&calls), "{calls}");
+    assert!((100..60_000).contains(&calls), "{calls}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_timed_throughout_is_so_beside_one_that_is_not() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let store = || MemoryStore::builder().clock(clock.clone()).build();
+    let wide = || [Plan::new("wide", Limit::per_second(1_000_000_000)).unwrap()];
+    let sampled = TimedStore::sampled(store(), watch.clone());
+    let sampled = RateLimiter::builder().store(sampled).plans(wide()).build();
+    for _ in 0..20_000 {
+        let _decision = sampled.allow("ann", ["wide"], 1).await.unwrap();
+    }
+    watch.tick();
+    let before = watch.snapshot().store_latency.calls;
+    let throughout = TimedStore::every_call(store(), watch.clone());
+    let throughout = RateLimiter::builder().store(throughout).plans(wide()).build();
+    for _ in 0..100 {
+        let _decision = throughout.allow("ann", ["wide"], 1).await.unwrap();
+    }
+    watch.tick();
+    assert_eq!(watch.snapshot().store_latency.calls - before, 100);
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ impl Authenticator {
         let by_key = key.map(|key| self.by_key(key.as_bytes())).transpose()?;
         let Some(token) = bearer(headers)? else { return Ok(by_key.unwrap_or_default()) };
         // Upstreams take it that what passes for a token here was checked, whatever else came with it.
-        if let Some(jwt) = jwt.filter(|_| !has_tenants || is_jwt(token)) {
+        if let Some(jwt) = jwt.filter(|_| !has_tenants || by_key.is_some() || is_jwt(token)) {
             let by_token = jwt.verify(token, now)?;
             let tenant = by_key.and_then(|caller| caller.tenant).or(by_token.tenant);
             return Ok(Caller { tenant, principal: by_token.principal });
@@ -61,12 +61,9 @@ impl Authenticator {
 /// The token of `Authorization: Bearer …`, if that is what the header holds. Of two credentials an upstream may believe
 /// the other one, and what cannot be read here may be read there.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Unaccepted> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let (first, second) = (values.next(), values.next());
-    let Some(token) = first.and_then(bearer_token).or_else(|| second.and_then(bearer_token)) else {
-        return Ok(None);
-    };
-    if second.is_some() {
+    let values = headers.get_all(AUTHORIZATION);
+    let Some(token) = values.iter().find_map(bearer_token) else { return Ok(None) };
+    if values.iter().nth(1).is_some() {
         return Err(Unaccepted("the request carries two credentials"));
     }
     std::str::from_utf8(token).map(Some).map_err(|_| Unaccepted("the token cannot be read"))

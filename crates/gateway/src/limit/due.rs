@@ -51,11 +51,22 @@ pub(super) fn charges(
 }
 
 /// What one key was charged under one plan.
-#[derive(Debug, Eq, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Account<'d> {
     pub(super) key: &'d str,
-    pub(super) plan: &'d str,
+    pub(super) plan: &'d Plan,
     pub(super) charged: u64,
+}
+
+impl<'d> Account<'d> {
+    /// So many tokens of it, as far as every limit of the plan could ever hold them.
+    pub(super) fn charges(&self, tokens: u64) -> Result<Charges<'d>, LimiterError> {
+        let limits = self.plan.limits();
+        let most = limits.iter().map(|limit| u64::from(limit.limit().capacity())).min().unwrap_or(0);
+        let (key, cost) = (Key::new(self.key)?, Cost::new(tokens.min(most))?);
+        let charges = limits.iter().map(|limit| Charge::new(key, limit.clone(), cost));
+        Ok(Charges::new(charges.collect::<Result<Vec<_>, _>>()?)?)
+    }
 }
 
 /// Each key and plan once, with what was charged: where two rules charge the same, that is the higher cost.
@@ -63,8 +74,9 @@ pub(super) fn accounts(dues: &[Due]) -> Vec<Account<'_>> {
     let mut accounts: Vec<Account<'_>> = Vec::new();
     for due in dues {
         let (key, cost) = (due.key.as_str(), u64::from(due.rule.cost.get()));
-        for plan in due.plans.iter().map(|plan| plan.name().as_str()) {
-            match accounts.iter_mut().find(|account| account.key == key && account.plan == plan) {
+        for plan in &due.plans {
+            let same = |account: &&mut Account<'_>| account.key == key && account.plan.name() == plan.name();
+            match accounts.iter_mut().find(same) {
                 Some(account) => account.charged = account.charged.max(cost),
                 None => accounts.push(Account { key, plan, charged: cost }),
             }

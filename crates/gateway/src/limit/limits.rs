@@ -109,11 +109,11 @@ impl<S: Store> Limits<S> {
     }
 
     async fn settle_one(&self, account: &Account<'_>, tokens: u64, taken: bool) -> Result<(), StoreFailed> {
-        let Account { key, plan, charged } = *account;
+        let charged = account.charged;
         if tokens > charged {
-            let _granted = self.limiter.spend_up_to(key, [plan], tokens - charged).await?;
+            let _granted = self.limiter.grant(account.charges(tokens - charged)?).await;
         } else if taken && tokens < charged {
-            let _left = self.limiter.refund(key, [plan], charged - tokens).await?;
+            let _left = self.limiter.give_back(account.charges(charged - tokens)?).await?;
         }
         Ok(())
     }

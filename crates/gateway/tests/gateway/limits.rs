@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use spile_core::{Charges, Cost, FailurePolicy, FakeClock, Grant, Outcome, Store, StoreError};
+use spile_core::{Charges, Cost, FailurePolicy, FakeClock, Grant, InMemoryPlans, Outcome, Store, StoreError};
 use spile_gateway::{Gateway, Route, Rule};
 use spile_limiter::RateLimiter;
 use spile_tower::key::{ClientIp, KeyResolver, MatchedRoute};
@@ -225,6 +225,24 @@ async fn a_bucket_that_two_rules_charge_is_settled_once() {
         let answer = client.get("/", &[("x-cost", cost)]).await;
         assert_eq!(answer.header("x-ratelimit-remaining"), Some(left), "{cost}");
     }
+}
+
+#[tokio::test]
+async fn a_plan_that_only_its_rule_knows_is_settled_too() {
+    let backend = Backend::start(|_| {
+        let mut response = text("x");
+        response.headers_mut().insert("x-ratelimit-cost", "20".parse().unwrap());
+        response
+    })
+    .await;
+    let rule =
+        Rule::new("own", ClientIp::direct(), "own").registry(InMemoryPlans::new([plan("own", 100, 1)]));
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+            .route(to(backend.upstream()).cost_from_response(true).limit(rule)),
+    )
+    .await;
+    assert_eq!(gateway.get("/", &[]).await.header("x-ratelimit-remaining"), Some("80"));
 }
 
 #[tokio::test]

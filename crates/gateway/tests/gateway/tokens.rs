@@ -213,6 +213,9 @@ async fn a_token_is_checked_whatever_else_comes_with_it() {
         &[key, ("authorization", forged.as_str())][..],
         &[("authorization", &token), ("authorization", &forged)],
         &[basic, ("authorization", &forged)],
+        &[key, basic, ("authorization", "Basic y"), ("authorization", &forged)],
+        &[key, ("authorization", "Bearer opaque")],
+        &[key, ("authorization", "Bearer a.b.c.d.e")],
         &[("authorization", &forged.replace("Bearer ", "Bearer\t"))],
     ] {
         assert_eq!(gateway.get("/", fields).await.status, 401, "{fields:?}");

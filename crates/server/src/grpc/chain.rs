@@ -44,10 +44,6 @@ impl<'t> Chain<'t> {
         Ok(chain)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
-    }
-
     /// The lines of one target.
     pub(super) fn of(&self, target: usize) -> &[usize] {
         &self.of[target]
@@ -64,27 +60,32 @@ impl<'t> Chain<'t> {
         (0..self.lines.len()).any(|line| self.is_never(line))
     }
 
-    pub(super) fn charges(&self) -> Result<Charges<'t>, Status> {
-        self.charged(|line| line.cost)
+    /// What is to be spent, if anything is. A chain that could never be paid is only looked at.
+    pub(super) fn asked(&self) -> Result<Option<Charges<'t>>, Status> {
+        if self.has_never() { self.charged(|_| 0) } else { self.charged(|line| line.cost) }
     }
 
-    /// The same at no cost: they only look.
-    pub(super) fn free(&self) -> Result<Charges<'t>, Status> {
-        self.charged(|_| 0)
+    /// What is to be spent under a rule that only watches: nothing where it could never be paid.
+    pub(super) fn watched(&self) -> Result<Option<Charges<'t>>, Status> {
+        if self.has_never() { Ok(None) } else { self.asked() }
     }
 
-    /// The same to be given back, of which nothing above a capacity has any effect.
-    pub(super) fn given_back(&self) -> Result<Charges<'t>, Status> {
+    /// What is to be given back, of which nothing above a capacity has any effect.
+    pub(super) fn given_back(&self) -> Result<Option<Charges<'t>>, Status> {
         self.charged(|line| line.cost.min(line.limit.limit().capacity().into()))
     }
 
-    fn charged(&self, cost: impl Fn(&Line<'t>) -> u64) -> Result<Charges<'t>, Status> {
+    fn charged(&self, cost: impl Fn(&Line<'t>) -> u64) -> Result<Option<Charges<'t>>, Status> {
+        if self.lines.is_empty() {
+            return Ok(None);
+        }
         let charge = |line: &Line<'t>| {
             let cost = Cost::new(cost(line)).unwrap_or(Cost::ZERO);
             Charge::new(line.key, line.limit.clone(), cost)
         };
         let charges: Result<Vec<_>, ChargeError> = self.lines.iter().map(charge).collect();
-        charges.and_then(Charges::new).map_err(|why| Status::invalid_argument(format!("descriptors: {why}")))
+        let charges = charges.and_then(Charges::new);
+        charges.map(Some).map_err(|why| Status::invalid_argument(format!("descriptors: {why}")))
     }
 
     fn add(&mut self, target: &'t Target<'t>, policies: &'t Policies) -> Result<(), Status> {

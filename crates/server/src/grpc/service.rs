@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use spile_core::{Charges, Decision, FailurePolicy, Reason};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
 use tonic::server::UnaryService;
 use tonic::service::Routes;
@@ -111,9 +111,9 @@ impl Limits {
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<(RateLimitResponse, Answered), Status> {
+        let deadline = Instant::now() + self.timeout;
         let policies = self.decider.policies();
         let targets = targets(request, &policies)?;
-        self.unmatched.count(targets.iter().filter(|target| target.is_none()).count());
         let mut statuses: Vec<DescriptorStatus> = targets.iter().map(|_| verdict::unlimited()).collect();
         let chosen = |wanted: Kind| {
             let each = targets.iter().enumerate();
@@ -121,14 +121,17 @@ impl Limits {
                 .filter(move |(_, target)| kind(target) == wanted)
         };
 
+        // All of it is put together before any of it is spent: a request that is an error costs nobody anything.
         let enforced: Vec<(usize, &Target<'_>)> = chosen(Kind::Enforced).collect();
         let chain = Chain::new(enforced.iter().map(|(_, target)| *target), &policies)?;
-        let (watched, decision) = tokio::join!(
-            self.watch(chosen(Kind::Watched), &policies),
-            self.spend(&chain, &enforced, &policies)
-        );
-        let decision = decision?;
-        for (at, status) in watched? {
+        let charges = chain.asked()?;
+        let watched = alone(chosen(Kind::Watched), &policies, Chain::watched)?;
+        let given_back = alone(chosen(Kind::GivenBack), &policies, Chain::given_back)?;
+        self.unmatched.count(targets.iter().filter(|target| target.is_none()).count());
+
+        let (watched, decision) =
+            tokio::join!(self.watch(watched, &policies), self.spend(charges, &enforced, &policies));
+        for (at, status) in watched {
             statuses[at] = status;
         }
         let mut response = RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() };
@@ -147,7 +150,7 @@ impl Limits {
         if matches!(answered, Answered::Limited | Answered::Unavailable) {
             response.overall_code = Code::OverLimit.into();
         } else {
-            for (at, status) in self.give_back(chosen(Kind::GivenBack), &policies).await? {
+            for (at, status) in self.give_back(given_back, deadline, &policies).await {
                 statuses[at] = status;
             }
         }
@@ -155,58 +158,44 @@ impl Limits {
         Ok((response, answered))
     }
 
-    /// Spends all of the chain, or nothing of it. One that could never be paid is only looked at.
+    /// Spends all of the charges, or none of them.
     async fn spend<'t>(
         &self,
-        chain: &Chain<'t>,
+        charges: Option<Charges<'t>>,
         targets: &[(usize, &'t Target<'t>)],
         policies: &'t Policies,
-    ) -> Result<Option<Decision>, Status> {
-        if chain.is_empty() {
-            return Ok(None);
-        }
-        let charges = if chain.has_never() { chain.free()? } else { chain.charges()? };
+    ) -> Option<Decision> {
         let targets: Vec<&Target<'_>> = targets.iter().map(|(_, target)| *target).collect();
-        let question = self.question(charges, &targets, policies);
-        Ok(Some(self.decider.check(question).await))
+        Some(self.decider.check(self.question(charges?, &targets, policies)).await)
     }
 
     /// Decides what rules that only watch are asked, each by itself: none of them may deny what another allows.
     async fn watch<'t>(
         &self,
-        targets: impl Iterator<Item = (usize, &'t Target<'t>)>,
+        descriptors: Vec<Alone<'t>>,
         policies: &'t Policies,
-    ) -> Result<Vec<(usize, DescriptorStatus)>, Status> {
-        let one = async |(at, target): (usize, &'t Target<'t>)| {
-            let chain = Chain::new([target], policies)?;
-            if chain.has_never() || chain.is_empty() {
-                return Ok((at, verdict::unlimited()));
-            }
-            let question = self.question(chain.charges()?, &[target], policies).watching();
-            let decision = self.decider.check(question).await;
-            Ok((at, verdict::status(&chain, 0, &decision)))
+    ) -> Vec<(usize, DescriptorStatus)> {
+        let one = async |Alone { at, target, chain, charges }: Alone<'t>| {
+            let question = self.question(charges, &[target], policies).watching();
+            (at, verdict::status(&chain, 0, &self.decider.check(question).await))
         };
-        join_all(targets.map(one)).await.into_iter().collect()
+        join_all(descriptors.into_iter().map(one)).await
     }
 
-    /// Gives back. Where the store fails it is lost, as it would be with a client that does not ask again.
+    /// Gives back, in what is left of the time. Where the store fails it is lost, as it would be with a client that does
+    /// not ask again.
     async fn give_back<'t>(
         &self,
-        targets: impl Iterator<Item = (usize, &'t Target<'t>)>,
+        descriptors: Vec<Alone<'t>>,
+        deadline: Instant,
         policies: &'t Policies,
-    ) -> Result<Vec<(usize, DescriptorStatus)>, Status> {
-        let mut statuses = Vec::new();
-        for (at, target) in targets {
-            let chain = Chain::new([target], policies)?;
-            if chain.is_empty() {
-                continue;
-            }
-            let question = self.question(chain.given_back()?, &[target], policies);
-            if let Ok(Ok(decision)) = timeout(self.timeout, self.decider.refund(question)).await {
-                statuses.push((at, verdict::status(&chain, 0, &decision)));
-            }
-        }
-        Ok(statuses)
+    ) -> Vec<(usize, DescriptorStatus)> {
+        let one = async |Alone { at, target, chain, charges }: Alone<'t>| {
+            let question = self.question(charges, &[target], policies);
+            let decision = timeout_at(deadline, self.decider.refund(question)).await.ok()?.ok()?;
+            Some((at, verdict::status(&chain, 0, &decision)))
+        };
+        join_all(descriptors.into_iter().map(one)).await.into_iter().flatten().collect()
     }
 
     /// The question is asked in the name of the first rule, and by the strictest policy of all.
@@ -229,6 +218,28 @@ impl Limits {
         let tenant = first.and_then(|target| target.tenant).map(|tenant| tenant.id.as_str());
         Question::chain(charges, rule, tenant, on_failure).within(self.timeout)
     }
+}
+
+/// A descriptor that is decided by itself.
+struct Alone<'t> {
+    /// Which of the request's it is.
+    at: usize,
+    target: &'t Target<'t>,
+    chain: Chain<'t>,
+    charges: Charges<'t>,
+}
+
+/// Each of these by itself, with what there is to charge; those for which there is nothing are left out.
+fn alone<'t>(
+    targets: impl Iterator<Item = (usize, &'t Target<'t>)>,
+    policies: &'t Policies,
+    charges: impl Fn(&Chain<'t>) -> Result<Option<Charges<'t>>, Status>,
+) -> Result<Vec<Alone<'t>>, Status> {
+    let one = |(at, target)| {
+        let chain = Chain::new([target], policies)?;
+        Ok(charges(&chain)?.map(|charges| Alone { at, target, chain, charges }))
+    };
+    targets.map(one).filter_map(Result::transpose).collect()
 }
 
 /// What becomes of a target.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use spile_core::{Key, Limit};
+use spile_core::{Charges, Key, Limit};
 use tonic::Status;
 
 use super::message::{Descriptor, Override, RateLimitRequest, Unit};
@@ -54,6 +54,11 @@ pub(super) fn targets<'p>(
     if request.descriptors.is_empty() {
         return Err(Status::invalid_argument("descriptors: there are none; a request takes 1 or more"));
     }
+    if request.descriptors.len() > Charges::MAX {
+        let (count, most) = (request.descriptors.len(), Charges::MAX);
+        let why = format!("descriptors: there are {count}; a request takes at most {most}");
+        return Err(Status::invalid_argument(why));
+    }
     let each = request.descriptors.iter().enumerate();
     each.map(|(index, descriptor)| target(request, descriptor, index, policies)).collect()
 }
@@ -72,7 +77,7 @@ fn target<'p>(
         return wrong("entries: a key is empty");
     }
     let limit = match descriptor.limit.map(own_limit) {
-        Some(None) => return wrong("limit.unit: is no unit of time, 1 (second) to 6 (year)"),
+        Some(None) => return wrong("limit.unit: is no unit of time, 1 (second) to 7 (week)"),
         Some(Some(limit)) => Some(limit),
         None => None,
     };

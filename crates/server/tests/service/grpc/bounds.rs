@@ -23,6 +23,28 @@ async fn a_message_that_is_too_large_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
+async fn a_request_with_too_many_descriptors_costs_nobody_anything() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    let addresses: Vec<String> = (0..40).map(|number| format!("10.0.0.{number}")).collect();
+    let entries: Vec<[(&str, &str); 1]> =
+        addresses.iter().map(|address| [("remote_address", address.as_str())]).collect();
+    let descriptors: Vec<&[(&str, &str)]> = entries.iter().map(<[_; 1]>::as_slice).collect();
+    let refused = client.try_ask(edge(&descriptors[..33])).await.expect_err("it is refused");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert_eq!(refused.message(), "descriptors: there are 33; a request takes at most 32");
+    // Each of these has two limits, and one rule only watches.
+    let apis: Vec<[(&str, &str); 1]> =
+        ["/api/1", "/api/2", "/api/3"].iter().map(|path| [("path", *path)]).collect();
+    let apis = apis.iter().map(<[_; 1]>::as_slice);
+    let many: Vec<&[(&str, &str)]> = apis.chain(descriptors[..29].iter().copied()).collect();
+    let refused = client.try_ask(edge(&many)).await.expect_err("it is refused");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let (_, statuses) = client.ask(edge(&[descriptors[0], descriptors[1]])).await.told();
+    assert_eq!(statuses, [(OK, 9), (OK, 2)], "neither the enforced nor the watched one was charged before");
+}
+
+#[tokio::test]
 async fn more_requests_at_once_than_a_connection_takes_wait_for_each_other() {
     let spile = start().await;
     let client = client(&spile).await;
