@@ -23,7 +23,8 @@ fn cancelled(name: &'static str) -> Row {
     // The callers of the trial itself wait too, now and then: none of them at one moment shows that none is stuck.
     wait::until_true("every place to come back", || waiting() == 0);
     let findings = trial.healed().unnoticed().conserved();
-    findings.that(gave_up > CALLERS / 10, || format!("only {gave_up} callers gave up")).row(name)
+    // How many have no answer yet when they leave depends on how fast the machine is; a handful would show nothing.
+    findings.that(gave_up > CALLERS / 40, || format!("only {gave_up} callers gave up")).row(name)
 }
 
 /// Asks, and drops half the questions at whatever await they have reached. Returns how many had no answer yet.
