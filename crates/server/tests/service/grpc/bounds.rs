@@ -39,7 +39,7 @@ async fn a_request_with_too_many_descriptors_costs_nobody_anything() {
     let apis = apis.iter().map(<[_; 1]>::as_slice);
     let many: Vec<&[(&str, &str)]> = apis.chain(descriptors[..29].iter().copied()).collect();
     let refused = client.try_ask(edge(&many)).await.expect_err("it is refused");
-    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains("1 to 32 limits"), "{refused}");
     let (_, statuses) = client.ask(edge(&[descriptors[0], descriptors[1]])).await.told();
     assert_eq!(statuses, [(OK, 9), (OK, 2)], "neither the enforced nor the watched one was charged before");
 }
