@@ -57,7 +57,9 @@ impl ServeArgs {
         refuse_open_door(&config)?;
         crate::log::start(self.log_format);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime.thread_name("spile-worker");
+        // All that one look at the sockets found is mostly done before the next one: looking more often costs more than
+        // it finds.
+        runtime.thread_name("spile-worker").event_interval(256);
         if let Some(workers) = self.workers {
             runtime.worker_threads(workers.into());
         }
