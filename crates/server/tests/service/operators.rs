@@ -201,19 +201,31 @@ async fn flags_stand_above_the_file_after_a_reload_too() {
     assert!(shown.contains("http = \"127.0.0.1:0\""), "{shown}");
 }
 
+/// The file that the admin token stands in.
+struct TokenFile(tempfile::TempDir);
+
+impl TokenFile {
+    fn replace(&self, token: &str) {
+        std::fs::write(self.0.path().join("admin.token"), token).expect("the folder is ours");
+    }
+}
+
+async fn with_a_token_of_yesterday() -> (Spile, TokenFile) {
+    let token = TokenFile(tempfile::tempdir().expect("a folder"));
+    token.replace("the token of yesterday");
+    let config = token.0.path().join("spile.toml");
+    std::fs::write(&config, "[admin]\ntoken_file = \"admin.token\"\n").expect("the folder is ours");
+    (Spile::start_with(Config::load(&config, []).expect("the file works")).await, token)
+}
+
 #[tokio::test]
 async fn a_token_that_is_replaced_no_longer_opens_anything() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it is ours");
-    write("admin.token", "the token of yesterday");
-    write("spile.toml", "[admin]\ntoken_file = \"admin.token\"\n");
-    let config = Config::load(&folder.path().join("spile.toml"), []).expect("the file works");
-    let spile = Spile::start_with(config).await;
+    let (spile, token) = with_a_token_of_yesterday().await;
     let ask = async |method, path, token: &str| {
         let bearer = format!("Bearer {token}");
         spile.send_to(spile.admin, method, path, &[("authorization", &bearer)], "").await
     };
-    write("admin.token", "the token of today");
+    token.replace("the token of today");
     ask(Method::POST, "/admin/v1/config/reload", "the token of yesterday").await.is(200);
     ask(Method::GET, "/admin/v1/plans", "the token of yesterday").await.is(401);
     ask(Method::GET, "/admin/v1/plans", "the token of today").await.is(200);
@@ -236,12 +248,7 @@ async fn an_entry_is_put_though_a_file_that_it_has_nothing_to_do_with_is_gone() 
 
 #[tokio::test]
 async fn a_stream_that_is_open_ends_with_the_token_that_opened_it() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it is ours");
-    write("admin.token", "the token of yesterday");
-    write("spile.toml", "[admin]\ntoken_file = \"admin.token\"\n");
-    let config = Config::load(&folder.path().join("spile.toml"), []).expect("the file works");
-    let spile = Spile::start_with(config).await;
+    let (spile, token) = with_a_token_of_yesterday().await;
     let mut page = TcpStream::connect(spile.admin).await.expect("it listens");
     let question = "GET /dashboard/events HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n\
                     authorization: Bearer the token of yesterday\r\n\r\n";
@@ -255,7 +262,7 @@ async fn a_stream_that_is_open_ends_with_the_token_that_opened_it() {
             String::from_utf8_lossy(&seen)
         );
     }
-    write("admin.token", "the token of today");
+    token.replace("the token of today");
     let yesterday = [("authorization", "Bearer the token of yesterday")];
     spile.send_to(spile.admin, Method::POST, "/admin/v1/config/reload", &yesterday, "").await.is(200);
     let rest = tokio::time::timeout(Duration::from_secs(30), page.read_to_end(&mut seen)).await;
