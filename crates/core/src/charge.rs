@@ -53,7 +53,7 @@ impl<'a> Charges<'a> {
     /// The longest chain.
     pub const MAX: usize = 32;
 
-    /// The chain, unless it is empty, too long or names a bucket twice.
+    /// The chain, unless it is empty or too long. A bucket that is named twice is charged once, at the higher cost.
     pub fn new(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
         let mut charges = charges.into_iter();
         let mut chain = Self::from(charges.next().ok_or(ChargeError::Empty)?);
@@ -71,13 +71,17 @@ impl<'a> Charges<'a> {
         Ok(Self(Few::one(Charge { key, limit: limit.clone(), cost })))
     }
 
-    /// Adds a charge, unless the chain is full or has its bucket already.
+    /// Adds a charge, unless the chain is full. A bucket that is in the chain already is charged once, at the higher
+    /// cost: a chain asks whether the whole of it may pass, and one request is one use of each bucket.
     pub fn push(&mut self, charge: Charge<'a>) -> Result<(), ChargeError> {
+        if let Some(earlier) = self.0.iter_mut().find(|earlier| earlier.shares_bucket_with(&charge)) {
+            if earlier.cost < charge.cost {
+                *earlier = charge;
+            }
+            return Ok(());
+        }
         if self.0.len() == Self::MAX {
             return Err(ChargeError::TooMany);
-        }
-        if self.0.iter().any(|earlier| earlier.shares_bucket_with(&charge)) {
-            return Err(ChargeError::Duplicate { limit: charge.limit.name().clone() });
         }
         self.0.push(charge);
         Ok(())
@@ -128,12 +132,6 @@ pub enum ChargeError {
         cost: u32,
         /// The most that could be.
         capacity: u32,
-    },
-    /// Two charges of one chain would spend from one bucket.
-    #[error("limit {limit} is charged twice for one key in one decision")]
-    Duplicate {
-        /// The limit that stands twice.
-        limit: LimitName,
     },
     /// Nothing is charged.
     #[error("a decision takes 1 to {max} limits, not none", max = Charges::MAX)]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Bucket, Charge, Charges, Cost, FailureReason, Few, Limit, LimitName, MicroTokens, Micros, NamedLimit,
-    Outcome,
+    Bucket, Charge, Charges, Cost, FailureReason, Few, Key, Limit, LimitName, MicroTokens, Micros,
+    NamedLimit, Outcome,
 };
 
 /// Why the answer is what it is.
@@ -174,6 +174,20 @@ impl Decision {
     const fn by_store(allowed: bool, source: Source, binding: u32, limits: Few<LimitStatus>) -> Self {
         let reason = if allowed { Reason::Ok } else { Reason::Limited };
         Self { allowed, reason, source, failure: None, policy_wait_us: 0, binding, limits }
+    }
+
+    /// The decision about what nothing limits, for callers that want a decision all the same. No store was asked.
+    ///
+    /// # Panics
+    /// Never: what it is made of is within bounds.
+    pub fn unlimited(now: Micros) -> Self {
+        let most = u64::from(Limit::MAX_TOKENS);
+        let limit = Limit::per_second(most).build().expect("the most tokens that a limit can hold");
+        let name = LimitName::new("unlimited").expect("a word is a name");
+        let key = Key::new("unlimited").expect("a word is a key");
+        let charges = Charges::one(key, &NamedLimit::new(name, limit), Cost::ZERO);
+        let outcome = Outcome { allowed: true, at: now, buckets: Few::one(Bucket::full(&limit, now)) };
+        Self::from_outcome(&charges.expect("nothing is charged"), &outcome, Source::Policy)
     }
 
     /// The decision that lets a request pass because the store failed.

@@ -16,6 +16,19 @@ pub enum FailurePolicy {
     Local,
 }
 
+impl FailurePolicy {
+    /// The stricter of two: `deny` over `local` over `allow`. What several rules guard together is guarded as closely as
+    /// the closest of them.
+    #[must_use]
+    pub const fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Deny, _) | (_, Self::Deny) => Self::Deny,
+            (Self::Local, _) | (_, Self::Local) => Self::Local,
+            _ => Self::Allow,
+        }
+    }
+}
+
 impl FromStr for FailurePolicy {
     type Err = UnknownPolicy;
 

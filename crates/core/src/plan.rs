@@ -25,6 +25,12 @@ impl NamedLimit {
         &self.name
     }
 
+    /// The name within its plan: `burst` of `gold/burst`, `free` of `free`.
+    pub fn own_name(&self) -> &str {
+        let name = self.name.as_str();
+        name.split_once('/').map_or(name, |(_, own)| own)
+    }
+
     /// The capacity and the refill.
     pub const fn limit(&self) -> &Limit {
         &self.limit
@@ -98,6 +104,14 @@ impl Plan {
     /// What it is called.
     pub const fn name(&self) -> &PlanName {
         &self.name
+    }
+
+    /// The same plan with another limit under this name, or `None` if it has no limit of that name.
+    #[must_use]
+    pub fn with_limit(mut self, own_name: &str, limit: Limit) -> Option<Self> {
+        let place = self.limits.iter_mut().find(|limit| limit.own_name() == own_name)?;
+        *place = NamedLimit::new(place.name().clone(), limit);
+        Some(self)
     }
 
     /// Its limits, at least one.

@@ -21,6 +21,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Whether [`spend_at_once`](Self::spend_at_once) answers. Callers that would have to put the charges together twice
+    /// ask this first.
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Answers as [`spend`](Self::spend) would, and writes nothing.
     ///
     /// An allowed peek shows the buckets as they are, not as they would be.
@@ -44,6 +51,11 @@ impl<S: Store> Store for Arc<S> {
     #[inline]
     fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         (**self).spend_at_once(charges)
+    }
+
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        (**self).answers_at_once()
     }
 
     fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {

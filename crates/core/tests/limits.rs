@@ -131,10 +131,13 @@ fn a_cost_that_can_never_pass_is_an_error_of_its_own() {
 }
 
 #[test]
-fn a_chain_names_each_bucket_once_and_has_a_bound() {
+fn a_chain_charges_each_bucket_once_and_has_a_bound() {
     let plan = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
     let charge = |key| Charge::new(Key::new(key).unwrap(), plan.limits()[0].clone(), Cost::ONE).unwrap();
-    assert!(matches!(Charges::new([charge("ann"), charge("ann")]), Err(ChargeError::Duplicate { .. })));
+    let dear =
+        Charge::new(Key::new("ann").unwrap(), plan.limits()[0].clone(), Cost::new(3).unwrap()).unwrap();
+    let chain = Charges::new([charge("ann"), dear, charge("ann")]).unwrap();
+    assert_eq!((chain.len(), chain[0].cost().get()), (1, 3), "once, at the higher cost");
     assert!(Charges::new([charge("ann"), charge("bob")]).is_ok());
     assert_eq!(Charges::new([]), Err(ChargeError::Empty));
     let keys: Vec<String> = (0..33).map(|n| n.to_string()).collect();

@@ -8,12 +8,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use spile_core::{FailurePolicy, Limit, Plan, Store};
-use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, Route, Rule};
+use spile_gateway::{Gateway, Route};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
+use spile_policy::{ApiKeyHash, Policy, Rule, RulePlans, Tenant};
 use spile_redis::RedisStore;
-use spile_tower::TenantPlan;
-use spile_tower::key::{ClientIp, KeyResolver, Tenant, TenantKey};
 use tokio::runtime::{Builder, Runtime};
 
 /// Requests allocate small and free fast: what mimalloc is made for.
@@ -75,15 +74,17 @@ fn gateway<S: Store>(arguments: &Arguments, store: S) -> Result<Gateway<S>, Box<
     // A store that fails shows as 503, which the benchmark counts.
     let limiter = RateLimiter::builder()
         .store(store)
-        .plans(plans)
         .deadline(Duration::from_secs(2))
         .on_failure(FailurePolicy::Deny)
         .build();
-    let acme = (Tenant::new("acme").on_plan("pro"), vec![ApiKeyHash::of(b"k-acme")]);
-    let gateway = Gateway::builder(limiter)
-        .route(Route::new("/", [arguments.upstream.parse()?])?)
-        .tenants(InMemoryTenants::new([acme]))
-        .rule(Rule::new("default", TenantKey.or(ClientIp::direct()), TenantPlan::or("free")));
+    let policy = Policy::builder()
+        .plans(plans)
+        .rules([Rule::new("default", RulePlans::tenant_or("free")?)])
+        .tenants([Tenant::new("acme", "pro".parse()?).api_key(ApiKeyHash::of(b"k-acme"))])
+        .on_failure(FailurePolicy::Deny)
+        .build()?;
+    let gateway =
+        Gateway::builder(limiter).route(Route::new("/", [arguments.upstream.parse()?])?).policy(policy);
     Ok(gateway.build()?)
 }
 

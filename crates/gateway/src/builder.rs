@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicBool;
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
 use spile_observe::trace::Tracer;
+use spile_policy::Policy;
 use spile_tower::client::Networks;
 use spile_tower::response::Fields;
 
-use crate::auth::{JwtVerifier, TenantRegistry};
+use crate::auth::JwtVerifier;
 use crate::bounds::Bounds;
 use crate::gateway::Gateway;
-use crate::limit::{Limits, Rule, Rulebook};
+use crate::limit::Limits;
 use crate::live::Live;
 use crate::route::Route;
 use crate::settings::Settings;
@@ -26,7 +27,6 @@ use crate::upstream::{Dialer, Roots};
 pub struct Builder<S> {
     limiter: RateLimiter<S>,
     settings: Settings,
-    rules: Vec<Arc<Rule>>,
     tls: Option<Tls>,
     fields: Fields,
     roots: Roots,
@@ -40,7 +40,6 @@ impl<S: Store> Builder<S> {
         Self {
             limiter,
             settings: Settings::new(),
-            rules: Vec::new(),
             tls: None,
             fields: Fields::default(),
             roots: Roots::default(),
@@ -56,21 +55,9 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Limits by this rule too. Of these rules, the first that matches a request applies to it.
-    pub fn rule(mut self, rule: Rule) -> Self {
-        self.rules.push(Arc::new(rule));
-        self
-    }
-
-    /// Limits by what this rulebook says, in place of any rules of the gateway's own.
-    pub fn rulebook(mut self, rulebook: impl Rulebook + 'static) -> Self {
-        self.settings = self.settings.rulebook(rulebook);
-        self
-    }
-
-    /// Knows these tenants by their API keys.
-    pub fn tenants(mut self, tenants: impl TenantRegistry + 'static) -> Self {
-        self.settings = self.settings.tenants(tenants);
+    /// Limits by this policy, and knows its tenants by their API keys. Without one, nothing is limited.
+    pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.settings = self.settings.policy(policy);
         self
     }
 
@@ -89,12 +76,6 @@ impl<S: Store> Builder<S> {
     /// Believes what proxies in these networks say about whom they speak for.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.settings = self.settings.trusted_proxies(networks);
-        self
-    }
-
-    /// Counts requests without another key by IPv6 networks of this prefix. 64 by default.
-    pub fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.settings = self.settings.ipv6_prefix(bits);
         self
     }
 
@@ -129,7 +110,7 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Starts from these settings, in place of whatever was said about routes, tenants, tokens and proxies so far.
+    /// Starts from these settings, in place of whatever was said about routes, policy, tokens and proxies so far.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
@@ -137,8 +118,6 @@ impl<S: Store> Builder<S> {
 
     /// The gateway, unless a route has no upstream or TLS cannot be set up.
     pub fn build(self) -> Result<Gateway<S>, BuildError> {
-        let mut settings = self.settings;
-        settings.rulebook.get_or_insert_with(|| Arc::new(self.rules));
         let limits = Limits {
             limiter: self.limiter,
             fields: self.fields,
@@ -146,7 +125,7 @@ impl<S: Store> Builder<S> {
             tracer: self.tracer.clone(),
         };
         Ok(Gateway::from(Shared {
-            live: Live::new(settings)?,
+            live: Live::new(self.settings)?,
             limits,
             dialer: Dialer::new(self.roots.client()?),
             bounds: self.bounds,

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use spile_core::Store;
 use spile_limiter::RateLimiter;
+use spile_policy::Policy;
 use tokio::net::TcpListener;
 
-use crate::auth::TenantRegistry;
 use crate::builder::{BuildError, Builder};
 use crate::connection;
-use crate::limit::Rulebook;
 use crate::settings::Settings;
 use crate::shared::Shared;
 
@@ -45,10 +44,10 @@ impl<S> Gateway<S> {
         self.shared.live.replace(settings)
     }
 
-    /// Puts these rules and tenants in place of those there are, in one step and for all clones. Routes stay as they
-    /// are, and so does everything about their upstreams: cheap enough for every change to a tenant.
-    pub fn replace_rules(&self, rulebook: impl Rulebook + 'static, tenants: impl TenantRegistry + 'static) {
-        self.shared.live.replace_rules(Arc::new(rulebook), Arc::new(tenants));
+    /// Puts this policy in place of the one there is, in one step and for all clones. Routes stay as they are, and so
+    /// does everything about their upstreams: cheap enough for every change to a tenant.
+    pub fn replace_policy(&self, policy: impl Into<Arc<Policy>>) {
+        self.shared.live.replace_policy(policy.into());
     }
 }
 

@@ -1,23 +1,24 @@
 //! The gateway: authenticate, limit, proxy.
 //!
-//! A reverse proxy that finds a request's route, finds out whose request it is, asks the limiter, and streams the
-//! request to an upstream and the answer back. It is configured by types alone: it must not know how a configuration
+//! A reverse proxy that finds a request's route, finds out whose request it is, asks the policy what it owes and the
+//! limiter whether it may, and streams the request to an upstream and the answer back. It is configured by types alone: it must not know how a configuration
 //! file is written, nor how a bucket is counted.
 //!
 //! ```no_run
 //! use spile_core::{Limit, Plan};
-//! use spile_gateway::{Gateway, Route, Rule};
+//! use spile_gateway::{Gateway, Route};
 //! use spile_limiter::RateLimiter;
 //! use spile_memory::MemoryStore;
-//! use spile_tower::TenantPlan;
-//! use spile_tower::key::{ClientIp, KeyResolver, TenantKey};
+//! use spile_policy::{Policy, Rule, RulePlans};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let free = Plan::new("free", Limit::per_second(1).burst(10))?;
-//! let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
-//! let gateway = Gateway::builder(limiter)
+//! let policy = Policy::builder()
+//!     .plans([Plan::new("free", Limit::per_second(1).burst(10))?])
+//!     .rules([Rule::new("default", RulePlans::tenant_or("free")?)])
+//!     .build()?;
+//! let gateway = Gateway::builder(RateLimiter::builder().store(MemoryStore::new()).build())
 //!     .route(Route::new("/", ["http://127.0.0.1:9000".parse()?])?)
-//!     .rule(Rule::new("default", TenantKey.or(ClientIp::direct()), TenantPlan::or("free")))
+//!     .policy(policy)
 //!     .build()?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
 //! gateway.serve(listener, std::future::pending()).await;
@@ -35,11 +36,9 @@ mod farewell;
 mod forward;
 mod framing;
 mod gateway;
-mod host;
 mod limit;
 mod live;
 mod overload;
-mod path;
 mod refusal;
 mod roads;
 mod route;
@@ -58,15 +57,12 @@ mod upstream;
 mod watched;
 mod worker;
 
-pub use auth::{ApiKeyHash, ApiKeyHashError, InMemoryTenants, JwtKeyFile, JwtVerifier, TenantRegistry};
+pub use auth::{JwtKeyFile, JwtVerifier};
 pub use bounds::Bounds;
 pub use builder::{BuildError, Builder};
 pub use client_stream::ClientStream;
 pub use gateway::Gateway;
-pub use host::{HostError, HostPattern};
-pub use limit::{Rule, Rulebook, Rules};
 pub use overload::{Adaptive, Concurrency};
-pub use path::{CleanPath, PathPattern, PatternError, Unclear};
 pub use route::{HeaderChangeError, HeaderChanges, Route, Timeouts};
 pub use settings::Settings;
 pub use tls::Tls;

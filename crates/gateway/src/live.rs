@@ -4,11 +4,10 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use spile_policy::Policy;
 use tokio::sync::watch;
 
-use crate::auth::TenantRegistry;
 use crate::builder::BuildError;
-use crate::limit::Rulebook;
 use crate::roads::Roads;
 use crate::settings::Settings;
 use crate::setup::Setup;
@@ -52,10 +51,10 @@ impl Live {
         Ok(())
     }
 
-    /// Puts other rules and tenants in place of those there are. Nobody hears of it: upstreams are the same.
-    pub(crate) fn replace_rules(&self, rulebook: Arc<dyn Rulebook>, tenants: Arc<dyn TenantRegistry>) {
+    /// Puts another policy in place of the one there is. Nobody hears of it: upstreams are the same.
+    pub(crate) fn replace_policy(&self, policy: Arc<Policy>) {
         let mut state = self.state.lock();
-        let setup = state.setup.under(rulebook, tenants);
+        let setup = state.setup.under(policy);
         state.put_to_work(setup);
     }
 

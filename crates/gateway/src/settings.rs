@@ -1,14 +1,15 @@
-//! What may change while the gateway runs: its routes, its rules, and whose word counts about who a caller is.
+//! What may change while the gateway runs: its routes, its policy, and whose word counts about who a caller is.
 
 use std::sync::Arc;
 
+use http::HeaderName;
+use spile_policy::Policy;
 use spile_tower::client::Networks;
 
-use crate::auth::{JwtVerifier, TenantRegistry};
-use crate::limit::Rulebook;
+use crate::auth::JwtVerifier;
 use crate::route::Route;
 
-/// Routes, rules, tenants, and whose word counts about who a caller is. Replaced whole, by
+/// Routes, a policy, and whose word counts about who a caller is. Replaced whole, by
 /// [`Gateway::replace`](crate::Gateway::replace), while requests are served.
 ///
 /// ```
@@ -22,22 +23,20 @@ pub struct Settings {
     pub(crate) routes: Vec<Route>,
     pub(crate) jwt: Option<Arc<JwtVerifier>>,
     pub(crate) trusted: Networks,
-    pub(crate) ipv6_prefix: u8,
-    /// Nothing where those in force are meant.
-    pub(crate) rulebook: Option<Arc<dyn Rulebook>>,
-    pub(crate) tenants: Option<Arc<dyn TenantRegistry>>,
+    pub(crate) principal_header: HeaderName,
+    /// `None` if the policy in force stays.
+    pub(crate) policy: Option<Arc<Policy>>,
 }
 
 impl Settings {
-    /// No routes, no tokens, no trusted proxies, and the rules and tenants that are in force.
+    /// No routes, no tokens, no trusted proxies, and the policy that is in force.
     pub fn new() -> Self {
         Self {
             routes: Vec::new(),
             jwt: None,
             trusted: Networks::default(),
-            ipv6_prefix: 64,
-            rulebook: None,
-            tenants: None,
+            principal_header: HeaderName::from_static("x-forwarded-user"),
+            policy: None,
         }
     }
 
@@ -47,15 +46,9 @@ impl Settings {
         self
     }
 
-    /// Limits by what this rulebook says. Without one, the rules in force stay.
-    pub fn rulebook(mut self, rulebook: impl Rulebook + 'static) -> Self {
-        self.rulebook = Some(Arc::new(rulebook));
-        self
-    }
-
-    /// Knows these tenants by their API keys. Without any, those in force stay.
-    pub fn tenants(mut self, tenants: impl TenantRegistry + 'static) -> Self {
-        self.tenants = Some(Arc::new(tenants));
+    /// Limits by this policy, and knows its tenants by their API keys. Without one, the policy in force stays.
+    pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.policy = Some(policy.into());
         self
     }
 
@@ -71,9 +64,9 @@ impl Settings {
         self
     }
 
-    /// Counts requests without another key by IPv6 networks of this prefix. 64 by default.
-    pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.ipv6_prefix = bits;
+    /// Reads from this header whom a trusted proxy has authenticated. `X-Forwarded-User` by default.
+    pub fn principal_header(mut self, name: HeaderName) -> Self {
+        self.principal_header = name;
         self
     }
 }

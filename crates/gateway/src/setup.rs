@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
-use spile_tower::key::ClientIp;
+use http::{HeaderMap, HeaderName};
+use spile_policy::Policy;
 
-use crate::auth::{Authenticator, InMemoryTenants, TenantRegistry};
+use crate::auth::Authenticator;
 use crate::builder::BuildError;
-use crate::forward::Trust;
-use crate::limit::{Rule, Rulebook, Rules};
-use crate::route::{Served, Table};
+use crate::forward::{Hop, Trust};
+use crate::route::Table;
 use crate::settings::Settings;
 
 /// Settings at work.
@@ -18,41 +17,33 @@ pub(crate) struct Setup {
     pub(crate) table: Arc<Table>,
     pub(crate) auth: Authenticator,
     pub(crate) trust: Trust,
-    /// By which those count in whom no rule finds a key.
-    pub(crate) address: ClientIp,
-    rulebook: Arc<dyn Rulebook>,
+    principal_header: HeaderName,
 }
 
 impl Setup {
-    /// Puts settings to work. What is known of upstreams that were served `before` stays known, and rules and tenants
-    /// stay where the settings do not speak of them.
+    /// Puts settings to work. What is known of upstreams that were served `before` stays known, and the policy stays if
+    /// the settings have none.
     pub(crate) fn new(settings: Settings, before: Option<&Self>) -> Result<Self, BuildError> {
-        let Settings { routes, jwt, trusted, ipv6_prefix, rulebook, tenants } = settings;
+        let Settings { routes, jwt, trusted, principal_header, policy } = settings;
         if let Some(route) = routes.iter().find(|route| route.upstreams.is_empty()) {
             return Err(BuildError::NoUpstream(route.name.to_string()));
         }
-        let tenants = tenants.or_else(|| before.map(|before| Arc::clone(&before.auth.tenants)));
-        let tenants = tenants.unwrap_or_else(|| Arc::new(InMemoryTenants::default()));
-        let rulebook = rulebook.or_else(|| before.map(|before| Arc::clone(&before.rulebook)));
+        let policy = policy.or_else(|| before.map(|before| Arc::clone(&before.auth.policy)));
         Ok(Self {
             table: Arc::new(Table::new(routes, before.map(|before| &*before.table))),
-            auth: Authenticator { tenants, jwt },
-            address: ClientIp::behind(trusted.clone()).ipv6_prefix(ipv6_prefix),
+            auth: Authenticator { policy: policy.unwrap_or_default(), jwt },
             trust: Trust::new(trusted),
-            rulebook: rulebook.unwrap_or_else(|| Arc::new(Vec::<Arc<Rule>>::new())),
+            principal_header,
         })
     }
 
-    /// The same routes under other rules, for other tenants.
-    pub(crate) fn under(&self, rulebook: Arc<dyn Rulebook>, tenants: Arc<dyn TenantRegistry>) -> Self {
-        let auth = Authenticator { tenants, jwt: self.auth.jwt.clone() };
-        Self { auth, rulebook, ..self.clone() }
+    /// The same routes under another policy.
+    pub(crate) fn under(&self, policy: Arc<Policy>) -> Self {
+        Self { auth: Authenticator { policy, jwt: self.auth.jwt.clone() }, ..self.clone() }
     }
 
-    /// The rules that a request on this route falls under: those of the rulebook, and the route's own.
-    pub(crate) fn rules(&self, request: &Parts, path: &str, served: &Served) -> Rules {
-        let mut rules = self.rulebook.rules(request, path);
-        rules.extend(served.route.limits.iter().filter(|rule| rule.matches(request, path)).cloned());
-        rules
+    /// Whom a trusted proxy says that it has authenticated. From any other peer the header counts for nothing.
+    pub(crate) fn reported_principal<'h>(&self, hop: &Hop, headers: &'h HeaderMap) -> Option<&'h str> {
+        headers.get(&self.principal_header).filter(|_| hop.trusted)?.to_str().ok()
     }
 }

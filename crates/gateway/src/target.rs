@@ -5,10 +5,9 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Version};
 use smol_str::SmolStr;
+use spile_policy::{CleanPath, canonical_host, is_misspelt};
 
 use crate::bounds::Bounds;
-use crate::host;
-use crate::path::CleanPath;
 use crate::refusal::Refusal;
 
 /// Where a request wants to go.
@@ -28,6 +27,9 @@ impl Target {
         if matches!(request.method, Method::CONNECT | Method::TRACE) {
             return Err(Refusal::Method);
         }
+        if is_misspelt(&request.method) {
+            return Err(Refusal::Unclear("methods are written in capitals"));
+        }
         // Over HTTP/1 they have been counted; over HTTP/2 only their bytes have.
         if request.headers.len() > bounds.header_fields {
             return Err(Refusal::TooManyFields);
@@ -39,7 +41,7 @@ impl Target {
         let authority = authority(request)?;
         let host = match authority {
             "" => SmolStr::default(),
-            named => host::canonical(named).ok_or(Refusal::Unclear("the host is not one"))?,
+            named => canonical_host(named).ok_or(Refusal::Unclear("the host is not one"))?,
         };
         Ok(Self { host, authority: SmolStr::new(authority), path: path(asked)? })
     }

@@ -14,7 +14,8 @@ use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use spile_core::{Micros, Store};
-use spile_observe::trace::{Tracer, note};
+use spile_observe::trace::{Tracer, note, span};
+use spile_policy::{Facts, Refusal as PolicyRefusal};
 use spile_tower::response::is_grpc;
 use tokio::sync::watch;
 
@@ -22,7 +23,7 @@ use crate::auth::Caller;
 use crate::body::{Deadline, Meter, Reply, Upload, discard};
 use crate::connection::Origin;
 use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
-use crate::limit::{Ruling, Undecided};
+use crate::limit::Ruling;
 use crate::refusal::Refusal;
 use crate::roads::{Roads, Way};
 use crate::route::{Served, upstream_path};
@@ -62,7 +63,7 @@ struct TurnedAway {
     ruling: Option<Box<Ruling>>,
 }
 
-impl<S: Store> Worker<S> {
+impl<S: Store + 'static> Worker<S> {
     pub(crate) fn new(shared: Arc<Shared<S>>) -> Self {
         Self { roads: shared.live.join(), shared, tunnels: watch::Sender::new(false) }
     }
@@ -124,10 +125,10 @@ impl<S: Store> Worker<S> {
         async move {
             let started = self.shared.clock.now();
             let roads = self.roads.load_full();
-            let hop = roads.setup.trust.hop(origin.peer, origin.secure, &mut parts);
+            let hop = roads.setup.trust.hop(origin.peer, origin.secure, &parts.headers);
             let id = RequestId::of(&parts.headers, hop.trusted);
             let arrival = Arrival { started, id, grpc: is_grpc(&parts.headers) };
-            let mut admitted = match self.admit(&roads.setup, origin, &mut parts, started).await {
+            let mut admitted = match self.admit(&roads.setup, origin, &hop, &mut parts, started).await {
                 Ok(admitted) => admitted,
                 Err(TurnedAway { why, ruling }) => {
                     let goes_on = !origin.ambiguous && discard(body, &parts);
@@ -138,9 +139,33 @@ impl<S: Store> Worker<S> {
                     return response;
                 }
             };
+            if roads.way(admitted.route).served.route.cost_from_response {
+                return Box::pin(self.proxy_to_the_end(roads, admitted, hop, arrival, parts, body)).await;
+            }
             let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             spare_fields::keep(mem::take(&mut parts.headers));
             self.conclude(&arrival, admitted.ruling.as_deref(), answer)
+        }
+    }
+
+    /// The same in a task of its own: what the upstream reports is charged even if the client does not wait for it.
+    async fn proxy_to_the_end(
+        self: Arc<Self>,
+        roads: Arc<Roads>,
+        mut admitted: Admitted,
+        hop: Hop,
+        arrival: Arrival,
+        mut parts: Parts,
+        body: Incoming,
+    ) -> Response<Reply> {
+        let worker = Arc::clone(&self);
+        let exchange = async move {
+            let answer = worker.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
+            (arrival, admitted.ruling, answer)
+        };
+        match tokio::spawn(span("settled exchange", exchange)).await {
+            Ok((arrival, ruling, answer)) => self.conclude(&arrival, ruling.as_deref(), answer),
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
 
@@ -168,6 +193,7 @@ impl<S: Store> Worker<S> {
         &self,
         setup: &Setup,
         origin: Origin,
+        hop: &Hop,
         request: &mut Parts,
         now: Micros,
     ) -> Result<Admitted, TurnedAway> {
@@ -181,17 +207,24 @@ impl<S: Store> Worker<S> {
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];
         let identified = setup.auth.identify(&mut request.headers, now);
-        if let Ok(caller) = &identified {
-            caller.introduce(&mut request.extensions);
-        }
-        request.extensions.insert(served.label.clone());
-        let rules = setup.rules(request, target.path.matched(), served);
-        let decided = self.shared.limits.decide(request, rules, &setup.address, served.factor(now)).await;
-        let ruling = decided.map_err(Refusal::from)?;
+        let caller = identified.as_ref().ok();
+        let principal = caller.and_then(|caller| caller.principal.as_deref());
+        let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
+            .host(&target.host)
+            .route(&served.route.name)
+            .address(hop.client)
+            .tenant(caller.and_then(|caller| caller.tenant.clone()))
+            .principal(principal.or_else(|| setup.reported_principal(hop, &request.headers)))
+            .wrong_credential(identified.is_err())
+            .load_factor(served.factor(now));
+        let mut owed = setup.auth.policy.owed(&facts);
+        let refusal = owed.refusal.take();
+        let ruling = self.shared.limits.decide(owed).await;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
             return Err(Refusal::Limited(Box::new(self.shared.limits.refusal(ruling, request))).into());
         }
         let accepted = identified.map_err(|why| Refusal::Unauthenticated(why.0));
+        let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
         match accepted.and_then(|caller| served.route.let_in(&caller).map(|()| caller)) {
             Ok(caller) => Ok(Admitted { target, route, caller, ruling }),
             Err(why) => Err(TurnedAway { why, ruling }),
@@ -348,14 +381,18 @@ impl From<Refusal> for TurnedAway {
     }
 }
 
-impl From<Undecided> for Refusal {
-    fn from(undecided: Undecided) -> Self {
-        match undecided {
-            Undecided::NoTenant => Self::Unauthenticated("a tenant's credential is required here"),
-            Undecided::NeverAllowed => {
+impl From<PolicyRefusal> for Refusal {
+    fn from(why: PolicyRefusal) -> Self {
+        match why {
+            PolicyRefusal::NoKey { .. } => {
+                Self::Unauthenticated("the request carries nothing that it could be rate limited by")
+            }
+            PolicyRefusal::NoTenant { .. } => Self::Unauthenticated("a tenant's credential is required here"),
+            PolicyRefusal::NeverPasses(_) => {
                 Self::Forbidden("the request costs more than the caller's plan ever allows")
             }
-            Undecided::Misconfigured => Self::Misconfigured,
+            PolicyRefusal::Banned { .. } => Self::Forbidden("nothing passes here"),
+            _ => Self::Misconfigured,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spile_core::{Charges, FailurePolicy};
+use spile_policy::Chain;
 
 use crate::fallback::Fallback;
 use crate::rule_name::RuleName;
@@ -69,6 +70,28 @@ impl<'a> Ask<'a> {
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.terms.shadow = shadow;
         self
+    }
+}
+
+impl<'a> Ask<'a> {
+    /// These charges on the terms of a chain: its rule, its tenant, its failure policy.
+    pub fn on_terms_of(chain: &'a Chain, charges: Charges<'a>) -> Self {
+        let terms = Terms {
+            rule: chain.rule().map(RuleName::new),
+            tenant: chain.tenant(),
+            on_failure: chain.failure_policy(),
+            shadow: chain.is_shadow(),
+            within: None,
+        };
+        Self { charges, terms }
+    }
+}
+
+/// What a chain of charges asks.
+impl<'a> From<&'a Chain> for Ask<'a> {
+    #[inline]
+    fn from(chain: &'a Chain) -> Self {
+        Self::on_terms_of(chain, chain.charges())
     }
 }
 

@@ -33,6 +33,7 @@ mod limiter;
 mod observer;
 mod rule_name;
 mod sampler;
+mod settle;
 mod wait;
 
 pub use ask::Ask;
@@ -43,4 +44,5 @@ pub use error::{LimiterError, StoreFailed};
 pub use limiter::{Granted, RateLimiter};
 pub use observer::{Observed, Observer};
 pub use rule_name::RuleName;
+pub use settle::{Settled, is_taken};
 pub use wait::Wait;

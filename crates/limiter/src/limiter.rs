@@ -9,6 +9,7 @@ use spile_core::{
     Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store,
     StoreError,
 };
+use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
 use crate::ask::{Ask, Terms};
@@ -218,20 +219,30 @@ impl<S: Store> RateLimiter<S> {
         self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
     }
 
-    /// Adds the charges of one more key to a chain, which may have none yet: the user *and* the tenant.
-    pub fn charge_also<'k>(
+    /// Charges a key of a chain under these plans, as the registry has them now: the user *and* the tenant.
+    pub fn charge(
         &self,
-        chain: &mut Option<Charges<'k>>,
-        key: Key<'k>,
+        chain: &mut Chain,
+        key: &ResolvedKey,
         plans: impl IntoIterator<Item = impl AsRef<str>>,
-        cost: Cost,
+        tokens: u64,
     ) -> Result<(), LimiterError> {
-        self.extend(chain, key, plans, |_| Ok(cost))
+        for name in plans {
+            let mut charged = Ok(());
+            let known = self.inner.plans.visit(name.as_ref(), &mut |plan| {
+                charged = chain.charge(key, plan, tokens);
+            });
+            charged?;
+            if !known {
+                return Err(LimiterError::UnknownPlan(name.as_ref().to_owned()));
+            }
+        }
+        Ok(())
     }
 
-    /// The plan of that name, as the registry has it now.
-    pub fn plan(&self, name: &str) -> Result<Plan, LimiterError> {
-        self.inner.plans.plan(name).ok_or_else(|| LimiterError::UnknownPlan(name.to_owned()))
+    /// Whether [`decide_at_once`](Self::decide_at_once) answers.
+    pub fn answers_at_once(&self) -> bool {
+        self.inner.store.answers_at_once()
     }
 
     /// The store that the limiter asks.

@@ -243,6 +243,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Some(Ok(self.spend_now(charges)))
     }
 
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         Ok(self.peek_now(charges))
     }

@@ -159,6 +159,11 @@ impl<S: Store> Store for TimedStore<S> {
         self.store.spend_at_once(charges)
     }
 
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        self.store.answers_at_once()
+    }
+
     fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
         self.timed(&self.peek, self.store.peek(charges))
     }

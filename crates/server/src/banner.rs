@@ -50,7 +50,10 @@ impl fmt::Display for Banner<'_> {
             )?;
         }
         if let Some(resp) = resp {
-            writeln!(f, "  resp   redis://{resp}   CL.THROTTLE key max_burst count period [quantity]")?;
+            writeln!(
+                f,
+                "  resp   redis://{resp}   CL.THROTTLE key max_burst count period [quantity], SPILE.CHECK rule identity"
+            )?;
         }
         if let Some(gateway) = gateway {
             writeln!(f, "  gateway http://{gateway}   forwards {} routes", config.routes.len())?;
@@ -62,6 +65,9 @@ impl fmt::Display for Banner<'_> {
             write!(f, " {} ({})", plan.name(), limits.join("; "))?;
         }
         writeln!(f)?;
+        for warning in config.warnings() {
+            writeln!(f, "  warning: {warning}")?;
+        }
         writeln!(f, "Try it:")?;
         writeln!(f, "  curl -i http://{http}/api/ping -H 'X-API-Key: demo'")?;
         write!(f, "  curl -i http://{http}/v1/check -H 'Content-Type: application/json' ")?;

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use spile_core::{Charges, Cost, LimitStatus, StoreError};
+use spile_core::{LimitStatus, StoreError};
+use spile_policy::Wrong;
 use utoipa::ToSchema;
 
-use crate::bill::Bill;
 use crate::decider::Decider;
 use crate::fault::Fault;
-use crate::identity;
-use crate::policies::Policies;
 
 /// How a bucket stands.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,10 +45,9 @@ pub(crate) async fn inspect(
     plan: Option<&str>,
 ) -> Result<Vec<BucketState>, Unseen> {
     let mut buckets = Vec::new();
-    for plan in names(decider, plan)? {
-        let charges = charges(key, &plan, &decider.policies())?;
-        let ttls = decider.store().times_to_live(&charges).await?;
-        let decision = decider.look(charges).await;
+    for chain in decider.policy().buckets_of(key, plan).map_err(asked)? {
+        let ttls = decider.store().times_to_live(&chain.charges()).await?;
+        let decision = decider.peek(Some(&chain)).await;
         if decision.degraded() {
             return Err(Unseen::Store);
         }
@@ -62,11 +59,16 @@ pub(crate) async fn inspect(
 
 /// Makes each bucket of the key full again, under that plan or under every plan.
 pub(crate) async fn reset(decider: &Decider, key: &str, plan: Option<&str>) -> Result<(), Unseen> {
-    for plan in names(decider, plan)? {
-        let charges = charges(key, &plan, &decider.policies())?;
-        decider.forget(charges).await?;
+    for chain in decider.policy().buckets_of(key, plan).map_err(asked)? {
+        decider.reset(&chain).await?;
     }
     Ok(())
+}
+
+/// What is wrong with what an operator asks for, by the words of the admin API.
+pub(crate) fn asked(wrong: Wrong) -> Unseen {
+    let field = if matches!(wrong, Wrong::Identity(_)) { "key" } else { "plan" };
+    Unseen::Asked(Fault::new(field, wrong))
 }
 
 impl BucketState {
@@ -82,12 +84,6 @@ impl BucketState {
     }
 }
 
-impl From<Fault> for Unseen {
-    fn from(fault: Fault) -> Self {
-        Self::Asked(fault)
-    }
-}
-
 impl From<StoreError> for Unseen {
     fn from(_: StoreError) -> Self {
         Self::Store
@@ -96,23 +92,4 @@ impl From<StoreError> for Unseen {
 
 fn whole_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn names(decider: &Decider, plan: Option<&str>) -> Result<Vec<String>, Fault> {
-    let policies = decider.policies();
-    match plan {
-        Some(plan) if policies.plan(plan).is_none() => {
-            Err(Fault::new("plan", format_args!("no plan is called {plan:?}")))
-        }
-        Some(plan) => Ok(vec![plan.to_owned()]),
-        None => Ok(policies.plans().into_iter().map(|plan| plan.name().to_string()).collect()),
-    }
-}
-
-/// Charges that cost nothing: they only name buckets.
-fn charges<'k>(key: &'k str, plan: &str, policies: &Policies) -> Result<Charges<'k>, Fault> {
-    let key = identity::key(key).map_err(|why| Fault::new("key", why))?;
-    let mut bill = Bill::default();
-    bill.add_plan(key, plan, Cost::ZERO, policies)?;
-    bill.into_charges()
 }

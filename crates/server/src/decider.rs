@@ -1,39 +1,60 @@
-//! Where questions meet the limiter, whatever protocol they came by.
+//! Where what is owed meets the limiter, whatever protocol it came by.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
-use spile_core::{Charges, Clock, Decision, FailurePolicy, Key, Micros, Plan, PlanRegistry, StoreError};
-use spile_limiter::RateLimiter;
+use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, StoreError};
+use spile_limiter::{Ask, RateLimiter};
 use spile_observe::{Watch, trace};
+use spile_policy::{Chain, Line, Owed, Policy};
 
 use crate::clock::Clocks;
-use crate::config::Config;
-use crate::policies::Policies;
-use crate::question::Question;
+use crate::config::{Clients, Config, ForwardAuth};
+use crate::secret::Secret;
 use crate::store::AnyStore;
 
 /// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// Answers questions by the policies of the moment.
+/// What a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
+pub(crate) struct InForce {
+    /// Plans, rules and tenants.
+    pub(crate) policy: Arc<Policy>,
+    /// Whose word counts about who a caller is.
+    pub(crate) clients: Clients,
+    /// How proxies describe the request that they ask about.
+    pub(crate) forward_auth: ForwardAuth,
+    /// What clients of the Redis protocol have to know, if they have to know anything.
+    pub(crate) resp_password: Option<Secret>,
+}
+
+impl From<&Config> for InForce {
+    fn from(config: &Config) -> Self {
+        Self {
+            policy: Arc::new(config.policy()),
+            clients: config.clients.clone(),
+            forward_auth: config.forward_auth,
+            resp_password: config.resp.password.clone(),
+        }
+    }
+}
+
+/// Decides about what is owed.
 pub(crate) struct Decider {
     limiter: RateLimiter<AnyStore>,
-    policies: Arc<ArcSwap<Policies>>,
+    in_force: ArcSwap<InForce>,
     metrics: Watch,
     wall: Arc<dyn Clock>,
 }
 
 impl Decider {
     pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: Watch) -> Self {
-        let policies = Policies::from(config);
-        expect(&policies, &metrics);
-        let policies = Arc::new(ArcSwap::from_pointee(policies));
+        let in_force = InForce::from(config);
+        expect(&in_force.policy, &metrics);
         let mut limiter = RateLimiter::builder()
             .store(store)
-            .registry(LivePlans(Arc::clone(&policies)))
             .deadline(config.store.timeout + GRACE)
             .on_failure(config.store.on_failure)
             .fail_closed_retry_after(config.store.fail_closed_retry_after)
@@ -42,32 +63,30 @@ impl Decider {
         if config.observe.enabled {
             limiter = limiter.observer(metrics.clone());
         }
-        let limiter = limiter.build();
-        Self { limiter, policies, metrics, wall: clocks.wall }
+        let in_force = ArcSwap::from_pointee(in_force);
+        Self { limiter: limiter.build(), in_force, metrics, wall: clocks.wall }
     }
 
-    /// The policies of this moment. A question borrows from them, and so holds them until it is answered.
-    pub(crate) fn policies(&self) -> Guard<Arc<Policies>> {
-        self.policies.load()
+    /// What is in force at this moment.
+    pub(crate) fn in_force(&self) -> Guard<Arc<InForce>> {
+        self.in_force.load()
     }
 
-    /// The limiter behind it, which knows the plans of the moment.
+    /// The policy of this moment.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.in_force().policy)
+    }
+
+    /// The limiter behind it.
     pub(crate) fn limiter(&self) -> RateLimiter<AnyStore> {
         self.limiter.clone()
     }
 
-    /// Puts the policies of this configuration in place of all there are, in one step. They are also for whoever else
-    /// works by them.
-    pub(crate) fn replace(&self, config: &Config) -> Arc<Policies> {
-        let policies = Arc::new(Policies::from(config));
-        expect(&policies, &self.metrics);
-        self.policies.store(Arc::clone(&policies));
-        policies
-    }
-
-    /// Forgets buckets that an operator wants full again.
-    pub(crate) async fn forget(&self, charges: Charges<'_>) -> Result<(), StoreError> {
-        self.limiter.forget(charges).await
+    /// Puts this configuration in place of the one in force, in one step.
+    pub(crate) fn replace(&self, config: &Config) {
+        let in_force = InForce::from(config);
+        expect(&in_force.policy, &self.metrics);
+        self.in_force.store(Arc::new(in_force));
     }
 
     /// A key as logs show it: hashed, as on the dashboard.
@@ -83,7 +102,7 @@ impl Decider {
     /// Whether requests would be refused for no fault of theirs: the store is out of reach and the policy is to
     /// refuse without it.
     pub(crate) fn refuses_all(&self) -> bool {
-        self.policies().on_failure == FailurePolicy::Deny && self.store().trouble().is_some()
+        self.in_force().policy.on_failure() == FailurePolicy::Deny && self.store().trouble().is_some()
     }
 
     /// What people's clocks say now.
@@ -91,50 +110,67 @@ impl Decider {
         self.wall.now()
     }
 
-    /// Spends, or only looks where the question costs nothing.
-    pub(crate) async fn check(&self, question: Question<'_>) -> Decision {
-        if question.is_peek() {
-            return self.peek(question).await;
+    /// Spends, or only looks if nothing is charged. What nothing limits is allowed.
+    pub(crate) async fn check(&self, chain: Option<&Chain>) -> Decision {
+        let Some(chain) = chain else { return self.unlimited() };
+        self.check_ask(chain, Ask::from(chain)).await
+    }
+
+    /// The same, with no more time for the store than this.
+    pub(crate) async fn check_within(&self, chain: &Chain, deadline: Duration) -> Decision {
+        self.check_ask(chain, Ask::from(chain).within(deadline)).await
+    }
+
+    /// Decides about all that a request owes: what only watches, each by itself, and then what is enforced. `None` if
+    /// nothing is owed.
+    pub(crate) async fn decide(&self, owed: &Owed) -> Option<Decision> {
+        let mut last = None;
+        for chain in owed.watched.iter().chain(&owed.enforced) {
+            last = Some(self.check(Some(chain)).await);
         }
-        let decided = self.limiter.decide(question.into_ask()).inspect(|decision| {
+        last
+    }
+
+    /// Answers as [`check`](Self::check) would, and spends nothing.
+    pub(crate) async fn peek(&self, chain: Option<&Chain>) -> Decision {
+        match chain {
+            Some(chain) => self.limiter.look(chain).await,
+            None => self.unlimited(),
+        }
+    }
+
+    /// Gives back what the chain would cost.
+    pub(crate) async fn refund(&self, chain: Option<&Chain>) -> Result<Decision, StoreError> {
+        match chain {
+            Some(chain) => self.limiter.give_back(chain.charges_at(Line::cost)).await,
+            None => Ok(self.unlimited()),
+        }
+    }
+
+    /// Forgets buckets that an operator wants full again.
+    pub(crate) async fn reset(&self, chain: &Chain) -> Result<(), StoreError> {
+        self.limiter.forget(chain.charges()).await
+    }
+
+    fn unlimited(&self) -> Decision {
+        Decision::unlimited(self.wall_now())
+    }
+
+    async fn check_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
+        if chain.is_peek() || chain.never_passes().is_some() {
+            return self.limiter.look(ask).await;
+        }
+        let decided = self.limiter.decide(ask).inspect(|decision| {
             trace::note("spile.reason", || decision.reason().as_str().to_owned());
             trace::note("spile.limit", || decision.binding().name().to_string());
         });
         trace::span("decision", decided).await
     }
-
-    /// Answers as [`check`](Self::check) would, and spends nothing.
-    pub(crate) async fn peek(&self, question: Question<'_>) -> Decision {
-        self.limiter.look(question.into_ask()).await
-    }
-
-    /// Looks at buckets that an operator asks for.
-    pub(crate) async fn look(&self, charges: Charges<'_>) -> Decision {
-        self.limiter.look(charges).await
-    }
-
-    /// Gives back what the question would cost.
-    pub(crate) async fn refund(&self, question: Question<'_>) -> Result<Decision, StoreError> {
-        self.limiter.give_back(question.into_charges()).await
-    }
-}
-
-/// The plans of the moment, as the limiter asks for them.
-struct LivePlans(Arc<ArcSwap<Policies>>);
-
-impl PlanRegistry for LivePlans {
-    fn plan(&self, name: &str) -> Option<Plan> {
-        self.0.load().plan(name).cloned()
-    }
-
-    fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
-        self.0.load().plan(name).map(visit).is_some()
-    }
 }
 
 /// Gives every configured rule its series before callers' inventions can use up the bound.
-fn expect(policies: &Policies, metrics: &Watch) {
-    for (rule, limit) in policies.rule_limits() {
+fn expect(policy: &Policy, metrics: &Watch) {
+    for (rule, limit) in policy.rule_limits() {
         metrics.expect(rule, limit);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use spile_policy::Wrong;
+
 /// A field, and the bound that it breaks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Fault {
@@ -21,6 +23,12 @@ impl Fault {
 
     pub(crate) fn field(&self) -> &str {
         &self.field
+    }
+}
+
+impl From<Wrong> for Fault {
+    fn from(wrong: Wrong) -> Self {
+        Self::new(wrong.field(), wrong)
     }
 }
 

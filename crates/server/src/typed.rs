@@ -6,7 +6,8 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use spile_core::{Charges, Key, Limit};
+use spile_core::{Charges, Key, Limit, LimitError};
+use spile_policy::{Chain, Policy};
 
 use crate::fault::Fault;
 
@@ -23,6 +24,61 @@ pub(crate) struct TypedQuestion<'a> {
     pub(crate) cost: Option<Whole>,
     pub(crate) capacity: Option<Whole>,
     pub(crate) refill_per_second: Option<f64>,
+}
+
+impl TypedQuestion<'_> {
+    /// What the question asks for. `None` if nothing limits it.
+    pub(crate) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
+        let Self { rule_id, plans, cost, capacity, refill_per_second, .. } = self;
+        let cost = cost.map(|Whole(tokens)| tokens);
+        match (rule_id.as_deref(), plans, capacity, refill_per_second) {
+            (Some(id), None, None, None) => Ok(policy.owed_by_identity(id, self.identity()?, cost)?),
+            (None, Some(plans), None, None) => {
+                let plans = plans.iter().map(|plan| &**plan);
+                Ok(Some(policy.owed_by_plans(self.identity()?, plans, cost.unwrap_or(1))?))
+            }
+            (Some(id), None, Some(Whole(capacity)), Some(rate)) => {
+                let limit = Limit::per_second_f64(*rate, *capacity).map_err(own_limit_fault)?;
+                let identity = self.identity()?;
+                Ok(Some(policy.owed_by_limit(id, None, identity, limit, cost.unwrap_or(1))?))
+            }
+            _ => Err(self.unclear()),
+        }
+    }
+
+    fn identity(&self) -> Result<&str, Fault> {
+        self.identity.as_deref().ok_or_else(|| {
+            Fault::new("identity", format_args!("is missing; it takes 1 to {} bytes of text", Key::MAX_BYTES))
+        })
+    }
+
+    fn unclear(&self) -> Fault {
+        match (&self.rule_id, &self.plans, self.capacity, self.refill_per_second) {
+            (None, None, None, None) => Fault::new(
+                "ruleId",
+                "is missing; give `ruleId`, `plans`, or `ruleId` with `capacity` and `refillPerSecond`",
+            ),
+            (_, Some(_), ..) => {
+                Fault::new("plans", "stands alone; leave out `ruleId`, `capacity` and `refillPerSecond`")
+            }
+            (_, _, Some(_), None) => {
+                Fault::new("refillPerSecond", "is missing; `capacity` needs it, from 0.000001 to 1000000000")
+            }
+            (_, _, None, _) => {
+                Fault::new("capacity", "is missing; `refillPerSecond` needs it, from 1 to 1000000000")
+            }
+            (None, ..) => Fault::new(
+                "ruleId",
+                "is missing; a limit of your own needs 1 to 64 letters, digits, `.`, `_` or `-`",
+            ),
+            (Some(_), None, Some(_), Some(_)) => Fault::new("body", "is not a question"),
+        }
+    }
+}
+
+fn own_limit_fault(why: LimitError) -> Fault {
+    let field = if matches!(why, LimitError::Capacity(_)) { "capacity" } else { "refillPerSecond" };
+    Fault::new(field, why)
 }
 
 /// What the fields of a body take, for whoever has sent something else.

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use spile_core::{Decision, NamedLimit, Store};
-use spile_limiter::LimiterError;
+use spile_core::{Decision, Store};
+use spile_limiter::Ask;
+use spile_policy::Chain;
 use tower_service::Service;
 
 use crate::admission::Admission;
 use crate::body::ReplyBody;
-use crate::owed::Owed;
 use crate::refusal::Cause;
 use crate::response::Rendered;
 use crate::shared::Shared;
@@ -69,7 +69,7 @@ where
     pub(crate) fn decided(
         shared: &Arc<Shared<S>>,
         decision: Decision,
-        owed: Owed,
+        chain: Chain,
         ready: &mut Svc,
         mut parts: Parts,
         body: B,
@@ -82,7 +82,7 @@ where
             return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
         }
         let told = shared.fields.render(&decision, now);
-        parts.extensions.insert(Admission::new(decision, owed, Arc::clone(shared)));
+        parts.extensions.insert(Admission::new(decision, chain, Arc::clone(shared)));
         Self::passing(ready.call(Request::from_parts(parts, body)), Some(told))
     }
 }
@@ -90,19 +90,16 @@ where
 /// What the limiter said once the store had answered.
 pub(crate) struct Verdict<S> {
     shared: Arc<Shared<S>>,
-    owed: Owed,
-    decision: Result<Decision, LimiterError>,
+    chain: Chain,
+    decision: Decision,
 }
 
 impl<S: Store> Verdict<S> {
     /// Asks the limiter, and hands back what it was asked about. A failing store is not an error: the failure policy
     /// makes it a decision.
-    pub(crate) async fn of(shared: Arc<Shared<S>>, owed: Owed, limits: Vec<NamedLimit>) -> Self {
-        let decision = match owed.charges(&limits) {
-            Ok(charges) => Ok(shared.limiter.decide(shared.ask(charges, owed.tenant.as_deref())).await),
-            Err(error) => Err(error),
-        };
-        Self { shared, owed, decision }
+    pub(crate) async fn of(shared: Arc<Shared<S>>, chain: Chain) -> Self {
+        let decision = shared.limiter.decide(Ask::from(&chain)).await;
+        Self { shared, chain, decision }
     }
 }
 
@@ -142,14 +139,9 @@ where
     S: Store + 'static,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<Svc, S, B, Svc::Future>> {
-        let Verdict { shared, owed, decision } = ready!(self.verdict.as_mut().poll(cx));
+        let Verdict { shared, chain, decision } = ready!(self.verdict.as_mut().poll(cx));
         let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
-        let decided = match decision {
-            Ok(decision) => ResponseFuture::decided(&shared, decision, owed, &mut ready, parts, body),
-            Err(error) => {
-                ResponseFuture::refused(shared.refuse(Cause::Invalid(&error), &parts, shared.clock.now()))
-            }
-        };
+        let decided = ResponseFuture::decided(&shared, decision, chain, &mut ready, parts, body);
         Poll::Ready(decided.state)
     }
 }

@@ -10,6 +10,8 @@ use crate::response::{self, Fields};
 
 /// gRPC's `INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: u8 = 3;
+/// gRPC's `UNAUTHENTICATED`.
+const UNAUTHENTICATED: u8 = 16;
 /// gRPC's `INTERNAL`.
 const INTERNAL: u8 = 13;
 
@@ -67,8 +69,8 @@ impl<'a> Refusal<'a> {
         match self.cause {
             Cause::Denied(decision) if grpc => self.fields.grpc_refusal(decision, self.now),
             Cause::Denied(decision) => self.fields.refusal(decision, self.now),
-            Cause::NoKey if grpc => response::grpc_problem(INVALID_ARGUMENT, NO_KEY),
-            Cause::NoKey => response::problem(StatusCode::BAD_REQUEST, NO_KEY),
+            Cause::NoKey if grpc => response::grpc_problem(UNAUTHENTICATED, NO_KEY),
+            Cause::NoKey => response::problem(StatusCode::UNAUTHORIZED, NO_KEY),
             Cause::Invalid(error) if grpc => grpc_invalid(error),
             Cause::Invalid(error) => response::invalid(error),
         }

@@ -7,13 +7,13 @@ use std::task::{Context, Poll};
 
 use http::request::Parts;
 use http::{Request, Response};
-use spile_core::{Few, NamedLimit, Store};
+use spile_core::Store;
+use spile_limiter::Ask;
+use spile_policy::Chain;
 use tower_service::Service;
 
 use crate::body::ReplyBody;
 use crate::future::{Deciding, ResponseFuture, Verdict};
-use crate::key::Tenant;
-use crate::owed::{Owed, Payer};
 use crate::refusal::Cause;
 use crate::shared::{Shared, Undue};
 
@@ -48,8 +48,9 @@ where
         if self.shared.skips(&parts) {
             return self.pass(parts, body);
         }
-        match self.shared.payers(&parts) {
-            Ok(payers) => self.decide(payers, parts, body),
+        match self.shared.owed(&parts) {
+            Ok(chain) if chain.is_empty() => self.pass(parts, body),
+            Ok(chain) => self.decide(chain, parts, body),
             Err(undue) => self.give_up(&undue, parts, body),
         }
     }
@@ -57,43 +58,28 @@ where
 
 impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
     /// Asks the limiter. A store in memory answers at once: then the service that is ready can be called right here,
-    /// and neither has it to be cloned nor the question to be kept.
+    /// and has not to be cloned. The charges are put together once, in one way or the other.
     // Inlined with what it calls, or the request would be copied at each step.
     #[inline]
-    fn decide<B>(&mut self, payers: Few<Payer>, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
+    fn decide<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
     {
-        let (shared, mut charges) = (&*self.shared, None);
-        let limits = match shared.charge(&payers, &parts, &mut charges) {
-            Ok(limits) => limits,
-            Err(error) => return self.give_up(&error.into(), parts, body),
-        };
-        let Some(charges) = charges else { return self.pass(parts, body) };
-        let ask = shared.ask(charges, parts.extensions.get::<Tenant>().map(Tenant::id));
-        let Some(decision) = shared.limiter.decide_at_once(&ask) else {
-            let asked = ask.charges().iter().map(|charge| charge.limit().clone()).collect();
-            drop(ask);
-            return self.wait(Owed::new(payers, limits, &parts), asked, parts, body);
-        };
-        drop(ask);
-        let owed = Owed::new(payers, limits, &parts);
-        ResponseFuture::decided(&self.shared, decision, owed, &mut self.inner, parts, body)
+        if self.shared.limiter.answers_at_once()
+            && let Some(decision) = self.shared.limiter.decide_at_once(&Ask::from(&chain))
+        {
+            return ResponseFuture::decided(&self.shared, decision, chain, &mut self.inner, parts, body);
+        }
+        self.wait(chain, parts, body)
     }
 
     /// Waits for a store that does not answer at once.
     #[cold]
-    fn wait<B>(
-        &mut self,
-        owed: Owed,
-        limits: Vec<NamedLimit>,
-        parts: Parts,
-        body: B,
-    ) -> ResponseFuture<Svc, S, B>
+    fn wait<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
     {
-        let verdict = Box::pin(Verdict::of(Arc::clone(&self.shared), owed, limits));
+        let verdict = Box::pin(Verdict::of(Arc::clone(&self.shared), chain));
         // The clone has not been polled ready; the service that has been must be the one to be called.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);

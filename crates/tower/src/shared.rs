@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
-use spile_core::{Charges, Clock, Cost, FailurePolicy, Few, Micros, Store};
-use spile_limiter::{Ask, LimiterError, RateLimiter};
+use spile_core::{Clock, FailurePolicy, Micros, Store};
+use spile_limiter::{LimiterError, RateLimiter};
+use spile_policy::Chain;
 
-use crate::key::ResolvedKey;
-use crate::owed::Payer;
+use crate::key::{ResolvedKey, Tenant};
 use crate::refusal::{Cause, Refusal};
 use crate::response::Fields;
 use crate::rule::Rule;
@@ -22,7 +22,7 @@ pub(crate) type Respond = Box<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + S
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Keyless {
-    /// It is refused with 400. A service that forgot to tell the layer who its peers are notices at once.
+    /// It is refused with 401. A service that forgot to tell the layer who its peers are notices at once.
     #[default]
     Refuse,
     /// It counts with all others that have no key, under one bucket of each limit.
@@ -55,59 +55,28 @@ impl<S: Store> Shared<S> {
         self.skips.iter().any(|skip| skip(request))
     }
 
-    /// Reads who pays for the request under each of the rules.
-    pub(crate) fn payers(&self, request: &Parts) -> Result<Few<Payer>, Undue> {
-        let mut payers = Few::new();
-        for rule in 0..self.rules.len() {
-            if let Some(payer) = self.payer(rule, request)? {
-                payers.push(payer);
-            }
-        }
-        Ok(payers)
-    }
-
-    fn payer(&self, rule: usize, request: &Parts) -> Result<Option<Payer>, Undue> {
-        let key = match (self.rules[rule].key_of(request), self.keyless) {
-            (Some(key), _) => key,
-            (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
-            (None, Keyless::Pass) => return Ok(None),
-            (None, Keyless::Refuse) => return Err(Undue::NoKey),
-        };
-        let cost = Cost::new(self.rules[rule].cost_of(request)).map_err(LimiterError::from)?;
-        Ok(Some(Payer { key, cost, rule }))
-    }
-
-    /// Puts what they pay into `charges`, which stays empty where no plan applies; under how many limits each does.
-    pub(crate) fn charge<'k>(
-        &self,
-        payers: &'k [Payer],
-        request: &Parts,
-        charges: &mut Option<Charges<'k>>,
-    ) -> Result<Few<usize>, LimiterError> {
-        let mut limits = Few::new();
-        for payer in payers {
-            let before = charges.as_ref().map_or(0, |charges| charges.len());
-            let plans = self.rules[payer.rule].plans_of(request);
-            self.limiter.charge_also(charges, payer.key.as_key()?, plans.iter(), payer.cost)?;
-            limits.push(charges.as_ref().map_or(0, |charges| charges.len()) - before);
-        }
-        Ok(limits)
-    }
-
-    /// The question as this layer asks it.
+    /// What the request owes under the rules together; empty if no plan applies.
     #[inline]
-    pub(crate) fn ask<'a>(&'a self, charges: Charges<'a>, tenant: Option<&'a str>) -> Ask<'a> {
-        let mut ask = Ask::from(charges).shadow(self.shadow);
-        if let Some(name) = &self.name {
-            ask = ask.rule(&**name);
+    pub(crate) fn owed(&self, request: &Parts) -> Result<Chain, Undue> {
+        let tenant = request.extensions.get::<Tenant>().map(Tenant::id);
+        let mut chain = Chain::new(self.name.as_deref())
+            .for_tenant(tenant)
+            .on_failure(self.on_failure)
+            .shadow(self.shadow);
+        for rule in &self.rules {
+            let key = match (rule.key_of(request), self.keyless) {
+                (Some(key), _) => key,
+                (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
+                (None, Keyless::Pass) => continue,
+                (None, Keyless::Refuse) => return Err(Undue::NoKey),
+            };
+            let (plans, tokens) = (rule.plans_of(request), rule.cost_of(request));
+            self.limiter.charge(&mut chain, &key, plans.iter(), tokens)?;
         }
-        if let Some(tenant) = tenant {
-            ask = ask.tenant(tenant);
+        match chain.never_passes() {
+            None => Ok(chain),
+            Some(line) => Err(LimiterError::never_passes(line).into()),
         }
-        if let Some(policy) = self.on_failure {
-            ask = ask.on_failure(policy);
-        }
-        ask
     }
 
     /// The answer to a request that does not reach the service.

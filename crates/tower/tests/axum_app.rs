@@ -76,5 +76,5 @@ async fn a_service_that_forgot_to_tell_who_its_peers_are_is_told_at_once() {
         .route("/", get(|| async { "hello" }))
         .layer(RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "small")));
     let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
-    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }

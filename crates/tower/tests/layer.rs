@@ -182,7 +182,7 @@ async fn a_request_without_a_key_is_refused_shared_or_passed_as_told() {
     let nobody = || Request::new(());
 
     let refused = keyless(Keyless::Refuse).oneshot(nobody()).await.unwrap();
-    assert_eq!(refused.status(), 400);
+    assert_eq!(refused.status(), 401);
     assert_eq!(refused.headers()["content-type"], "application/problem+json");
 
     let shared = keyless(Keyless::Share);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use spile_core::Micros;
+use spile_policy::Policy;
 
-use super::api_key::ApiKeyHash;
 use super::caller::Caller;
 use super::jwt::JwtVerifier;
-use super::tenants::TenantRegistry;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const BEARER: &[u8] = b"bearer";
@@ -17,7 +16,7 @@ const BEARER: &[u8] = b"bearer";
 /// Turns credentials into callers.
 #[derive(Clone)]
 pub(crate) struct Authenticator {
-    pub(crate) tenants: Arc<dyn TenantRegistry>,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) jwt: Option<Arc<JwtVerifier>>,
 }
 
@@ -30,7 +29,7 @@ impl Authenticator {
     /// request without any credential is nobody's; one with a wrong credential is an error, for its sender believes
     /// to be somebody.
     pub(crate) fn identify(&self, headers: &mut HeaderMap, now: Micros) -> Result<Caller, Unaccepted> {
-        let (has_tenants, jwt) = (self.tenants.has_tenants(), self.jwt.as_deref());
+        let (has_tenants, jwt) = (self.policy.has_tenants(), self.jwt.as_deref());
         if !has_tenants && jwt.is_none() {
             return Ok(Caller::default());
         }
@@ -39,7 +38,7 @@ impl Authenticator {
         let Some(token) = bearer(headers)? else { return Ok(by_key.unwrap_or_default()) };
         // Upstreams take it that what passes for a token here was checked, whatever else came with it.
         if let Some(jwt) = jwt.filter(|_| !has_tenants || by_key.is_some() || is_jwt(token)) {
-            let by_token = jwt.verify(token, now)?;
+            let by_token = jwt.verify(token, now, &self.policy)?;
             let tenant = by_key.and_then(|caller| caller.tenant).or(by_token.tenant);
             return Ok(Caller { tenant, principal: by_token.principal });
         }
@@ -52,8 +51,7 @@ impl Authenticator {
     }
 
     fn by_key(&self, key: &[u8]) -> Result<Caller, Unaccepted> {
-        let tenant = self.tenants.tenant(&ApiKeyHash::of(key));
-        let tenant = tenant.ok_or(Unaccepted("the API key is not known"))?;
+        let tenant = self.policy.tenant_of_key(key).ok_or(Unaccepted("the API key is not known"))?;
         Ok(Caller { tenant: Some(tenant), principal: None })
     }
 }

@@ -2,16 +2,15 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use http::Extensions;
-use spile_tower::key::{Principal, Tenant};
+use spile_policy::CallerTenant;
 
 /// Who sends a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller {
-    pub(crate) tenant: Option<Arc<Tenant>>,
-    pub(crate) principal: Option<Principal>,
+    pub(crate) tenant: Option<CallerTenant>,
+    /// The user that a signed token names.
+    pub(crate) principal: Option<String>,
 }
 
 impl Caller {
@@ -19,22 +18,17 @@ impl Caller {
         self.tenant.is_none() && self.principal.is_none()
     }
 
+    /// The name of the plan that the caller holds, if it holds one.
+    pub(crate) fn plan(&self) -> Option<&str> {
+        Some(self.tenant.as_ref()?.plan.as_ref()?.as_str())
+    }
+
     /// In whose name a request waits for its turn: the tenant's, the principal's or the address's.
     pub(crate) fn queues_as(&self, client: IpAddr) -> Cow<'_, str> {
         match (&self.tenant, &self.principal) {
-            (Some(tenant), _) => Cow::Borrowed(tenant.id()),
-            (None, Some(principal)) => Cow::Borrowed(&principal.0),
+            (Some(tenant), _) => Cow::Borrowed(&tenant.id),
+            (None, Some(principal)) => Cow::Borrowed(principal),
             (None, None) => Cow::Owned(client.to_string()),
-        }
-    }
-
-    /// Tells the resolvers of keys and plans.
-    pub(crate) fn introduce(&self, extensions: &mut Extensions) {
-        if let Some(tenant) = &self.tenant {
-            extensions.insert(Tenant::clone(tenant));
-        }
-        if let Some(principal) = &self.principal {
-            extensions.insert(principal.clone());
         }
     }
 }

@@ -8,7 +8,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKe
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Map, Value};
 use spile_core::Micros;
-use spile_tower::key::{Principal, Tenant};
+use spile_policy::{CallerTenant, Policy};
 
 use super::authenticator::Unaccepted;
 use super::caller::Caller;
@@ -97,16 +97,13 @@ impl JwtVerifier {
         self.keys.refresh();
     }
 
-    /// Whose token it is, as of `now`.
-    pub(super) fn verify(&self, token: &str, now: Micros) -> Result<Caller, Unaccepted> {
+    /// Whose token it is, as of `now`. The tenant's plan is resolved here, once, for all that goes by it.
+    pub(super) fn verify(&self, token: &str, now: Micros, policy: &Policy) -> Result<Caller, Unaccepted> {
         let claims = self.signed_claims(token)?;
         self.in_time(&claims, now)?;
         self.for_us(&claims)?;
         let subject = text(&claims, "sub").ok_or(Unaccepted("the token names no subject"))?;
-        Ok(Caller {
-            tenant: self.tenant(&claims).map(Into::into),
-            principal: Some(Principal(subject.to_owned())),
-        })
+        Ok(Caller { tenant: self.tenant(&claims, policy), principal: Some(subject.to_owned()) })
     }
 
     fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, Unaccepted> {
@@ -165,13 +162,10 @@ impl JwtVerifier {
         }
     }
 
-    fn tenant(&self, claims: &Map<String, Value>) -> Option<Tenant> {
-        let tenant = Tenant::new(text(claims, self.tenant_claim.as_deref()?)?);
+    fn tenant(&self, claims: &Map<String, Value>, policy: &Policy) -> Option<CallerTenant> {
+        let id = text(claims, self.tenant_claim.as_deref()?)?;
         let plan = self.plan_claim.as_deref().and_then(|claim| text(claims, claim));
-        Some(match plan {
-            Some(plan) => tenant.on_plan(plan),
-            None => tenant,
-        })
+        Some(policy.tenant_of_claim(id, plan))
     }
 }
 

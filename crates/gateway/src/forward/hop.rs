@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::request::Parts;
-use spile_tower::client::{ClientAddress, Forwarding, Networks, PeerAddr};
+use http::HeaderMap;
+use spile_tower::client::{ClientAddress, Forwarding, Networks};
 
 /// Whose word about clients is taken.
 #[derive(Clone, Debug, Default)]
@@ -31,11 +31,10 @@ impl Trust {
         Self { networks, address }
     }
 
-    /// Where the request came from. Tells the resolvers of keys who the peer is.
-    pub(crate) fn hop(&self, peer: SocketAddr, secure: bool, request: &mut Parts) -> Hop {
+    /// Where a request with these headers came from.
+    pub(crate) fn hop(&self, peer: SocketAddr, secure: bool, headers: &HeaderMap) -> Hop {
         let address = peer.ip().to_canonical();
-        let client = self.address.seen_by(address, &request.headers);
-        request.extensions.insert(PeerAddr(peer));
+        let client = self.address.seen_by(address, headers);
         Hop { peer: address, client, trusted: self.networks.contain(address), secure }
     }
 }

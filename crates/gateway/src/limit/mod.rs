@@ -1,10 +1,5 @@
-//! Limits: which rules a request falls under, what it owes, and what was decided.
+//! Limits: what the policy says that a request owes, and what was decided.
 
-mod due;
 mod limits;
-mod rule;
-mod rulebook;
 
-pub(crate) use limits::{Limits, Ruling, Undecided};
-pub use rule::Rule;
-pub use rulebook::{Rulebook, Rules};
+pub(crate) use limits::{Limits, Ruling};

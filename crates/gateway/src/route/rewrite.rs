@@ -2,7 +2,7 @@
 
 use http::uri::PathAndQuery;
 
-use crate::path::CleanPath;
+use spile_policy::CleanPath;
 
 /// Replaces the first segments of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]

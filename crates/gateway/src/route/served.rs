@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::Micros;
-use spile_tower::key;
 
 use super::rewrite::Rewrite;
 use super::settings::Route;
@@ -22,8 +21,6 @@ pub(crate) struct Served {
     pub(crate) rewrite: Option<Rewrite>,
     pub(crate) retries: Arc<RetryBudget>,
     pub(crate) telemetry: RouteTelemetry,
-    /// What resolvers of per-route limits find.
-    pub(crate) label: key::Route,
     adaptive: Option<Arc<Aimd>>,
 }
 
@@ -31,7 +28,6 @@ impl Served {
     /// The route at work. Where it was served `before`, in this setting or another, what was learnt then still holds.
     pub(crate) fn new(route: Route, before: Option<&Self>) -> Self {
         let pool = Pool::new(&route, before.map(|before| &before.pool));
-        let label = key::Route(Arc::from(&*route.name));
         let aimd = |settings| {
             let standing = before.and_then(|before| before.adaptive.clone());
             let standing = standing.filter(|aimd| aimd.follows(&settings));
@@ -40,7 +36,7 @@ impl Served {
         let adaptive = route.adaptive.map(aimd);
         let telemetry = RouteTelemetry::new(&route.name);
         let retries = before.map(|before| Arc::clone(&before.retries)).unwrap_or_default();
-        Self { rewrite: route.rewrite(), route, pool, retries, telemetry, label, adaptive }
+        Self { rewrite: route.rewrite(), route, pool, retries, telemetry, adaptive }
     }
 
     /// What the route's limits are multiplied by at the moment.

@@ -1,12 +1,9 @@
 //! A route as it is set up.
 
-use std::sync::Arc;
+use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
 
 use crate::auth::Caller;
-use crate::host::{HostError, HostPattern};
-use crate::limit::Rule;
 use crate::overload::{Adaptive, Concurrency};
-use crate::path::{PathPattern, PatternError};
 use crate::refusal::Refusal;
 use crate::route::rewrite::Rewrite;
 use crate::route::{HeaderChanges, Timeouts};
@@ -33,7 +30,6 @@ pub struct Route {
     pub(crate) timeouts: Timeouts,
     pub(crate) retries: u8,
     pub(crate) require_auth: bool,
-    pub(crate) limits: Vec<Arc<Rule>>,
     pub(crate) max_body: u64,
     pub(crate) strip_prefix: bool,
     pub(crate) new_prefix: Option<Box<str>>,
@@ -59,7 +55,6 @@ impl Route {
             timeouts: Timeouts::default(),
             retries: 1,
             require_auth: false,
-            limits: Vec::new(),
             max_body: MAX_BODY,
             strip_prefix: false,
             new_prefix: None,
@@ -74,7 +69,7 @@ impl Route {
         })
     }
 
-    /// Goes by this name in metrics and in keys of per-route limits; the path by default.
+    /// Goes by this name in metrics and in the policy's limits of routes; the path by default.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
@@ -113,13 +108,6 @@ impl Route {
     #[must_use]
     pub const fn require_auth(mut self, required: bool) -> Self {
         self.require_auth = required;
-        self
-    }
-
-    /// Charges by this rule too, together with the gateway's own: all of them allow, or none is charged.
-    #[must_use]
-    pub fn limit(mut self, rule: Rule) -> Self {
-        self.limits.push(Arc::new(rule));
         self
     }
 
@@ -224,8 +212,7 @@ impl Route {
                 "a credential is required: send X-API-Key or a bearer token",
             ));
         }
-        let plan = caller.tenant.as_ref().and_then(|tenant| tenant.plan());
-        let on_plan = |allowed: &str| plan == Some(allowed);
+        let on_plan = |allowed: &str| caller.plan() == Some(allowed);
         if !self.allowed_plans.is_empty() && !self.allowed_plans.iter().any(|allowed| on_plan(allowed)) {
             return Err(Refusal::Forbidden("the plan does not include this route"));
         }

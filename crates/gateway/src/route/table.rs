@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use spile_policy::HostPattern;
+
 use super::served::Served;
 use super::settings::Route;
-use crate::host::HostPattern;
 use crate::target::Target;
 
 /// Finds the route of a request.

@@ -1,27 +1,22 @@
 //! Who sends a request: what upstreams are told, and what nobody can make them believe.
 
-use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, Route};
-use spile_tower::key::Tenant;
+use spile_gateway::{Gateway, Route};
 
 use crate::support::{
-    Backend, Running, by_tenant_or_address, exchange, in_time, limiter_on, open, plan, running, to,
+    Backend, Running, by_tenant_or_address, exchange, in_time, limiter_on, open, plan, policy_for, running,
+    tenant, to,
 };
 use spile_core::FakeClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-fn acme() -> InMemoryTenants {
-    InMemoryTenants::new([(Tenant::new("acme").on_plan("pro"), vec![ApiKeyHash::of(b"k-acme")])])
-}
-
 async fn guarded(backend: &Backend) -> Running {
     let plans = [plan("free", 10, 1), plan("pro", 100, 50)];
     running(
-        Gateway::builder(limiter_on(&FakeClock::default(), plans))
+        Gateway::builder(limiter_on(&FakeClock::default()))
             .route(Route::new("/", [backend.upstream()]).unwrap())
             .route(Route::new("/private", [backend.upstream()]).unwrap().require_auth(true))
-            .tenants(acme())
-            .rule(by_tenant_or_address("default")),
+            .policy(policy_for(plans, [by_tenant_or_address("default")], [tenant("acme", "pro", "k-acme")])),
     )
     .await
 }
@@ -99,11 +94,10 @@ async fn guessing_keys_is_limited_by_address() {
 #[tokio::test]
 async fn a_tenant_whose_id_is_no_ascii_is_named_all_the_same() {
     let backend = Backend::friendly().await;
-    let tenants = InMemoryTenants::new([(Tenant::new("größe"), vec![ApiKeyHash::of(b"k-size")])]);
     let gateway = running(
-        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+        Gateway::builder(limiter_on(&FakeClock::default()))
             .route(Route::new("/", [backend.upstream()]).unwrap())
-            .tenants(tenants),
+            .policy(policy_for([plan("free", 10, 1)], [], [tenant("größe", "free", "k-size")])),
     )
     .await;
     assert_eq!(gateway.get("/", &[("x-api-key", "k-size")]).await.status, 200);

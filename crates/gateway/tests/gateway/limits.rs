@@ -3,12 +3,27 @@
 use std::time::Duration;
 
 use http::Method;
-use spile_core::{Charges, Cost, FailurePolicy, FakeClock, Grant, InMemoryPlans, Outcome, Store, StoreError};
-use spile_gateway::{Gateway, Route, Rule};
+use spile_core::{Charges, Cost, FailurePolicy, FakeClock, Grant, Outcome, Store, StoreError};
+use spile_gateway::{Gateway, Route};
 use spile_limiter::RateLimiter;
-use spile_tower::key::{ClientIp, KeyResolver, MatchedRoute};
+use spile_policy::{KeyList, Policy, Rule, RulePlans};
 
-use crate::support::{Backend, by_tenant_or_address, exchange, limiter_on, plan, running, text, to};
+use crate::support::{
+    Backend, by_tenant_or_address, exchange, limiter_on, plan, policy, policy_for, running, tenant, text, to,
+    under, until,
+};
+
+/// A rule at this cost.
+fn costing(tokens: u64, mut rule: Rule) -> Rule {
+    rule.cost = Cost::new(tokens).unwrap();
+    rule
+}
+
+/// A rule that only watches.
+fn watching(mut rule: Rule) -> Rule {
+    rule.shadow = true;
+    rule
+}
 
 /// A store that is never there.
 struct BrokenStore;
@@ -40,10 +55,10 @@ async fn a_free_caller_gets_ten_of_fifteen_and_five_more_after_five_seconds() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 10, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .clock(clock.clone())
             .route(Route::new("/", [backend.upstream()]).unwrap())
-            .rule(by_tenant_or_address("default")),
+            .policy(policy([plan("free", 10, 1)], [by_tenant_or_address("default")])),
     )
     .await;
     let mut client = gateway.client().await;
@@ -71,9 +86,9 @@ async fn a_free_caller_gets_ten_of_fifteen_and_five_more_after_five_seconds() {
 async fn what_costs_more_than_the_plan_ever_holds_is_forbidden_and_not_told_to_wait() {
     let backend = Backend::friendly().await;
     let gateway = running(
-        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+        Gateway::builder(limiter_on(&FakeClock::default()))
             .route(to(backend.upstream()))
-            .rule(by_tenant_or_address("default").cost(Cost::new(11).unwrap())),
+            .policy(policy([plan("free", 10, 1)], [costing(11, by_tenant_or_address("default"))])),
     )
     .await;
     let answer = gateway.client().await.get("/scores", &[]).await;
@@ -85,16 +100,15 @@ async fn what_costs_more_than_the_plan_ever_holds_is_forbidden_and_not_told_to_w
 async fn reads_and_writes_are_limited_apart_and_writes_cost_more() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();
-    let writes = Rule::new("writes", ClientIp::direct(), "writes")
-        .path("/scores/*".parse().unwrap())
-        .methods([Method::POST, Method::PUT, Method::DELETE])
-        .cost(Cost::new(5).unwrap());
+    let mut writes = costing(5, under("writes", "writes"));
+    writes.matcher.path = Some("/scores/*".parse().unwrap());
+    writes.matcher.methods = vec![Method::POST, Method::PUT, Method::DELETE];
+    let plans = [plan("free", 10, 1), plan("writes", 10, 1)];
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 10, 1), plan("writes", 10, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .clock(clock.clone())
             .route(to(backend.upstream()))
-            .rule(writes)
-            .rule(by_tenant_or_address("default")),
+            .policy(policy(plans, [writes, by_tenant_or_address("default")])),
     )
     .await;
     let mut client = gateway.client().await;
@@ -109,14 +123,20 @@ async fn reads_and_writes_are_limited_apart_and_writes_cost_more() {
 async fn a_client_has_a_bucket_for_each_route_and_one_for_all() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();
-    let per_route = || Rule::new("per-route", ClientIp::direct().and(MatchedRoute), "route");
-    let route = |path| Route::new(path, [backend.upstream()]).unwrap().limit(per_route());
+    let route = |path| Route::new(path, [backend.upstream()]).unwrap();
+    let policy = Policy::builder()
+        .plans([plan("free", 5, 1), plan("route", 2, 1)])
+        .rules([by_tenant_or_address("default")])
+        .route_limits("/a", [under("a", "route")])
+        .route_limits("/b", [under("b", "route")])
+        .build()
+        .unwrap();
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 5, 1), plan("route", 2, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .clock(clock.clone())
             .route(route("/a"))
             .route(route("/b"))
-            .rule(by_tenant_or_address("default")),
+            .policy(policy),
     )
     .await;
     let mut client = gateway.client().await;
@@ -136,17 +156,19 @@ async fn a_client_has_a_bucket_for_each_route_and_one_for_all() {
 #[tokio::test]
 async fn a_failing_store_follows_the_rules_policy() {
     let backend = Backend::friendly().await;
-    let limiter = || RateLimiter::builder().store(BrokenStore).plans([plan("free", 10, 1)]).build();
-    for (policy, status, degraded) in [
+    let limiter = || RateLimiter::builder().store(BrokenStore).build();
+    for (on_failure, status, degraded) in [
         (FailurePolicy::Deny, 503, true),
         (FailurePolicy::Allow, 200, true),
         (FailurePolicy::Local, 200, true),
     ] {
-        let rule = by_tenant_or_address("default").on_failure(policy);
-        let gateway = running(Gateway::builder(limiter()).route(to(backend.upstream())).rule(rule)).await;
+        let mut rule = by_tenant_or_address("default");
+        rule.on_failure = Some(on_failure);
+        let policy = policy([plan("free", 10, 1)], [rule]);
+        let gateway = running(Gateway::builder(limiter()).route(to(backend.upstream())).policy(policy)).await;
         let answer = gateway.get("/", &[]).await;
-        assert_eq!(answer.status, status, "{policy}");
-        assert_eq!(answer.header("x-ratelimit-degraded").is_some(), degraded, "{policy}");
+        assert_eq!(answer.status, status, "{on_failure}");
+        assert_eq!(answer.header("x-ratelimit-degraded").is_some(), degraded, "{on_failure}");
         if status == 503 {
             assert_eq!(answer.header("retry-after"), Some("1"));
             assert_eq!(
@@ -162,9 +184,9 @@ async fn a_rule_that_only_watches_never_refuses() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 1, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .route(to(backend.upstream()))
-            .rule(by_tenant_or_address("default").shadow(true)),
+            .policy(policy([plan("free", 1, 1)], [watching(by_tenant_or_address("default"))])),
     )
     .await;
     let mut client = gateway.client().await;
@@ -185,9 +207,9 @@ async fn what_the_upstream_reports_is_charged_and_never_shown() {
     .await;
     let clock = FakeClock::default();
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 100, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .route(to(backend.upstream()).cost_from_response(true))
-            .rule(by_tenant_or_address("default").cost(Cost::new(10).unwrap())),
+            .policy(policy([plan("free", 100, 1)], [costing(10, by_tenant_or_address("default"))])),
     )
     .await;
     let mut client = gateway.client().await;
@@ -211,11 +233,14 @@ async fn a_bucket_that_two_rules_charge_is_settled_once() {
         response
     })
     .await;
-    let by_address = |id, cost| Rule::new(id, ClientIp::direct(), "free").cost(Cost::new(cost).unwrap());
+    let mut once = under("once", "free");
+    once.also = vec!["twice".into()];
+    let mut twice = costing(5, under("twice", "free"));
+    twice.matcher.path = Some("/elsewhere".parse().unwrap());
     let gateway = running(
-        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 100, 1)]))
-            .route(to(backend.upstream()).cost_from_response(true).limit(by_address("twice", 5)))
-            .rule(by_address("once", 1)),
+        Gateway::builder(limiter_on(&FakeClock::default()))
+            .route(to(backend.upstream()).cost_from_response(true))
+            .policy(policy([plan("free", 100, 1)], [once, twice])),
     )
     .await;
     let mut client = gateway.client().await;
@@ -228,21 +253,92 @@ async fn a_bucket_that_two_rules_charge_is_settled_once() {
 }
 
 #[tokio::test]
-async fn a_plan_that_only_its_rule_knows_is_settled_too() {
-    let backend = Backend::start(|_| {
-        let mut response = text("x");
-        response.headers_mut().insert("x-ratelimit-cost", "20".parse().unwrap());
-        response
+async fn a_client_that_hangs_up_pays_what_its_answer_cost() {
+    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let (answer, answers) = tokio::sync::watch::channel(false);
+    let backend = Backend::start_async(move |_| {
+        let (ask, mut answers) = (ask.clone(), answers.clone());
+        async move {
+            ask.send(()).unwrap();
+            answers.wait_for(|answer| *answer).await.unwrap();
+            let mut response = text("x");
+            response.headers_mut().insert("x-ratelimit-cost", "50".parse().unwrap());
+            response
+        }
     })
     .await;
-    let rule =
-        Rule::new("own", ClientIp::direct(), "own").registry(InMemoryPlans::new([plan("own", 100, 1)]));
+    let limiter = limiter_on(&FakeClock::default());
+    let plans = [plan("free", 100, 1)];
     let gateway = running(
-        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
-            .route(to(backend.upstream()).cost_from_response(true).limit(rule)),
+        Gateway::builder(limiter.clone())
+            .route(to(backend.upstream()).cost_from_response(true))
+            .policy(policy(plans.clone(), [by_tenant_or_address("default")])),
     )
     .await;
-    assert_eq!(gateway.get("/", &[]).await.header("x-ratelimit-remaining"), Some("80"));
+    let address = gateway.address;
+    let client =
+        tokio::spawn(async move { crate::support::Client::connect(address).await.get("/", &[]).await });
+    asked.recv().await.expect("the upstream to be asked");
+    client.abort();
+    answer.send_replace(true);
+    let left = async || {
+        let policy = policy(plans.clone(), []);
+        let chain = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
+        limiter.look(&chain).await.remaining()
+    };
+    until("what the answer cost to be charged", || async { left().await == 50 }).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_only_watches_lets_pass_whatever_is_wrong_with_it() {
+    let backend = Backend::friendly().await;
+    let tenants_only = Rule::new("a", RulePlans::Tenant { anonymous: None });
+    let mut keyless = under("b", "free");
+    keyless.key = KeyList::parse(&["header:x-who"]).unwrap();
+    for rule in [tenants_only, keyless, costing(11, under("c", "free")), Rule::new("d", RulePlans::Banned)] {
+        for (rule, passes) in [(rule.clone(), false), (watching(rule), true)] {
+            let policy = policy([plan("free", 10, 1)], [rule.clone()]);
+            let builder = Gateway::builder(limiter_on(&FakeClock::default())).route(to(backend.upstream()));
+            let status = running(builder.policy(policy)).await.get("/", &[]).await.status;
+            assert_eq!(status == 200, passes, "{rule:?} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_paid_for_by_address_even_where_a_rule_is_for_tenants_alone() {
+    let backend = Backend::friendly().await;
+    let mut by_header = under("b", "free");
+    by_header.key = KeyList::parse(&["tenant"]).unwrap();
+    for rule in [Rule::new("a", RulePlans::Tenant { anonymous: None }), by_header] {
+        let acme = tenant("acme", "free", "k-acme");
+        let gateway = running(
+            Gateway::builder(limiter_on(&FakeClock::default()))
+                .route(to(backend.upstream()))
+                .policy(policy_for([plan("free", 3, 1)], [rule], [acme])),
+        )
+        .await;
+        let mut guessed = Vec::new();
+        for guess in 0..5 {
+            guessed.push(gateway.get("/", &[("x-api-key", &guess.to_string())]).await.status.as_u16());
+        }
+        assert_eq!(guessed, [401, 401, 401, 429, 429]);
+        assert_eq!(gateway.get("/", &[]).await.status, 401, "without a credential nothing is guessed");
+        assert_eq!(gateway.get("/", &[("x-api-key", "k-acme")]).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn limits_that_shrink_let_nothing_pass_that_the_whole_one_refuses() {
+    let policy = policy([plan("free", 10, 1)], [costing(11, by_tenant_or_address("default"))]);
+    let headers = http::HeaderMap::new();
+    for factor in [1.0, 0.5, 0.1] {
+        let facts = spile_policy::Facts::new(&Method::GET, "/", &headers)
+            .address([127, 0, 0, 1].into())
+            .load_factor(factor);
+        let owed = policy.owed(&facts);
+        assert!(owed.enforced.is_none() && owed.refusal.is_some(), "{factor}");
+    }
 }
 
 #[tokio::test]
@@ -250,9 +346,9 @@ async fn a_denied_request_is_answered_before_its_body_is_read() {
     let backend = Backend::friendly().await;
     let clock = FakeClock::default();
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 1, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .route(to(backend.upstream()))
-            .rule(by_tenant_or_address("default")),
+            .policy(policy([plan("free", 1, 1)], [by_tenant_or_address("default")])),
     )
     .await;
     assert_eq!(gateway.get("/", &[]).await.status, 200);

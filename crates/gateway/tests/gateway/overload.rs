@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 use spile_core::FakeClock;
-use spile_gateway::{Adaptive, ApiKeyHash, Concurrency, Gateway, InMemoryTenants};
+use spile_gateway::{Adaptive, Concurrency, Gateway};
 use spile_limiter::{Observed, Observer, RateLimiter};
 use spile_memory::MemoryStore;
-use spile_tower::key::Tenant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::{
-    Backend, RawBackend, by_tenant_or_address, in_time, limiter_on, open, plan, running, text, to, until,
+    Backend, RawBackend, by_tenant_or_address, in_time, limiter_on, open, plan, policy, policy_for, running,
+    tenant, text, to, until,
 };
 
 #[tokio::test]
@@ -29,10 +29,10 @@ async fn limits_shrink_while_the_upstream_fails_and_grow_back() {
     .await;
     let clock = FakeClock::default();
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 100, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .clock(clock.clone())
             .route(to(backend.upstream()).adaptive(Adaptive::default()))
-            .rule(by_tenant_or_address("default")),
+            .policy(policy([plan("free", 100, 1)], [by_tenant_or_address("default")])),
     )
     .await;
     let mut client = gateway.client().await;
@@ -90,20 +90,15 @@ impl Observer for Decided {
 #[tokio::test]
 async fn one_tenant_cannot_use_up_an_upstream() {
     let (backend, gate, mut served) = gated().await;
-    let tenants = ["greedy", "modest"].map(|id| (Tenant::new(id), vec![ApiKeyHash::of(id.as_bytes())]));
+    let tenants = ["greedy", "modest"].map(|id| tenant(id, "free", id));
     let mut cap = Concurrency::default();
     cap.per_upstream = 1;
     let decided = Decided::default();
-    let plans = [plan("free", 1_000, 1)];
-    let limiter =
-        RateLimiter::builder().store(MemoryStore::new()).plans(plans).observer(decided.clone()).build();
-    let gateway = running(
-        Gateway::builder(limiter)
-            .route(to(backend.upstream()).concurrency(cap))
-            .tenants(InMemoryTenants::new(tenants))
-            .rule(by_tenant_or_address("default")),
-    )
-    .await;
+    let limiter = RateLimiter::builder().store(MemoryStore::new()).observer(decided.clone()).build();
+    let policy = policy_for([plan("free", 1_000, 1)], [by_tenant_or_address("default")], tenants);
+    let gateway =
+        running(Gateway::builder(limiter).route(to(backend.upstream()).concurrency(cap)).policy(policy))
+            .await;
     let ask = |tenant: &'static str| {
         let address = gateway.address;
         tokio::spawn(async move {

@@ -2,10 +2,11 @@
 
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use spile_core::FakeClock;
 use spile_gateway::Gateway;
 use spile_tower::client::Networks;
 
-use crate::support::{Backend, RawBackend, exchange, limiter, open, running, text, to};
+use crate::support::{Backend, RawBackend, exchange, limiter_on, open, running, text, to};
 
 #[tokio::test]
 async fn fields_of_one_connection_end_at_it() {
@@ -77,8 +78,12 @@ async fn a_stranger_is_named_by_its_address_whatever_it_claims() {
 async fn what_a_trusted_proxy_says_is_added_to() {
     let backend = Backend::friendly().await;
     let trusted = Networks::parse(["127.0.0.1"]).unwrap();
-    let gateway =
-        running(Gateway::builder(limiter()).trusted_proxies(trusted).route(to(backend.upstream()))).await;
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default()))
+            .trusted_proxies(trusted)
+            .route(to(backend.upstream())),
+    )
+    .await;
     let said = [
         ("x-forwarded-for", "198.51.100.9, 203.0.113.7"),
         ("x-forwarded-proto", "https"),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
+use spile_core::FakeClock;
 use spile_gateway::{Balance, Gateway, HeaderChanges, HealthCheck, Route};
 
-use crate::support::{Backend, RawBackend, limiter, open, running, text, to, until};
+use crate::support::{Backend, RawBackend, limiter_on, open, running, text, to, until};
 
 #[tokio::test]
 async fn the_most_specific_route_serves() {
@@ -16,7 +17,7 @@ async fn the_most_specific_route_serves() {
     }
     let route = |path, index: usize| Route::new(path, [backends[index].upstream()]).unwrap();
     let gateway = running(
-        Gateway::builder(limiter())
+        Gateway::builder(limiter_on(&FakeClock::default()))
             .route(route("/", 0))
             .route(route("/scores", 1))
             .route(route("/scores/deep", 2))
@@ -55,7 +56,7 @@ async fn prefixes_are_stripped_and_rewritten() {
     let backend = Backend::friendly().await;
     let route = |path| Route::new(path, [backend.upstream()]).unwrap();
     let gateway = running(
-        Gateway::builder(limiter())
+        Gateway::builder(limiter_on(&FakeClock::default()))
             .route(route("/plain"))
             .route(route("/strip").strip_prefix(true))
             .route(route("/old").rewrite_prefix("/v2/new").unwrap()),

@@ -8,8 +8,11 @@ use spile_gateway::{Bounds, Gateway, Route, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use spile_policy::KeyList;
+
 use crate::support::{
-    Backend, RawBackend, by_tenant_or_address, exchange, in_time, limiter_on, open, plan, running, to,
+    Backend, RawBackend, by_tenant_or_address, exchange, in_time, limiter_on, open, plan, policy, running,
+    to, under,
 };
 
 fn soon() -> Duration {
@@ -114,13 +117,13 @@ async fn no_spelling_of_a_path_dodges_its_rule() {
     ];
     for spelling in spellings {
         let backend = Backend::friendly().await;
-        let login =
-            by_tenant_or_address("login").path("/login".parse().unwrap()).cost(Cost::new(10).unwrap());
+        let mut login = by_tenant_or_address("login");
+        login.matcher.path = Some("/login".parse().unwrap());
+        login.cost = Cost::new(10).unwrap();
         let gateway = running(
-            Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+            Gateway::builder(limiter_on(&FakeClock::default()))
                 .route(to(backend.upstream()))
-                .rule(login)
-                .rule(by_tenant_or_address("default")),
+                .policy(policy([plan("free", 10, 1)], [login, by_tenant_or_address("default")])),
         )
         .await;
         let request = format!("GET {spelling} HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n");
@@ -161,18 +164,49 @@ async fn an_upstream_is_asked_for_a_path_even_where_the_client_named_none() {
 }
 
 #[tokio::test]
-async fn a_rule_for_one_method_is_not_dodged_by_its_case() {
+async fn a_rule_for_one_method_is_not_dodged_by_another_spelling_of_it() {
     let backend = Backend::friendly().await;
-    let writes = by_tenant_or_address("writes").methods([Method::POST]).cost(Cost::new(10).unwrap());
+    let mut rule = by_tenant_or_address("both");
+    rule.matcher.methods = vec![Method::POST, Method::GET];
+    rule.cost = Cost::new(10).unwrap();
     let gateway = running(
-        Gateway::builder(limiter_on(&FakeClock::default(), [plan("free", 10, 1)]))
+        Gateway::builder(limiter_on(&FakeClock::default()))
             .route(to(backend.upstream()))
-            .rule(writes),
+            .policy(policy([plan("free", 10, 1)], [rule])),
     )
     .await;
-    let answer = gateway.client().await.ask("post", "/", &[], "").await;
-    assert!(answer.status == 200 || answer.status == 405);
-    assert_eq!(backend.last().method.as_str(), "post", "methods have a case, and upstreams see the same one");
+    let mut client = gateway.client().await;
+    for method in ["post", "Post", "get", "heAD"] {
+        assert_eq!(client.ask(method, "/", &[], "").await.status, 400, "{method}");
+    }
+    assert!(backend.seen().is_empty(), "some upstreams would run them");
+    assert_eq!(client.ask("POST", "/", &[], "").await.status, 200);
+    assert_eq!(client.ask("HEAD", "/", &[], "").await.status, 429, "GET covers HEAD");
+    assert_eq!(client.ask("purge", "/", &[], "").await.status, 200, "a method of the upstream's own");
+    assert_eq!(
+        backend.last().method.as_str(),
+        "purge",
+        "methods have a case, and upstreams see the same one"
+    );
+}
+
+#[tokio::test]
+async fn a_path_has_one_bucket_however_it_is_spelt() {
+    let backend = Backend::friendly().await;
+    let mut rule = under("by-path", "free");
+    rule.key = KeyList::parse(&["path"]).unwrap();
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default()))
+            .route(to(backend.upstream()))
+            .policy(policy([plan("free", 1, 1)], [rule])),
+    )
+    .await;
+    let mut statuses = Vec::new();
+    for spelling in ["/res/7", "//res/7", "/res/./7", "/%72es/7", "/res/x/../7", "/res/7;x=1"] {
+        let request = format!("GET {spelling} HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n");
+        statuses.push(exchange(gateway.address, request.as_bytes()).await[9..12].to_owned());
+    }
+    assert_eq!(statuses, ["200", "429", "429", "429", "429", "429"]);
 }
 
 #[tokio::test]

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
-use spile_core::{Clock, FakeClock};
-use spile_gateway::{ApiKeyHash, Gateway, InMemoryTenants, JwtKeyFile, JwtVerifier};
-use spile_tower::key::Tenant;
+use spile_core::{Clock, FakeClock, Plan};
+use spile_gateway::{Gateway, JwtKeyFile, JwtVerifier};
 use tempfile::TempDir;
 
-use crate::support::{Backend, Running, by_tenant_or_address, limiter_on, plan, running, to, until};
+use crate::support::{
+    Backend, Running, by_tenant_or_address, limiter_on, plan, policy, policy_for, running, tenant, to, until,
+};
 
 const SECRET: &[u8] = b"a shared secret of some length";
 
@@ -42,13 +43,17 @@ fn by_secret(claims: &Value) -> String {
     signed(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(SECRET))
 }
 
+fn plans() -> [Plan; 2] {
+    [plan("free", 100, 1), plan("pro", 1_000, 1)]
+}
+
 async fn guarded(backend: &Backend, clock: &FakeClock, jwt: JwtVerifier) -> Running {
     running(
-        Gateway::builder(limiter_on(clock, [plan("free", 100, 1), plan("pro", 1_000, 1)]))
+        Gateway::builder(limiter_on(clock))
             .clock(clock.clone())
             .jwt(jwt.issuer("https://issuer.test").audience("scores").tenant_claim("org").plan_claim("tier"))
             .route(to(backend.upstream()).require_auth(true))
-            .rule(by_tenant_or_address("default")),
+            .policy(policy(plans(), [by_tenant_or_address("default")])),
     )
     .await
 }
@@ -192,15 +197,13 @@ async fn a_moment_may_be_a_fraction_and_an_audience_one_of_several() {
 async fn a_token_is_checked_whatever_else_comes_with_it() {
     let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
     let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
-    let tenants =
-        InMemoryTenants::new([(Tenant::new("acme").on_plan("pro"), vec![ApiKeyHash::of(b"k-acme")])]);
+    let acme = tenant("acme", "pro", "k-acme");
     let gateway = running(
-        Gateway::builder(limiter_on(&clock, [plan("free", 100, 1), plan("pro", 1_000, 1)]))
+        Gateway::builder(limiter_on(&clock))
             .clock(clock.clone())
             .jwt(jwt.tenant_claim("org"))
-            .tenants(tenants)
-            .route(to(backend.upstream()))
-            .rule(by_tenant_or_address("default")),
+            .policy(policy_for(plans(), [by_tenant_or_address("default")], [acme]))
+            .route(to(backend.upstream())),
     )
     .await;
     let claims = with(good(&clock), "org", &json!("other"));

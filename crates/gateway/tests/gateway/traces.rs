@@ -14,7 +14,7 @@ use spile_observe::trace::{Otlp, Tracer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::support::{Backend, by_tenant_or_address, in_time, limiter_on, plan, running, to};
+use crate::support::{Backend, by_tenant_or_address, in_time, limiter_on, plan, policy, running, to};
 
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -64,10 +64,10 @@ impl Collector {
 }
 
 fn limited(backend: &Backend, clock: &FakeClock) -> Builder<MemoryStore<std::sync::Arc<FakeClock>>> {
-    Gateway::builder(limiter_on(clock, [plan("free", 1, 1)]))
+    Gateway::builder(limiter_on(clock))
         .clock(clock.clone())
         .route(to(backend.upstream()).named("scores"))
-        .rule(by_tenant_or_address("default"))
+        .policy(policy([plan("free", 1, 1)], [by_tenant_or_address("default")]))
 }
 
 fn named<'s>(spans: &'s [Value], name: &str) -> &'s Value {
@@ -122,7 +122,7 @@ async fn a_denied_request_has_no_proxying_and_a_failed_one_says_so() {
     assert!(reasons.iter().any(|span| note(span, "spile.reason") == "limited"), "{reasons:?}");
 
     let nobody = "http://127.0.0.1:1".parse().expect("an upstream");
-    let alone = Gateway::builder(crate::support::limiter()).route(to(nobody).retries(0));
+    let alone = Gateway::builder(limiter_on(&FakeClock::default())).route(to(nobody).retries(0));
     let gateway = running(alone.tracer(collector.tracer.clone())).await;
     assert_eq!(gateway.get("/", &[]).await.status, 502);
     let spans = collector.spans(2).await;

@@ -6,6 +6,7 @@ mod config;
 mod entries;
 mod extract;
 mod plans;
+mod routes;
 mod rules;
 mod tenants;
 mod token;
@@ -37,6 +38,7 @@ pub(crate) fn router() -> OpenApiRouter<Office> {
         .routes(routes!(tenants::show, tenants::put, tenants::remove))
         .routes(routes!(tenants::add_key))
         .routes(routes!(buckets::inspect, buckets::reset))
+        .routes(routes!(routes::list))
         .routes(routes!(config::show))
         .routes(routes!(config::reload))
         .routes(routes!(config::store))

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
+use spile_policy::ApiKeyHash;
 use utoipa::ToSchema;
 
 use super::Office;
@@ -19,7 +20,6 @@ use crate::openapi::{
     Unkept, Unmade,
 };
 use crate::registry::{Kind, Which};
-use crate::tenant::ApiKeyHash;
 
 /// Random bytes in an API key.
 const KEY_BYTES: usize = 24;

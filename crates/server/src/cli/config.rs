@@ -30,6 +30,9 @@ impl ConfigCommand {
                 let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
                 let (file, routes) = (file.display(), config.routes.len());
                 println!("{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes");
+                for warning in config.warnings() {
+                    println!("warning: {warning}");
+                }
             }
             Self::Show(args) => print!("{}", args.config()?),
             Self::Init => print!("{STARTER}"),

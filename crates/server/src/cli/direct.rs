@@ -18,9 +18,8 @@ use crate::config::{Config, Flags, ObserveConfig, StoreUrl};
 use crate::decider::Decider;
 use crate::http::write_decision;
 use crate::metrics::{StoreMetrics, Telemetry};
-use crate::question::Question;
 use crate::store::{AnyStore, Embedded};
-use crate::typed::{Object, parse};
+use crate::typed::{Object, TypedQuestion, parse};
 
 /// People wait longer than requests do, and a first connection takes longer than a decision.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -99,13 +98,13 @@ impl Direct {
     /// The decision, as a server would answer it.
     pub(super) fn decide(mut self, verb: Verb, question: &Value) -> anyhow::Result<Value> {
         let body = question.to_string();
-        let Object(typed) = parse(body.as_bytes()).map_err(|fault| anyhow!("{fault}"))?;
-        let policies = self.decider.policies();
-        let question = Question::parse(&typed, &policies).map_err(|fault| anyhow!("{fault}"))?;
+        let Object(typed): Object<TypedQuestion<'_>> =
+            parse(body.as_bytes()).map_err(|fault| anyhow!("{fault}"))?;
+        let chain = typed.owed(&self.decider.policy()).map_err(|fault| anyhow!("{fault}"))?;
         let decision = self.runtime.block_on(async {
             match verb {
-                Verb::Check => self.decider.check(question).await,
-                Verb::Peek => self.decider.peek(question).await,
+                Verb::Check => self.decider.check(chain.as_ref()).await,
+                Verb::Peek => self.decider.peek(chain.as_ref()).await,
             }
         });
         if decision.degraded() {

@@ -9,6 +9,7 @@ mod clients;
 mod duration;
 mod file;
 mod flags;
+mod forward_auth;
 mod gateway;
 mod grpc;
 mod listen;
@@ -22,6 +23,7 @@ mod rules;
 mod show;
 mod store;
 mod tenants;
+mod warnings;
 
 use std::path::Path;
 
@@ -30,8 +32,9 @@ use spile_core::Plan;
 pub use self::admin::AdminConfig;
 pub use self::clients::Clients;
 pub use self::file::{ConfigError, Unreadable};
-use self::file::{ConfigFile, Faults, PlanFile, RouteFile, RuleFile, TenantFile};
+use self::file::{ConfigFile, Faults, PASS, PlanFile, RouteFile, RuleFile, Spot, TenantFile, UNMATCHED};
 pub use self::flags::Flags;
+pub use self::forward_auth::{ForwardAuth, Proxy};
 pub use self::gateway::{GatewayConfig, JwtConfig, TlsConfig};
 pub use self::grpc::GrpcConfig;
 pub use self::listen::{Bounds, Listen};
@@ -41,10 +44,11 @@ pub(crate) use self::origin::Stamp;
 pub use self::resp::RespConfig;
 pub use self::route::Route;
 use self::rules::Known;
+pub(crate) use self::show::refill;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
+use spile_policy::{DEFAULT_RULE, Policy, Rule, Tenant};
+
 use crate::registry::Entries;
-use crate::rule::Rule;
-use crate::tenant::Tenant;
 
 /// A commented file to start from.
 pub const STARTER: &str = include_str!("starter.toml");
@@ -64,6 +68,10 @@ pub struct Config {
     pub resp: RespConfig,
     /// Whose word counts about who a caller is.
     pub clients: Clients,
+    /// How proxies describe the request that they ask about.
+    pub forward_auth: ForwardAuth,
+    /// Whether requests that no rule matches are not limited.
+    pub unmatched_pass: bool,
     pub(crate) observe: ObserveConfig,
     pub(crate) plans: Vec<Plan>,
     pub(crate) rules: Vec<Rule>,
@@ -145,8 +153,7 @@ impl Config {
     pub(crate) fn with_entries(&self, entries: &Entries) -> Result<Self, ConfigError> {
         let (origin, mut faults) = (&self.origin, Faults::default());
         let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
-        let policies =
-            Checked::new(file.plans, file.rules, file.routes, file.tenants, &self.clients, &mut faults);
+        let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut faults);
         if !faults.is_empty() {
             return Err(faults.into_error(origin.name(), origin.text.clone()));
         }
@@ -155,6 +162,8 @@ impl Config {
             store: self.store.clone(),
             admin: self.admin.clone(),
             clients: self.clients.clone(),
+            forward_auth: self.forward_auth,
+            unmatched_pass: self.unmatched_pass,
             observe: self.observe.clone(),
             grpc: self.grpc,
             resp: self.resp.clone(),
@@ -165,6 +174,24 @@ impl Config {
             routes: policies.routes,
             tenants: policies.tenants,
         })
+    }
+
+    /// Everything that says what a request owes.
+    ///
+    /// # Panics
+    /// Never: what the parts name has been checked to be there.
+    pub(crate) fn policy(&self) -> Policy {
+        let routes = self.routes.iter().filter(|route| !route.limits.is_empty());
+        let builder = Policy::builder()
+            .plans(self.plans.iter().cloned())
+            .rules(self.rules.iter().cloned())
+            .tenants(self.tenants.iter().cloned())
+            .on_failure(self.store.on_failure)
+            .ipv6_prefix(self.clients.ipv6_prefix);
+        let add = |builder: spile_policy::Builder, route: &Route| {
+            builder.route_limits(&route.name, route.limits.iter().cloned())
+        };
+        routes.fold(builder, add).build().expect("a checked configuration names nothing that is not there")
     }
 
     fn build(origin: Origin, entries: &Entries) -> Result<Self, ConfigError> {
@@ -180,7 +207,8 @@ impl Config {
 
     fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
         let clients = Clients::check(file.clients, faults);
-        let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, &clients, faults);
+        let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, faults);
+        let unmatched_pass = check_unmatched(file.unmatched.as_ref(), &policies.rules, faults);
         let mut store = StoreConfig::read(file.store, origin.folder(), faults);
         let mut listen = Listen::check(file.listen, faults);
         origin.flags.apply(&mut listen, &mut store);
@@ -195,6 +223,8 @@ impl Config {
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
             clients,
+            forward_auth: ForwardAuth::check(file.forward_auth, faults),
+            unmatched_pass,
             plans: policies.plans,
             rules: policies.rules,
             routes: policies.routes,
@@ -218,17 +248,29 @@ impl Checked {
         rules: Vec<RuleFile>,
         routes: Vec<RouteFile>,
         tenants: Vec<TenantFile>,
-        clients: &Clients,
         faults: &mut Faults,
     ) -> Self {
         let (plans, plan_names) = plans::check_all(plans, faults);
-        let known = Known::new(&plans, &plan_names, clients);
+        let known = Known::new(&plans, &plan_names);
         let rules = rules::check_all(rules, &known, faults);
         let routes = route::check_all(routes, &rules, &known, faults);
         let tenants = tenants::check_all(tenants, &known, faults);
         drop(known);
         Self { plans, rules, routes, tenants }
     }
+}
+
+/// Whether requests that no rule matches are not limited. A rule for all that no other matches says the opposite.
+fn check_unmatched(word: Option<&Spot<String>>, rules: &[Rule], faults: &mut Faults) -> bool {
+    let Some(Spot { value, place }) = word else { return false };
+    if value != PASS {
+        let message = format!("`{value}` is no choice for `{UNMATCHED}`");
+        faults.add(place, message, "`pass`, or leave it out: requests without a rule then fall to `default`");
+    } else if rules.iter().any(|rule| rule.id == DEFAULT_RULE) {
+        let message = format!("`{UNMATCHED} = \"{PASS}\"` leaves nothing for the rule `{DEFAULT_RULE}`");
+        faults.add(place, message, "leave one of them out");
+    }
+    value == PASS
 }
 
 fn read(path: &Path) -> Result<(Option<Stamp>, String), Unreadable> {

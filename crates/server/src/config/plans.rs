@@ -1,12 +1,9 @@
 //! Plans, checked: every limit within its bounds, every name safe and given once.
 
 use spile_core::{Limit, LimitError, LimitTextError, Plan, PlanError, PlanName};
+use spile_policy::RESERVED_PLANS;
 
 use super::file::{Faults, LimitFile, Place, PlanFile};
-use crate::question::{OVERRIDE, OWN, THROTTLE};
-
-/// The word that stands for "the plan of whoever asks", and so can be no plan's name.
-pub(super) const TENANT: &str = "tenant";
 
 /// The plans that work, and the names of all.
 pub(super) fn check_all(files: Vec<PlanFile>, faults: &mut Faults) -> (Vec<Plan>, Vec<PlanName>) {
@@ -44,7 +41,7 @@ fn check(file: PlanFile, faults: &mut Faults) -> Option<Plan> {
 }
 
 fn check_name(name: &str, place: &Place, faults: &mut Faults) -> bool {
-    if [OWN, THROTTLE, OVERRIDE, TENANT].contains(&name) {
+    if RESERVED_PLANS.contains(&name) {
         faults.add(
             place,
             format_args!("no plan can be called `{name}`"),
@@ -59,7 +56,7 @@ fn check_name(name: &str, place: &Place, faults: &mut Faults) -> bool {
     checked.is_ok()
 }
 
-fn check_limit(file: &LimitFile, faults: &mut Faults) -> Option<Limit> {
+pub(super) fn check_limit(file: &LimitFile, faults: &mut Faults) -> Option<Limit> {
     let Some(refill) = &file.refill else {
         faults.add(&file.place.member("refill"), "the limit has no refill", "add `refill = \"1/s\"`");
         return None;

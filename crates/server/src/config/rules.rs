@@ -6,14 +6,11 @@ use foldhash::fast::RandomState;
 use http::Method;
 use smol_str::SmolStr;
 use spile_core::{Cost, FailurePolicy, Plan, PlanName};
+use spile_policy::{
+    DEFAULT_RULE, DescriptorMatch, DescriptorMatchError, HostPattern, KeyList, Matcher, Rule, RulePlans,
+};
 
-use super::clients::Clients;
 use super::file::{Faults, MatchFile, Place, RuleFile, Spot, TextOrTexts};
-use super::plans::TENANT;
-use crate::descriptor::{DescriptorMatch, NoEntry};
-use crate::key_list::KeyList;
-use crate::matcher::Matcher;
-use crate::rule::{Rule, RulePlans};
 
 /// What rules may refer to.
 pub(super) struct Known<'a> {
@@ -22,13 +19,22 @@ pub(super) struct Known<'a> {
     plan_names: &'a [PlanName],
     /// The same to look up: a hundred thousand tenants name their plans.
     by_name: HashMap<&'a str, &'a PlanName, RandomState>,
-    pub(super) clients: &'a Clients,
 }
 
+/// The words that stand for something else than a plan.
+const TENANT: &str = "tenant";
+const UNLIMITED: &str = "unlimited";
+const BANNED: &str = "banned";
+
 impl<'a> Known<'a> {
-    pub(super) fn new(plans: &'a [Plan], plan_names: &'a [PlanName], clients: &'a Clients) -> Self {
+    pub(super) fn new(plans: &'a [Plan], plan_names: &'a [PlanName]) -> Self {
         let by_name = plan_names.iter().map(|name| (name.as_str(), name)).collect();
-        Self { plans, plan_names, by_name, clients }
+        Self { plans, plan_names, by_name }
+    }
+
+    /// The plan of that name, if it works.
+    pub(super) fn plan(&self, name: &PlanName) -> Option<&'a Plan> {
+        self.plans.iter().find(|plan| plan.name() == name)
     }
 }
 
@@ -80,11 +86,16 @@ fn check(file: RuleFile, known: &Known<'_>, faults: &mut Faults) -> Option<Rule>
     let plans = check_plans(file.plans, file.anonymous_plan, &file.place, known, faults);
     let cost = check_cost(file.cost, plans.as_ref(), known, faults);
     // Everything is looked at before anything is given up, so that every mistake is found.
+    let place = file.matches.as_ref().map(|matches| matches.place.clone());
     let matcher = file.matches.map(|matches| check_match(matches, faults)).unwrap_or_default();
+    if let (Some(DEFAULT_RULE), Some(place)) = (id.as_deref(), place) {
+        let message = "the rule `default` is for everything that no other rule matches";
+        faults.add(&place, message, "leave `match` out, or give the rule another id");
+    }
     if matcher.descriptor.is_some() {
         check_descriptor_rule(file.key.as_ref(), plans.as_ref(), &file.place, faults);
     }
-    let key = check_key(file.key.map(|key| key.value), known.clients, faults);
+    let key = check_key(file.key.map(|key| key.value), faults);
     let on_failure = file.on_failure.and_then(|policy| check_policy(&policy, faults));
     let shadow = file.mode.is_some_and(|mode| check_mode(&mode, faults));
     Some(Rule { id: id?, matcher, key, plans: plans?, cost, on_failure, shadow, also: Vec::new() })
@@ -121,8 +132,16 @@ fn check_plans(
         }
         (_, anonymous) => anonymous,
     };
+    let word = match &plans {
+        TextOrTexts::Text(word) if word == UNLIMITED => Some(RulePlans::Unlimited),
+        TextOrTexts::Text(word) if word == BANNED => Some(RulePlans::Banned),
+        _ => None,
+    };
     if let Some(Spot { place, .. }) = anonymous {
         faults.add(&place, "an anonymous plan needs `plans = \"tenant\"`", "leave it out");
+    }
+    if word.is_some() {
+        return word;
     }
     let names = match plans {
         TextOrTexts::Text(name) => vec![Spot::new(name, place)],
@@ -185,18 +204,30 @@ fn check_match(file: MatchFile, faults: &mut Faults) -> Matcher {
             Err(_) => faults.add(&place, format_args!("`{value}` is no method"), "for instance `POST`"),
         }
     }
-    let descriptor = check_descriptor(file.domain, file.entries, &file.place, faults);
-    if descriptor.is_some() && (path.is_some() || !methods.is_empty()) {
+    let mut hosts: Vec<HostPattern> = Vec::new();
+    for Spot { value, place } in file.hosts.map(|hosts| hosts.value).unwrap_or_default() {
+        match value.parse() {
+            Ok(host) => hosts.push(host),
+            Err(why) => faults.add(&place, why, "for instance `api.example.com`"),
+        }
+    }
+    if let (Some(Spot { place, .. }), None) = (&file.subset, &file.domain) {
+        faults.add(place, "`subset` is for descriptors", "add `domain` and `entries`, or leave it out");
+    }
+    let subset = file.subset.is_some_and(|subset| subset.value);
+    let descriptor = check_descriptor(file.domain, file.entries, subset, &file.place, faults);
+    if descriptor.is_some() && (path.is_some() || !methods.is_empty() || !hosts.is_empty()) {
         let message = "a rule is for HTTP requests or for descriptors, not for both";
         faults.add(&file.place, message, "write two rules");
     }
-    Matcher { path, methods, descriptor }
+    Matcher { path, hosts, methods, descriptor }
 }
 
 /// The descriptors that the rule is for. Half of what they take is a mistake.
 fn check_descriptor(
     domain: Option<Spot<String>>,
     entries: Option<Spot<Vec<Spot<String>>>>,
+    subset: bool,
     place: &Place,
     faults: &mut Faults,
 ) -> Option<DescriptorMatch> {
@@ -213,16 +244,20 @@ fn check_descriptor(
     if domain.value.is_empty() {
         faults.add(&domain.place, "the domain is empty", "the one that Envoy is configured with");
     }
+    if domain.value.contains('*') && domain.value != "*" {
+        let message = format!("the domain `{}` has a star among other letters", domain.value);
+        faults.add(&domain.place, message, "a whole domain, or `*` for any");
+    }
     if entries.value.is_empty() {
         faults.add(&entries.place, "a descriptor has at least one entry", "for instance `remote_address`");
     }
-    let fix = "`key`, `key=value` or `key=beginning*`";
+    let fix = "`key`, `key=value` or `key=val*e`, where `*` stands for any text";
     let patterns = entries.value.into_iter().filter_map(|Spot { value, place }| {
         let pattern = value.parse();
-        pattern.map_err(|why: NoEntry| faults.add(&place, why, fix)).ok()
+        pattern.map_err(|why: DescriptorMatchError| faults.add(&place, why, fix)).ok()
     });
     let entries = patterns.collect();
-    Some(DescriptorMatch { domain: domain.value, entries })
+    Some(DescriptorMatch { domain: domain.value, entries, subset })
 }
 
 /// Who pays for a descriptor is the descriptor, and there is no request in which anybody else could be found.
@@ -241,15 +276,15 @@ fn check_descriptor_rule(
     }
 }
 
-fn check_key(words: Option<Vec<Spot<String>>>, clients: &Clients, faults: &mut Faults) -> KeyList {
-    let Some(words) = words.filter(|words| !words.is_empty()) else { return KeyList::usual(clients) };
+fn check_key(words: Option<Vec<Spot<String>>>, faults: &mut Faults) -> KeyList {
+    let Some(words) = words.filter(|words| !words.is_empty()) else { return KeyList::default() };
     for Spot { value, place } in &words {
-        if let Err(why) = KeyList::new(std::slice::from_ref(value), clients) {
-            faults.add(place, why, "for instance `ip` or `header:x-api-key`");
+        if let Err(why) = KeyList::parse(&[value]) {
+            faults.add(place, why, "for instance `tenant` or `ip`");
         }
     }
     let words: Vec<String> = words.into_iter().map(|word| word.value).collect();
-    KeyList::new(&words, clients).unwrap_or_else(|_| KeyList::usual(clients))
+    KeyList::parse(&words).unwrap_or_default()
 }
 
 pub(super) fn check_policy(policy: &Spot<String>, faults: &mut Faults) -> Option<FailurePolicy> {

@@ -3,13 +3,15 @@
 use std::fmt::{self, Write};
 
 use spile_core::{Limit, Plan};
+use spile_policy::{HostPattern, Rule, RulePlans, Tenant};
 
 use super::{Config, TimeOf};
-use crate::rule::{Rule, RulePlans};
-use crate::tenant::Tenant;
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.unmatched_pass {
+            writeln!(f, "unmatched = \"pass\"\n")?;
+        }
         self.show_listen(f)?;
         self.show_store(f)?;
         self.show_grpc(f)?;
@@ -108,7 +110,11 @@ impl Config {
             f,
             "ipv6_prefix = {}\nprincipal_header = \"{}\"\n",
             clients.ipv6_prefix, clients.principal_header
-        )
+        )?;
+        match self.forward_auth.proxy {
+            Some(proxy) => writeln!(f, "[forward_auth]\nproxy = \"{proxy}\"\n"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -121,7 +127,7 @@ fn show_plan(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
         limits => {
             writeln!(f, "limits = [")?;
             for limit in limits {
-                let own = limit.name().as_str().rsplit('/').next().unwrap_or_default();
+                let own = limit.own_name();
                 let (capacity, refill) = (limit.limit().capacity(), refill(limit.limit()));
                 writeln!(f, "  {{ name = \"{own}\", capacity = {capacity}, refill = \"{refill}\" }},")?;
             }
@@ -131,7 +137,7 @@ fn show_plan(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
 }
 
 /// The part of a limit after its capacity: `1/s`.
-fn refill(limit: &Limit) -> String {
+pub(crate) fn refill(limit: &Limit) -> String {
     let text = limit.to_string();
     text.split_once(", ").map_or_else(|| text.clone(), |(_, refill)| refill.to_owned())
 }
@@ -148,13 +154,18 @@ pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Re
     if let Some(path) = &rule.matcher.path {
         parts.push(format!("path = \"{path}\""));
     }
+    if !rule.matcher.hosts.is_empty() {
+        let hosts: Vec<String> = rule.matcher.hosts.iter().map(HostPattern::to_string).collect();
+        parts.push(format!("hosts = {hosts:?}"));
+    }
     if !rule.matcher.methods.is_empty() {
         let methods: Vec<&str> = rule.matcher.methods.iter().map(http::Method::as_str).collect();
         parts.push(format!("methods = {methods:?}"));
     }
     if let Some(descriptor) = &rule.matcher.descriptor {
         let entries: Vec<String> = descriptor.entries.iter().map(ToString::to_string).collect();
-        parts.push(format!("domain = {:?}, entries = {entries:?}", descriptor.domain));
+        let subset = if descriptor.subset { ", subset = true" } else { "" };
+        parts.push(format!("domain = {:?}, entries = {entries:?}{subset}", descriptor.domain));
     }
     if !parts.is_empty() {
         writeln!(f, "match = {{ {} }}", parts.join(", "))?;
@@ -167,6 +178,8 @@ pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Re
             let names: Vec<&str> = plans.iter().map(spile_core::PlanName::as_str).collect();
             writeln!(f, "plans = {names:?}")?;
         }
+        RulePlans::Unlimited => writeln!(f, "plans = \"unlimited\"")?,
+        RulePlans::Banned => writeln!(f, "plans = \"banned\"")?,
         RulePlans::Tenant { anonymous } => {
             writeln!(f, "plans = \"tenant\"")?;
             if let Some(plan) = anonymous {
@@ -187,5 +200,9 @@ pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Re
 /// Hashes of keys are no keys, but whoever reads a configuration over somebody's shoulder needs neither.
 fn show_tenant(f: &mut fmt::Formatter<'_>, tenant: &Tenant) -> fmt::Result {
     writeln!(f, "[[tenants]]\nid = {:?}\nplan = \"{}\"", tenant.id.as_str(), tenant.plan)?;
+    for limit in tenant.own_limits() {
+        let (name, capacity) = (limit.own_name(), limit.limit().capacity());
+        writeln!(f, "limits.{name:?} = {{ capacity = {capacity}, refill = \"{}\" }}", refill(limit.limit()))?;
+    }
     writeln!(f, "# {} API keys, not shown\n", tenant.api_keys.len())
 }

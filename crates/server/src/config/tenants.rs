@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 use smol_str::SmolStr;
 
-use super::file::{Faults, Spot, TenantFile};
+use spile_policy::{ApiKeyHash, Tenant, identity};
+
+use super::file::{Faults, LimitFile, Spot, TenantFile};
+use super::plans::check_limit;
 use super::rules::{Known, check_plan};
-use crate::identity;
-use crate::tenant::{ApiKeyHash, Tenant};
 
 pub(super) fn check_all(files: Vec<TenantFile>, known: &Known<'_>, faults: &mut Faults) -> Vec<Tenant> {
     let (mut ids, mut keys) = (HashSet::default(), HashSet::default());
@@ -19,14 +20,31 @@ pub(super) fn check_all(files: Vec<TenantFile>, known: &Known<'_>, faults: &mut 
         let api_keys =
             check_keys(file.api_keys.map(|keys| keys.value).unwrap_or_default(), &mut keys, faults);
         if let (Some(id), Some(plan)) = (id, plan) {
-            tenants.push(Tenant { id: SmolStr::new(id.value), plan, api_keys });
+            let tenant = api_keys.into_iter().fold(Tenant::new(&id.value, plan), Tenant::api_key);
+            tenants.push(with_limits(tenant, &file.limits, known, faults));
         }
     }
     tenants
 }
 
+/// The tenant with limits of its own in place of those of its plan.
+fn with_limits(mut tenant: Tenant, limits: &[LimitFile], known: &Known<'_>, faults: &mut Faults) -> Tenant {
+    for file in limits {
+        let (Some(name), Some(limit)) = (&file.name, check_limit(file, faults)) else { continue };
+        // A plan that does not work is a fault already.
+        let Some(plan) = known.plan(&tenant.plan) else { continue };
+        match tenant.clone().with_limits(plan, [(name.value.as_str(), limit)]) {
+            Ok(with) => tenant = with,
+            Err(why) => {
+                faults.add(&name.place, why, "a limit of the tenant's own takes the place of one there")
+            }
+        }
+    }
+    tenant
+}
+
 fn check_id(id: &Spot<String>, ids: &mut HashSet<SmolStr, RandomState>, faults: &mut Faults) -> bool {
-    if let Err(why) = identity::key(&id.value) {
+    if let Err(why) = identity(&id.value) {
         faults.add(&id.place, why, "for instance `acme`");
         return false;
     }

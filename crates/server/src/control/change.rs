@@ -1,12 +1,12 @@
 //! A change that somebody asks for, worked out against what is in force when its turn comes.
 
 use serde_json::{Map, Value, json};
+use spile_policy::{ApiKeyHash, Tenant};
 
 use super::ControlError;
 use crate::config::Config;
 use crate::document;
 use crate::registry::{Kind, Registry, Which};
-use crate::tenant::{ApiKeyHash, Tenant};
 
 /// The most API keys that a tenant can be given one by one.
 const MOST_KEYS: usize = 100;
@@ -68,7 +68,8 @@ impl Change {
                 }
                 let keys = tenant.api_keys.iter().chain([key]).map(ToString::to_string);
                 let keys: Vec<String> = keys.collect();
-                Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys})))
+                let limits = document::own_limits(tenant);
+                Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys, "limits": limits})))
             }
             Self::Delete if registry.holds(which) => Ok(None),
             Self::Delete => Err(match document::one(config, registry.entries(), which) {

@@ -292,9 +292,9 @@ impl Control {
 
 /// Has everybody work by this configuration.
 fn put_to_work(decider: &Decider, gateway: Option<&Front>, config: &Config) {
-    let policies = decider.replace(config);
+    decider.replace(config);
     if let Some(gateway) = gateway {
-        gateway.follow(config, &policies);
+        gateway.follow(config, decider.policy());
     }
 }
 

@@ -11,18 +11,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use spile_core::Plan;
+use spile_policy::{Rule, Tenant};
 use utoipa::ToSchema;
 
 pub(crate) use self::plan::{PlanDocument, PlanEntry};
 pub(crate) use self::rule::{RuleDocument, RuleEntry};
-pub(crate) use self::tenant::{TenantDocument, TenantEntry};
+pub(crate) use self::tenant::{TenantDocument, TenantEntry, own_limits};
 use crate::config::Config;
 use crate::control::Entry;
 use crate::fault::Fault;
 use crate::hex::Hex;
 use crate::registry::{Entries, Kind, Which};
-use crate::rule::Rule;
-use crate::tenant::Tenant;
 use crate::typed::Bounds;
 
 /// What can be put under a name.

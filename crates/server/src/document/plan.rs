@@ -5,6 +5,7 @@ use spile_core::{Charges, Limit, Plan};
 use utoipa::ToSchema;
 
 use super::{Document, Source};
+use crate::config::refill;
 use crate::registry::Kind;
 use crate::typed::{Bounds, Object, Whole};
 
@@ -123,7 +124,7 @@ impl PlanEntry {
             }
             limits => {
                 let limits = limits.iter().map(|limit| {
-                    let own = limit.name().as_str().rsplit('/').next().unwrap_or_default().to_owned();
+                    let own = limit.own_name().to_owned();
                     let (capacity, refill) = parts(limit.limit());
                     LimitEntry { name: own, capacity, refill }
                 });
@@ -135,7 +136,5 @@ impl PlanEntry {
 
 /// Capacity and refill, as they are written apart.
 fn parts(limit: &Limit) -> (u32, String) {
-    let text = limit.to_string();
-    let refill = text.split_once(", ").map_or(text.as_str(), |(_, refill)| refill).to_owned();
-    (limit.capacity(), refill)
+    (limit.capacity(), refill(limit))
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use spile_core::{FailurePolicy, Limit, PlanName};
+use spile_policy::{HostPattern, Rule, RulePlans};
 use utoipa::ToSchema;
 
 use super::{Document, Source};
 use crate::registry::Kind;
-use crate::rule::{Rule, RulePlans};
 use crate::typed::{Bounds, Object, Whole};
 
 /// A rule as it is sent: which requests, who pays, under which plans and how much.
@@ -28,10 +28,10 @@ pub(crate) struct RuleDocument {
     #[schema(value_type = Option<MatchDocument>)]
     matches: Option<Object<MatchDocument>>,
     /// Who pays, the first that is found: `tenant`, `principal`, `ip`, `path`, `header:NAME`, `literal:NAME`,
-    /// joined by `+` if need be. The tenant, the API key or else the address, where it is left out.
+    /// joined by `+` if need be. The tenant, or else the address, where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<Vec<String>>,
-    /// The plans, or `tenant` for the plan of whoever asks.
+    /// The plans; `tenant` for the plan of the caller; `unlimited` to let pass or `banned` to refuse what it matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = true, nullable = false)]
     plans: Option<Plans>,
@@ -62,17 +62,23 @@ struct MatchDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = "path-pattern", examples("/scores/*"))]
     path: Option<String>,
-    /// Methods; any, where it is left out.
+    /// Hosts, as in `api.example.com` or `*.example.com`; any, where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<Vec<String>>,
+    /// Methods; any, where it is left out. GET covers HEAD.
     #[serde(skip_serializing_if = "Option::is_none")]
     methods: Option<Vec<String>>,
-    /// The domain of Envoy's descriptors, for a rule that is for those and not for HTTP requests.
+    /// The domain of Envoy's descriptors, or `*` for any, for a rule that is for those and not for HTTP requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     domain: Option<String>,
-    /// The entries of such a descriptor, in order: `key`, `key=value` or `key=beginning*`.
+    /// The entries of such a descriptor, in order: `key`, `key=value` or `key=val*e`, where `*` stands for any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_items = 1)]
     entries: Option<Vec<String>>,
+    /// Whether such a descriptor may have other entries, too, in any order. The key is made of those listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subset: Option<bool>,
 }
 
 /// Plans by name, or `tenant`.
@@ -121,13 +127,20 @@ impl Bounds for RuleDocument {
         Some(match field {
             "id" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
             "source" => "`file` or `registry`, and may be left out".to_owned(),
-            "match" => "an object with `path` and `methods`, or with `domain` and `entries`".to_owned(),
+            "match" => {
+                "an object with `path`, `hosts` and `methods`, or with `domain`, `entries` and `subset`"
+                    .to_owned()
+            }
+            "hosts" => "a list of hosts, as in `[\"api.example.com\"]`".to_owned(),
+            "subset" => "`true` or `false`".to_owned(),
             "domain" => "the domain of descriptors".to_owned(),
             "entries" => "a list of entries, as in `[\"generic_key=login\", \"remote_address\"]`".to_owned(),
             "path" => "a path that starts with `/`, with `*` for a segment".to_owned(),
             "methods" => "a list of methods, as in `[\"POST\"]`".to_owned(),
-            "key" => "a list of who pays, as in `[\"tenant\", \"header:x-api-key\", \"ip\"]`".to_owned(),
-            "plans" => "a list of plan names, one of them, or `\"tenant\"`".to_owned(),
+            "key" => "a list of who pays, as in `[\"tenant\", \"ip\"]`".to_owned(),
+            "plans" => {
+                "a list of plan names, one of them, `\"tenant\"`, `\"unlimited\"` or `\"banned\"`".to_owned()
+            }
             "anonymousPlan" => "the name of a plan".to_owned(),
             "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
             "mode" => "`enforce` or `shadow`".to_owned(),
@@ -185,6 +198,8 @@ impl RuleEntry {
                 (Plans::Listed(plans.iter().map(PlanName::to_string).collect()), None)
             }
             RulePlans::Tenant { anonymous } => (Plans::Word("tenant".to_owned()), anonymous.as_ref()),
+            RulePlans::Unlimited => (Plans::Word("unlimited".to_owned()), None),
+            RulePlans::Banned => (Plans::Word("banned".to_owned()), None),
         };
         Self {
             id: rule.id.to_string(),
@@ -203,13 +218,15 @@ impl RuleEntry {
 
 fn shown_match(rule: &Rule) -> Option<MatchDocument> {
     let path = rule.matcher.path.as_ref().map(ToString::to_string);
+    let hosts: Vec<String> = rule.matcher.hosts.iter().map(HostPattern::to_string).collect();
     let methods: Vec<String> = rule.matcher.methods.iter().map(ToString::to_string).collect();
-    let methods = Some(methods).filter(|methods| !methods.is_empty());
+    let [hosts, methods] = [hosts, methods].map(|list| Some(list).filter(|list| !list.is_empty()));
     let descriptor = rule.matcher.descriptor.as_ref();
     let domain = descriptor.map(|descriptor| descriptor.domain.clone());
     let entries = descriptor.map(|descriptor| descriptor.entries.iter().map(ToString::to_string).collect());
-    let says = path.is_some() || methods.is_some() || domain.is_some();
-    says.then_some(MatchDocument { path, methods, domain, entries })
+    let subset = descriptor.and_then(|descriptor| descriptor.subset.then_some(true));
+    let says = !rule.matcher.is_for_all();
+    says.then_some(MatchDocument { path, hosts, methods, domain, entries, subset })
 }
 
 impl From<FailurePolicy> for OnFailure {

@@ -8,8 +8,9 @@ pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimi
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RateLimitRequest {
-    #[prost(string, tag = "1")]
-    pub(super) domain: String,
+    /// Bytes, as all text of callers is: Envoy lets a request pass whose message nobody could read.
+    #[prost(bytes, tag = "1")]
+    pub(super) domain: Vec<u8>,
     #[prost(message, repeated, tag = "2")]
     pub(super) descriptors: Vec<Descriptor>,
     #[prost(uint32, tag = "3")]
@@ -33,10 +34,10 @@ pub(super) struct Descriptor {
 /// One entry of a descriptor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Entry {
-    #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) value: String,
+    #[prost(bytes, tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes, tag = "2")]
+    pub(super) value: Vec<u8>,
 }
 
 /// A limit that a descriptor brings along.
@@ -63,6 +64,20 @@ pub(super) enum Unit {
 }
 
 impl Unit {
+    /// What the buckets of limits by this unit are called.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
     /// How long it is; a month has 30 days and a year 365, as Envoy's own service counts them.
     pub(super) const fn seconds(self) -> Option<u64> {
         const DAY: u64 = 86_400;

@@ -1,14 +1,13 @@
 //! The `grpc` listener: Envoy's rate limit service, with health and reflection.
 //!
-//! A message becomes targets (who pays, under which rule) in [`target`], those become one chain in [`chain`], and the
-//! decision becomes statuses in [`verdict`]. Nothing here knows how a bucket is counted.
+//! A message becomes descriptors in [`descriptors`], the policy says what they owe, and the decision becomes statuses in
+//! [`verdict`]. Nothing here knows how a bucket is counted.
 
-mod chain;
+mod descriptors;
 mod health;
 mod message;
 mod reflection;
 mod service;
-mod target;
 mod verdict;
 
 pub(crate) use self::health::Health;

@@ -3,35 +3,39 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use futures_util::future::join_all;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use spile_core::{Charges, Decision, FailurePolicy, Reason};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use prost::Message;
+use spile_core::{Charges, Decision, Reason};
+use spile_policy::{DescriptorOwed, DescriptorsOwed};
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
+use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic::server::UnaryService;
 use tonic::service::Routes;
 use tonic::{Code as GrpcCode, Status};
 use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 
-use super::chain::Chain;
+use super::descriptors::descriptors;
 use super::health::HealthServer;
 use super::message::{Code, DescriptorStatus, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
-use super::reflection;
-use super::target::{Hits, Target, targets};
-use super::verdict;
+use super::{reflection, verdict};
 use crate::config::GrpcConfig;
 use crate::decider::Decider;
 use crate::metrics::{Answered, RpcMetrics, Unmatched};
-use crate::policies::Policies;
-use crate::question::{OVERRIDE, Question};
 use crate::serve::Answer;
 
-/// The largest message that is read. Envoy's have a few hundred bytes.
-const MAX_MESSAGE: usize = 64 * 1024;
+/// The largest message that is read. Most have a few hundred bytes, but each descriptor may hold all of a request's
+/// headers, of which Envoy takes 60 KiB unless told otherwise. What is larger is over the limit.
+const MAX_MESSAGE: usize = Charges::MAX * 64 * 1024;
 /// How long a message may take to arrive and be answered.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
@@ -77,32 +81,86 @@ impl Answer for Grpc {
                 Err(why) => Status::internal(why.to_string()).into_http(),
             };
         }
-        let codec: ProstCodec<RateLimitResponse, RateLimitRequest> = ProstCodec::default();
-        let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(MAX_MESSAGE);
-        let answer = timeout(MAX_WAIT, grpc.unary(ShouldRateLimit(Arc::clone(&self.limits)), request)).await;
-        answer.unwrap_or_else(|_| {
-            Status::new(GrpcCode::DeadlineExceeded, "the message took too long to arrive").into_http()
-        })
+        let mut grpc = tonic::server::Grpc::new(RawCodec).max_decoding_message_size(MAX_MESSAGE);
+        let asked = AtomicBool::new(false);
+        let service = ShouldRateLimit { limits: Arc::clone(&self.limits), asked: &asked };
+        let answer = timeout(MAX_WAIT, grpc.unary(service, request)).await;
+        match answer {
+            Ok(answer) if asked.load(Ordering::Relaxed) => answer,
+            Ok(_) => self.over_limit(),
+            Err(_) => {
+                Status::new(GrpcCode::DeadlineExceeded, "the message took too long to arrive").into_http()
+            }
+        }
+    }
+}
+
+impl Grpc {
+    /// The answer to a message that could not even be taken off the wire: one that is too large, or compressed.
+    fn over_limit(&self) -> Response<Body> {
+        let message = self.limits.unreadable().encode_to_vec();
+        let length = u32::try_from(message.len()).unwrap_or_default().to_be_bytes();
+        let frame = Bytes::from([&[0], &length[..], &message].concat());
+        let mut trailers = HeaderMap::new();
+        trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+        let frames = [Frame::data(frame), Frame::trailers(trailers)].map(Ok::<_, Status>);
+        let mut response = Response::new(Body::new(StreamBody::new(futures_util::stream::iter(frames))));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        response
     }
 }
 
 /// The only method there is.
-struct ShouldRateLimit(Arc<Limits>);
+struct ShouldRateLimit<'a> {
+    limits: Arc<Limits>,
+    /// Whether a message has come through.
+    asked: &'a AtomicBool,
+}
 
-impl UnaryService<RateLimitRequest> for ShouldRateLimit {
+impl UnaryService<Bytes> for ShouldRateLimit<'_> {
     type Response = RateLimitResponse;
     type Future =
         Pin<Box<dyn Future<Output = Result<tonic::Response<RateLimitResponse>, Status>> + Send + 'static>>;
 
-    fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
-        let limits = Arc::clone(&self.0);
+    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
+        self.asked.store(true, Ordering::Relaxed);
+        let limits = Arc::clone(&self.limits);
         Box::pin(async move { limits.answer(request.get_ref()).await.map(tonic::Response::new) })
     }
 }
 
+/// Hands messages on as bytes, so that one that cannot be read has an answer of our own.
+#[derive(Clone, Copy, Debug, Default)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = RateLimitResponse;
+    type Decode = Bytes;
+    type Encoder = tonic_prost::ProstEncoder<RateLimitResponse>;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<RateLimitResponse, RateLimitRequest>::raw_encoder(BufferSettings::default())
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(message.copy_to_bytes(message.remaining())))
+    }
+}
+
 impl Limits {
-    async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let answer = self.decide(request).await;
+    async fn answer(&self, message: &[u8]) -> Result<RateLimitResponse, Status> {
+        let Ok(request) = RateLimitRequest::decode(message) else { return Ok(self.unreadable()) };
+        let answer = self.decide(&request).await;
         self.metrics.count(match &answer {
             Ok((_, answered)) => *answered,
             Err(_) => Answered::Refused,
@@ -110,158 +168,80 @@ impl Limits {
         answer.map(|(response, _)| response)
     }
 
+    /// What is said to a message that cannot be read. An error would let the request pass, and what cannot be read may be
+    /// a caller's doing.
+    fn unreadable(&self) -> RateLimitResponse {
+        self.metrics.count(Answered::Unreadable);
+        RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }
+    }
+
     async fn decide(&self, request: &RateLimitRequest) -> Result<(RateLimitResponse, Answered), Status> {
         let deadline = Instant::now() + self.timeout;
-        let policies = self.decider.policies();
-        let targets = targets(request, &policies)?;
-        let mut statuses: Vec<DescriptorStatus> = targets.iter().map(|_| verdict::unlimited()).collect();
-        let chosen = |wanted: Kind| {
-            let each = targets.iter().enumerate();
-            each.filter_map(move |(at, target)| Some((at, target.as_ref()?)))
-                .filter(move |(_, target)| kind(target) == wanted)
-        };
-
+        let descriptors = descriptors(request)?;
         // All of it is put together before any of it is spent: a request that is an error costs nobody anything.
-        let enforced: Vec<(usize, &Target<'_>)> = chosen(Kind::Enforced).collect();
-        let chain = Chain::new(enforced.iter().map(|(_, target)| *target), &policies)?;
-        let charges = chain.asked()?;
-        let watched = alone(chosen(Kind::Watched), &policies, Chain::watched)?;
-        let given_back = alone(chosen(Kind::GivenBack), &policies, Chain::given_back)?;
-        self.unmatched.count(targets.iter().filter(|target| target.is_none()).count());
+        let owed = self.decider.in_force().policy.owed_by_descriptors(&request.domain, &descriptors);
+        let owed = owed.map_err(|why| Status::invalid_argument(format!("descriptors: {why}")))?;
+        self.unmatched.count(owed.unmatched());
 
-        let (watched, decision) =
-            tokio::join!(self.watch(watched, &policies), self.spend(charges, &enforced, &policies));
-        for (at, status) in watched {
-            statuses[at] = status;
-        }
+        let (decision, watched) = tokio::join!(self.spend(&owed), self.watch(&owed));
         let mut response = RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() };
         let mut answered = Answered::Other;
         if let Some(decision) = &decision {
-            for (target, (at, _)) in enforced.iter().enumerate() {
-                statuses[*at] = verdict::status(&chain, target, decision);
-            }
             answered = match decision.reason() {
                 Reason::FailClosed => Answered::Unavailable,
-                _ if decision.allowed() && !chain.has_never() => Answered::Allowed,
+                _ if decision.allowed() && owed.never_passes().is_none() => Answered::Allowed,
                 _ => Answered::Limited,
             };
             response.response_headers_to_add = verdict::headers(decision, self.decider.wall_now());
         }
-        if matches!(answered, Answered::Limited | Answered::Unavailable) {
+        let given_back = if matches!(answered, Answered::Limited | Answered::Unavailable) {
             response.overall_code = Code::OverLimit.into();
+            Vec::new()
         } else {
-            for (at, status) in self.give_back(given_back, deadline, &policies).await {
-                statuses[at] = status;
+            self.give_back(&owed, deadline).await
+        };
+        response.statuses = owed.each.iter().map(|_| verdict::unlimited()).collect();
+        if let (Some(chain), Some(decision)) = (&owed.enforced, &decision) {
+            for (status, owed) in response.statuses.iter_mut().zip(&owed.each) {
+                if let DescriptorOwed::Enforced(places) = owed {
+                    *status = verdict::status(chain, places, decision);
+                }
             }
         }
-        response.statuses = statuses;
+        for (at, status) in watched.into_iter().chain(given_back) {
+            response.statuses[at] = status;
+        }
         Ok((response, answered))
     }
 
-    /// Spends all of the charges, or none of them.
-    async fn spend<'t>(
-        &self,
-        charges: Option<Charges<'t>>,
-        targets: &[(usize, &'t Target<'t>)],
-        policies: &'t Policies,
-    ) -> Option<Decision> {
-        let targets: Vec<&Target<'_>> = targets.iter().map(|(_, target)| *target).collect();
-        Some(self.decider.check(self.question(charges?, &targets, policies)).await)
+    /// Spends all that is enforced, or none of it.
+    async fn spend(&self, owed: &DescriptorsOwed) -> Option<Decision> {
+        Some(self.decider.check_within(owed.enforced.as_ref()?, self.timeout).await)
     }
 
     /// Decides what rules that only watch are asked, each by itself: none of them may deny what another allows.
-    async fn watch<'t>(
-        &self,
-        descriptors: Vec<Alone<'t>>,
-        policies: &'t Policies,
-    ) -> Vec<(usize, DescriptorStatus)> {
-        let one = async |Alone { at, target, chain, charges }: Alone<'t>| {
-            let question = self.question(charges, &[target], policies).watching();
-            (at, verdict::status(&chain, 0, &self.decider.check(question).await))
+    async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, DescriptorStatus)> {
+        let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
+            DescriptorOwed::Watched(chain) => {
+                let decision = self.decider.check_within(chain, self.timeout).await;
+                Some((at, verdict::status_of_all(chain, &decision)))
+            }
+            _ => None,
         };
-        join_all(descriptors.into_iter().map(one)).await
+        join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
     }
 
-    /// Gives back, in what is left of the time. Where the store fails it is lost, as it would be with a client that does
-    /// not ask again.
-    async fn give_back<'t>(
-        &self,
-        descriptors: Vec<Alone<'t>>,
-        deadline: Instant,
-        policies: &'t Policies,
-    ) -> Vec<(usize, DescriptorStatus)> {
-        let one = async |Alone { at, target, chain, charges }: Alone<'t>| {
-            let question = self.question(charges, &[target], policies);
-            let decision = timeout_at(deadline, self.decider.refund(question)).await.ok()?.ok()?;
-            Some((at, verdict::status(&chain, 0, &decision)))
+    /// Gives back, in what is left of the time. If the store fails it is lost, as it would be with a client that does not
+    /// ask again.
+    async fn give_back(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, DescriptorStatus)> {
+        let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
+            DescriptorOwed::GivenBack(chain) => {
+                let given_back = self.decider.refund(Some(chain));
+                let decision = timeout_at(deadline, given_back).await.ok()?.ok()?;
+                Some((at, verdict::status_of_all(chain, &decision)))
+            }
+            _ => None,
         };
-        join_all(descriptors.into_iter().map(one)).await.into_iter().flatten().collect()
-    }
-
-    /// The question is asked in the name of the first rule, and by the strictest policy of all.
-    fn question<'t>(
-        &self,
-        charges: Charges<'t>,
-        targets: &[&'t Target<'t>],
-        policies: &'t Policies,
-    ) -> Question<'t> {
-        let policy = |target: &&Target<'_>| {
-            target.rule.and_then(|rule| rule.on_failure).unwrap_or(policies.on_failure)
-        };
-        let on_failure = targets
-            .iter()
-            .map(policy)
-            .max_by_key(|policy| strictness(*policy))
-            .unwrap_or(policies.on_failure);
-        let first = targets.first();
-        let rule = first.and_then(|target| target.rule).map_or(OVERRIDE, |rule| rule.id.as_str());
-        let tenant = first.and_then(|target| target.tenant).map(|tenant| tenant.id.as_str());
-        Question::chain(charges, rule, tenant, on_failure).within(self.timeout)
-    }
-}
-
-/// A descriptor that is decided by itself.
-struct Alone<'t> {
-    /// Which of the request's it is.
-    at: usize,
-    target: &'t Target<'t>,
-    chain: Chain<'t>,
-    charges: Charges<'t>,
-}
-
-/// Each of these by itself, with what there is to charge; those for which there is nothing are left out.
-fn alone<'t>(
-    targets: impl Iterator<Item = (usize, &'t Target<'t>)>,
-    policies: &'t Policies,
-    charges: impl Fn(&Chain<'t>) -> Result<Option<Charges<'t>>, Status>,
-) -> Result<Vec<Alone<'t>>, Status> {
-    let one = |(at, target)| {
-        let chain = Chain::new([target], policies)?;
-        Ok(charges(&chain)?.map(|charges| Alone { at, target, chain, charges }))
-    };
-    targets.map(one).filter_map(Result::transpose).collect()
-}
-
-/// What becomes of a target.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
-    Enforced,
-    Watched,
-    GivenBack,
-}
-
-fn kind(target: &Target<'_>) -> Kind {
-    match target.hits {
-        Hits::GiveBack(_) => Kind::GivenBack,
-        Hits::Spend(_) if target.rule.is_some_and(|rule| rule.shadow) => Kind::Watched,
-        Hits::Spend(_) => Kind::Enforced,
-    }
-}
-
-const fn strictness(policy: FailurePolicy) -> u8 {
-    match policy {
-        FailurePolicy::Deny => 2,
-        FailurePolicy::Local => 1,
-        _ => 0,
+        join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use spile_core::{Decision, Limit, LimitStatus, Micros, Reason};
+use spile_policy::Chain;
 use spile_tower::response;
 
-use super::chain::Chain;
 use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, Unit};
 
 /// The units in which a limit is told, the shortest first.
@@ -17,13 +17,12 @@ pub(super) fn unlimited() -> DescriptorStatus {
     DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() }
 }
 
-/// What is said of one target of the chain that was decided about.
-pub(super) fn status(chain: &Chain<'_>, target: usize, decision: &Decision) -> DescriptorStatus {
-    let lines = chain.of(target);
-    if let Some(&never) = lines.iter().find(|line| chain.is_never(**line)) {
+/// What is said of a descriptor by the decision about a chain of which these buckets are its own.
+pub(super) fn status(chain: &Chain, places: &[usize], decision: &Decision) -> DescriptorStatus {
+    if let Some(&never) = places.iter().find(|place| chain.lines()[**place].is_never()) {
         return told(&decision.limits()[never], true, decision);
     }
-    let limits = || lines.iter().map(|&line| &decision.limits()[line]);
+    let limits = || places.iter().map(|&place| &decision.limits()[place]);
     let refused = decision.reason() == Reason::FailClosed;
     let over = |limit: &&LimitStatus| !decision.allowed() && (refused || !limit.retry_after().is_zero());
     let binding = limits().filter(over).max_by_key(|limit| limit.retry_after());
@@ -31,6 +30,12 @@ pub(super) fn status(chain: &Chain<'_>, target: usize, decision: &Decision) -> D
         Some(limit) => told(limit, binding.is_some(), decision),
         None => unlimited(),
     }
+}
+
+/// The same if the chain is the descriptor's alone.
+pub(super) fn status_of_all(chain: &Chain, decision: &Decision) -> DescriptorStatus {
+    let places: Vec<usize> = (0..chain.lines().len()).collect();
+    status(chain, &places, decision)
 }
 
 /// The fields that the client is to see.

@@ -4,21 +4,20 @@ use std::net::SocketAddr;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use spile_core::Decision;
-use spile_gateway::CleanPath;
-use spile_tower::client::PeerAddr;
 use spile_tower::response;
 
+use super::original::Original;
+use super::passage;
 use super::problem::Problem;
 use super::reply::Reply;
-use super::{original, passage};
-use crate::decider::Decider;
+use crate::config::Proxy;
+use crate::decider::{Decider, InForce};
 use crate::fault::Fault;
 use crate::openapi::{self, Forwarded};
-use crate::policies::Policies;
 
 /// What stands before the id of a rule.
 pub(crate) const PREFIX: &str = "/v1/auth/";
@@ -53,19 +52,26 @@ pub(crate) async fn by_rule(
     request: Request<Incoming>,
 ) -> Result<Reply, Problem> {
     let deny_status = deny_status(request.uri())?;
-    let policies = decider.policies();
-    let id = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
-    let Some(rule) = policies.rule(id) else {
+    let (parts, _unread) = request.into_parts();
+    let in_force = decider.in_force();
+    let asked = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    // Envoy appends the path of the request to the one that it asks.
+    let (id, original) = match (in_force.forward_auth.proxy, asked.split_once('/')) {
+        (Some(Proxy::Envoy), Some((id, _))) => (id, Original::below(&parts, below(&parts.uri, id))),
+        (Some(Proxy::Envoy), None) => (asked, Original::below(&parts, "")),
+        _ => (asked, original(&parts, peer, &in_force)),
+    };
+    let original = original.map_err(|why| unclear(why, deny_status))?;
+    let Some(owed) = in_force.policy.owed_by_rule(id, &passage::facts(&parts, &original, peer, &in_force))
+    else {
         return Err(
             Problem::new(StatusCode::NOT_FOUND, "ruleId: no rule has this id").with("field", "ruleId")
         );
     };
-    let (parts, _) = described(request, peer, &policies, deny_status)?;
-    let decision = passage::decide(decider, &policies, rule, parts).await?;
-    Ok(verdict(decider, &decision, deny_status))
+    Ok(verdict(decider, passage::decide(decider, &owed).await?.as_ref(), deny_status))
 }
 
-/// Asks the most specific rule that matches the original request. What no rule matches is not limited.
+/// Asks the most specific rule that matches the original request, or else the rule `default`.
 #[utoipa::path(
     method(get, head, post, put, patch, delete, options, trace),
     path = "/v1/auth",
@@ -80,45 +86,49 @@ pub(crate) async fn by_match(
     request: Request<Incoming>,
 ) -> Result<Reply, Problem> {
     let deny_status = deny_status(request.uri())?;
-    let policies = decider.policies();
-    let (parts, path) = described(request, peer, &policies, deny_status)?;
-    let Some(rule) = policies.rule_for(&parts.method, path.matched()) else {
-        return Ok(Response::default());
-    };
-    let decision = passage::decide(decider, &policies, rule, parts).await?;
-    Ok(verdict(decider, &decision, deny_status))
-}
-
-/// The request that the proxy asks about, and its path with one reading: another spelling gets around no rule and into
-/// no other bucket. What can be read in two ways is refused, in the proxy's own word for "no" where it has one.
-fn described(
-    request: Request<Incoming>,
-    peer: SocketAddr,
-    policies: &Policies,
-    deny_status: Option<StatusCode>,
-) -> Result<(Parts, CleanPath), Problem> {
-    let (mut parts, _unread) = request.into_parts();
-    parts.extensions.insert(PeerAddr(peer));
-    original::restore(&mut parts, &policies.trusted_proxies);
-    let slash = PathAndQuery::from_static("/");
-    let asked = parts.uri.path_and_query().unwrap_or(&slash);
-    let path = CleanPath::of(asked).map_err(|unclear| {
-        let status = deny_status.unwrap_or(StatusCode::BAD_REQUEST);
-        Problem::new(status, format!("path: {unclear}")).with("field", "path")
-    })?;
-    if let Ok(clean) = path.forwarded().parse() {
-        parts.uri = clean;
+    let (parts, _unread) = request.into_parts();
+    let in_force = decider.in_force();
+    let original = original(&parts, peer, &in_force).map_err(|why| unclear(why, deny_status))?;
+    if !original.is_whole && is_trusted(peer, &in_force) {
+        let why =
+            "the proxy has to say both the method and the URI of the request that it asks about".to_owned();
+        return Err(unclear(why, deny_status));
     }
-    Ok((parts, path))
+    let owed = in_force.policy.owed(&passage::facts(&parts, &original, peer, &in_force));
+    Ok(verdict(decider, passage::decide(decider, &owed).await?.as_ref(), deny_status))
 }
 
-fn verdict(decider: &Decider, decision: &Decision, deny_status: Option<StatusCode>) -> Reply {
+/// The request that is asked about. Only a trusted proxy is believed when it describes one; whatever another peer writes
+/// counts for nothing.
+fn original(question: &Parts, peer: SocketAddr, in_force: &InForce) -> Result<Original, String> {
+    if is_trusted(peer, in_force) {
+        Original::described(question, in_force.forward_auth.proxy)
+    } else {
+        Original::itself(question)
+    }
+}
+
+fn is_trusted(peer: SocketAddr, in_force: &InForce) -> bool {
+    in_force.clients.trusted_proxies.contain(peer.ip())
+}
+
+/// What follows the rule's id in the path, with the query.
+fn below<'u>(uri: &'u Uri, id: &str) -> &'u str {
+    let asked = uri.path_and_query().map_or("", PathAndQuery::as_str);
+    asked.get(PREFIX.len() + id.len()..).unwrap_or_default()
+}
+
+/// The refusal of what can be read in two ways, in the proxy's own word for "no" if it has one.
+fn unclear(why: String, deny_status: Option<StatusCode>) -> Problem {
+    Problem::new(deny_status.unwrap_or(StatusCode::BAD_REQUEST), why).with("field", "path")
+}
+
+fn verdict(decider: &Decider, decision: Option<&Decision>, deny_status: Option<StatusCode>) -> Reply {
+    let Some(decision) = decision else { return Reply::default() };
     let now = decider.wall_now();
     if decision.allowed() {
         let mut reply = Reply::default();
-        let mut headers = HeaderMap::new();
-        response::write_fields(decision, now, &mut headers);
-        *reply.headers_mut() = headers;
+        response::write_fields(decision, now, reply.headers_mut());
         return reply;
     }
     let mut refusal = response::refusal(decision, now).map(Full::new);

@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use spile_core::{Decision, Micros, Reason};
+use spile_policy::{Chain, Policy};
 use spile_tower::response;
 
 use super::body::read_json;
@@ -13,8 +14,6 @@ use super::reply::{Reply, reply};
 use crate::decider::Decider;
 use crate::fault::Fault;
 use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
-use crate::policies::Policies;
-use crate::question::Question;
 use crate::typed::{Object, TypedQuestion, parse};
 
 const JSON: &str = "application/json";
@@ -37,10 +36,9 @@ const MAX_BATCH: usize = 1_000;
 pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
-    let Object(typed) = parse(&body)?;
-    let policies = decider.policies();
-    let question = Question::parse(&typed, &policies)?;
-    let decision = decider.check(question).await;
+    let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
+    let chain = typed.owed(&decider.in_force().policy)?;
+    let decision = decider.check(chain.as_ref()).await;
     Ok(decision_reply(response::status(&decision), &decision, decider.wall_now()))
 }
 
@@ -56,10 +54,9 @@ pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) ->
 pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
-    let Object(typed) = parse(&body)?;
-    let policies = decider.policies();
-    let question = Question::parse(&typed, &policies)?;
-    let decision = decider.peek(question).await;
+    let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
+    let chain = typed.owed(&decider.in_force().policy)?;
+    let decision = decider.peek(chain.as_ref()).await;
     let status = match decision.reason() {
         Reason::FailClosed => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
@@ -79,10 +76,9 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> 
 pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
-    let Object(typed) = parse(&body)?;
-    let policies = decider.policies();
-    let question = Question::parse(&typed, &policies)?;
-    let decision = decider.refund(question).await.map_err(|_| Problem::store_failed())?;
+    let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
+    let chain = typed.owed(&decider.in_force().policy)?;
+    let decision = decider.refund(chain.as_ref()).await.map_err(|_| Problem::store_failed())?;
     Ok(decision_reply(StatusCode::OK, &decision, decider.wall_now()))
 }
 
@@ -99,10 +95,9 @@ pub(crate) async fn batch(decider: &Decider, request: &mut Request<Incoming>) ->
     only_post(request)?;
     let body = read_json(request).await?;
     let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
-    let policies = decider.policies();
-    let questions = parse_all(&typed, &policies)?;
+    let chains = owed_by_all(&typed, &decider.in_force().policy)?;
     // Asked side by side, so that a store across the network can answer them in one round trip.
-    let decisions = join_all(questions.into_iter().map(|question| decider.check(question))).await;
+    let decisions = join_all(chains.iter().map(|chain| decider.check(chain.as_ref()))).await;
     let mut body = Vec::with_capacity(USUAL_BYTES * decisions.len());
     body.push(b'[');
     for (index, decision) in decisions.iter().enumerate() {
@@ -119,18 +114,15 @@ fn only_post(request: &Request<Incoming>) -> Result<(), Problem> {
     if *request.method() == Method::POST { Ok(()) } else { Err(Problem::wrong_method("POST")) }
 }
 
-fn parse_all<'a>(
-    typed: &'a [Object<TypedQuestion<'_>>],
-    policies: &'a Policies,
-) -> Result<Vec<Question<'a>>, Fault> {
+fn owed_by_all(typed: &[Object<TypedQuestion<'_>>], policy: &Policy) -> Result<Vec<Option<Chain>>, Fault> {
     if !(1..=MAX_BATCH).contains(&typed.len()) {
         let why = format_args!("holds {} questions; a batch takes 1 to {MAX_BATCH}", typed.len());
         return Err(Fault::new("body", why));
     }
-    let parse = |(index, Object(typed)): (usize, &'a Object<_>)| {
-        Question::parse(typed, policies).map_err(|fault| fault.at_index(index))
+    let owed = |(index, Object(typed)): (usize, &Object<TypedQuestion<'_>>)| {
+        typed.owed(policy).map_err(|fault| fault.at_index(index))
     };
-    typed.iter().enumerate().map(parse).collect()
+    typed.iter().enumerate().map(owed).collect()
 }
 
 fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Reply {

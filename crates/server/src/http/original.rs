@@ -1,26 +1,154 @@
 //! The request that a proxy asks about, as the proxy describes it.
+//!
+//! A proxy that sets one pair of headers passes the other on as the client sent it. So one pair is read, the one that is
+//! configured or else the only one that is there. Where two pairs differ, or one cannot be read, the question is refused:
+//! whichever was believed, the client might have written it.
 
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri};
-use spile_tower::client::{Networks, peer_of};
+use smol_str::SmolStr;
+use spile_policy::{CleanPath, canonical_host, is_misspelt};
 
-const METHODS: [&str; 2] = ["x-forwarded-method", "x-original-method"];
-const URIS: [&str; 2] = ["x-forwarded-uri", "x-original-uri"];
+use crate::config::Proxy;
 
-/// Puts the method and the target of the original request in place of those of the question about it. Only a
-/// trusted proxy is believed; from anybody else the headers count for nothing.
-pub(crate) fn restore(question: &mut Parts, trusted: &Networks) {
-    if !peer_of(question).is_some_and(|peer| trusted.contain(peer)) {
-        return;
+/// The headers by which a proxy describes a request.
+struct Family {
+    method: &'static str,
+    uris: &'static [&'static str],
+    host: &'static str,
+}
+
+const ORIGINAL: Family = Family {
+    method: "x-original-method",
+    uris: &["x-original-uri", "x-original-url"],
+    host: "x-original-host",
+};
+const FORWARDED: Family =
+    Family { method: "x-forwarded-method", uris: &["x-forwarded-uri"], host: "x-forwarded-host" };
+
+/// A request that a proxy asks about.
+#[derive(Debug)]
+pub(crate) struct Original {
+    pub(crate) method: Method,
+    pub(crate) path: CleanPath,
+    /// In lower case and without a port; empty if none is named.
+    pub(crate) host: SmolStr,
+    /// Whether the proxy said both what is asked for and how.
+    pub(crate) is_whole: bool,
+}
+
+/// What one family of headers says.
+#[derive(Debug, Eq, PartialEq)]
+struct Description {
+    method: Option<Method>,
+    uri: Option<Uri>,
+}
+
+impl Original {
+    /// The request that the question itself is: nobody is believed who describes another.
+    pub(crate) fn itself(question: &Parts) -> Result<Self, String> {
+        Self::new(question, Description { method: None, uri: None }, &question.uri, None)
     }
-    if let Some(method) = first(&question.headers, METHODS).and_then(|text| text.parse::<Method>().ok()) {
-        question.method = method;
+
+    /// The request below a rule's path: Envoy asks by the method and path of the request itself.
+    pub(crate) fn below(question: &Parts, path: &str) -> Result<Self, String> {
+        let path = if path.is_empty() { "/" } else { path };
+        let uri: Uri = path.parse().map_err(|_| format!("path: `{}` cannot be read", shown(path)))?;
+        let described = Description { method: Some(question.method.clone()), uri: Some(uri.clone()) };
+        Self::new(question, described, &uri, None)
     }
-    if let Some(uri) = first(&question.headers, URIS).and_then(|text| text.parse::<Uri>().ok()) {
-        question.uri = uri;
+
+    /// The request that a trusted proxy describes, by the headers that this kind of proxy writes.
+    pub(crate) fn described(question: &Parts, proxy: Option<Proxy>) -> Result<Self, String> {
+        let headers = &question.headers;
+        let (family, described) = match proxy {
+            Some(Proxy::Nginx) => (&ORIGINAL, ORIGINAL.read(headers)?),
+            Some(Proxy::Traefik | Proxy::Caddy) => (&FORWARDED, FORWARDED.read(headers)?),
+            Some(Proxy::Envoy) => return Self::itself(question),
+            None => only(ORIGINAL.read(headers)?, FORWARDED.read(headers)?)?,
+        };
+        let uri = described.uri.clone().unwrap_or_else(|| question.uri.clone());
+        Self::new(question, described, &uri, Some(family))
+    }
+
+    fn new(
+        question: &Parts,
+        described: Description,
+        uri: &Uri,
+        family: Option<&Family>,
+    ) -> Result<Self, String> {
+        let is_whole = described.method.is_some() && described.uri.is_some();
+        let method = described.method.unwrap_or_else(|| question.method.clone());
+        if is_misspelt(&method) {
+            return Err(format!("method: `{method}` is not written in capitals"));
+        }
+        let slash = PathAndQuery::from_static("/");
+        let path = CleanPath::of(uri.path_and_query().unwrap_or(&slash));
+        let path = path.map_err(|unclear| format!("path: {unclear}"))?;
+        let host = match (uri.authority(), family) {
+            (Some(authority), _) => Some(authority.as_str()),
+            (_, Some(family)) => one(&question.headers, family.host)?,
+            (_, None) => None,
+        };
+        let host = host.map_or_else(|| one(&question.headers, "host"), |host| Ok(Some(host)))?;
+        let host = match host {
+            None => SmolStr::default(),
+            Some(host) => canonical_host(host).ok_or("host: the host is not one")?,
+        };
+        Ok(Self { method, path, host, is_whole })
     }
 }
 
-fn first<'h>(headers: &'h HeaderMap, names: [&str; 2]) -> Option<&'h str> {
-    names.iter().find_map(|name| headers.get(*name)?.to_str().ok())
+impl Family {
+    fn read(&self, headers: &HeaderMap) -> Result<Description, String> {
+        let method = one(headers, self.method)?.map(|text| {
+            text.parse::<Method>().map_err(|_| format!("{}: `{}` is no method", self.method, shown(text)))
+        });
+        let mut uri: Option<Uri> = None;
+        for &name in self.uris {
+            let Some(text) = one(headers, name)? else { continue };
+            let read: Uri = text.parse().map_err(|_| format!("{name}: `{}` cannot be read", shown(text)))?;
+            if uri.as_ref().is_some_and(|uri| uri.path_and_query() != read.path_and_query()) {
+                return Err(format!("{name}: differs from {}", self.uris[0]));
+            }
+            uri = Some(read);
+        }
+        Ok(Description { method: method.transpose()?, uri })
+    }
+}
+
+impl Description {
+    const fn is_nothing(&self) -> bool {
+        self.method.is_none() && self.uri.is_none()
+    }
+}
+
+/// The only family that is there. Two that say the same are as good as one.
+fn only(original: Description, forwarded: Description) -> Result<(&'static Family, Description), String> {
+    match (original.is_nothing(), forwarded.is_nothing()) {
+        (true, _) => Ok((&FORWARDED, forwarded)),
+        (_, true) => Ok((&ORIGINAL, original)),
+        _ if original == forwarded => Ok((&ORIGINAL, original)),
+        _ => Err("X-Original-* and X-Forwarded-*: both describe the request, and differ; the proxy has to clear those \
+                  that it does not write, or `forward_auth.proxy` says which it writes"
+            .to_owned()),
+    }
+}
+
+/// The one value of a header. A second line that differs may be the client's.
+fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, String> {
+    let mut values = headers.get_all(name).iter();
+    let Some(first) = values.next() else { return Ok(None) };
+    if values.any(|value| value != first) {
+        return Err(format!("{name}: is there twice, and differs"));
+    }
+    let text = first.to_str().map_err(|_| format!("{name}: is no text"))?;
+    // nginx sends no header for an empty value, but others do.
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+/// As much of what somebody typed as an error repeats.
+fn shown(text: &str) -> String {
+    text.chars().take(64).collect()
 }

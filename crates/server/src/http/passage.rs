@@ -1,39 +1,57 @@
-//! A whole request asked by a rule: whether it may pass.
+//! A whole request on its way past a rule: what is known of it, and whether it may pass.
 
-use http::StatusCode;
+use std::net::SocketAddr;
+
+use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
+use http::{HeaderName, StatusCode};
 use spile_core::Decision;
-use spile_tower::key::{ResolvedKey, Tenant as KnownTenant};
+use spile_policy::{Facts, Owed, Refusal};
+use spile_tower::client::{ClientAddress, Forwarding};
 
+use super::original::Original;
 use super::problem::Problem;
-use crate::decider::Decider;
-use crate::policies::Policies;
-use crate::question::Question;
-use crate::rule::Rule;
+use crate::decider::{Decider, InForce};
 
-/// Decides about a request by a rule and those that are charged with it.
-pub(crate) async fn decide(
-    decider: &Decider,
-    policies: &Policies,
-    rule: &Rule,
-    mut request: Parts,
-) -> Result<Decision, Problem> {
-    let tenant = policies.tenant_of(&request);
-    if let Some(tenant) = tenant {
-        request.extensions.insert(KnownTenant::new(tenant.id.as_str()).on_plan(tenant.plan.as_str()));
-    }
-    let keys = keys(rule, &request, policies)?;
-    let question = Question::by_request(rule, tenant, &keys, policies)?;
-    Ok(decider.check(question).await)
+pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// What is known of a request that comes from this peer.
+pub(crate) fn facts<'a>(
+    request: &'a Parts,
+    original: &'a Original,
+    peer: SocketAddr,
+    in_force: &InForce,
+) -> Facts<'a> {
+    let (clients, policy, headers) = (&in_force.clients, &in_force.policy, &request.headers);
+    let trusted = clients.trusted_proxies.contain(peer.ip());
+    let address = ClientAddress::reported_in(Forwarding::XForwardedFor, clients.trusted_proxies.clone());
+    let principal = headers.get(&clients.principal_header).filter(|_| trusted);
+    let api_key = headers.get(X_API_KEY);
+    let tenant = api_key.and_then(|key| policy.tenant_of_key(key.as_bytes()));
+    Facts::new(&original.method, original.path.matched(), headers)
+        .host(&original.host)
+        .address(address.seen_by(peer.ip(), headers))
+        .principal(principal.and_then(|name| name.to_str().ok()))
+        .wrong_credential(api_key.is_some() && tenant.is_none() && policy.has_tenants())
+        .tenant(tenant)
 }
 
-/// Who pays: for the rule itself somebody must, the others are left out where nobody does.
-fn keys(rule: &Rule, request: &Parts, policies: &Policies) -> Result<Vec<Option<ResolvedKey>>, Problem> {
-    let own = rule.key.resolve(request).ok_or_else(|| {
-        let words = rule.key.words().join(", ");
-        let detail = format!("key: the request carries nothing that rule `{}` limits by: {words}", rule.id);
-        Problem::new(StatusCode::UNAUTHORIZED, detail).with("field", "key")
-    })?;
-    let also = rule.also.iter().filter_map(|id| policies.rule(id));
-    Ok(std::iter::once(Some(own)).chain(also.map(|other| other.key.resolve(request))).collect())
+/// Decides about what a request owes. `None` if nothing limits it.
+pub(crate) async fn decide(decider: &Decider, owed: &Owed) -> Result<Option<Decision>, Problem> {
+    let decision = decider.decide(owed).await;
+    match &owed.refusal {
+        Some(refusal) if decision.as_ref().is_none_or(Decision::allowed) => Err(refused(refusal)),
+        _ => Ok(decision),
+    }
+}
+
+fn refused(refusal: &Refusal) -> Problem {
+    let problem = |status| Problem::new(status, refusal.to_string());
+    match refusal {
+        Refusal::NoKey { .. } | Refusal::NoTenant { .. } => problem(StatusCode::UNAUTHORIZED)
+            .with("field", "key")
+            .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey")),
+        Refusal::NeverPasses(_) | Refusal::Banned { .. } => problem(StatusCode::FORBIDDEN),
+        _ => problem(StatusCode::INTERNAL_SERVER_ERROR),
+    }
 }

@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use spile_tower::client::PeerAddr;
 use spile_tower::response;
 
-use super::passage;
+use super::original::Original;
+use super::passage::{self, X_API_KEY};
 use super::problem::Problem;
 use super::reply::{Reply, reply};
 use crate::decider::Decider;
 use crate::openapi::Limited;
 
-/// Answers `pong` to whoever has a token left under the rule that matches the request best.
+/// Answers `pong` to callers that have a token left. They are told apart by `X-API-Key` as it is sent, or else by their
+/// address; made-up keys of one address have ten times its plan between them.
 #[utoipa::path(
     method(get, head),
     path = "/api/ping",
@@ -34,17 +35,19 @@ pub(crate) async fn ping(
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Problem::wrong_method("GET, HEAD"));
     }
-    let (mut parts, _unread) = request.into_parts();
-    parts.extensions.insert(PeerAddr(peer));
-    let policies = decider.policies();
+    let (parts, _unread) = request.into_parts();
+    let in_force = decider.in_force();
+    let original = Original::itself(&parts).map_err(|why| Problem::new(StatusCode::BAD_REQUEST, why))?;
+    let facts = passage::facts(&parts, &original, peer, &in_force);
+    let owed = in_force.policy.owed_by_api_key(&facts, &X_API_KEY);
+    let (decision, now) = (passage::decide(decider, &owed).await?, decider.wall_now());
     let mut headers = HeaderMap::new();
-    if let Some(rule) = policies.rule_for(&parts.method, parts.uri.path()) {
-        let decision = passage::decide(decider, &policies, rule, parts).await?;
-        let now = decider.wall_now();
-        if !decision.allowed() {
-            return Ok(response::refusal(&decision, now).map(Full::new));
+    match &decision {
+        Some(decision) if !decision.allowed() => {
+            return Ok(response::refusal(decision, now).map(Full::new));
         }
-        response::write_fields(&decision, now, &mut headers);
+        Some(decision) => response::write_fields(decision, now, &mut headers),
+        None => {}
     }
     Ok(reply(StatusCode::OK, headers, "application/json", "{\"message\":\"pong\"}"))
 }

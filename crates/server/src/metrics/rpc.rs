@@ -19,9 +19,11 @@ pub(crate) enum Answered {
     Refused,
     /// It asked for no decision.
     Other,
+    /// It could not be read, and was refused as one over a limit is.
+    Unreadable,
 }
 
-const RESULTS: [&str; 5] = ["allowed", "limited", "unavailable", "refused", "other"];
+const RESULTS: [&str; 6] = ["allowed", "limited", "unavailable", "refused", "other", "unreadable"];
 
 /// The series of one listener.
 pub(crate) struct RpcMetrics {

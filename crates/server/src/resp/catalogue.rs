@@ -11,13 +11,26 @@ pub(super) struct Entry {
     flags: &'static [&'static str],
     /// Which word is the key; zero where none is.
     key: i64,
+    /// Name and type of each argument, and whether it may be left out.
+    arguments: &'static [(&'static str, &'static str, bool)],
     summary: &'static str,
 }
 
-const COMMANDS: [Entry; 11] = [
+/// The arguments of a question about a rule.
+const BY_RULE: &[(&str, &str, bool)] =
+    &[("rule", "string", false), ("identity", "key", false), ("cost", "integer", true)];
+
+const COMMANDS: [Entry; 17] = [
     entry("auth", -2, &["noscript", "loading", "stale", "fast", "no_auth"], "Says who asks."),
     Entry {
         key: 1,
+        arguments: &[
+            ("key", "key", false),
+            ("max_burst", "integer", false),
+            ("count", "integer", false),
+            ("period", "integer", false),
+            ("quantity", "integer", true),
+        ],
         ..entry(
             "cl.throttle",
             -5,
@@ -32,9 +45,12 @@ const COMMANDS: [Entry; 11] = [
         "Names the connection, or tells its name and number.",
     ),
     entry("command", -1, &["loading", "stale"], "Tells of the commands there are."),
+    entry("discard", 1, &["noscript", "loading", "stale", "fast"], "Drops what waits for EXEC."),
     entry("echo", 2, &["loading", "stale", "fast"], "Says what it is told."),
+    entry("exec", 1, &["noscript", "loading", "stale"], "Runs what has waited since MULTI, in order."),
     entry("hello", -1, &["noscript", "loading", "stale", "fast", "no_auth"], "Chooses the protocol."),
     entry("info", -1, &["loading", "stale"], "Tells which server this is."),
+    entry("multi", 1, &["noscript", "loading", "stale", "fast"], "Lets commands wait for EXEC."),
     entry("ping", -1, &["loading", "stale", "fast"], "Answers."),
     entry("quit", -1, &["noscript", "loading", "stale", "fast", "no_auth"], "Ends the connection."),
     entry(
@@ -43,8 +59,15 @@ const COMMANDS: [Entry; 11] = [
         &["noscript", "loading", "stale", "fast", "no_auth"],
         "Makes the connection as good as new.",
     ),
-    entry("select", 2, &["loading", "stale", "fast"], "Chooses database 0, the only one."),
+    entry("select", 2, &["loading", "stale", "fast"], "Chooses one of 16 name spaces for CL.THROTTLE."),
+    by_rule("spile.check", &["write", "fast"], "Spends tokens of an identity under a rule, or denies."),
+    by_rule("spile.peek", &["readonly", "fast"], "Answers as SPILE.CHECK would, and spends nothing."),
+    by_rule("spile.refund", &["write", "fast"], "Gives tokens back to an identity under a rule."),
 ];
+
+const fn by_rule(name: &'static str, flags: &'static [&'static str], summary: &'static str) -> Entry {
+    Entry { key: 2, arguments: BY_RULE, ..entry(name, -3, flags, summary) }
+}
 
 const fn entry(
     name: &'static str,
@@ -52,7 +75,7 @@ const fn entry(
     flags: &'static [&'static str],
     summary: &'static str,
 ) -> Entry {
-    Entry { name, arity, flags, key: 0, summary }
+    Entry { name, arity, flags, key: 0, arguments: &[], summary }
 }
 
 /// The command of that name, in capitals or not.
@@ -118,21 +141,14 @@ impl Entry {
         let group = if self.key > 0 { "generic" } else { "connection" };
         let mut about = vec![("summary", Reply::text(self.summary)), ("group", Reply::text(group))];
         if self.key > 0 {
-            let argument = |name: &'static str, kind: &'static str, optional: bool| {
+            let argument = |&(name, kind, optional): &(&'static str, &'static str, bool)| {
                 let mut pairs = vec![("name", Reply::text(name)), ("type", Reply::text(kind))];
                 if optional {
                     pairs.push(("flags", Reply::List(vec![Reply::Simple("optional")])));
                 }
                 Reply::Map(pairs)
             };
-            let arguments = vec![
-                argument("key", "key", false),
-                argument("max_burst", "integer", false),
-                argument("count", "integer", false),
-                argument("period", "integer", false),
-                argument("quantity", "integer", true),
-            ];
-            about.push(("arguments", Reply::List(arguments)));
+            about.push(("arguments", Reply::List(self.arguments.iter().map(argument).collect())));
         }
         Reply::Map(about)
     }

@@ -4,23 +4,42 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use spile_core::Reason;
+use spile_core::{Decision, Reason};
+use spile_policy::Policy;
 
 use super::catalogue::{self, Entry};
+use super::check::{self, Check, Verb};
 use super::framer::{Frame, MAX_ARGUMENTS, MAX_BYTES};
 use super::reply::{Protocol, Reply};
 use super::throttle::Throttle;
+use super::transaction::Transaction;
 use crate::decider::Decider;
 use crate::metrics::{Answered, RpcMetrics};
-use crate::policies::Policies;
 
 /// The Redis whose manners these are, for clients that go by a version.
 const REDIS_VERSION: &str = "7.0.0";
 /// The only user there is.
 const USER: &[u8] = b"default";
-/// Throttles that are asked side by side.
+/// Questions that are asked side by side.
 const MAX_RUN: usize = 256;
-const CL_THROTTLE: &str = "cl.throttle";
+/// Databases, each a name space of its own for the keys of `CL.THROTTLE`.
+const DATABASES: u8 = 16;
+/// The commands that ask for a decision.
+const QUESTIONS: [(&str, Question); 4] = [
+    ("cl.throttle", Question::Throttle),
+    ("spile.check", Question::Rule(Verb::Check)),
+    ("spile.peek", Question::Rule(Verb::Peek)),
+    ("spile.refund", Question::Rule(Verb::Refund)),
+];
+
+/// What a command asks about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Question {
+    /// A limit that it brings along.
+    Throttle,
+    /// A rule.
+    Rule(Verb),
+}
 
 /// Whether there is more to come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,28 +57,45 @@ pub(super) struct Session {
     name: Vec<u8>,
     /// Whether the password was given, where one is asked for.
     known: bool,
+    database: u8,
+    /// What waits for `EXEC`, if a transaction is under way.
+    transaction: Option<Transaction>,
 }
 
 impl Session {
     pub(super) const fn new(decider: Arc<Decider>, metrics: Arc<RpcMetrics>, id: i64) -> Self {
-        Self { decider, metrics, id, protocol: Protocol::Resp2, name: Vec::new(), known: false }
+        Self {
+            decider,
+            metrics,
+            id,
+            protocol: Protocol::Resp2,
+            name: Vec::new(),
+            known: false,
+            database: 0,
+            transaction: None,
+        }
     }
 
-    /// Answers the first of these, or a run of throttles at their beginning, and says how many that were.
+    /// Answers the first of these, or a run of questions at their beginning, and says how many that were.
     pub(super) async fn answer(&mut self, frames: &[Frame], out: &mut Vec<u8>) -> (usize, Then) {
-        let run = if self.is_let_in() {
-            frames.iter().take(MAX_RUN).map_while(throttle_arguments).count()
+        let run = if self.is_let_in() && self.transaction.is_none() {
+            frames.iter().take(MAX_RUN).map_while(question_of_frame).count()
         } else {
             0
         };
         if run > 0 {
-            self.throttle(&frames[..run], out).await;
+            self.decide_all(&frames[..run], out).await;
             return (run, Then::GoOn);
         }
         let Some(frame) = frames.first() else { return (0, Then::GoOn) };
         let (reply, then) = match frame {
-            Frame::Command(words) => self.reply(words),
-            Frame::TooLarge => (too_large(), Then::GoOn),
+            Frame::Command(words) => self.command(words).await,
+            Frame::TooLarge => {
+                if let Some(transaction) = &mut self.transaction {
+                    transaction.abort();
+                }
+                (too_large(), Then::GoOn)
+            }
         };
         let refused = matches!(reply, Reply::Error(_));
         self.metrics.count(if refused { Answered::Refused } else { Answered::Other });
@@ -74,10 +110,11 @@ impl Session {
     }
 
     /// Asks all of them at once, so that a store across the network can answer them in one round trip.
-    async fn throttle(&self, frames: &[Frame], out: &mut Vec<u8>) {
-        let policies = self.decider.policies();
-        let asked = frames.iter().filter_map(throttle_arguments);
-        let mut answers = asked.map(|arguments| self.decide(arguments, &policies));
+    async fn decide_all(&self, frames: &[Frame], out: &mut Vec<u8>) {
+        let in_force = self.decider.in_force();
+        let asked = frames.iter().filter_map(question_of_frame);
+        let mut answers =
+            asked.map(|(question, arguments)| self.decide(question, arguments, &in_force.policy));
         let replies = match (frames.len(), answers.next()) {
             (1, Some(only)) => vec![only.await],
             (_, first) => join_all(first.into_iter().chain(answers)).await,
@@ -88,26 +125,102 @@ impl Session {
         }
     }
 
-    async fn decide(&self, arguments: &[Vec<u8>], policies: &Policies) -> (Reply, Answered) {
-        let throttle = match Throttle::parse(arguments) {
-            Ok(throttle) => throttle,
-            Err(wrong) => return (wrong, Answered::Refused),
+    async fn decide(&self, question: Question, arguments: &[Vec<u8>], policy: &Policy) -> (Reply, Answered) {
+        let decided = match question {
+            Question::Throttle => self.throttle(arguments, policy).await,
+            Question::Rule(verb) => self.check(verb, arguments, policy).await,
         };
-        let question = match throttle.question(policies) {
-            Ok(question) => question,
-            Err(wrong) => return (wrong, Answered::Refused),
+        decided.unwrap_or_else(|wrong| (wrong, Answered::Refused))
+    }
+
+    async fn throttle(&self, arguments: &[Vec<u8>], policy: &Policy) -> Result<(Reply, Answered), Reply> {
+        let throttle = Throttle::parse(arguments)?;
+        let chain = throttle.owed(policy, self.database)?;
+        let decision = self.metrics.traced("resp throttle", self.decider.check(Some(&chain))).await;
+        Ok((throttle.reply(&decision), answered(&decision)))
+    }
+
+    async fn check(
+        &self,
+        verb: Verb,
+        arguments: &[Vec<u8>],
+        policy: &Policy,
+    ) -> Result<(Reply, Answered), Reply> {
+        let asked = Check::parse(verb, arguments)?;
+        let chain = asked.owed(policy)?;
+        let decided = self.metrics.traced("resp check", asked.decide(&self.decider, chain.as_ref())).await;
+        let decision = decided.map_err(|_| {
+            Reply::error("UNAVAILABLE rate limiter backend error: it may have been given back, or not")
+        })?;
+        Ok((check::reply(&decision), answered(&decision)))
+    }
+
+    /// A command that is no question, or one that waits for its transaction.
+    async fn command(&mut self, words: &[Vec<u8>]) -> (Reply, Then) {
+        let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
+        if !self.is_let_in() {
+            return self.reply(words);
+        }
+        match (name.as_slice(), self.transaction.is_some()) {
+            (b"multi", false) if words.len() == 1 => {
+                self.transaction = Some(Transaction::default());
+                (Reply::OK, Then::GoOn)
+            }
+            (b"multi", true) => (Reply::error("ERR MULTI calls can not be nested"), Then::GoOn),
+            (b"exec", true) if words.len() == 1 => self.exec().await,
+            (b"discard", true) if words.len() == 1 => {
+                self.transaction = None;
+                (Reply::OK, Then::GoOn)
+            }
+            (b"exec", false) => (Reply::error("ERR EXEC without MULTI"), Then::GoOn),
+            (b"discard", false) => (Reply::error("ERR DISCARD without MULTI"), Then::GoOn),
+            (b"quit" | b"reset", true) | (_, false) => self.reply(words),
+            _ => (self.queue(words), Then::GoOn),
+        }
+    }
+
+    /// Keeps a command for `EXEC`. One that could never run keeps all of them from running.
+    fn queue(&mut self, words: &[Vec<u8>]) -> Reply {
+        let name = words.first().map_or(&[][..], Vec::as_slice);
+        let refused = match catalogue::find(name) {
+            None => Some(self.unknown(name, words.get(1..).unwrap_or_default())),
+            Some(entry) if !entry.takes(words.len()) => Some(wrong_number(entry)),
+            Some(_) => None,
         };
-        let decision = self.metrics.traced("resp throttle", self.decider.check(question)).await;
-        let answered = match decision.reason() {
-            Reason::FailClosed => Answered::Unavailable,
-            _ if decision.allowed() => Answered::Allowed,
-            _ => Answered::Limited,
+        let Some(transaction) = &mut self.transaction else { return Reply::Nil };
+        match refused {
+            Some(refused) => {
+                transaction.abort();
+                refused
+            }
+            None if transaction.queue(words) => Reply::Simple("QUEUED"),
+            None => Reply::error("ERR a transaction takes at most 1000 commands and 1 MiB"),
+        }
+    }
+
+    /// Runs what waits, one after the other, and answers for all of it.
+    async fn exec(&mut self) -> (Reply, Then) {
+        let commands = self.transaction.take().and_then(Transaction::into_commands);
+        let Some(commands) = commands else {
+            return (Reply::error("EXECABORT Transaction discarded because of previous errors."), Then::GoOn);
         };
-        (throttle.reply(&decision), answered)
+        let policy = self.decider.policy();
+        let mut replies = Vec::with_capacity(commands.len());
+        for words in &commands {
+            replies.push(match question_of(words) {
+                Some((question, arguments)) => {
+                    let (reply, answered) = self.decide(question, arguments, &policy).await;
+                    self.metrics.count(answered);
+                    reply
+                }
+                None => self.reply(words).0,
+            });
+        }
+        (Reply::List(replies), Then::GoOn)
     }
 
     fn is_let_in(&self) -> bool {
-        self.known || self.decider.policies().resp_password.is_none()
+        self.known || self.decider.in_force().resp_password.is_none()
     }
 
     fn reply(&mut self, words: &[Vec<u8>]) -> (Reply, Then) {
@@ -136,14 +249,25 @@ impl Session {
                 *self = Self::new(Arc::clone(&self.decider), Arc::clone(&self.metrics), self.id);
                 Reply::Simple("RESET")
             }
-            ("select", [database]) if database == b"0" => Reply::OK,
-            ("select", _) => Reply::error("ERR DB index is out of range"),
+            ("select", [database]) => self.select(database),
             ("client", [subcommand, arguments @ ..]) => self.client(subcommand, arguments),
             ("command", arguments) => catalogue::answer(arguments),
             ("info", _) => Reply::text(info()),
             _ => wrong_number(entry),
         };
         (reply, Then::GoOn)
+    }
+
+    fn select(&mut self, database: &[u8]) -> Reply {
+        let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
+        match number.map(u8::try_from) {
+            None => Reply::error("ERR value is not an integer or out of range"),
+            Some(Ok(database)) if database < DATABASES => {
+                self.database = database;
+                Reply::OK
+            }
+            Some(_) => Reply::error("ERR DB index is out of range"),
+        }
     }
 
     fn unknown(&self, name: &[u8], arguments: &[Vec<u8>]) -> Reply {
@@ -159,7 +283,7 @@ impl Session {
     }
 
     fn auth(&mut self, user: &[u8], password: &[u8]) -> Reply {
-        match &self.decider.policies().resp_password {
+        match &self.decider.in_force().resp_password {
             None => Reply::error(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                  your configuration is correct?",
@@ -256,14 +380,26 @@ impl Session {
     }
 }
 
-/// What follows the name of a throttle, where the frame is one.
-fn throttle_arguments(frame: &Frame) -> Option<&[Vec<u8>]> {
+/// The question that a frame asks, with its arguments.
+fn question_of_frame(frame: &Frame) -> Option<(Question, &[Vec<u8>])> {
     match frame {
-        Frame::Command(words) => {
-            let (name, arguments) = words.split_first()?;
-            name.eq_ignore_ascii_case(CL_THROTTLE.as_bytes()).then_some(arguments)
-        }
+        Frame::Command(words) => question_of(words),
         Frame::TooLarge => None,
+    }
+}
+
+fn question_of(words: &[Vec<u8>]) -> Option<(Question, &[Vec<u8>])> {
+    let (name, arguments) = words.split_first()?;
+    let known = QUESTIONS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+    known.map(|&(_, question)| (question, arguments))
+}
+
+/// How an answer is counted.
+fn answered(decision: &Decision) -> Answered {
+    match decision.reason() {
+        Reason::FailClosed => Answered::Unavailable,
+        _ if decision.allowed() => Answered::Allowed,
+        _ => Answered::Limited,
     }
 }
 

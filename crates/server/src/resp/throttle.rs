@@ -3,12 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use spile_core::{Cost, Decision, Key, Limit, Reason};
+use spile_core::{Decision, Limit, Reason};
+use spile_policy::{Chain, Policy, THROTTLE, identity};
 
 use super::reply::Reply;
-use crate::identity;
-use crate::policies::Policies;
-use crate::question::{Question, THROTTLE};
 
 /// As many seconds as the slowest limit takes to fill.
 const LONGEST_PERIOD: u64 = Limit::MAX_FILL.as_secs();
@@ -16,9 +14,9 @@ const LONGEST_PERIOD: u64 = Limit::MAX_FILL.as_secs();
 /// A throttle that can be asked.
 #[derive(Debug)]
 pub(super) struct Throttle<'a> {
-    key: Key<'a>,
+    key: &'a str,
     limit: Limit,
-    quantity: Cost,
+    quantity: u64,
 }
 
 impl<'a> Throttle<'a> {
@@ -31,7 +29,7 @@ impl<'a> Throttle<'a> {
         };
         let most = u64::from(Limit::MAX_TOKENS);
         let key = std::str::from_utf8(key).map_err(|why| wrong(format_args!("key is no UTF-8: {why}")))?;
-        let key = identity::key(key).map_err(|why| wrong(format_args!("key: {why}")))?;
+        identity(key).map_err(|why| wrong(format_args!("key: {why}")))?;
         let capacity = number("max_burst", max_burst, 0..=most - 1)? + 1;
         let count = number("count", count, 1..=most)?;
         let period = number("period", period, 1..=LONGEST_PERIOD)?;
@@ -43,12 +41,14 @@ impl<'a> Throttle<'a> {
                 "quantity {quantity} is above {capacity}, which is max_burst + 1: it can never pass"
             )));
         }
-        let quantity = Cost::new(quantity).map_err(|why| wrong(format_args!("quantity: {why}")))?;
         Ok(Self { key, limit, quantity })
     }
 
-    pub(super) fn question(&self, policies: &'a Policies) -> Result<Question<'a>, Reply> {
-        Question::own(THROTTLE, self.key, self.limit, self.quantity, policies).map_err(wrong)
+    /// What it asks for, in the name space of this database. The first has the limit's plain name.
+    pub(super) fn owed(&self, policy: &Policy, database: u8) -> Result<Chain, Reply> {
+        let namespace = (database > 0).then(|| format!("db{database}"));
+        let owed = policy.owed_by_limit(THROTTLE, namespace.as_deref(), self.key, self.limit, self.quantity);
+        owed.map_err(wrong)
     }
 
     /// The five integers, or an error where the store failed and the policy is to refuse.
@@ -96,10 +96,10 @@ fn wrong(why: impl std::fmt::Display) -> Reply {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<(Limit, u32), String> {
+    fn parse(words: &[&str]) -> Result<(Limit, u64), String> {
         let arguments: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let parsed = Throttle::parse(&arguments);
-        parsed.map(|throttle| (throttle.limit, throttle.quantity.get())).map_err(|reply| match reply {
+        parsed.map(|throttle| (throttle.limit, throttle.quantity)).map_err(|reply| match reply {
             Reply::Error(why) => why,
             other => panic!("{other:?}"),
         })

@@ -22,15 +22,7 @@ impl KeyResolver for Joined {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
         let parts: Option<Vec<_>> = self.0.iter().map(|part| part.resolve(request)).collect();
         let parts = parts.filter(|parts| !parts.is_empty())?;
-        // The length before each part says where it ends, whatever it contains.
-        let joined = parts.iter().fold(String::from("joined:"), |mut text, part| {
-            let part = part.as_str();
-            text.push_str(itoa::Buffer::new().format(part.len()));
-            text.push(':');
-            text.push_str(part);
-            text
-        });
-        Some(ResolvedKey::of(&[&joined]))
+        Some(ResolvedKey::joined(&parts))
     }
 }
 

@@ -3,18 +3,18 @@
 //! The trait lives here and not in `spile-core`, because a resolver reads [`http::request::Parts`] and the core
 //! knows no HTTP. Services that speak something else hand the limiter a key of their own making.
 //!
-//! Every resolver names its kind in the key it makes (`ip:…`, `header:x-api-key:…`), so that no header can be
-//! written to look like somebody's address, and none of them ever drops a key for being too long: long keys are
-//! hashed. A resolver must not decide whether a request passes.
+//! Every resolver names its kind in the key it makes (`ip:…`, `tenant:…`), so that no header can be written to look
+//! like somebody's address, and none of them ever drops a key for being too long: long keys are hashed, and so is
+//! what a header says. A resolver must not decide whether a request passes.
 //!
 //! ```
-//! use spile_tower::key::{ClientIp, Header, KeyResolver};
+//! use spile_tower::key::{ClientIp, KeyResolver, Tenant, TenantKey};
 //!
-//! // The API key where there is one, else the address.
-//! let key = Header::api_key().or(ClientIp::direct());
-//! let (parts, ()) = http::Request::builder().header("x-api-key", "k-1").body(())?.into_parts();
-//! assert_eq!(key.resolve(&parts).unwrap().as_str(), "header:x-api-key:k-1");
-//! # Ok::<(), http::Error>(())
+//! // The tenant where authentication found one, else the address.
+//! let key = TenantKey.or(ClientIp::direct());
+//! let (mut parts, ()) = http::Request::new(()).into_parts();
+//! parts.extensions.insert(Tenant::new("acme"));
+//! assert_eq!(key.resolve(&parts).unwrap().as_str(), "tenant:acme");
 //! ```
 
 use std::sync::Arc;
@@ -29,7 +29,6 @@ mod header;
 mod joined;
 mod path;
 mod principal;
-mod resolved;
 mod route;
 mod tenant;
 
@@ -41,8 +40,8 @@ pub use header::Header;
 pub use joined::Joined;
 pub use path::Path;
 pub use principal::{Principal, PrincipalKey, PrincipalResolver};
-pub use resolved::ResolvedKey;
 pub use route::{MatchedRoute, Route};
+pub use spile_policy::ResolvedKey;
 pub use tenant::{Tenant, TenantKey};
 
 /// Finds out who pays for a request.

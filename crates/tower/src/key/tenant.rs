@@ -32,10 +32,6 @@ impl Tenant {
         &self.id
     }
 
-    pub(crate) const fn shared_id(&self) -> &Arc<str> {
-        &self.id
-    }
-
     /// The plan that the tenant pays for, if it is known.
     pub fn plan(&self) -> Option<&str> {
         self.plan.as_deref()
@@ -49,6 +45,6 @@ pub struct TenantKey;
 impl KeyResolver for TenantKey {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
         let tenant = request.extensions.get::<Tenant>().filter(|tenant| !tenant.id.is_empty())?;
-        Some(ResolvedKey::of(&["tenant:", &tenant.id]))
+        Some(ResolvedKey::tenant(&tenant.id))
     }
 }

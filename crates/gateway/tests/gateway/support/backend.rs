@@ -41,6 +41,14 @@ impl Backend {
     pub(crate) async fn start(
         answer: impl Fn(&Seen) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_async(move |seen| std::future::ready(answer(&seen))).await
+    }
+
+    /// The same for answers that take their time.
+    pub(crate) async fn start_async<F>(answer: impl Fn(Seen) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response<Full<Bytes>>> + Send,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
@@ -53,7 +61,7 @@ impl Backend {
                     async move {
                         let seen = read(request).await;
                         log.lock().push(seen.clone());
-                        Ok::<_, Infallible>(answer(&seen))
+                        Ok::<_, Infallible>(answer(seen).await)
                     }
                 });
                 let http = auto::Builder::new(TokioExecutor::new());

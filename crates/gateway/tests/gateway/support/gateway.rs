@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use spile_core::{FakeClock, Limit, Plan, Store};
-use spile_gateway::{Builder, Gateway, Route, Rule, Upstream};
+use spile_gateway::{Builder, Gateway, Route, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
-use spile_tower::TenantPlan;
-use spile_tower::key::{ClientIp, KeyResolver, TenantKey};
+use spile_policy::{ApiKeyHash, Policy, Rule, RulePlans, Tenant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -58,19 +57,11 @@ async fn serving<S: Store + 'static>(gateway: Gateway<S>) -> Running {
     Running { address, stop: Some(stop), served: Some(served) }
 }
 
-/// A limiter of these plans whose buckets live by `clock`.
-pub(crate) fn limiter_on(
-    clock: &FakeClock,
-    plans: impl IntoIterator<Item = Plan>,
-) -> RateLimiter<MemoryStore<Arc<FakeClock>>> {
+/// A limiter whose buckets live by `clock`.
+pub(crate) fn limiter_on(clock: &FakeClock) -> RateLimiter<MemoryStore<Arc<FakeClock>>> {
     let clock = Arc::new(clock.clone());
     let store = MemoryStore::builder().clock(Arc::clone(&clock)).build();
-    RateLimiter::builder().store(store).plans(plans).clock(clock).build()
-}
-
-/// A limiter that never gets in the way.
-pub(crate) fn limiter() -> RateLimiter<MemoryStore<Arc<FakeClock>>> {
-    limiter_on(&FakeClock::default(), [plan("free", 1_000_000, 1_000_000)])
+    RateLimiter::builder().store(store).clock(clock).build()
 }
 
 pub(crate) fn plan(name: &str, capacity: u64, per_second: u64) -> Plan {
@@ -79,12 +70,36 @@ pub(crate) fn plan(name: &str, capacity: u64, per_second: u64) -> Plan {
 
 /// Charges tenants under their own plan, and everybody else by address under `free`.
 pub(crate) fn by_tenant_or_address(id: &str) -> Rule {
-    Rule::new(id, TenantKey.or(ClientIp::direct()), TenantPlan::or("free"))
+    Rule::new(id, RulePlans::tenant_or("free").expect("a sound name"))
+}
+
+/// Charges everybody under this plan.
+pub(crate) fn under(id: &str, plan: &str) -> Rule {
+    Rule::new(id, RulePlans::listed([plan]).expect("a sound name"))
+}
+
+/// A tenant that is known by an API key.
+pub(crate) fn tenant(id: &str, plan: &str, key: &str) -> Tenant {
+    Tenant::new(id, plan.parse().expect("a sound name")).api_key(ApiKeyHash::of(key.as_bytes()))
+}
+
+/// These plans and rules.
+pub(crate) fn policy(plans: impl IntoIterator<Item = Plan>, rules: impl IntoIterator<Item = Rule>) -> Policy {
+    policy_for(plans, rules, [])
+}
+
+/// The same with tenants.
+pub(crate) fn policy_for(
+    plans: impl IntoIterator<Item = Plan>,
+    rules: impl IntoIterator<Item = Rule>,
+    tenants: impl IntoIterator<Item = Tenant>,
+) -> Policy {
+    Policy::builder().plans(plans).rules(rules).tenants(tenants).build().expect("a sound policy")
 }
 
 /// A gateway that limits nobody, with this one route.
 pub(crate) fn open(route: Route) -> Builder<MemoryStore<Arc<FakeClock>>> {
-    Gateway::builder(limiter()).route(route)
+    Gateway::builder(limiter_on(&FakeClock::default())).route(route)
 }
 
 /// Everything goes to this upstream.

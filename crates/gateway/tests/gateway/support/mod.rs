@@ -9,7 +9,8 @@ mod raw;
 pub(crate) use backend::{Backend, text};
 pub(crate) use client::Client;
 pub(crate) use gateway::{
-    Running, by_tenant_or_address, changeable, limiter, limiter_on, open, plan, running, to,
+    Running, by_tenant_or_address, changeable, limiter_on, open, plan, policy, policy_for, running, tenant,
+    to, under,
 };
 pub(crate) use lax::LaxBackend;
 pub(crate) use raw::{RawBackend, exchange, in_time, until};

@@ -2,6 +2,7 @@
 
 use super::node::{Node, Table};
 use super::place::{Place, Spot};
+use super::usual::UNMATCHED;
 
 const PREFIX: &str = "SPILE_";
 const SEPARATOR: &str = "__";
@@ -14,6 +15,15 @@ pub(super) fn overlay(table: &mut Table, variables: &[(String, String)]) {
         let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains(SEPARATOR)) else { continue };
         let path: Vec<String> = path.split(SEPARATOR).map(str::to_ascii_lowercase).collect();
         put(table, &path, text, &Place::Environment(name.clone()));
+    }
+}
+
+/// Does the same for values that stand in no table. Few do, and they say which others hold.
+pub(super) fn overlay_top(table: &mut Table, variables: &[(String, String)]) {
+    for (name, text) in variables {
+        if name.strip_prefix(PREFIX).is_some_and(|key| key.eq_ignore_ascii_case(UNMATCHED)) {
+            put(table, &[UNMATCHED.to_owned()], text, &Place::Environment(name.clone()));
+        }
     }
 }
 

@@ -23,21 +23,24 @@ pub(super) use self::routes::{AdaptiveFile, ConcurrencyFile, HeadersFile, Health
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{
-    AdminFile, ClientsFile, GrpcFile, LimitFile, ListenFile, MatchFile, ObserveFile, PlanFile, RespFile,
-    RuleFile, StoreFile, TenantFile, WebhookFile,
+    AdminFile, ClientsFile, ForwardAuthFile, GrpcFile, LimitFile, ListenFile, MatchFile, ObserveFile,
+    PlanFile, RespFile, RuleFile, StoreFile, TenantFile, WebhookFile,
 };
 
+pub(super) use self::usual::{PASS, UNMATCHED};
 use crate::registry::Entries;
 
 /// A whole file as it was typed.
 #[derive(Debug)]
 pub(super) struct ConfigFile {
+    pub(super) unmatched: Option<Spot<String>>,
     pub(super) listen: ListenFile,
     pub(super) store: StoreFile,
     pub(super) admin: AdminFile,
     pub(super) grpc: GrpcFile,
     pub(super) resp: RespFile,
     pub(super) clients: ClientsFile,
+    pub(super) forward_auth: ForwardAuthFile,
     pub(super) plans: Vec<PlanFile>,
     pub(super) rules: Vec<RuleFile>,
     pub(super) tenants: Vec<TenantFile>,
@@ -57,18 +60,21 @@ impl ConfigFile {
         faults: &mut Faults,
     ) -> Self {
         let mut table: Table = pieces::parse(text, faults);
+        environment::overlay_top(&mut table, variables);
         usual::complete(&mut table);
         environment::overlay(&mut table, variables);
         registry::overlay(&mut table, entries);
         let whole = Spot::new(Node::Table(table), Place::File(0..0));
         let mut file = Section::new(ROOT, whole, faults);
         let read = Self {
+            unmatched: file.text(usual::UNMATCHED),
             listen: file.table("listen").map(ListenFile::read).unwrap_or_default(),
             store: file.table("store").map(StoreFile::read).unwrap_or_default(),
             admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
             grpc: file.table("grpc").map(GrpcFile::read).unwrap_or_default(),
             resp: file.table("resp").map(RespFile::read).unwrap_or_default(),
             clients: file.table("clients").map(ClientsFile::read).unwrap_or_default(),
+            forward_auth: file.table("forward_auth").map(ForwardAuthFile::read).unwrap_or_default(),
             plans: PlanFile::read_all(file.named("plans").unwrap_or_default(), file.faults()),
             rules: RuleFile::read_all("rules", file.tables("rules").unwrap_or_default(), file.faults()),
             tenants: TenantFile::read_all(file.tables("tenants").unwrap_or_default(), file.faults()),

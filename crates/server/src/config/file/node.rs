@@ -54,6 +54,9 @@ pub(super) fn parse_value(text: &str, place: &Place) -> Option<Node> {
     Some(elsewhere(from_value(value.get_ref()), place))
 }
 
+/// The member of a document that holds others by names of their own: a tenant's limits.
+const NAMED: &str = "limits";
+
 /// A document of the registry. Members without a value are as good as absent.
 pub(super) fn from_json(value: &serde_json::Value, place: &Place) -> Node {
     use serde_json::Value;
@@ -72,11 +75,26 @@ pub(super) fn from_json(value: &serde_json::Value, place: &Place) -> Node {
             let there = members.iter().filter(|(_, value)| !value.is_null());
             let entry = |(key, value): (&String, &Value)| {
                 let place = place.member(key);
-                (Spot::new(snake_case(key), place.clone()), spot(value, place))
+                let value = match value {
+                    // Its members are names that somebody chose, and stay as they are.
+                    Value::Object(named) if key == NAMED => {
+                        Spot::new(from_named(named, &place), place.clone())
+                    }
+                    other => spot(other, place.clone()),
+                };
+                (Spot::new(snake_case(key), place), value)
             };
             Node::Table(there.map(entry).collect())
         }
     }
+}
+
+fn from_named(members: &serde_json::Map<String, serde_json::Value>, place: &Place) -> Node {
+    let entry = |(key, value): (&String, &serde_json::Value)| {
+        let place = place.member(key);
+        (Spot::new(key.clone(), place.clone()), Spot::new(from_json(value, &place), place))
+    };
+    Node::Table(members.iter().map(entry).collect())
 }
 
 /// JSON says `onFailure` where the file says `on_failure`.

@@ -186,6 +186,20 @@ impl ClientsFile {
     }
 }
 
+/// `[forward_auth]`: how proxies describe the request that they ask about.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardAuthFile {
+    pub(crate) proxy: Text,
+}
+
+impl ForwardAuthFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let read = Self { proxy: section.text("proxy") };
+        section.end();
+        read
+    }
+}
+
 /// `[plans.NAME]`: one limit, or a chain of them.
 #[derive(Debug)]
 pub(crate) struct PlanFile {
@@ -254,9 +268,11 @@ pub(crate) struct RuleFile {
 #[derive(Debug)]
 pub(crate) struct MatchFile {
     pub(crate) path: Text,
+    pub(crate) hosts: Texts,
     pub(crate) methods: Texts,
     pub(crate) domain: Text,
     pub(crate) entries: Texts,
+    pub(crate) subset: Option<Spot<bool>>,
     pub(crate) place: Place,
 }
 
@@ -289,9 +305,11 @@ impl MatchFile {
         let read = Self {
             place: section.place().clone(),
             path: section.text("path"),
+            hosts: section.texts("hosts"),
             methods: section.texts("methods"),
             domain: section.text("domain"),
             entries: section.texts("entries"),
+            subset: section.flag("subset"),
         };
         section.end();
         read
@@ -304,6 +322,8 @@ pub(crate) struct TenantFile {
     pub(crate) id: Text,
     pub(crate) plan: Text,
     pub(crate) api_keys: Texts,
+    /// Its own limits, by the names that they have in its plan.
+    pub(crate) limits: Vec<LimitFile>,
 }
 
 impl TenantFile {
@@ -313,7 +333,16 @@ impl TenantFile {
 
     fn read(mut section: Section<'_>) -> Self {
         let (id, plan) = (section.text("id"), section.text("plan"));
+        let limits = section.named("limits").unwrap_or_default();
+        let limits = limits.into_iter().map(|(name, node)| {
+            let mut section = Section::new(format!("tenants.limits.{}", name.value), node, section.faults());
+            let limit = LimitFile { name: Some(name), ..LimitFile::read(&mut section) };
+            section.end();
+            limit
+        });
+        let limits = limits.collect();
         let read = Self {
+            limits,
             id: section.required("id", id),
             plan: section.required("plan", plan),
             api_keys: section.texts("api_keys"),

@@ -9,14 +9,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use spile_core::PlanName;
-use spile_gateway::{self as gateway, Adaptive, Balance, Concurrency, HealthCheck, PathPattern, Timeouts};
+use spile_gateway::{self as gateway, Adaptive, Balance, Concurrency, HealthCheck, Timeouts};
+use spile_policy::{PathPattern, Rule};
 
 use self::headers::HeaderWords;
 use super::bounded;
 use super::duration;
 use super::file::{Faults, RouteFile, Spot};
 use super::rules::{self, Known, check_plan};
-use crate::rule::Rule;
 
 /// Bytes of body that a route takes unless told otherwise.
 const MAX_BODY: u64 = 64 << 20;

@@ -1,6 +1,7 @@
 //! Whom a route answers for and whom it asks.
 
-use spile_gateway::{Balance, HostPattern, Upstream};
+use spile_gateway::{Balance, Upstream};
+use spile_policy::HostPattern;
 
 use crate::config::file::{Faults, Spot, TextOrTexts};
 

@@ -3,18 +3,32 @@
 //! A name that two people read alike but two buckets tell apart, or that a log cannot show, is refused: it is
 //! how limits are dodged.
 
-use spile_core::Key;
+use spile_core::{Key, KeyError};
 
-/// The key, unless it is empty, too long or holds a character that cannot be seen.
-pub(crate) fn key(text: &str) -> Result<Key<'_>, String> {
-    let key = Key::new(text).map_err(|why| why.to_string())?;
+/// The key that a caller writes out, unless it is empty, too long or holds a character that cannot be seen.
+pub fn identity(text: &str) -> Result<Key<'_>, IdentityError> {
+    let key = Key::new(text)?;
     match text.chars().enumerate().find(|&(_, c)| !is_seen(c)) {
         None => Ok(key),
-        Some((at, c)) => Err(format!(
-            "character {at} is U+{:04X}; control, format and other invisible characters are refused",
-            u32::from(c)
-        )),
+        Some((at, c)) => Err(IdentityError::Invisible { at, code: u32::from(c) }),
     }
+}
+
+/// Why a text names nobody.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// It is empty or too long.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// It holds a character that cannot be seen.
+    #[error("character {at} is U+{code:04X}; control, format and other invisible characters are refused")]
+    Invisible {
+        /// Which character of the text it is, counted from zero.
+        at: usize,
+        /// Its code point.
+        code: u32,
+    },
 }
 
 /// Whether a character shows as itself. The joiners U+200C and U+200D do: scripts and emoji are spelt with them.
@@ -45,13 +59,13 @@ fn is_blank_filler(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::key;
+    use super::identity;
 
     #[test]
     fn names_of_any_script_are_keys() {
         for name in ["user:123", "Zoë", "山田", "نام\u{200C}ها", "👩\u{200D}🚀", "with space", "2001:db8::1"]
         {
-            assert!(key(name).is_ok(), "{name}");
+            assert!(identity(name).is_ok(), "{name}");
         }
     }
 
@@ -74,7 +88,9 @@ mod tests {
             '\u{3164}',
             '\u{2028}',
         ] {
-            let why = key(&format!("user{hidden}")).expect_err("an invisible character is refused");
+            let why = identity(&format!("user{hidden}"))
+                .expect_err("an invisible character is refused")
+                .to_string();
             assert!(why.contains(&format!("U+{:04X}", u32::from(hidden))), "{why}");
         }
     }

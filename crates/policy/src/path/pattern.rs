@@ -27,7 +27,7 @@ impl PathPattern {
     }
 
     /// One path, spelt out.
-    pub(crate) fn literal(path: &str) -> Result<Self, PatternError> {
+    pub fn literal(path: &str) -> Result<Self, PatternError> {
         let pattern = Self::from_str(path)?;
         let plain = !pattern.below && !pattern.segments.contains(&Segment::Any);
         if plain { Ok(pattern) } else { Err(PatternError(path.to_owned())) }
@@ -45,8 +45,19 @@ impl PathPattern {
         own && (self.below || rest.next().is_none())
     }
 
+    /// Whether some path matches both patterns.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let meet = |(one, two): (&Segment, &Segment)| {
+            one == two || matches!((one, two), (Segment::Any, _) | (_, Segment::Any))
+        };
+        let reaches = |short: &Self, long: &Self| short.below || short.segments.len() == long.segments.len();
+        let (short, long) =
+            if self.segments.len() <= other.segments.len() { (self, other) } else { (other, self) };
+        reaches(short, long) && short.segments.iter().zip(&long.segments).all(meet)
+    }
+
     /// How many segments the pattern itself has.
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.segments.len()
     }
 
@@ -137,6 +148,22 @@ mod tests {
         ];
         for (pattern, path, expected) in table {
             assert_eq!(pattern.parse::<PathPattern>().unwrap().matches(path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn two_patterns_overlap_where_one_path_matches_both() {
+        let table = [
+            ("/a/*", "/a/b", true),
+            ("/a", "/a/b", false),
+            ("/*", "/x/y/z", true),
+            ("/users/*/scores", "/users/7/*", true),
+            ("/users/*/scores", "/teams/*", false),
+            ("/a/b", "/a/c", false),
+        ];
+        for (one, two, overlap) in table {
+            let (one, two) = (one.parse::<PathPattern>().unwrap(), two.parse::<PathPattern>().unwrap());
+            assert_eq!((one.overlaps(&two), two.overlaps(&one)), (overlap, overlap), "{one} {two}");
         }
     }
 

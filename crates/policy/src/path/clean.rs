@@ -28,7 +28,7 @@ struct Cleaned {
 /// Why a path cannot be read in one way only.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unclear(pub(crate) &'static str);
+pub struct Unclear(pub &'static str);
 
 impl CleanPath {
     /// Resolves what can be, and refuses what cannot.
@@ -53,12 +53,13 @@ impl CleanPath {
         self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.forwarded)
     }
 
-    pub(crate) fn query(&self) -> Option<&str> {
+    /// The query, just as it came.
+    pub fn query(&self) -> Option<&str> {
         self.asked.query()
     }
 
     /// The path and query just as they came, where they can be forwarded like that.
-    pub(crate) fn untouched(&self) -> Option<&PathAndQuery> {
+    pub fn untouched(&self) -> Option<&PathAndQuery> {
         self.cleaned.is_none().then_some(&self.asked)
     }
 }

@@ -1,5 +1,6 @@
-//! Which hosts a route answers for: `api.example.com`, `*.example.com`.
+//! Which hosts a route or a rule is for: `api.example.com`, `*.example.com`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use smol_str::{SmolStr, StrExt};
@@ -15,7 +16,7 @@ pub enum HostPattern {
 
 impl HostPattern {
     /// Whether the host matches; it comes in lower case and without a port.
-    pub(crate) fn matches(&self, host: &str) -> bool {
+    pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(own) => **own == *host,
             Self::Below(domain) => {
@@ -25,10 +26,19 @@ impl HostPattern {
     }
 
     /// A host that is spelt out goes before a domain, and the longer domain before the shorter.
-    pub(crate) fn specificity(&self) -> (u8, usize) {
+    pub fn specificity(&self) -> (u8, usize) {
         match self {
             Self::Exact(host) => (2, host.len()),
             Self::Below(domain) => (1, domain.len()),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(host) => f.write_str(host),
+            Self::Below(domain) => write!(f, "*.{domain}"),
         }
     }
 }
@@ -43,8 +53,8 @@ impl FromStr for HostPattern {
     }
 }
 
-/// The host in lower case, without port and final dot; nothing where that is no host.
-pub(crate) fn canonical(authority: &str) -> Option<SmolStr> {
+/// The host in lower case, without port and final dot; `None` if it is no host.
+pub fn canonical(authority: &str) -> Option<SmolStr> {
     let host = without_port(authority)?;
     let host = host.strip_suffix('.').unwrap_or(host);
     let allowed =

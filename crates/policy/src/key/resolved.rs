@@ -1,17 +1,17 @@
-//! A key as a resolver made it: always a valid key, and never equal to one of another kind.
+//! A key as it was found in a request: always a valid key, and never equal to one of another kind.
 
 use std::fmt::{self, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayString;
 use sha2::{Digest, Sha256};
-use spile_core::{Key, KeyError};
+use spile_core::Key;
 
 /// How long a key may be without a trip to the allocator: every address is shorter. A key is moved about more than
 /// once, so that room for everybody's longest would cost more than the trip.
 const INLINE_BYTES: usize = 36;
 
-/// Who pays, as text that starts with the kind of its resolver: `ip:203.0.113.7`, `tenant:acme`.
+/// Who pays, as text that starts with the kind of key that it is: `ip:203.0.113.7`, `tenant:acme`.
 ///
 /// Two keys are equal only where kind and value are. A text beyond [`Key::MAX_BYTES`] is replaced by its
 /// SHA-256 (`sha256:…`), so that an overlong header has a bucket of its own rather than none. The `Debug` form
@@ -32,17 +32,68 @@ impl ResolvedKey {
         self.0.as_str()
     }
 
-    /// The same as the limiter takes it.
-    pub(crate) fn as_key(&self) -> Result<Key<'_>, KeyError> {
-        Key::new(self.as_str())
+    /// The key that a caller wrote out itself. It is a valid key already, and is taken as it is.
+    pub fn written(key: Key<'_>) -> Self {
+        let mut text = Text::with_room_for(key.as_str().len());
+        text.push(key.as_str());
+        Self(text)
     }
 
-    /// The key that these pieces make when written one after the other. The first piece starts with the kind
-    /// and a colon, and whoever calls keeps the pieces of one kind injective.
-    pub(crate) fn of(pieces: &[&str]) -> Self {
+    /// The same as the limiter takes it.
+    ///
+    /// # Panics
+    /// Never: a resolved key is neither empty nor too long.
+    pub fn as_key(&self) -> Key<'_> {
+        Key::new(self.as_str()).expect("a resolved key has 1 to 1,024 bytes")
+    }
+
+    /// `tenant:` and its id.
+    pub fn tenant(id: &str) -> Self {
+        Self::of(&["tenant:", id])
+    }
+
+    /// `ip:` and the address. IPv6 counts by networks of `ipv6_prefix` bits, for a client that has one address of a
+    /// network has all of them; IPv4 that comes mapped into IPv6 counts as IPv4.
+    pub fn address(address: IpAddr, ipv6_prefix: u8) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::of_ipv4(address),
+            IpAddr::V6(address) => {
+                let bits = u32::from(ipv6_prefix.min(128));
+                let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+                let network = Ipv6Addr::from_bits(address.to_bits() & mask);
+                let mut text = Text::with_room_for(0);
+                // Writing to memory cannot fail.
+                let _written = write!(text, "ip:{network}/{bits}");
+                Self(text)
+            }
+        }
+    }
+
+    /// The value of a header. It is hashed: a header may hold a credential, which must not lie in the store in plain
+    /// sight.
+    pub fn header(name: &str, value: &[u8]) -> Self {
+        Self::hashed(&[b"header:", name.as_bytes(), b":", value])
+    }
+
+    /// Several keys as one: a bucket for each combination.
+    pub fn joined(parts: &[Self]) -> Self {
+        // The length before each part says where it ends, whatever it contains.
+        let joined = parts.iter().fold(String::from("joined:"), |mut text, part| {
+            let part = part.as_str();
+            text.push_str(itoa::Buffer::new().format(part.len()));
+            text.push(':');
+            text.push_str(part);
+            text
+        });
+        Self::of(&[&joined])
+    }
+
+    /// The key that these pieces make when written one after the other. The first piece starts with the kind and a
+    /// colon, and the caller keeps the pieces of one kind injective.
+    pub fn of(pieces: &[&str]) -> Self {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         if bytes > Key::MAX_BYTES {
-            return Self::hashed(pieces);
+            return Self::hashed(&pieces.iter().map(|piece| piece.as_bytes()).collect::<Vec<_>>());
         }
         let mut text = Text::with_room_for(bytes);
         for piece in pieces {
@@ -53,7 +104,7 @@ impl ResolvedKey {
 
     /// `ip:` and the address. Most requests come from such addresses, and formatting one the general way takes
     /// longer than deciding about it.
-    pub(crate) fn of_ipv4(address: Ipv4Addr) -> Self {
+    fn of_ipv4(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
         let mut text = ArrayString::new();
         for (before, octet) in [("ip:", a), (".", b), (".", c), (".", d)] {
@@ -63,16 +114,8 @@ impl ResolvedKey {
         Self(Text::Short(text))
     }
 
-    /// The same for what is cheaper to format than to borrow.
-    pub(crate) fn format(value: fmt::Arguments<'_>) -> Self {
-        let mut text = Text::with_room_for(0);
-        // Writing to memory cannot fail, and neither do the address types that are formatted here.
-        let _ = text.write_fmt(value);
-        Self(text)
-    }
-
     /// The key that stands for these pieces without showing them.
-    pub(crate) fn hashed(pieces: &[&str]) -> Self {
+    fn hashed(pieces: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for piece in pieces {
             hash.update(piece);
@@ -167,6 +210,20 @@ mod tests {
     fn a_colon_in_a_label_does_not_make_two_labels_meet() {
         assert_ne!(ResolvedKey::custom("a:b", "c"), ResolvedKey::custom("a", "b:c"));
         assert_ne!(ResolvedKey::custom("a%3Ab", "c"), ResolvedKey::custom("a:b", "c"));
+    }
+
+    #[test]
+    fn ipv6_counts_by_its_network_and_mapped_ipv4_as_ipv4() {
+        let key = |address: &str, prefix| {
+            ResolvedKey::address(address.parse().unwrap(), prefix).as_str().to_owned()
+        };
+        assert_eq!(key("2001:db8:1:2:3:4:5:6", 64), "ip:2001:db8:1:2::/64");
+        assert_eq!(key("2001:db8:1:2:3:4:5:6", 56), "ip:2001:db8:1::/56");
+        assert_eq!(key("2001:db8:1:2:3:4:5:6", 128), "ip:2001:db8:1:2:3:4:5:6/128");
+        assert_eq!(key("2001:db8::1", 0), "ip:::/0");
+        assert_eq!(key("2001:db8::1", 200), "ip:2001:db8::1/128");
+        assert_eq!(key("203.0.113.7", 64), "ip:203.0.113.7");
+        assert_eq!(key("::ffff:203.0.113.7", 64), "ip:203.0.113.7");
     }
 
     #[test]

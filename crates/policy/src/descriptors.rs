@@ -1,0 +1,275 @@
+//! What a request of Envoy's owes: each descriptor is a question of its own, and what they ask adds up.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+use smol_str::SmolStr;
+use spile_core::{ChargeError, Key, Limit, LimitName, NamedLimit, PlanName};
+
+use crate::chain::Chain;
+use crate::descriptor::Entry;
+use crate::facts::CallerTenant;
+use crate::key::ResolvedKey;
+use crate::policy::{OVERRIDE, Policy};
+use crate::rule::{Rule, RulePlans};
+
+/// The entry whose value is the id of a tenant.
+const TENANT_ENTRY: &[u8] = b"tenant";
+
+/// One descriptor of a request.
+#[derive(Clone, Debug)]
+pub struct Descriptor<'a> {
+    /// Its entries, in order: key and value, any bytes.
+    pub entries: Vec<(&'a [u8], &'a [u8])>,
+    /// The limit that it brings along, in place of a rule's.
+    pub limit: Option<OwnLimit>,
+    /// How often, and which way.
+    pub hits: Hits,
+}
+
+/// A limit that a descriptor brings along.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OwnLimit {
+    /// The limit, or `None` if not even one request per unit is wanted.
+    pub limit: Option<Limit>,
+    /// The unit that it counts by: limits of different units have buckets of their own.
+    pub unit: &'static str,
+}
+
+/// How many tokens a descriptor asks for, in uses of its rule.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hits {
+    /// They are spent.
+    Spend(u64),
+    /// They are given back.
+    GiveBack(u64),
+}
+
+/// What a request's descriptors owe.
+#[derive(Clone, Debug, Default)]
+pub struct DescriptorsOwed {
+    /// What all that are enforced owe together.
+    pub enforced: Option<Chain>,
+    /// What each descriptor owes, in order.
+    pub each: Vec<DescriptorOwed>,
+}
+
+/// What one descriptor owes.
+#[derive(Clone, Debug)]
+pub enum DescriptorOwed {
+    /// No rule is for it.
+    Unmatched,
+    /// Its rule does not limit it, or only watches and cannot be applied.
+    Unlimited,
+    /// Its part of what is enforced: the places of its buckets in that chain.
+    Enforced(Vec<usize>),
+    /// What a rule that only watches would charge.
+    Watched(Chain),
+    /// What it gives back.
+    GivenBack(Chain),
+}
+
+impl Policy {
+    /// What these descriptors of a domain owe. Uses of one bucket add up, for each descriptor is a question of its own.
+    pub fn owed_by_descriptors(
+        &self,
+        domain: &[u8],
+        descriptors: &[Descriptor<'_>],
+    ) -> Result<DescriptorsOwed, ChargeError> {
+        let mut owed = DescriptorsOwed::default();
+        for descriptor in descriptors {
+            let each = self.owed_by_descriptor(domain, descriptor, &mut owed.enforced)?;
+            owed.each.push(each);
+        }
+        Ok(owed)
+    }
+
+    fn owed_by_descriptor(
+        &self,
+        domain: &[u8],
+        descriptor: &Descriptor<'_>,
+        enforced: &mut Option<Chain>,
+    ) -> Result<DescriptorOwed, ChargeError> {
+        let matched = self.rule_for_descriptor(domain, &descriptor.entries);
+        let (rule, entries) = match (matched, descriptor.limit) {
+            (Some((rule, entries)), _) => (Some(rule), entries),
+            (None, Some(_)) => (None, descriptor.entries.clone()),
+            (None, None) => return Ok(DescriptorOwed::Unmatched),
+        };
+        let tenant = rule.and_then(|rule| self.tenant_of_descriptor(rule, &descriptor.entries));
+        // A tenant has one key, whichever way it comes; anybody else is known by the descriptor.
+        let key = match tenant.as_ref().filter(|_| descriptor.limit.is_none()) {
+            Some(tenant) => ResolvedKey::tenant(&tenant.id),
+            None => key(domain, &entries),
+        };
+        let chain = self.descriptor_chain(rule, &key, tenant.as_ref(), descriptor)?;
+        let shadow = chain.is_shadow();
+        Ok(match descriptor.hits {
+            _ if chain.is_empty() => DescriptorOwed::Unlimited,
+            Hits::GiveBack(_) => DescriptorOwed::GivenBack(chain),
+            // A rule that only watches never blocks, whatever is wrong with it.
+            Hits::Spend(_) if shadow && chain.never_passes().is_some() => DescriptorOwed::Unlimited,
+            Hits::Spend(_) if shadow => DescriptorOwed::Watched(chain),
+            Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
+                None => {
+                    let places = (0..chain.lines().len()).collect();
+                    *enforced = Some(chain);
+                    places
+                }
+                Some(all) => {
+                    if let Some(policy) = chain.failure_policy() {
+                        all.guard(policy);
+                    }
+                    all.add(&chain)?
+                }
+            }),
+        })
+    }
+
+    /// What one descriptor owes under its own limit, or under its rule and those that are charged with it. A bucket that
+    /// two of these rules meet in is used once.
+    fn descriptor_chain(
+        &self,
+        rule: Option<&Rule>,
+        key: &ResolvedKey,
+        tenant: Option<&CallerTenant>,
+        descriptor: &Descriptor<'_>,
+    ) -> Result<Chain, ChargeError> {
+        let (Hits::Spend(hits) | Hits::GiveBack(hits)) = descriptor.hits;
+        let mut chain = Chain::new(Some(rule.map_or(OVERRIDE, |rule| &rule.id)))
+            .for_tenant(tenant.map(|tenant| tenant.id.as_str()))
+            .on_failure(Some(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule))))
+            .shadow(rule.is_some_and(|rule| rule.shadow));
+        if let Some(own) = descriptor.limit {
+            let name = override_name(own.unit);
+            match own.limit {
+                Some(limit) => chain.charge_limit(key, NamedLimit::new(name, limit), hits)?,
+                None => chain.close(key, NamedLimit::new(name, least()))?,
+            }
+            return Ok(chain);
+        }
+        for rule in rule.into_iter().flat_map(|rule| self.with_also(rule)) {
+            let key = rule.key.shared().filter(|_| rule.matcher.descriptor.is_none()).unwrap_or(key);
+            let cost = hits.saturating_mul(rule.cost.get().into());
+            chain.guard(self.failure_policy_of(rule));
+            match &rule.plans {
+                RulePlans::Banned => {
+                    let name = LimitName::from(&PlanName::new(&rule.id).expect("ids are names"));
+                    chain.close(key, NamedLimit::new(name, least()))?;
+                }
+                _ => {
+                    let mut plans = self.plans_of(rule, tenant);
+                    plans.try_for_each(|plan| chain.charge(key, plan, cost))?;
+                }
+            }
+        }
+        Ok(chain)
+    }
+
+    fn tenant_of_descriptor(&self, rule: &Rule, entries: &[Entry<'_>]) -> Option<CallerTenant> {
+        if !matches!(rule.plans, RulePlans::Tenant { .. }) {
+            return None;
+        }
+        let (_, id) = entries.iter().find(|(key, _)| *key == TENANT_ENTRY)?;
+        let tenant = self.tenant(std::str::from_utf8(id).ok()?)?;
+        Some(CallerTenant { id: tenant.id.clone(), plan: Some(tenant.plan.clone()) })
+    }
+}
+
+fn override_name(unit: &str) -> LimitName {
+    let namespace = PlanName::new(OVERRIDE).expect("it is a name");
+    LimitName::within(&namespace, unit).expect("a unit is a name")
+}
+
+/// What stands for a limit of nothing, which is never spent from.
+fn least() -> Limit {
+    Limit::per_second(1).build().expect("one token per second is a limit")
+}
+
+/// The domain and the entries as one text, in which no value can pass for another: whatever separates, and whatever
+/// cannot be seen, is written by its number. What is too long is known by its hash, for values are callers' words, and
+/// none of them may be an error that Envoy takes for "let it pass".
+fn key(domain: &[u8], entries: &[Entry<'_>]) -> ResolvedKey {
+    let mut text = String::new();
+    push(&mut text, domain, b"=");
+    for (key, value) in entries {
+        text.push('|');
+        push(&mut text, key, b"=");
+        text.push('=');
+        push(&mut text, value, b"");
+    }
+    if text.len() > Key::MAX_BYTES {
+        let hash = Sha256::digest(&text);
+        text = hash.iter().fold(String::from("sha256:"), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _written = write!(text, "{byte:02x}");
+            text
+        });
+    }
+    ResolvedKey::of(&[&text])
+}
+
+fn push(text: &mut String, part: &[u8], also: &[u8]) {
+    for &byte in part {
+        if matches!(byte, b' '..=b'~') && !b"%|".contains(&byte) && !also.contains(&byte) {
+            text.push(byte.into());
+        } else {
+            // Writing to a String cannot fail.
+            let _written = write!(text, "%{byte:02X}");
+        }
+    }
+}
+
+impl DescriptorsOwed {
+    /// How many descriptors no rule is for.
+    pub fn unmatched(&self) -> usize {
+        self.each.iter().filter(|owed| matches!(owed, DescriptorOwed::Unmatched)).count()
+    }
+
+    /// Why the descriptors that are enforced could never pass together, if they could not.
+    pub fn never_passes(&self) -> Option<SmolStr> {
+        let line = self.enforced.as_ref()?.never_passes()?;
+        Some(SmolStr::new(line.limit().name().as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(domain: &str, entries: &[(&str, &str)]) -> String {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+        key(domain.as_bytes(), &entries).as_str().to_owned()
+    }
+
+    #[test]
+    fn a_key_reads_like_its_descriptor() {
+        assert_eq!(of("edge", &[("path", "/a b?c=d"), ("ip", "::1")]), "edge|path=/a b?c=d|ip=::1");
+        assert_eq!(of("e=|", &[("k=", "100%\n|é")]), "e%3D%7C|k%3D=100%25%0A%7C%C3%A9");
+        assert_eq!(key(b"edge", &[(b"user", b"bob\xff")]).as_str(), "edge|user=bob%FF");
+        let long = of("edge", &[("path", &"x".repeat(5_000))]);
+        assert!(long.starts_with("sha256:") && long.len() == 71, "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn two_descriptors_never_share_a_key(
+            one in prop::collection::vec(("[a=|%]{1,3}", "[a=|%]{0,3}"), 1..3),
+            other in prop::collection::vec(("[a=|%]{1,3}", "[a=|%]{0,3}"), 1..3),
+        ) {
+            let text = |entries: &[(String, String)]| {
+                let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+                key(b"edge", &entries)
+            };
+            prop_assert_eq!(text(&one) == text(&other), one == other);
+        }
+
+        #[test]
+        fn every_key_can_be_asked_for(domain in "\\PC{0,40}", value in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let key = key(domain.as_bytes(), &[(b"k", &value)]);
+            prop_assert!(crate::identity(key.as_str()).is_ok(), "{}", key.as_str());
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a door has read of a request, each thing once.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, Method};
+use smol_str::SmolStr;
+use spile_core::PlanName;
+
+/// What is known of a request before anything is decided about it.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) host: &'a str,
+    pub(crate) route: Option<&'a str>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) tenant: Option<CallerTenant>,
+    pub(crate) principal: Option<&'a str>,
+    pub(crate) wrong_credential: bool,
+    pub(crate) load: f64,
+}
+
+/// The tenant that sent a request, and its plan: resolved once, by [`Policy::tenant_of_key`](crate::Policy::tenant_of_key)
+/// or [`Policy::tenant_of_claim`](crate::Policy::tenant_of_claim).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CallerTenant {
+    /// Which tenant it is.
+    pub id: SmolStr,
+    /// The plan that it holds, or `None` if no plan is known for it.
+    pub plan: Option<PlanName>,
+}
+
+impl CallerTenant {
+    /// The tenant of that id on this plan.
+    pub fn new(id: &str, plan: Option<PlanName>) -> Self {
+        Self { id: SmolStr::new(id), plan }
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// A request of this method for this path, which must be [clean](crate::CleanPath) already.
+    pub const fn new(method: &'a Method, path: &'a str, headers: &'a HeaderMap) -> Self {
+        Self {
+            method,
+            path,
+            headers,
+            host: "",
+            route: None,
+            address: None,
+            tenant: None,
+            principal: None,
+            wrong_credential: false,
+            load: 1.0,
+        }
+    }
+
+    /// The host that it asks for, in lower case and without a port.
+    #[must_use]
+    pub const fn host(mut self, host: &'a str) -> Self {
+        self.host = host;
+        self
+    }
+
+    /// The route of a gateway that it is on.
+    #[must_use]
+    pub const fn route(mut self, route: &'a str) -> Self {
+        self.route = Some(route);
+        self
+    }
+
+    /// The client's address, as far as trusted proxies vouch for it.
+    #[must_use]
+    pub const fn address(mut self, address: IpAddr) -> Self {
+        self.address = Some(address);
+        self
+    }
+
+    /// The tenant whose credential it carries.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<Option<CallerTenant>>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// The user that was authenticated, here or by a trusted proxy.
+    #[must_use]
+    pub const fn principal(mut self, name: Option<&'a str>) -> Self {
+        self.principal = name;
+        self
+    }
+
+    /// Whether it carries a credential that is not accepted: a guess, which its address pays for.
+    #[must_use]
+    pub const fn wrong_credential(mut self, wrong: bool) -> Self {
+        self.wrong_credential = wrong;
+        self
+    }
+
+    /// What limits are multiplied by at the moment, from 0 to 1: less while an upstream suffers.
+    #[must_use]
+    pub const fn load_factor(mut self, factor: f64) -> Self {
+        self.load = factor;
+        self
+    }
+}

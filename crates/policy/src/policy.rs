@@ -1,0 +1,359 @@
+//! Everything in force at one moment: one value that is replaced whole, so that no request sees half of a change.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use http::HeaderName;
+use smol_str::SmolStr;
+use spile_core::{FailurePolicy, Limit, LimitName, NamedLimit, Plan, PlanName};
+
+use crate::builder::Builder;
+use crate::chain::{Chain, above_capacity};
+use crate::descriptor::Entry;
+use crate::facts::{CallerTenant, Facts};
+use crate::host::HostPattern;
+use crate::key::ResolvedKey;
+use crate::owed::Owed;
+use crate::refusal::Refusal;
+use crate::rule::{Rule, RulePlans};
+use crate::tenant::{ApiKeyHash, Tenant};
+
+/// The rule that requests fall to which no other rule matches.
+pub const DEFAULT_RULE: &str = "default";
+/// The rule, and the name of the limit, of whatever is asked by `CL.THROTTLE`. No plan may be called so, and thus the
+/// limit's buckets are the same whatever plans there are.
+pub const THROTTLE: &str = "cl.throttle";
+/// What the key of a tenant begins with, wherever it comes from.
+pub const TENANT_KEY: &str = "tenant:";
+/// The namespace of limits that callers bring along under the name of a plan's limit.
+pub(crate) const OWN: &str = "own";
+/// The namespace of limits that Envoy's descriptors bring along, and the rule if none is for them.
+pub(crate) const OVERRIDE: &str = "envoy.override";
+/// The namespace of the limits that hold the address of whoever makes up API keys.
+const ADDRESS: &str = "by.address";
+/// Names that plans cannot have: words with another meaning in a rule, and namespaces of limits.
+pub const RESERVED_PLANS: [&str; 7] = ["tenant", "unlimited", "banned", OWN, THROTTLE, OVERRIDE, ADDRESS];
+/// The plan of addresses that guess credentials where no rule has a plan for strangers.
+const STRANGERS: &str = "free";
+/// How many times its plan an address may spend by API keys that it makes up.
+const MADE_UP_KEYS: u32 = 10;
+
+pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Plans, rules and tenants. Given facts, it says what is owed.
+#[derive(Debug, Default)]
+pub struct Policy {
+    pub(crate) plans: Map<PlanName, Plan>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) by_id: Map<SmolStr, usize>,
+    /// The rules for HTTP requests, each with each of its hosts, the most specific first.
+    pub(crate) by_specificity: Vec<(Option<HostPattern>, usize)>,
+    /// The rules for descriptors of each domain, the most specific first.
+    pub(crate) by_domain: Map<String, Vec<usize>>,
+    /// The limits that routes have of their own, by the name of the route.
+    pub(crate) route_limits: Map<String, Vec<Rule>>,
+    pub(crate) tenants: Map<SmolStr, Tenant>,
+    pub(crate) tenant_by_key: Map<ApiKeyHash, SmolStr>,
+    pub(crate) on_failure: FailurePolicy,
+    pub(crate) ipv6_prefix: u8,
+}
+
+impl Policy {
+    /// How to put one together.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The plan of that name.
+    pub fn plan(&self, name: &str) -> Option<&Plan> {
+        self.plans.get(name)
+    }
+
+    /// Every plan, by name.
+    pub fn plans(&self) -> Vec<&Plan> {
+        let mut plans: Vec<_> = self.plans.values().collect();
+        plans.sort_by_key(|plan| plan.name());
+        plans
+    }
+
+    /// The rule of that id.
+    pub fn rule(&self, id: &str) -> Option<&Rule> {
+        self.by_id.get(id).map(|&at| &self.rules[at])
+    }
+
+    /// The tenant of that id.
+    pub fn tenant(&self, id: &str) -> Option<&Tenant> {
+        self.tenants.get(id)
+    }
+
+    /// Every tenant, by id.
+    pub fn tenants(&self) -> Vec<&Tenant> {
+        let mut tenants: Vec<_> = self.tenants.values().collect();
+        tenants.sort_by_key(|tenant| &tenant.id);
+        tenants
+    }
+
+    /// Whether there is any tenant at all. If there is none, an API key is nobody's here.
+    pub fn has_tenants(&self) -> bool {
+        !self.tenants.is_empty()
+    }
+
+    /// What decides if the store fails, unless a rule says otherwise.
+    pub const fn on_failure(&self) -> FailurePolicy {
+        self.on_failure
+    }
+
+    /// Each rule with each limit that it may charge, for metrics to be ready before the first decision.
+    pub fn rule_limits(&self) -> impl Iterator<Item = (&str, &LimitName)> {
+        self.rules.iter().chain(self.route_limits.values().flatten()).flat_map(|rule| {
+            let plans = rule.plans.known().iter().filter_map(|name| self.plans.get(name));
+            plans.flat_map(Plan::limits).map(|limit| (rule.id.as_str(), limit.name()))
+        })
+    }
+
+    /// The tenant that holds this API key, with its plan.
+    pub fn tenant_of_key(&self, api_key: &[u8]) -> Option<CallerTenant> {
+        if self.tenant_by_key.is_empty() {
+            return None;
+        }
+        let tenant = self.tenants.get(self.tenant_by_key.get(&ApiKeyHash::of(api_key))?)?;
+        Some(CallerTenant { id: tenant.id.clone(), plan: Some(tenant.plan.clone()) })
+    }
+
+    /// The tenant that a signed token names. The plan is the one that the token claims if there is such a plan, else the
+    /// one that the tenant has here.
+    pub fn tenant_of_claim(&self, id: &str, plan: Option<&str>) -> CallerTenant {
+        let claimed = plan.and_then(|plan| self.plans.get(plan)).map(|plan| plan.name().clone());
+        let known = || self.tenants.get(id).map(|tenant| tenant.plan.clone());
+        CallerTenant { id: SmolStr::new(id), plan: claimed.or_else(known) }
+    }
+
+    /// What a request owes under the most specific rule that matches it, and under the limits of its route.
+    pub fn owed(&self, facts: &Facts<'_>) -> Owed {
+        self.owed_under(self.rule_for(facts), facts)
+    }
+
+    /// What a request owes under the rule of that id, or `None` if there is no such rule.
+    pub fn owed_by_rule(&self, id: &str, facts: &Facts<'_>) -> Option<Owed> {
+        Some(self.owed_under(Some(self.rule(id)?), facts))
+    }
+
+    /// What a request owes that is known by the API key that it sends, checked or not. Callers without a tenant are told
+    /// apart by the key as it was sent, and their address is held to ten times the plan, so that made-up keys buy little.
+    /// A rule of the file's own for this path is applied as it is written.
+    pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
+        let rule = self.rule_for(facts);
+        let sent = facts.headers.get(header).filter(|value| !value.is_empty());
+        match (rule, sent, facts.address) {
+            (Some(rule), Some(key), Some(address)) if rule.id == DEFAULT_RULE && facts.tenant.is_none() => {
+                let key = ResolvedKey::header(header.as_str(), key.as_bytes());
+                let made_up = self.made_up_key_chain(rule, &key, &self.address_key(address));
+                made_up.map_or_else(Owed::refused, |chain| Owed { enforced: chain, ..Owed::default() })
+            }
+            _ => self.owed_under(rule, facts),
+        }
+    }
+
+    /// The rules for HTTP requests of which some request under this path and these hosts falls under one.
+    pub fn covers_route(&self, route: &str, path: &crate::PathPattern, hosts: &[HostPattern]) -> bool {
+        let of_route = self.route_limits.get(route).is_some_and(|limits| !limits.is_empty());
+        let covers = |rule: &Rule| {
+            let hosts_meet = rule.matcher.hosts.is_empty()
+                || hosts.is_empty()
+                || rule.matcher.hosts.iter().any(|host| hosts.contains(host));
+            rule.matcher.descriptor.is_none()
+                && hosts_meet
+                && rule.matcher.path.as_ref().is_none_or(|pattern| pattern.overlaps(path))
+        };
+        of_route || self.rules.iter().any(covers)
+    }
+
+    /// The most specific rule for a request.
+    fn rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
+        let fits = |(host, at): &&(Option<HostPattern>, usize)| {
+            host.as_ref().is_none_or(|host| host.matches(facts.host))
+                && self.rules[*at].matcher.matches_path(facts)
+        };
+        self.by_specificity.iter().find(fits).map(|&(_, at)| &self.rules[at])
+    }
+
+    /// The most specific rule for a descriptor, and the entries that its key is made of.
+    pub(crate) fn rule_for_descriptor<'e>(
+        &self,
+        domain: &[u8],
+        entries: &[Entry<'e>],
+    ) -> Option<(&Rule, Vec<Entry<'e>>)> {
+        let own = std::str::from_utf8(domain).ok().and_then(|domain| self.by_domain.get(domain));
+        let any = self.by_domain.get("*");
+        own.into_iter().chain(any).flatten().find_map(|&at| {
+            let rule = &self.rules[at];
+            Some((rule, rule.matcher.descriptor.as_ref()?.matched(entries)?))
+        })
+    }
+
+    /// A rule and those that are charged with it.
+    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> impl Iterator<Item = &'p Rule> {
+        std::iter::once(rule).chain(rule.also.iter().filter_map(|id| self.rule(id)))
+    }
+
+    pub(crate) fn failure_policy_of(&self, rule: &Rule) -> FailurePolicy {
+        rule.on_failure.unwrap_or(self.on_failure)
+    }
+
+    /// The plans that apply to a tenant, or to a stranger, under a rule. A tenant's own limits are in place of its
+    /// plan's.
+    pub(crate) fn plans_of<'p>(
+        &'p self,
+        rule: &'p Rule,
+        tenant: Option<&CallerTenant>,
+    ) -> impl Iterator<Item = &'p Plan> {
+        let of_tenant = tenant.and_then(|tenant| tenant.plan.as_ref());
+        let own = tenant.and_then(|tenant| self.tenants.get(&tenant.id)?.own());
+        let (listed, single) = match (&rule.plans, of_tenant) {
+            (RulePlans::Tenant { .. }, Some(plan)) => (&[][..], self.plans.get(plan)),
+            (plans, _) => (plans.known(), None),
+        };
+        let plans = single.into_iter().chain(listed.iter().filter_map(|name| self.plans.get(name)));
+        plans.map(move |plan| own.filter(|own| own.name() == plan.name()).unwrap_or(plan))
+    }
+
+    fn owed_under(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Owed {
+        let mut owed = Owed::default();
+        let routes =
+            facts.route.and_then(|route| self.route_limits.get(route)).map_or(&[][..], Vec::as_slice);
+        let limits = routes.iter().filter(|limit| limit.matcher.matches(facts));
+        let paid = (rule.into_iter().map(|rule| (rule, false)))
+            .chain(limits.map(|limit| (limit, true)))
+            .try_for_each(|(rule, by_route)| self.add_rule(&mut owed, rule, by_route, facts));
+        let never = || {
+            let line = owed.enforced.as_ref()?.never_passes()?;
+            Some(Refusal::NeverPasses(above_capacity(line.limit(), line.cost())))
+        };
+        let refusal = paid.err().or_else(never);
+        if refusal.is_some() {
+            owed.enforced = None;
+        }
+        if facts.wrong_credential && owed.enforced.is_none() {
+            owed.enforced = self.guess_chain(rule, facts);
+        }
+        owed.refusal = refusal;
+        owed
+    }
+
+    /// Adds what a rule charges, with those that are charged with it. What is wrong with a rule that only watches is
+    /// nobody's trouble but its author's.
+    fn add_rule(
+        &self,
+        owed: &mut Owed,
+        rule: &Rule,
+        by_route: bool,
+        facts: &Facts<'_>,
+    ) -> Result<(), Refusal> {
+        if rule.shadow {
+            let mut chain = self.chain_of(rule, facts).shadow(true);
+            let charged = self.charge_rules(&mut chain, rule, by_route, facts);
+            if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
+                owed.watched.push(chain);
+            }
+            return Ok(());
+        }
+        let mut chain = owed.enforced.take().unwrap_or_else(|| self.chain_of(rule, facts));
+        let charged = self.charge_rules(&mut chain, rule, by_route, facts);
+        owed.enforced = Some(chain).filter(|chain| !chain.is_empty());
+        charged
+    }
+
+    fn chain_of(&self, rule: &Rule, facts: &Facts<'_>) -> Chain {
+        let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
+        Chain::new(Some(&rule.id)).for_tenant(tenant).load(facts.load)
+    }
+
+    fn charge_rules(
+        &self,
+        chain: &mut Chain,
+        rule: &Rule,
+        by_route: bool,
+        facts: &Facts<'_>,
+    ) -> Result<(), Refusal> {
+        for rule in self.with_also(rule) {
+            match &rule.plans {
+                RulePlans::Unlimited => continue,
+                RulePlans::Banned => return Err(Refusal::Banned { rule: rule.id.clone() }),
+                RulePlans::Tenant { anonymous: None }
+                    if facts.tenant.as_ref().is_none_or(|tenant| tenant.plan.is_none()) =>
+                {
+                    return Err(Refusal::NoTenant { rule: rule.id.clone() });
+                }
+                _ => {}
+            }
+            let key = rule.key.resolve(facts, self.ipv6_prefix).ok_or_else(|| no_key(rule))?;
+            let key = match facts.route.filter(|_| by_route) {
+                // A bucket for each client and route.
+                Some(route) => ResolvedKey::joined(&[key, ResolvedKey::of(&["route:", route])]),
+                None => key,
+            };
+            chain.guard(self.failure_policy_of(rule));
+            for plan in self.plans_of(rule, facts.tenant.as_ref()) {
+                chain.charge(&key, plan, rule.cost.get().into()).map_err(Refusal::TooManyLimits)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn address_key(&self, address: std::net::IpAddr) -> ResolvedKey {
+        ResolvedKey::address(address, self.ipv6_prefix)
+    }
+
+    /// What an address pays for a credential that is not accepted: one request of a stranger's. `None` if the address is
+    /// not known, or there is no plan for strangers.
+    fn guess_chain(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Option<Chain> {
+        let plan = self.strangers_plan(rule)?;
+        let key = self.address_key(facts.address?);
+        let mut chain = Chain::new(Some(rule.map_or(DEFAULT_RULE, |rule| &rule.id)));
+        chain.guard(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
+        chain.charge(&key, plan, 1).ok()?;
+        Some(chain)
+    }
+
+    fn strangers_plan(&self, rule: Option<&Rule>) -> Option<&Plan> {
+        let anonymous = |rule: &Rule| match &rule.plans {
+            RulePlans::Tenant { anonymous } => anonymous.clone(),
+            _ => None,
+        };
+        let named = rule.and_then(anonymous).or_else(|| self.rule(DEFAULT_RULE).and_then(anonymous));
+        named.and_then(|name| self.plans.get(&name)).or_else(|| self.plans.get(STRANGERS))
+    }
+
+    fn made_up_key_chain(
+        &self,
+        rule: &Rule,
+        key: &ResolvedKey,
+        address: &ResolvedKey,
+    ) -> Result<Option<Chain>, Refusal> {
+        let mut chain = Chain::new(Some(&rule.id)).shadow(rule.shadow);
+        chain.guard(self.failure_policy_of(rule));
+        for plan in self.plans_of(rule, None) {
+            chain.charge(key, plan, rule.cost.get().into()).map_err(Refusal::TooManyLimits)?;
+            for limit in plan.limits() {
+                let held = held_address(limit);
+                chain.charge_limit(address, held, rule.cost.get().into()).map_err(Refusal::TooManyLimits)?;
+            }
+        }
+        Ok(Some(chain).filter(|chain| !chain.is_empty()))
+    }
+}
+
+fn no_key(rule: &Rule) -> Refusal {
+    Refusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") }
+}
+
+/// The limit of an address that makes up keys: ten times that of one key.
+fn held_address(limit: &NamedLimit) -> NamedLimit {
+    let whole = limit.limit();
+    let tenfold = u64::from(whole.capacity().saturating_mul(MADE_UP_KEYS).min(Limit::MAX_TOKENS));
+    let rate = (whole.rate() * f64::from(MADE_UP_KEYS)).min(f64::from(Limit::MAX_RATE));
+    let held = Limit::per_second_f64(rate, tenfold).unwrap_or(*whole);
+    let namespace = PlanName::new(ADDRESS).expect("it is a name");
+    let name = LimitName::within(&namespace, limit.own_name()).expect("a limit's own name is a name");
+    NamedLimit::new(name, held)
+}

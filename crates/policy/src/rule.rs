@@ -1,0 +1,94 @@
+//! A rule: which requests it matches, who pays, under which plans, how much, and what happens when the store fails.
+
+use smol_str::SmolStr;
+use spile_core::{Cost, FailurePolicy, NameError, PlanName};
+
+use crate::key::KeyList;
+use crate::matcher::Matcher;
+
+/// Which requests are limited, who pays, under which plans, and how much.
+///
+/// ```
+/// use http::Method;
+/// use spile_core::Cost;
+/// use spile_policy::{KeyList, Rule, RulePlans};
+///
+/// let mut writes = Rule::new("writes", RulePlans::tenant_or("free")?);
+/// writes.matcher.path = Some("/scores/*".parse()?);
+/// writes.matcher.methods = vec![Method::POST, Method::PUT, Method::DELETE];
+/// writes.key = KeyList::parse(&["tenant", "ip"])?;
+/// writes.cost = Cost::new(5)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// What it is called, in questions about it and in metrics.
+    pub id: SmolStr,
+    /// Which requests it is for.
+    pub matcher: Matcher,
+    /// Who pays.
+    pub key: KeyList,
+    /// Under which plans.
+    pub plans: RulePlans,
+    /// How many tokens a request spends.
+    pub cost: Cost,
+    /// What happens when the store fails, or `None` if the policy's own choice holds.
+    pub on_failure: Option<FailurePolicy>,
+    /// Decides and counts, but never blocks.
+    pub shadow: bool,
+    /// Rules that are charged with this one: all of them, or none.
+    pub also: Vec<SmolStr>,
+}
+
+impl Rule {
+    /// A rule for every request, which costs its tenant, or else its address, one token under these plans.
+    pub fn new(id: &str, plans: RulePlans) -> Self {
+        Self {
+            id: SmolStr::new(id),
+            matcher: Matcher::default(),
+            key: KeyList::default(),
+            plans,
+            cost: Cost::ONE,
+            on_failure: None,
+            shadow: false,
+            also: Vec::new(),
+        }
+    }
+}
+
+/// Under which plans a rule charges.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RulePlans {
+    /// These, for every caller.
+    Listed(Vec<PlanName>),
+    /// The plan of the tenant that asks.
+    Tenant {
+        /// The plan of callers that are no tenant, or `None` if the rule is for tenants alone.
+        anonymous: Option<PlanName>,
+    },
+    /// None: what the rule matches is not limited.
+    Unlimited,
+    /// None: what the rule matches is refused.
+    Banned,
+}
+
+impl RulePlans {
+    /// These plans, for every caller.
+    pub fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Self, NameError> {
+        names.into_iter().map(PlanName::new).collect::<Result<_, _>>().map(Self::Listed)
+    }
+
+    /// The plan of the tenant that asks; this one for callers that are no tenant.
+    pub fn tenant_or(anonymous: &str) -> Result<Self, NameError> {
+        Ok(Self::Tenant { anonymous: Some(PlanName::new(anonymous)?) })
+    }
+
+    /// The plans that are known before anybody asks.
+    pub fn known(&self) -> &[PlanName] {
+        match self {
+            Self::Listed(plans) => plans,
+            Self::Tenant { anonymous } => anonymous.as_slice(),
+            Self::Unlimited | Self::Banned => &[],
+        }
+    }
+}

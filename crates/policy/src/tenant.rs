@@ -1,0 +1,161 @@
+//! A customer: an id, a plan, limits of its own, and the hashes of its API keys.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+use smol_str::SmolStr;
+use spile_core::{Limit, NamedLimit, Plan, PlanName};
+
+const SCHEME: &str = "sha256:";
+
+/// A customer.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// What it is called.
+    pub id: SmolStr,
+    /// The plan that it holds.
+    pub plan: PlanName,
+    /// The hashes of its API keys.
+    pub api_keys: Vec<ApiKeyHash>,
+    /// Its plan with limits of its own in place of some, or `None` if it has none of its own.
+    own: Option<Plan>,
+    /// Which of those are its own.
+    own_names: Vec<SmolStr>,
+}
+
+impl Tenant {
+    /// The tenant of that id on this plan, without API keys.
+    pub fn new(id: &str, plan: PlanName) -> Self {
+        Self { id: SmolStr::new(id), plan, api_keys: Vec::new(), own: None, own_names: Vec::new() }
+    }
+
+    /// Knows the tenant by this API key, too.
+    #[must_use]
+    pub fn api_key(mut self, hash: ApiKeyHash) -> Self {
+        self.api_keys.push(hash);
+        self
+    }
+
+    /// Puts limits of its own in place of those that its plan has under these names. The buckets stay the same.
+    pub fn with_limits<'n>(
+        mut self,
+        plan: &Plan,
+        limits: impl IntoIterator<Item = (&'n str, Limit)>,
+    ) -> Result<Self, OverrideError> {
+        let mut own = self.own.take().unwrap_or_else(|| plan.clone());
+        for (name, limit) in limits {
+            own = own.with_limit(name, limit).ok_or_else(|| OverrideError {
+                plan: plan.name().clone(),
+                limit: name.to_owned(),
+                known: plan.limits().iter().map(|limit| limit.own_name().to_owned()).collect(),
+            })?;
+            self.own_names.push(SmolStr::new(name));
+        }
+        self.own = Some(own);
+        Ok(self)
+    }
+
+    /// The limits that are its own.
+    pub fn own_limits(&self) -> impl Iterator<Item = &NamedLimit> {
+        let limits = self.own.iter().flat_map(Plan::limits);
+        limits.filter(|limit| self.own_names.iter().any(|name| name == limit.own_name()))
+    }
+
+    /// Its plan with its own limits, if it has any.
+    pub const fn own(&self) -> Option<&Plan> {
+        self.own.as_ref()
+    }
+}
+
+/// A tenant's own limit that its plan has no place for.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("plan `{plan}` has no limit called `{limit}`: it has {}", .known.join(", "))]
+pub struct OverrideError {
+    plan: PlanName,
+    limit: String,
+    known: Vec<String>,
+}
+
+/// The SHA-256 of an API key. Keys are random, so that nothing slower is needed, and only the hash is ever held.
+///
+/// Finding a tenant compares hashes: how long that takes says something about the hash, and from a hash there is
+/// no way back to the key.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct ApiKeyHash([u8; 32]);
+
+impl ApiKeyHash {
+    /// The hash of this key.
+    pub fn of(api_key: &[u8]) -> Self {
+        Self(Sha256::digest(api_key).into())
+    }
+}
+
+impl FromStr for ApiKeyHash {
+    type Err = BadApiKeyHash;
+
+    fn from_str(text: &str) -> Result<Self, BadApiKeyHash> {
+        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(BadApiKeyHash)?;
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| BadApiKeyHash)?;
+            // `from_str_radix` takes a sign, which is no digit of a hash.
+            *byte =
+                u8::from_str_radix(pair, 16).ok().filter(|_| !pair.starts_with('+')).ok_or(BadApiKeyHash)?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+impl fmt::Display for ApiKeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEME)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ApiKeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKeyHash(***)")
+    }
+}
+
+/// A text that is no hash of an API key. Does not show the text: it might be the key itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("this is no hash of an API key: write `sha256:` and 64 hexadecimal digits")]
+pub struct BadApiKeyHash;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_reads_back_as_it_was_written() {
+        let hash = ApiKeyHash::of(b"test");
+        assert_eq!(
+            hash.to_string(),
+            "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+        );
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+    }
+
+    #[test]
+    fn a_tenant_has_its_own_limits_in_the_places_of_its_plan() {
+        let limit = |burst| Limit::per_second(1).burst(burst).build().expect("a limit");
+        let gold = Plan::chain("gold", [("burst", limit(10)), ("day", limit(100))]).expect("a plan");
+        let acme = Tenant::new("acme", gold.name().clone());
+        let own = acme.clone().with_limits(&gold, [("burst", limit(50))]).expect("gold has a burst");
+        let capacities: Vec<u32> =
+            own.own().expect("limits of its own").limits().iter().map(|one| one.limit().capacity()).collect();
+        assert_eq!(capacities, [50, 100]);
+        let why = acme.with_limits(&gold, [("month", limit(1))]).expect_err("gold has no month");
+        assert_eq!(why.to_string(), "plan `gold` has no limit called `month`: it has burst, day");
+    }
+
+    #[test]
+    fn what_is_no_hash_is_refused() {
+        for text in ["", "test", "sha256:", "sha256:9f86", &format!("sha256:{}", "+f".repeat(32))] {
+            assert_eq!(text.parse::<ApiKeyHash>(), Err(BadApiKeyHash), "{text}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The routes of the gateway, and which of them no rule limits.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Office;
+use crate::openapi::Guarded;
+
+/// Every route of the gateway.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Routes {
+    /// The routes, as they are written.
+    items: Vec<RouteState>,
+}
+
+/// A route of the gateway.
+#[derive(Serialize, ToSchema)]
+#[schema(examples(json!({"name": "/scores", "path": "/scores", "upstreams": ["http://127.0.0.1:9000"], "limited": true})))]
+struct RouteState {
+    /// What it is called in metrics, and in the keys of its own limits.
+    name: String,
+    /// Requests whose path starts so are forwarded.
+    path: String,
+    /// Only for these hosts; for all, where it is not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    hosts: Vec<String>,
+    /// The services that they go to.
+    upstreams: Vec<String>,
+    /// Whether a rule or a limit of its own is for its requests. It is false only with `unmatched = "pass"`.
+    limited: bool,
+}
+
+/// Lists the routes of the gateway, and says which of them no rule limits.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/routes",
+    tag = "server",
+    operation_id = "listRoutes",
+    security(("token" = [])),
+    responses((status = 200, description = "The routes.", body = Routes), Guarded)
+)]
+pub(super) async fn list(State(office): State<Office>) -> Json<Routes> {
+    let config = office.control.config();
+    let unlimited = config.unlimited_routes();
+    let state = |route: &crate::config::Route| RouteState {
+        name: route.name.clone(),
+        path: route.path.clone(),
+        hosts: route.hosts.clone(),
+        upstreams: route.upstreams.clone(),
+        limited: !unlimited.iter().any(|other| other.name == route.name),
+    };
+    Json(Routes { items: config.routes.iter().map(state).collect() })
+}

@@ -1,0 +1,79 @@
+//! A message of Envoy's as the policy reads it.
+
+use std::time::Duration;
+
+use spile_core::{Charges, Limit};
+use spile_policy::{Descriptor, Hits, OwnLimit};
+use tonic::Status;
+
+use super::message::{self, Override, RateLimitRequest, Unit};
+
+/// The descriptors of a request, in order.
+pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, Status> {
+    if request.domain.is_empty() {
+        return Err(Status::invalid_argument("domain: is empty; it takes the name of a set of rules"));
+    }
+    if request.descriptors.is_empty() {
+        return Err(Status::invalid_argument("descriptors: there are none; a request takes 1 or more"));
+    }
+    if request.descriptors.len() > Charges::MAX {
+        let (count, most) = (request.descriptors.len(), Charges::MAX);
+        let why = format!("descriptors: there are {count}; a request takes at most {most}");
+        return Err(Status::invalid_argument(why));
+    }
+    let each = request.descriptors.iter().enumerate();
+    each.map(|(index, one)| descriptor(request, one, index)).collect()
+}
+
+fn descriptor<'r>(
+    request: &RateLimitRequest,
+    descriptor: &'r message::Descriptor,
+    index: usize,
+) -> Result<Descriptor<'r>, Status> {
+    let wrong = |why: &str| Err(Status::invalid_argument(format!("descriptors[{index}].{why}")));
+    if descriptor.entries.is_empty() {
+        return wrong("entries: there are none; a descriptor takes 1 or more");
+    }
+    if descriptor.entries.iter().any(|entry| entry.key.is_empty()) {
+        return wrong("entries: a key is empty");
+    }
+    let limit = match descriptor.limit.map(own_limit) {
+        Some(None) => return wrong("limit.unit: is no unit of time, 1 (second) to 7 (week)"),
+        Some(Some(limit)) => Some(limit),
+        None => None,
+    };
+    let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+    Ok(Descriptor { entries, limit, hits: hits(request, descriptor) })
+}
+
+/// The descriptor's own count overrides the request's, of which none means one. Zero of its own only looks.
+fn hits(request: &RateLimitRequest, descriptor: &message::Descriptor) -> Hits {
+    let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
+    if descriptor.is_negative_hits { Hits::GiveBack(hits) } else { Hits::Spend(hits) }
+}
+
+/// `None` if there is no such unit.
+fn own_limit(limit: Override) -> Option<OwnLimit> {
+    let unit = Unit::try_from(limit.unit).ok()?;
+    let period = Duration::from_secs(unit.seconds()?);
+    // More than any limit can hold is as good as the most.
+    let tokens = u64::from(limit.requests_per_unit.min(Limit::MAX_TOKENS));
+    Some(OwnLimit { limit: Limit::per(tokens, period).build().ok(), unit: unit.name() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_its_own_is_so_many_per_unit() {
+        let own =
+            |requests_per_unit, unit: Unit| own_limit(Override { requests_per_unit, unit: unit.into() });
+        let limit = Limit::per_minute(5).build().ok();
+        assert_eq!(own(5, Unit::Minute), Some(OwnLimit { limit, unit: "minute" }));
+        assert_eq!(own(0, Unit::Second), Some(OwnLimit { limit: None, unit: "second" }));
+        assert_eq!(own(5, Unit::Unknown), None);
+        let most = Limit::per_second(1_000_000_000).build().ok();
+        assert_eq!(own(u32::MAX, Unit::Second), Some(OwnLimit { limit: most, unit: "second" }));
+    }
+}

@@ -1,0 +1,80 @@
+//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK` and `SPILE.REFUND`: the decision API over the Redis protocol.
+
+use spile_core::{Decision, StoreError};
+use spile_policy::{Chain, Policy};
+
+use super::reply::Reply;
+use crate::decider::Decider;
+
+/// What is to be done with what is owed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Verb {
+    Check,
+    Peek,
+    Refund,
+}
+
+/// A question about a rule.
+#[derive(Debug)]
+pub(super) struct Check<'a> {
+    verb: Verb,
+    rule: &'a str,
+    identity: &'a str,
+    cost: Option<u64>,
+}
+
+impl<'a> Check<'a> {
+    /// Reads the arguments after the name of the command.
+    pub(super) fn parse(verb: Verb, arguments: &'a [Vec<u8>]) -> Result<Self, Reply> {
+        let (rule, identity, cost) = match arguments {
+            [rule, identity] => (rule, identity, None),
+            [rule, identity, cost] => (rule, identity, Some(cost)),
+            _ => return Err(Reply::error("ERR wrong number of arguments: rule identity [cost]")),
+        };
+        let text = |name: &str, bytes: &'a [u8]| {
+            std::str::from_utf8(bytes).map_err(|why| Reply::error(format!("ERR {name} is no UTF-8: {why}")))
+        };
+        let cost = cost.map(|cost| {
+            let number = std::str::from_utf8(cost).ok().and_then(|text| text.parse().ok());
+            number.ok_or_else(|| Reply::error("ERR cost is no whole number from 0 to 1000000000"))
+        });
+        let (rule, identity) = (text("rule", rule)?, text("identity", identity)?);
+        Ok(Self { verb, rule, identity, cost: cost.transpose()? })
+    }
+
+    /// What it asks for. `None` if nothing limits it.
+    pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, Reply> {
+        let owed = policy.owed_by_identity(self.rule, self.identity, self.cost);
+        owed.map_err(|wrong| Reply::error(format!("ERR {}: {wrong}", wrong.field())))
+    }
+
+    /// The decision about it.
+    pub(super) async fn decide(
+        &self,
+        decider: &Decider,
+        chain: Option<&Chain>,
+    ) -> Result<Decision, StoreError> {
+        match self.verb {
+            Verb::Check => Ok(decider.check(chain).await),
+            Verb::Peek => Ok(decider.peek(chain).await),
+            Verb::Refund => decider.refund(chain).await,
+        }
+    }
+}
+
+/// A decision by the names that the decision API has for its parts.
+pub(super) fn reply(decision: &Decision) -> Reply {
+    let whole = |number: u128| Reply::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
+    let limited_by = decision.limited_by().map_or(Reply::Nil, |name| Reply::text(name.as_str()));
+    Reply::Map(vec![
+        ("allowed", Reply::Int(decision.allowed().into())),
+        ("limit", whole(decision.binding().limit().capacity().into())),
+        ("remaining", whole(decision.remaining().into())),
+        ("retryAfterMs", ms(decision.retry_after())),
+        ("resetAfterMs", ms(decision.reset_after())),
+        ("limitedBy", limited_by),
+        ("reason", Reply::text(decision.reason().as_str())),
+        ("degraded", Reply::Int(decision.degraded().into())),
+    ])
+}
