@@ -96,8 +96,12 @@ impl<'a> From<&'a Chain> for Ask<'a> {
 }
 
 impl Terms<'_> {
+    /// What decides in the store's place. A rule that only watches refuses nobody, and so lets pass where others deny.
     pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
-        self.on_failure.unwrap_or(fallback.policy)
+        match self.on_failure.unwrap_or(fallback.policy) {
+            FailurePolicy::Deny if self.shadow => FailurePolicy::Allow,
+            policy => policy,
+        }
     }
 
     /// How long the store may take, of what the limiter gives it.

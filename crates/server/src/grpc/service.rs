@@ -26,7 +26,7 @@ use tower::ServiceExt;
 
 use super::descriptors::descriptors;
 use super::health::HealthServer;
-use super::message::{Code, DescriptorStatus, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
+use super::message::{Code, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
 use super::{reflection, verdict};
 use crate::config::GrpcConfig;
 use crate::decider::Decider;
@@ -192,6 +192,9 @@ impl Limits {
                 _ if decision.allowed() && owed.never_passes().is_none() => Answered::Allowed,
                 _ => Answered::Limited,
             };
+        }
+        // What is enforced is what the client is told of, if anything is.
+        if let Some(decision) = decision.as_ref().or_else(|| watched.last().map(|(_, decision)| decision)) {
             response.response_headers_to_add = verdict::headers(decision, self.decider.wall_now());
         }
         let given_back = if matches!(answered, Answered::Limited | Answered::Unavailable) {
@@ -208,8 +211,8 @@ impl Limits {
                 }
             }
         }
-        for (at, status) in watched.into_iter().chain(given_back) {
-            response.statuses[at] = status;
+        for (at, decision) in watched.into_iter().chain(given_back) {
+            response.statuses[at] = verdict::status_alone(&decision);
         }
         Ok((response, answered))
     }
@@ -220,11 +223,10 @@ impl Limits {
     }
 
     /// Decides what rules that only watch are asked, each by itself: none of them may deny what another allows.
-    async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, DescriptorStatus)> {
+    async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::Watched(chain) => {
-                let decision = self.decider.check_within(chain, self.timeout).await;
-                Some((at, verdict::status_of_all(chain, &decision)))
+                Some((at, self.decider.check_within(chain, self.timeout).await))
             }
             _ => None,
         };
@@ -233,12 +235,11 @@ impl Limits {
 
     /// Gives back, in what is left of the time. If the store fails it is lost, as it would be with a client that does not
     /// ask again.
-    async fn give_back(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, DescriptorStatus)> {
+    async fn give_back(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::GivenBack(chain) => {
                 let given_back = self.decider.refund(Some(chain));
-                let decision = timeout_at(deadline, given_back).await.ok()?.ok()?;
-                Some((at, verdict::status_of_all(chain, &decision)))
+                Some((at, timeout_at(deadline, given_back).await.ok()?.ok()?))
             }
             _ => None,
         };

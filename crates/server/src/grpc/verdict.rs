@@ -19,10 +19,22 @@ pub(super) fn unlimited() -> DescriptorStatus {
 
 /// What is said of a descriptor by the decision about a chain of which these buckets are its own.
 pub(super) fn status(chain: &Chain, places: &[usize], decision: &Decision) -> DescriptorStatus {
-    if let Some(&never) = places.iter().find(|place| chain.lines()[**place].is_never()) {
-        return told(&decision.limits()[never], true, decision);
+    match places.iter().find(|place| chain.lines()[**place].is_never()) {
+        Some(&never) => told(&decision.limits()[never], true, decision),
+        None => binding(|| places.iter().map(|&place| &decision.limits()[place]), decision),
     }
-    let limits = || places.iter().map(|&place| &decision.limits()[place]);
+}
+
+/// The same if the decision is about the descriptor alone, and could have been yes.
+pub(super) fn status_alone(decision: &Decision) -> DescriptorStatus {
+    binding(|| decision.limits().iter(), decision)
+}
+
+/// What is said by the one of these limits that binds.
+fn binding<'d, I>(limits: impl Fn() -> I, decision: &Decision) -> DescriptorStatus
+where
+    I: Iterator<Item = &'d LimitStatus>,
+{
     let refused = decision.reason() == Reason::FailClosed;
     let over = |limit: &&LimitStatus| !decision.allowed() && (refused || !limit.retry_after().is_zero());
     let binding = limits().filter(over).max_by_key(|limit| limit.retry_after());
@@ -30,12 +42,6 @@ pub(super) fn status(chain: &Chain, places: &[usize], decision: &Decision) -> De
         Some(limit) => told(limit, binding.is_some(), decision),
         None => unlimited(),
     }
-}
-
-/// The same if the chain is the descriptor's alone.
-pub(super) fn status_of_all(chain: &Chain, decision: &Decision) -> DescriptorStatus {
-    let places: Vec<usize> = (0..chain.lines().len()).collect();
-    status(chain, &places, decision)
 }
 
 /// The fields that the client is to see.

@@ -3,7 +3,7 @@
 //! Questions are read and decisions written by hand, for speed; these types say the same for the document. Tests
 //! below hold them to what is read and written.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
@@ -47,9 +47,9 @@ pub(crate) struct ByPlans {
     /// Who pays.
     #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
     identity: String,
-    /// The plans, none of them twice, with 32 limits in all at the most.
+    /// The plans, with 32 limits in all at the most. One that is named twice is charged once.
     #[schema(min_items = 1, max_items = 32)]
-    plans: BTreeSet<KnownPlan>,
+    plans: Vec<KnownPlan>,
     /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity of each limit.
     #[schema(maximum = 1_000_000_000)]
     cost: Option<u32>,
@@ -274,8 +274,17 @@ impl IntoResponses for Forwarded {
     fn responses() -> Responses {
         [
             answer("200", "The request may pass. No body.", &LIMITED, None),
-            problem(400, "The query is malformed, or the key cannot be read.", &[]),
-            problem(401, "The request carries nothing that the rule limits by.", &[]),
+            problem(
+                400,
+                "The query is malformed, or the original request cannot be read in one way only.",
+                &[],
+            ),
+            problem(401, "The request carries nothing that the rule limits by.", &["WWW-Authenticate"]),
+            problem(
+                403,
+                "The request could never pass: it costs too much, or its rule lets nothing pass.",
+                &[],
+            ),
             answer("429", "The request may not pass.", &REFUSED, problem_json("Refusal")),
             answer(
                 "503",
@@ -301,8 +310,13 @@ impl IntoResponses for Limited {
     fn responses() -> Responses {
         [
             answer("200", "Allowed.", &LIMITED, json("Pong")),
-            problem(400, "The key cannot be read.", &[]),
-            problem(401, "The request carries nothing that the rule limits by.", &[]),
+            problem(400, "The request cannot be read in one way only.", &[]),
+            problem(401, "The request carries nothing that the rule limits by.", &["WWW-Authenticate"]),
+            problem(
+                403,
+                "The request could never pass: it costs too much, or its rule lets nothing pass.",
+                &[],
+            ),
             other_method(),
             answer("429", "Denied.", &REFUSED, problem_json("Refusal")),
             answer(
@@ -342,6 +356,8 @@ fn answer(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use spile_core::{Charges, Key, Limit, Plan};
     use spile_limiter::RateLimiter;
     use spile_memory::MemoryStore;

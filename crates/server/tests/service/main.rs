@@ -9,6 +9,7 @@ mod command_line;
 mod configuration;
 mod decisions;
 mod deployment;
+mod doors;
 mod example;
 mod fleet;
 mod forward_auth;

@@ -74,7 +74,7 @@ fn everything_that_is_described_says_who_may_and_what_comes_back() {
             );
             let responses = operation["responses"].as_object().expect("an operation has responses");
             assert!(responses.keys().any(|status| status.starts_with('2')), "{name} never succeeds");
-            assert_eq!(guarded, responses.contains_key("403"), "{name}");
+            assert!(!guarded || responses.contains_key("403"), "{name}");
         }
     }
 }

@@ -28,8 +28,10 @@ async fn a_plan_that_is_put_takes_effect_at_once_and_survives_a_restart() {
         .get("/admin/v1/plans")
         .await
         .is(200)
+        .says("/plans/0/name", "free")
         .says("/plans/0/source", "file")
-        .says("/plans/1/source", "registry");
+        .says("/plans/3/name", "gold")
+        .says("/plans/3/source", "registry");
 }
 
 #[tokio::test]
@@ -114,9 +116,9 @@ async fn buckets_of_a_key_are_looked_at_and_made_full_again() {
         .get("/admin/v1/buckets/user:1")
         .await
         .is(200)
-        .says("/buckets/0/limit", "free")
-        .says("/buckets/0/tokens", 3)
-        .says("/buckets/0/resetAfterMs", 7000);
+        .says("/buckets/1/limit", "free")
+        .says("/buckets/1/tokens", 3)
+        .says("/buckets/1/resetAfterMs", 7000);
     office.ask(Method::DELETE, "/admin/v1/buckets/user:1", Value::Null).await.is(204);
     office.get("/admin/v1/buckets/user:1?plan=free").await.is(200).says("/buckets/0/tokens", 10);
     office.get("/admin/v1/buckets/user:1?plan=nope").await.is(400).says("/field", "plan");

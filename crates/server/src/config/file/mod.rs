@@ -67,7 +67,6 @@ impl ConfigFile {
         let whole = Spot::new(Node::Table(table), Place::File(0..0));
         let mut file = Section::new(ROOT, whole, faults);
         let read = Self {
-            unmatched: file.text(usual::UNMATCHED),
             listen: file.table("listen").map(ListenFile::read).unwrap_or_default(),
             store: file.table("store").map(StoreFile::read).unwrap_or_default(),
             admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
@@ -82,6 +81,7 @@ impl ConfigFile {
             routes: RouteFile::read_all(file.tables("routes").unwrap_or_default(), file.faults()),
             observe: file.table("observe").map(ObserveFile::read).unwrap_or_default(),
             webhooks: WebhookFile::read_all(file.tables("webhooks").unwrap_or_default(), file.faults()),
+            unmatched: file.text(usual::UNMATCHED),
         };
         file.end();
         read

@@ -8,18 +8,61 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use super::client::OK;
+use super::client::{OK, OVER_LIMIT};
 use super::{RULES, client, config, edge, start};
 use crate::support::Spile;
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_refused_and_the_connection_goes_on() {
+async fn a_message_of_every_size_that_envoy_can_send_is_limited() {
     let spile = start().await;
     let client = client(&spile).await;
-    let large = "x".repeat(70_000);
-    let refused = client.try_ask(edge(&[&[("remote_address", &large)]])).await.expect_err("it is refused");
-    assert_eq!(refused.code(), Code::OutOfRange);
-    assert_eq!(client.ask(edge(&[&[("remote_address", "::1")]])).await.overall_code, OK);
+    // Envoy takes 60 KiB of headers, and each descriptor may hold all of them.
+    let large = "x".repeat(60 * 1024);
+    let descriptor: &[(&str, &str)] = &[("remote_address", &large)];
+    let thirty_two = vec![descriptor; 32];
+    assert_eq!(client.ask(edge(&thirty_two[..1])).await.told(), (OK, vec![(OK, 9)]));
+    assert_eq!(client.ask(edge(&thirty_two)).await.overall_code, OVER_LIMIT, "32 of the 9 that are left");
+    for _ in 0..9 {
+        assert_eq!(client.ask(edge(&thirty_two[..1])).await.overall_code, OK);
+    }
+    assert_eq!(client.ask(edge(&thirty_two[..1])).await.overall_code, OVER_LIMIT);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_never_passes_and_is_counted() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    // An error would let the request pass: Envoy does so unless it is told otherwise.
+    let large = "x".repeat(3 * 1024 * 1024);
+    assert_eq!(client.ask(edge(&[&[("remote_address", &large)]])).await.overall_code, OVER_LIMIT);
+    let unreadable = client.ask_bytes(b"\x0a\xff\xff\xff\xff\x0f").await.expect("an answer");
+    assert_eq!(unreadable.overall_code, OVER_LIMIT);
+    assert_eq!(
+        client.ask(edge(&[&[("remote_address", "::1")]])).await.overall_code,
+        OK,
+        "the connection goes on"
+    );
+    let metrics = spile.admin("/metrics").await.text;
+    assert!(
+        metrics.contains("rpc_server_requests_total{listener=\"grpc\",result=\"unreadable\"} 2"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn a_value_of_any_bytes_is_a_key_like_any_other() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    let bob = |value: &[u8]| {
+        edge(&[&[("remote_address", "")]]).with(|descriptor| {
+            descriptor.entries[0].value = value.to_vec();
+        })
+    };
+    for left in (0..10).rev() {
+        assert_eq!(client.ask(bob(b"bob\xff")).await.told(), (OK, vec![(OK, left)]));
+    }
+    assert_eq!(client.ask(bob(b"bob\xff")).await.overall_code, OVER_LIMIT);
+    assert_eq!(client.ask(bob(b"bob\xfe")).await.overall_code, OK, "other bytes are another key");
 }
 
 #[tokio::test]

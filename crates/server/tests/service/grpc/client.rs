@@ -3,85 +3,89 @@
 
 use std::net::SocketAddr;
 
+use bytes::BufMut;
+use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Status, client::Grpc};
 use tonic_prost::ProstCodec;
 
-pub(super) const OK: i32 = 1;
-pub(super) const OVER_LIMIT: i32 = 2;
+pub(crate) const OK: i32 = 1;
+pub(crate) const OVER_LIMIT: i32 = 2;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Request {
+pub(crate) struct Request {
     #[prost(string, tag = "1")]
-    pub(super) domain: String,
+    pub(crate) domain: String,
     #[prost(message, repeated, tag = "2")]
-    pub(super) descriptors: Vec<Descriptor>,
+    pub(crate) descriptors: Vec<Descriptor>,
     #[prost(uint32, tag = "3")]
-    pub(super) hits_addend: u32,
+    pub(crate) hits_addend: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     #[prost(message, repeated, tag = "1")]
-    pub(super) entries: Vec<Pair>,
+    pub(crate) entries: Vec<Pair>,
     #[prost(message, optional, tag = "2")]
-    pub(super) limit: Option<Rate>,
+    pub(crate) limit: Option<Rate>,
     #[prost(message, optional, tag = "3")]
-    pub(super) hits_addend: Option<Wrapped>,
+    pub(crate) hits_addend: Option<Wrapped>,
     #[prost(bool, tag = "4")]
-    pub(super) is_negative_hits: bool,
+    pub(crate) is_negative_hits: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Pair {
+pub(crate) struct Pair {
     #[prost(string, tag = "1")]
-    pub(super) key: String,
-    #[prost(string, tag = "2")]
-    pub(super) value: String,
+    pub(crate) key: String,
+    /// Envoy sends whatever bytes a header has.
+    #[prost(bytes, tag = "2")]
+    pub(crate) value: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Wrapped {
+pub(crate) struct Wrapped {
     #[prost(uint64, tag = "1")]
-    pub(super) value: u64,
+    pub(crate) value: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     #[prost(uint32, tag = "1")]
-    pub(super) requests_per_unit: u32,
+    pub(crate) requests_per_unit: u32,
     #[prost(int32, tag = "2")]
-    pub(super) unit: i32,
+    pub(crate) unit: i32,
     #[prost(string, tag = "3")]
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Response {
+pub(crate) struct Response {
     #[prost(int32, tag = "1")]
-    pub(super) overall_code: i32,
+    pub(crate) overall_code: i32,
     #[prost(message, repeated, tag = "2")]
-    pub(super) statuses: Vec<DescriptorStatus>,
+    pub(crate) statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) headers: Vec<Pair>,
+    pub(crate) headers: Vec<Pair>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct DescriptorStatus {
+pub(crate) struct DescriptorStatus {
     #[prost(int32, tag = "1")]
-    pub(super) code: i32,
+    pub(crate) code: i32,
     #[prost(message, optional, tag = "2")]
-    pub(super) current_limit: Option<Rate>,
+    pub(crate) current_limit: Option<Rate>,
     #[prost(uint32, tag = "3")]
-    pub(super) limit_remaining: u32,
+    pub(crate) limit_remaining: u32,
     #[prost(message, optional, tag = "4")]
-    pub(super) duration_until_reset: Option<prost_types::Duration>,
+    pub(crate) duration_until_reset: Option<prost_types::Duration>,
 }
 
 impl Request {
-    pub(super) fn new(domain: &str, descriptors: &[&[(&str, &str)]]) -> Self {
-        let pair = |&(key, value): &(&str, &str)| Pair { key: key.to_owned(), value: value.to_owned() };
+    pub(crate) fn new(domain: &str, descriptors: &[&[(&str, &str)]]) -> Self {
+        let pair =
+            |&(key, value): &(&str, &str)| Pair { key: key.to_owned(), value: value.as_bytes().to_vec() };
         let descriptor = |entries: &&[(&str, &str)]| Descriptor {
             entries: entries.iter().map(pair).collect(),
             ..Descriptor::default()
@@ -90,13 +94,13 @@ impl Request {
         Self { domain: domain.to_owned(), descriptors, hits_addend: 0 }
     }
 
-    pub(super) fn hits(mut self, hits: u32) -> Self {
+    pub(crate) fn hits(mut self, hits: u32) -> Self {
         self.hits_addend = hits;
         self
     }
 
     /// The same with the last descriptor changed.
-    pub(super) fn with(mut self, change: impl FnOnce(&mut Descriptor)) -> Self {
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Descriptor)) -> Self {
         change(self.descriptors.last_mut().expect("there is a descriptor"));
         self
     }
@@ -104,38 +108,79 @@ impl Request {
 
 impl Response {
     /// The overall code, the code of each descriptor and what it has left.
-    pub(super) fn told(&self) -> (i32, Vec<(i32, u32)>) {
+    pub(crate) fn told(&self) -> (i32, Vec<(i32, u32)>) {
         let each = self.statuses.iter().map(|status| (status.code, status.limit_remaining));
         (self.overall_code, each.collect())
     }
 
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|header| header.key == name);
-        found.map(|header| header.value.as_str())
+        found.map(|header| std::str::from_utf8(&header.value).expect("a header of text"))
+    }
+}
+
+/// Sends bytes as they are.
+#[derive(Clone, Copy)]
+struct Bytes;
+
+impl Codec for Bytes {
+    type Encode = &'static [u8];
+    type Decode = Response;
+    type Encoder = Self;
+    type Decoder = tonic_prost::ProstDecoder<Response>;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<Request, Response>::default().decoder()
+    }
+}
+
+impl Encoder for Bytes {
+    type Item = &'static [u8];
+    type Error = Status;
+
+    fn encode(&mut self, message: &'static [u8], out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put_slice(message);
+        Ok(())
     }
 }
 
 /// One connection.
 #[derive(Clone)]
-pub(super) struct Client {
-    pub(super) channel: Channel,
+pub(crate) struct Client {
+    pub(crate) channel: Channel,
 }
 
 impl Client {
-    pub(super) async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         let endpoint = Channel::from_shared(format!("http://{address}")).expect("an address is a URI");
         Self { channel: endpoint.connect().await.expect("it listens") }
     }
 
-    pub(super) async fn ask(&self, request: Request) -> Response {
+    pub(crate) async fn ask(&self, request: Request) -> Response {
         self.try_ask(request).await.expect("it answers")
     }
 
-    pub(super) async fn try_ask(&self, request: Request) -> Result<Response, Status> {
+    pub(crate) async fn try_ask(&self, request: Request) -> Result<Response, Status> {
+        self.ask_with(ProstCodec::default(), request).await
+    }
+
+    /// Asks with these bytes for a message.
+    pub(crate) async fn ask_bytes(&self, message: &'static [u8]) -> Result<Response, Status> {
+        self.ask_with(Bytes, message).await
+    }
+
+    async fn ask_with<T, C>(&self, codec: C, request: T) -> Result<Response, Status>
+    where
+        T: Send + Sync + 'static,
+        C: Codec<Encode = T, Decode = Response> + Send + 'static,
+    {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.expect("the connection stands");
         let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-        let codec: ProstCodec<Request, Response> = ProstCodec::default();
         let answer = grpc.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await;
         answer.map(tonic::Response::into_inner)
     }

@@ -1,7 +1,7 @@
 //! Envoy's rate limit service as Envoy sees it: a real gRPC client over TCP.
 
 mod bounds;
-mod client;
+pub(crate) mod client;
 mod decisions;
 mod envoy;
 mod failures;

@@ -19,8 +19,9 @@ async fn a_limit_of_its_own_has_a_bucket_of_its_own() {
     let refused = client.ask(own(2, 2)).await;
     assert_eq!(refused.told(), (OVER_LIMIT, vec![(OVER_LIMIT, 0)]));
     let limit = refused.statuses[0].current_limit.clone().expect("a limit");
-    assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit), ("envoy.override", 2, 2));
+    assert_eq!((limit.name.as_str(), limit.requests_per_unit, limit.unit), ("envoy.override/minute", 2, 2));
     assert_eq!(client.ask(plain.clone()).await.told(), (OK, vec![(OK, 8)]));
+    assert_eq!(client.ask(own(2, 3)).await.told(), (OK, vec![(OK, 1)]), "each unit has a bucket of its own");
     // Not one per second is none at all.
     assert_eq!(client.ask(own(0, 1)).await.overall_code, OVER_LIMIT);
     let wrong = client.try_ask(own(5, 0)).await.expect_err("no unit, no limit");

@@ -9,39 +9,39 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 /// One connection.
-pub(super) struct Client {
+pub(crate) struct Client {
     stream: BufReader<TcpStream>,
 }
 
 impl Client {
-    pub(super) async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("it listens");
         Self { stream: BufReader::new(stream) }
     }
 
-    pub(super) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.get_mut().write_all(bytes.as_ref()).await.expect("the server reads");
     }
 
     /// Asks with these words, and reads the answer.
-    pub(super) async fn ask(&mut self, words: &[&str]) -> String {
+    pub(crate) async fn ask(&mut self, words: &[&str]) -> String {
         self.send(command(words)).await;
         self.reply().await
     }
 
     /// What `CL.THROTTLE` with these arguments answers.
-    pub(super) async fn throttle(&mut self, arguments: &str) -> String {
+    pub(crate) async fn throttle(&mut self, arguments: &str) -> String {
         let words: Vec<&str> = ["CL.THROTTLE"].into_iter().chain(arguments.split(' ')).collect();
         self.ask(&words).await
     }
 
     /// The next reply on one line: lists in brackets, an error with its minus.
-    pub(super) async fn reply(&mut self) -> String {
+    pub(crate) async fn reply(&mut self) -> String {
         timeout(PATIENCE, self.read()).await.expect("it answers")
     }
 
     /// What was sent before the connection ended.
-    pub(super) async fn rest(&mut self) -> String {
+    pub(crate) async fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         // One that is cut off has ended, too.
         let _all_or_reset = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("it ends");
@@ -49,7 +49,7 @@ impl Client {
     }
 
     /// Both directions, for tests that read and write at once.
-    pub(super) fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+    pub(crate) fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         self.stream.into_inner().into_split()
     }
 
@@ -85,7 +85,7 @@ impl Client {
 }
 
 /// The words as a client library sends them.
-pub(super) fn command(words: &[&str]) -> Vec<u8> {
+pub(crate) fn command(words: &[&str]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
         bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());

@@ -6,7 +6,7 @@ use super::{client, start};
 async fn whatever_libraries_say_first_is_understood() {
     let spile = start().await;
     let mut client = client(&spile).await;
-    let table: [(&[&str], &str); 18] = [
+    let table: [(&[&str], &str); 21] = [
         (&["PING"], "PONG"),
         (&["ping", "hello there"], "hello there"),
         (&["ECHO", ""], ""),
@@ -20,8 +20,11 @@ async fn whatever_libraries_say_first_is_understood() {
             "-ERR Client names cannot contain spaces, newlines or special characters, nor over 256 bytes",
         ),
         (&["SELECT", "0"], "OK"),
-        (&["SELECT", "1"], "-ERR DB index is out of range"),
-        (&["COMMAND", "COUNT"], "11"),
+        (&["SELECT", "15"], "OK"),
+        (&["SELECT", "16"], "-ERR DB index is out of range"),
+        (&["SELECT", "-1"], "-ERR DB index is out of range"),
+        (&["SELECT", "one"], "-ERR value is not an integer or out of range"),
+        (&["COMMAND", "COUNT"], "17"),
         (&["COMMAND", "INFO", "nothing"], "[nil]"),
         (&["GET", "key"], "-ERR unknown command 'GET', with args beginning with: 'key' "),
         (&["CLIENT", "KILL"], "-ERR unknown subcommand 'KILL' of CLIENT"),

@@ -2,7 +2,7 @@
 
 mod agreement;
 mod bad_bytes;
-mod client;
+pub(crate) mod client;
 mod libraries;
 mod manners;
 mod operations;

@@ -24,6 +24,7 @@ pub(crate) struct Spile {
     pub(crate) admin: SocketAddr,
     pub(crate) grpc: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
+    pub(crate) gateway: Option<SocketAddr>,
     clock: FakeClock,
     client: Client<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
@@ -57,6 +58,7 @@ impl Spile {
         let address = |listener: &tokio::net::TcpListener| listener.local_addr().expect("it is bound");
         let (http, admin) = (address(&listeners.http), address(&listeners.admin));
         let (grpc, resp) = (listeners.grpc.as_ref().map(address), listeners.resp.as_ref().map(address));
+        let gateway = listeners.gateway.as_ref().map(address);
         let clock = FakeClock::at(Self::START);
         let server = Server::on_clock(&config, clock.clone()).expect("the configuration works");
         let (stop, stopped) = oneshot::channel();
@@ -64,7 +66,7 @@ impl Spile {
             let _told_or_dropped = stopped.await;
         }));
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { http, admin, grpc, resp, clock, client, stop: Some(stop), running, redis: None }
+        Self { http, admin, grpc, resp, gateway, clock, client, stop: Some(stop), running, redis: None }
     }
 
     pub(crate) fn advance(&self, by: Duration) {
