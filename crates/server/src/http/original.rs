@@ -108,7 +108,9 @@ impl Family {
         let mut uri: Option<Uri> = None;
         for &name in self.uris {
             let Some(text) = one(headers, name)? else { continue };
-            let read: Uri = text.parse().map_err(|_| format!("{name}: `{}` cannot be read", shown(text)))?;
+            // A path, or a URL of its own; a bare word would be read as a host without a path.
+            let read = text.parse().ok().filter(|uri: &Uri| text.starts_with('/') || uri.scheme().is_some());
+            let read = read.ok_or_else(|| format!("{name}: `{}` cannot be read", shown(text)))?;
             if uri.as_ref().is_some_and(|uri| uri.path_and_query() != read.path_and_query()) {
                 return Err(format!("{name}: differs from {}", self.uris[0]));
             }

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use http::Method;
 use spile_server::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::{Answer, Spile};
 
@@ -23,7 +25,7 @@ key = ["ip"]
 plans = ["login"]
 [[rules]]
 id = "default"
-key = ["tenant", "header:x-api-key", "ip"]
+key = ["tenant", "ip"]
 plans = "tenant"
 anonymous_plan = "free"
 [[rules]]
@@ -190,4 +192,103 @@ async fn rules_that_are_charged_together_are_charged_all_or_none() {
     spile.peek(peek).await.says("/remaining", 2);
     let by_identity = serde_json::json!({"ruleId": "chained", "identity": "somebody"});
     spile.check(by_identity).await.is(429).says("/limitedBy", "everybody");
+}
+
+/// The answer to a proxy that sends these headers about a request.
+async fn described(spile: &Spile, path: &str, headers: &[(&str, &[u8])]) -> u16 {
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n").into_bytes();
+    for (name, value) in [("x-forwarded-for", b"203.0.113.7".as_slice())].iter().chain(headers) {
+        request.extend_from_slice(name.as_bytes());
+        request.extend_from_slice(b": ");
+        request.extend_from_slice(value);
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    let mut stream = TcpStream::connect(spile.http).await.expect("it listens");
+    stream.write_all(&request).await.expect("the server reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("the server answers");
+    String::from_utf8_lossy(&answer)[9..12].parse().expect("a status")
+}
+
+#[tokio::test]
+async fn a_client_cannot_talk_the_proxy_out_of_a_rule() {
+    let spile = start().await;
+    let nginx: [(&str, &[u8]); 2] = [("x-original-uri", b"/login"), ("x-original-method", b"POST")];
+    assert_eq!(described(&spile, "/v1/auth?denyStatus=403", &nginx).await, 200);
+    assert_eq!(described(&spile, "/v1/auth?denyStatus=403", &nginx).await, 403, "drained");
+    // What a client sends beside what nginx sets.
+    let of_client: [(&str, &[u8]); 8] = [
+        ("x-forwarded-uri", b"/free"),
+        ("x-forwarded-method", b"GET"),
+        ("x-original-url", b"/free"),
+        ("x-original-uri", b"/free"),
+        ("x-original-method", b"GET"),
+        ("X-Forwarded-Uri", b"/login"),
+        ("x-forwarded-uri", b""),
+        ("x-forwarded-method", b"get"),
+    ];
+    for sent in of_client {
+        let headers = [nginx.as_slice(), &[sent]].concat();
+        assert_eq!(described(&spile, "/v1/auth?denyStatus=403", &headers).await, 403, "{sent:?}");
+        assert_ne!(described(&spile, "/v1/auth", &headers).await, 200, "{sent:?}");
+    }
+    // What the client makes of its own request line.
+    for uri in [b"/login?x=<".as_slice(), b"/login?x=\"", b"/login?x=>", b"/login?x=\xff", b"//login", b"/%6Cogin", b"", b"login"] {
+        let headers = [("x-original-uri", uri), ("x-original-method", b"POST")];
+        assert_ne!(described(&spile, "/v1/auth?denyStatus=403", &headers).await, 200, "{uri:?}");
+    }
+    for method in [b"post".as_slice(), b"Post", b"", b"PO ST", b"\xff"] {
+        let headers = [("x-original-uri", b"/login".as_slice()), ("x-original-method", method)];
+        assert_ne!(described(&spile, "/v1/auth?denyStatus=403", &headers).await, 200, "{method:?}");
+    }
+    let half: [(&str, &[u8]); 1] = [("x-original-uri", b"/login")];
+    assert_eq!(described(&spile, "/v1/auth", &half).await, 400, "nginx itself asks by GET");
+}
+
+#[tokio::test]
+async fn each_proxy_is_believed_by_its_own_headers() {
+    let login: &[u8] = b"/login";
+    for (proxy, headers) in [
+        ("nginx", [("x-original-uri", login), ("x-original-method", b"POST")]),
+        ("nginx", [("x-original-url", b"https://shop.example/login?next=/"), ("x-original-method", b"POST")]),
+        ("traefik", [("x-forwarded-uri", login), ("x-forwarded-method", b"POST")]),
+        ("caddy", [("x-forwarded-uri", login), ("x-forwarded-method", b"POST")]),
+    ] {
+        for file in [FILE.to_owned(), format!("{FILE}\n[forward_auth]\nproxy = \"{proxy}\"\n")] {
+            let spile = Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
+            assert_eq!(described(&spile, "/v1/auth", &headers).await, 200, "{headers:?}");
+            assert_eq!(described(&spile, "/v1/auth", &headers).await, 429, "{headers:?}");
+        }
+    }
+    // The headers of another kind of proxy count for nothing where the kind is said.
+    let file = format!("{FILE}\n[forward_auth]\nproxy = \"traefik\"\n");
+    let spile = Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
+    let both: [(&str, &[u8]); 4] = [
+        ("x-forwarded-uri", login),
+        ("x-forwarded-method", b"POST"),
+        ("x-original-uri", b"/free"),
+        ("x-original-method", b"GET"),
+    ];
+    assert_eq!(described(&spile, "/v1/auth", &both).await, 200);
+    assert_eq!(described(&spile, "/v1/auth", &both).await, 429);
+    assert_eq!(described(&spile, "/v1/auth", &both[2..]).await, 400, "Traefik said nothing");
+}
+
+#[tokio::test]
+async fn envoy_asks_by_the_path_below_the_rule() {
+    let file = format!("{FILE}\n[[rules]]\nid = \"pages\"\nmatch = {{ path = \"/none\" }}\nkey = [\"path\"]\nplans = [\"login\"]\n[forward_auth]\nproxy = \"envoy\"\n");
+    let spile = Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
+    for (path, status) in [
+        ("/v1/auth/pages/a/b?x=1", 200),
+        ("/v1/auth/pages/a/./b", 429),
+        ("/v1/auth/pages//a/b", 429),
+        ("/v1/auth/pages/a/c", 200),
+        ("/v1/auth/pages", 200),
+        ("/v1/auth/pages/", 429),
+        ("/v1/auth/pages/a%2Fb", 400),
+        ("/v1/auth/nothing/a", 404),
+    ] {
+        assert_eq!(described(&spile, path, &[]).await, status, "{path}");
+    }
 }

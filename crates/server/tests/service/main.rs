@@ -23,6 +23,7 @@ mod process;
 mod proxies;
 mod reloads;
 mod resp;
+mod safe_defaults;
 mod sample_endpoint;
 mod schemathesis;
 mod shutdown;

@@ -21,7 +21,7 @@ use crate::support::{Spile, TOKEN};
 pub(super) const API_KEY: &str = "k-acme";
 
 /// Where the buckets are.
-pub(super) enum Store<'r> {
+pub(crate) enum Store<'r> {
     Memory,
     Redis(&'r RedisServer),
     /// A Redis that nothing answers for.
@@ -39,8 +39,8 @@ impl fmt::Display for Store<'_> {
 }
 
 /// A server with every door open.
-pub(super) struct House {
-    pub(super) spile: Spile,
+pub(crate) struct House {
+    pub(crate) spile: Spile,
 }
 
 impl House {
@@ -50,7 +50,7 @@ impl House {
     }
 
     /// A server with these plans, rules and tenants.
-    pub(super) async fn with(policy: &str, store: &Store<'_>) -> Self {
+    pub(crate) async fn with(policy: &str, store: &Store<'_>) -> Self {
         let (top, tables) = policy.split_once('[').expect("there are tables");
         let hash = spile_policy::ApiKeyHash::of(API_KEY.as_bytes()).to_string();
         let tables =

@@ -18,7 +18,6 @@ free = { capacity = 10, refill = "1/s" }
 id = "default"
 plans = "tenant"
 anonymous_plan = "free"
-key = ["tenant", "header:x-api-key", "ip"]
 [[tenants]]
 id = "acme"
 plan = "free"
@@ -32,8 +31,13 @@ pub(crate) struct Office {
 
 impl Office {
     pub(crate) async fn open() -> Self {
+        Self::open_with(FILE).await
+    }
+
+    /// The same with this file.
+    pub(crate) async fn open_with(file: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = format!("[admin]\nregistry_file = \"registry\"\n{FILE}");
+        let file = format!("{file}\n[admin]\nregistry_file = \"registry\"\n");
         std::fs::write(folder.path().join("spile.toml"), file).expect("the folder is ours");
         Self { spile: start(folder.path()).await, folder }
     }
