@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Router};
-use spile::key::Header;
+use spile::key::{Header, ResolvedKey};
 use spile::{Admission, Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule};
 use tower::ServiceExt;
 
@@ -27,7 +27,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for prompt in ["short", "a very long one", "short"] {
         let request = Request::post("/complete").header("x-api-key", "ann").body(Body::from(prompt))?;
         let response = app.clone().oneshot(request).await?;
-        let left = limiter.peek("header:x-api-key:ann", ["model"], 0).await?.remaining();
+        let ann = ResolvedKey::header("x-api-key", b"ann");
+        let left = limiter.peek(ann.as_str(), ["model"], 0).await?.remaining();
         println!("{prompt:?}: {}, {left} tokens left", response.status());
     }
     Ok(())

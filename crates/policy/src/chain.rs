@@ -198,16 +198,13 @@ impl Chain {
         let mut accounts: Vec<(u64, Self)> = Vec::new();
         for line in &self.lines {
             let key = &self.keys[line.key];
-            let same = |(cost, chain): &&mut (u64, Self)| *cost == line.cost && chain.keys[0] == *key;
-            let account = match accounts.iter_mut().find(same) {
-                Some((_, account)) => account,
-                None => {
-                    let account = Self { keys: Few::one(key.clone()), lines: Few::new(), ..self.clone() };
-                    accounts.push((line.cost, account));
-                    &mut accounts.last_mut().expect("it was just put there").1
-                }
-            };
-            account.lines.push(Line { key: 0, ..line.clone() });
+            let same = |(cost, chain): &(u64, Self)| *cost == line.cost && chain.keys[0] == *key;
+            let at = accounts.iter().position(same).unwrap_or_else(|| {
+                let account = Self { keys: Few::one(key.clone()), lines: Few::new(), ..self.clone() };
+                accounts.push((line.cost, account));
+                accounts.len() - 1
+            });
+            accounts[at].1.lines.push(Line { key: 0, ..line.clone() });
         }
         accounts
     }

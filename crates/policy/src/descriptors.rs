@@ -152,15 +152,11 @@ impl Policy {
             let key = rule.key.shared().filter(|_| rule.matcher.descriptor.is_none()).unwrap_or(key);
             let cost = hits.saturating_mul(rule.cost.get().into());
             chain.guard(self.failure_policy_of(rule));
-            match &rule.plans {
-                RulePlans::Banned => {
-                    let name = LimitName::from(&PlanName::new(&rule.id).expect("ids are names"));
-                    chain.close(key, NamedLimit::new(name, least()))?;
-                }
-                _ => {
-                    let mut plans = self.plans_of(rule, tenant);
-                    plans.try_for_each(|plan| chain.charge(key, plan, cost))?;
-                }
+            if rule.plans == RulePlans::Banned {
+                chain.close(key, NamedLimit::new(banned_name(), least()))?;
+            }
+            for plan in self.plans_of(rule, tenant) {
+                chain.charge(key, plan, cost)?;
             }
         }
         Ok(chain)
@@ -174,6 +170,11 @@ impl Policy {
         let tenant = self.tenant(std::str::from_utf8(id).ok()?)?;
         Some(CallerTenant { id: tenant.id.clone(), plan: Some(tenant.plan.clone()) })
     }
+}
+
+/// What the limit of a rule is called that lets nothing pass.
+fn banned_name() -> LimitName {
+    LimitName::new("banned").expect("it is a name")
 }
 
 fn override_name(unit: &str) -> LimitName {

@@ -250,22 +250,17 @@ impl Policy {
         facts: &Facts<'_>,
     ) -> Result<(), Refusal> {
         if rule.shadow {
-            let mut chain = self.chain_of(rule, facts).shadow(true);
+            let mut chain = chain_of(rule, facts).shadow(true);
             let charged = self.charge_rules(&mut chain, rule, by_route, facts);
             if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
                 owed.watched.push(chain);
             }
             return Ok(());
         }
-        let mut chain = owed.enforced.take().unwrap_or_else(|| self.chain_of(rule, facts));
+        let mut chain = owed.enforced.take().unwrap_or_else(|| chain_of(rule, facts));
         let charged = self.charge_rules(&mut chain, rule, by_route, facts);
         owed.enforced = Some(chain).filter(|chain| !chain.is_empty());
         charged
-    }
-
-    fn chain_of(&self, rule: &Rule, facts: &Facts<'_>) -> Chain {
-        let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
-        Chain::new(Some(&rule.id)).for_tenant(tenant).load(facts.load)
     }
 
     fn charge_rules(
@@ -343,6 +338,12 @@ impl Policy {
     }
 }
 
+/// A chain in the rule's name, without charges.
+fn chain_of(rule: &Rule, facts: &Facts<'_>) -> Chain {
+    let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
+    Chain::new(Some(&rule.id)).for_tenant(tenant).load(facts.load)
+}
+
 fn no_key(rule: &Rule) -> Refusal {
     Refusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") }
 }
@@ -351,7 +352,7 @@ fn no_key(rule: &Rule) -> Refusal {
 fn held_address(limit: &NamedLimit) -> NamedLimit {
     let whole = limit.limit();
     let tenfold = u64::from(whole.capacity().saturating_mul(MADE_UP_KEYS).min(Limit::MAX_TOKENS));
-    let rate = (whole.rate() * f64::from(MADE_UP_KEYS)).min(f64::from(Limit::MAX_RATE));
+    let rate = (whole.rate() * f64::from(MADE_UP_KEYS)).min(Limit::MAX_RATE);
     let held = Limit::per_second_f64(rate, tenfold).unwrap_or(*whole);
     let namespace = PlanName::new(ADDRESS).expect("it is a name");
     let name = LimitName::within(&namespace, limit.own_name()).expect("a limit's own name is a name");

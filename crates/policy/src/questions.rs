@@ -113,13 +113,9 @@ impl Policy {
 
     /// Every bucket of a key under that plan, or under each plan: charges that cost nothing and only name buckets.
     pub fn buckets_of(&self, who: &str, plan: Option<&str>) -> Result<Vec<Chain>, Wrong> {
-        match plan {
-            Some(plan) => Ok(vec![self.owed_by_plans(who, [plan], 0)?]),
-            None => {
-                let names = self.plans().into_iter().map(|plan| plan.name().as_str());
-                names.map(|name| self.owed_by_plans(who, [name], 0)).collect()
-            }
-        }
+        let all = || self.plans().into_iter().map(|plan| plan.name().as_str()).collect();
+        let names = plan.map_or_else(all, |plan| vec![plan]);
+        names.into_iter().map(|name| self.owed_by_plans(who, [name], 0)).collect()
     }
 
     /// The tenant that an identity is the key of.

@@ -65,10 +65,16 @@ pub(crate) async fn reset(decider: &Decider, key: &str, plan: Option<&str>) -> R
     Ok(())
 }
 
-/// What is wrong with what an operator asks for, by the words of the admin API.
-pub(crate) fn asked(wrong: Wrong) -> Unseen {
-    let field = if matches!(wrong, Wrong::Identity(_)) { "key" } else { "plan" };
-    Unseen::Asked(Fault::new(field, wrong))
+fn asked(wrong: Wrong) -> Unseen {
+    Unseen::Asked(Fault::new(field_of(&wrong), wrong))
+}
+
+/// The part of what an operator asks for that is wrong, as the admin API calls it.
+pub(crate) const fn field_of(wrong: &Wrong) -> &'static str {
+    match wrong {
+        Wrong::Identity(_) => "key",
+        _ => "plan",
+    }
 }
 
 impl BucketState {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use spile_observe::dashboard::{BucketView, House, Later, NotSeen, PlanView, TenantView};
-use spile_policy::{Tenant, Wrong};
+use spile_policy::Tenant;
 
+use crate::buckets::field_of;
 use crate::decider::Decider;
 
 /// The decider, as the dashboard sees it.
@@ -23,7 +24,9 @@ impl House for DeciderHouse {
     fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>> {
         Box::pin(async move {
             let mut buckets = Vec::new();
-            for chain in self.0.policy().buckets_of(&key, plan.as_deref()).map_err(wrong)? {
+            let chains = self.0.policy().buckets_of(&key, plan.as_deref());
+            let wrong = |wrong| NotSeen::Asked { field: field_of(&wrong), why: wrong.to_string() };
+            for chain in chains.map_err(wrong)? {
                 let decision = self.0.peek(Some(&chain)).await;
                 if decision.degraded() {
                     return Err(NotSeen::Store);
@@ -33,9 +36,4 @@ impl House for DeciderHouse {
             Ok(buckets)
         })
     }
-}
-
-fn wrong(wrong: Wrong) -> NotSeen {
-    let field = if matches!(wrong, Wrong::Identity(_)) { "key" } else { "plan" };
-    NotSeen::Asked { field, why: wrong.to_string() }
 }

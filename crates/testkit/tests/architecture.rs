@@ -2,6 +2,7 @@
 //! dependency in the wrong place fails here and says why.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What each crate may use of the workspace; what is not named here may be used by nobody.
@@ -9,10 +10,33 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("spile-core", &[]),
     ("spile-memory", &["spile-core"]),
     ("spile-redis", &["spile-core"]),
-    ("spile-limiter", &["spile-core", "spile-memory"]),
-    ("spile-tower", &["spile-core", "spile-limiter"]),
+    ("spile-policy", &["spile-core"]),
+    ("spile-limiter", &["spile-core", "spile-memory", "spile-policy"]),
+    ("spile-tower", &["spile-core", "spile-limiter", "spile-policy"]),
     ("spile-macros", &[]),
+    ("spile-observe", &["spile-core", "spile-limiter"]),
+    ("spile-gateway", &["spile-core", "spile-limiter", "spile-observe", "spile-policy", "spile-tower"]),
+    ("spile", &["spile-core", "spile-limiter", "spile-macros", "spile-memory", "spile-redis", "spile-tower"]),
+    (
+        "spile-server",
+        &[
+            "spile-core",
+            "spile-gateway",
+            "spile-limiter",
+            "spile-memory",
+            "spile-observe",
+            "spile-policy",
+            "spile-redis",
+            "spile-tower",
+        ],
+    ),
 ];
+
+/// The doors: they turn bytes into facts and decisions into bytes.
+const DOORS: &[&str] = &["gateway", "server", "tower"];
+
+/// What makes charges. Only the policy, the limiter and the stores below them do.
+const MAKES_CHARGES: &[&str] = &["Charge::new(", "Charges::new(", "Charges::one("];
 
 /// What would let I/O, a runtime or a wire format into the domain.
 const OUTSIDE: &[&str] = &[
@@ -52,6 +76,43 @@ fn the_core_is_free_of_io() {
         "spile-core reaches {outside:?}: keep I/O, runtimes and wire formats out of the domain"
     );
     assert!(used.contains("thiserror"), "the list was read at all");
+}
+
+#[test]
+fn the_policy_is_free_of_io_and_of_servers() {
+    let used = all("spile-policy");
+    // The types of HTTP are how facts are told; a server, a client or a runtime is not.
+    let outside: Vec<_> = OUTSIDE.iter().filter(|name| **name != "http" && used.contains(**name)).collect();
+    assert!(outside.is_empty(), "spile-policy reaches {outside:?}");
+}
+
+#[test]
+fn no_door_makes_charges_itself() {
+    for door in DOORS {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        for (path, text) in sources(&Path::new(folder).join(door).join("src")) {
+            // Tests within a file may put together what they like.
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let made: Vec<_> = MAKES_CHARGES.iter().filter(|call| code.contains(**call)).collect();
+            assert!(made.is_empty(), "{} has {made:?}: ask the policy what is owed", path.display());
+        }
+    }
+}
+
+/// Every file of Rust below a folder.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    let mut found = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = std::fs::read_to_string(&path).expect("a readable file");
+            found.push((path, text));
+        }
+    }
+    found
 }
 
 fn direct(package: &str) -> BTreeSet<String> {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use http::request::Parts;
 
-use crate::key::{KeyResolver, ResolvedKey};
-use crate::plans::{PlanNames, PlanResolver};
+use crate::key::{ClientIp, KeyResolver, ResolvedKey, TenantKey};
+use crate::plans::{PlanNames, PlanResolver, TenantPlan};
 
 /// Who pays for a request, under which plans, and how much.
 ///
@@ -13,6 +13,7 @@ use crate::plans::{PlanNames, PlanResolver};
 /// use spile_tower::Rule;
 /// use spile_tower::key::{ClientIp, TenantKey};
 ///
+/// let usual = Rule::tenant_or_address("free");
 /// let by_address = Rule::new(ClientIp::direct(), "free");
 /// let by_tenant = Rule::new(TenantKey, ["gold", "daily"]).cost_by(|request| {
 ///     if request.method == http::Method::POST { 5 } else { 1 }
@@ -33,6 +34,12 @@ impl Rule {
     /// Charges whom `key` finds one token under every limit of `plans`: a name, several, or a resolver.
     pub fn new(key: impl KeyResolver + 'static, plans: impl PlanResolver + 'static) -> Self {
         Self { key: Box::new(key), plans: Box::new(plans), cost: Price::Fixed(1) }
+    }
+
+    /// Charges the tenant under its own plan, or else the address that the request comes from under `plan`: what is known
+    /// for certain, so that no caller has a new bucket for the asking.
+    pub fn tenant_or_address(plan: impl Into<String>) -> Self {
+        Self::new(TenantKey.or(ClientIp::direct()), TenantPlan::or(plan))
     }
 
     /// Charges this many tokens.

@@ -37,7 +37,8 @@ fn each_resolver_reads_its_own_part_of_the_request() {
     let mut request = echo("acme");
     request.uri = "/scores/7?page=2".parse().unwrap();
     request.extensions.insert(PeerAddr(SocketAddr::from(([203, 0, 113, 7], 80))));
-    assert_eq!(text(&Header::api_key(), &request).unwrap(), "header:x-api-key:acme");
+    let hashed = text(&Header::api_key(), &request).unwrap();
+    assert!(hashed.starts_with("sha256:") && !hashed.contains("acme"), "{hashed}");
     assert_eq!(text(&PrincipalKey::new(), &request).unwrap(), "principal:acme");
     assert_eq!(text(&TenantKey, &request).unwrap(), "tenant:acme");
     assert_eq!(text(&MatchedRoute, &request).unwrap(), "route:acme");

@@ -36,7 +36,7 @@ fn with_limits(mut tenant: Tenant, limits: &[LimitFile], known: &Known<'_>, faul
         match tenant.clone().with_limits(plan, [(name.value.as_str(), limit)]) {
             Ok(with) => tenant = with,
             Err(why) => {
-                faults.add(&name.place, why, "a limit of the tenant's own takes the place of one there")
+                faults.add(&name.place, why, "a limit of the tenant's own takes the place of one there");
             }
         }
     }

@@ -234,7 +234,16 @@ async fn a_client_cannot_talk_the_proxy_out_of_a_rule() {
         assert_ne!(described(&spile, "/v1/auth", &headers).await, 200, "{sent:?}");
     }
     // What the client makes of its own request line.
-    for uri in [b"/login?x=<".as_slice(), b"/login?x=\"", b"/login?x=>", b"/login?x=\xff", b"//login", b"/%6Cogin", b"", b"login"] {
+    for uri in [
+        b"/login?x=<".as_slice(),
+        b"/login?x=\"",
+        b"/login?x=>",
+        b"/login?x=\xff",
+        b"//login",
+        b"/%6Cogin",
+        b"",
+        b"login",
+    ] {
         let headers = [("x-original-uri", uri), ("x-original-method", b"POST")];
         assert_ne!(described(&spile, "/v1/auth?denyStatus=403", &headers).await, 200, "{uri:?}");
     }
@@ -256,7 +265,8 @@ async fn each_proxy_is_believed_by_its_own_headers() {
         ("caddy", [("x-forwarded-uri", login), ("x-forwarded-method", b"POST")]),
     ] {
         for file in [FILE.to_owned(), format!("{FILE}\n[forward_auth]\nproxy = \"{proxy}\"\n")] {
-            let spile = Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
+            let spile =
+                Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
             assert_eq!(described(&spile, "/v1/auth", &headers).await, 200, "{headers:?}");
             assert_eq!(described(&spile, "/v1/auth", &headers).await, 429, "{headers:?}");
         }
@@ -277,7 +287,9 @@ async fn each_proxy_is_believed_by_its_own_headers() {
 
 #[tokio::test]
 async fn envoy_asks_by_the_path_below_the_rule() {
-    let file = format!("{FILE}\n[[rules]]\nid = \"pages\"\nmatch = {{ path = \"/none\" }}\nkey = [\"path\"]\nplans = [\"login\"]\n[forward_auth]\nproxy = \"envoy\"\n");
+    let file = format!(
+        "{FILE}\n[[rules]]\nid = \"pages\"\nmatch = {{ path = \"/none\" }}\nkey = [\"path\"]\nplans = [\"login\"]\n[forward_auth]\nproxy = \"envoy\"\n"
+    );
     let spile = Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
     for (path, status) in [
         ("/v1/auth/pages/a/b?x=1", 200),

@@ -12,7 +12,11 @@ use crate::doors::{House, Store};
 use crate::support::{Office, Process, Spile};
 
 /// How many of so many requests pass the gateway.
-async fn passed(house: &House, requests: usize, fields: impl Fn(usize) -> Vec<(&'static str, String)>) -> usize {
+async fn passed(
+    house: &House,
+    requests: usize,
+    fields: impl Fn(usize) -> Vec<(&'static str, String)>,
+) -> usize {
     let to = house.spile.gateway.expect("the listener is on");
     let mut passed = 0;
     for request in 0..requests {
@@ -58,7 +62,11 @@ async fn made_up_api_keys_are_held_by_address_at_every_door() {
             auth += usize::from(house.spile.get("/v1/auth", &original).await.status == 200);
             pings += usize::from(house.spile.get("/api/ping", &[("x-api-key", &key)]).await.status == 200);
         }
-        assert_eq!((auth, pings), (10, 100), "forward-auth by address; pings by ten times the plan: {tables}");
+        assert_eq!(
+            (auth, pings),
+            (10, 100),
+            "forward-auth by address; pings by ten times the plan: {tables}"
+        );
     }
 }
 
@@ -78,7 +86,9 @@ async fn a_ping_counts_by_the_key_as_it_is_sent() {
 #[tokio::test]
 async fn what_a_header_says_is_hashed_before_it_is_stored() {
     let redis = RedisServer::start();
-    let text = "[[rules]]\nid = \"who\"\nmatch = { path = \"/who\" }\nkey = [\"header:x-who\"]\nplans = [\"free\"]".to_owned();
+    let text =
+        "[[rules]]\nid = \"who\"\nmatch = { path = \"/who\" }\nkey = [\"header:x-who\"]\nplans = [\"free\"]"
+            .to_owned();
     let mut config = Config::parse(Path::new("spile.toml"), text, []).expect("it works");
     config.store.url = StoreUrl::Redis(redis.url());
     config.store.timeout = std::time::Duration::from_secs(5);
@@ -165,7 +175,12 @@ async fn a_tenant_has_limits_of_its_own_by_file_and_by_admin_api() {
     )
     .await;
     assert_eq!(office.limit_of("tenant:acme").await, 20);
-    office.get("/admin/v1/tenants/acme").await.is(200).says("/limits/burst/capacity", 20).says("/limits/burst/refill", "2/s");
+    office
+        .get("/admin/v1/tenants/acme")
+        .await
+        .is(200)
+        .says("/limits/burst/capacity", 20)
+        .says("/limits/burst/refill", "2/s");
     let own = json!({"plan": "gold", "limits": {"burst": {"capacity": 30, "refill": "3/s"}, "day": {"capacity": 25, "refill": "1/s"}}});
     office.ask(Method::PUT, "/admin/v1/tenants/bolt", own).await.is(201).says("/limits/day/capacity", 25);
     assert_eq!(office.limit_of("tenant:bolt").await, 25, "the smaller of its own two");
@@ -176,10 +191,14 @@ async fn a_tenant_has_limits_of_its_own_by_file_and_by_admin_api() {
     office.get("/admin/v1/buckets/tenant:bolt?plan=gold").await.is(200).says("/buckets/0/capacity", 30);
     let shown = office.get("/admin/v1/config").await.is(200).text;
     assert!(shown.contains("limits.\"burst\" = { capacity = 30, refill = \"3/s\" }"), "{shown}");
-    Config::parse(Path::new("shown.toml"), shown, []).unwrap_or_else(|why| panic!("what is shown can be read: {why}"));
+    Config::parse(Path::new("shown.toml"), shown, [])
+        .unwrap_or_else(|why| panic!("what is shown can be read: {why}"));
     let wrong = json!({"plan": "gold", "limits": {"month": {"capacity": 1, "refill": "1/s"}}});
     let refused = office.ask(Method::PUT, "/admin/v1/tenants/bolt", wrong).await;
     assert!(refused.status == 422 || refused.status == 400, "{refused:?}");
-    assert!(refused.text.contains("plan `gold` has no limit called `month`: it has burst, day"), "{refused:?}");
+    assert!(
+        refused.text.contains("plan `gold` has no limit called `month`: it has burst, day"),
+        "{refused:?}"
+    );
     assert_eq!(office.limit_of("tenant:bolt").await, 25, "what was refused changed nothing");
 }

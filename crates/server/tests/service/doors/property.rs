@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
-use spile_core::{Cost, Decision, FakeClock, Limit, Plan, Reason};
+use smol_str::SmolStr;
+use spile_core::{Cost, Decision, FakeClock, Limit, Plan, Reason, SystemClock};
 use spile_limiter::{Ask, RateLimiter};
-use spile_policy::{Chain, Facts, KeyList, Owed, Policy, Rule, RulePlans, Tenant};
+use spile_policy::{Chain, Facts, KeyList, Owed, Policy, Refusal, Rule, RulePlans, Tenant};
 use spile_testkit::model::ModelStore;
 
 use super::door::Door;
@@ -92,7 +93,7 @@ fn toml(rule: &Rule) -> String {
         rule.key.words(),
         rule.cost.get(),
         if rule.shadow { "shadow" } else { "enforce" },
-        rule.also.iter().map(|id| id.as_str()).collect::<Vec<_>>(),
+        rule.also.iter().map(SmolStr::as_str).collect::<Vec<_>>(),
     )
 }
 
@@ -122,7 +123,6 @@ async fn modelled(
     for chain in watched.iter().chain(&enforced) {
         last = Some(decided(model, chain).await);
     }
-    use spile_policy::Refusal;
     match (refusal, last) {
         (Some(Refusal::NoKey { .. } | Refusal::NoTenant { .. }), _) => "401".to_owned(),
         (Some(Refusal::Banned { .. }), _) => "banned".to_owned(),
@@ -147,9 +147,8 @@ fn words(decision: &Decision) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_policies_give_every_door_the_answer_of_the_model() {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let seed = std::env::var("SPILE_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or(now.as_micros() as u64);
+    let seed = seed.unwrap_or_else(|| SystemClock::wall_now().get());
     println!("SPILE_SEED={seed}");
     let mut dice = Dice(seed);
     for _ in 0..POLICIES {

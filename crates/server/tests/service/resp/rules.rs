@@ -32,7 +32,11 @@ async fn a_rule_is_checked_looked_at_and_refunded() {
     ] {
         assert_eq!(client.ask(words).await, said, "{words:?}");
     }
-    assert_eq!(short(&client.ask(&["SPILE.PEEK", "default", "user:1"]).await), "1 4 nil ok", "mistakes cost nothing");
+    assert_eq!(
+        short(&client.ask(&["SPILE.PEEK", "default", "user:1"]).await),
+        "1 4 nil ok",
+        "mistakes cost nothing"
+    );
     let _hello = client.ask(&["HELLO", "3"]).await;
     assert!(client.ask(&["SPILE.PEEK", "default", "user:1"]).await.starts_with("{allowed, 1, limit, 10, "));
 }
@@ -56,8 +60,16 @@ async fn what_waits_between_multi_and_exec_runs_in_order() {
         replies.push(client.reply().await);
     }
     assert_eq!(replies[..5], ["OK", "QUEUED", "QUEUED", "QUEUED", "QUEUED"]);
-    assert!(replies[5].starts_with("[[0, 2, 1, -1, 60], PONG, [0, 2, 0, -1, 120], -ERR count 'x'"), "{}", replies[5]);
-    assert_eq!(client.throttle("k 1 1 60 0").await, "[0, 2, 0, -1, 120]", "the mistake ended nothing, and cost nothing");
+    assert!(
+        replies[5].starts_with("[[0, 2, 1, -1, 60], PONG, [0, 2, 0, -1, 120], -ERR count 'x'"),
+        "{}",
+        replies[5]
+    );
+    assert_eq!(
+        client.throttle("k 1 1 60 0").await,
+        "[0, 2, 0, -1, 120]",
+        "the mistake ended nothing, and cost nothing"
+    );
 }
 
 #[tokio::test]
