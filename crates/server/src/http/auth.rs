@@ -51,9 +51,13 @@ pub(crate) async fn by_rule(
     peer: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Reply, Problem> {
-    let deny_status = deny_status(request.uri())?;
-    let (parts, _unread) = request.into_parts();
     let in_force = decider.in_force();
+    let deny_status = match in_force.forward_auth.proxy {
+        // The query that Envoy sends is the client's.
+        Some(Proxy::Envoy) => None,
+        _ => deny_status(request.uri())?,
+    };
+    let (parts, _unread) = request.into_parts();
     let asked = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     // Envoy appends the path of the request to the one that it asks.
     let (id, original) = match (in_force.forward_auth.proxy, asked.split_once('/')) {
