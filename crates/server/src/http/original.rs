@@ -5,7 +5,7 @@
 //! whichever was believed, the client might have written it.
 
 use http::request::Parts;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri};
 use smol_str::SmolStr;
 use spile_policy::{CleanPath, canonical_host, is_misspelt};
@@ -86,16 +86,16 @@ impl Original {
         let slash = PathAndQuery::from_static("/");
         let path = CleanPath::of(uri.path_and_query().unwrap_or(&slash));
         let path = path.map_err(|unclear| format!("path: {unclear}"))?;
-        let host = match (uri.authority(), family) {
-            (Some(authority), _) => Some(authority.as_str()),
-            (_, Some(family)) => one(&question.headers, family.host)?,
-            (_, None) => None,
+        let named = family.map_or(Ok(None), |family| one(&question.headers, family.host))?;
+        let (of_url, named) = (canonical(uri.authority().map(Authority::as_str))?, canonical(named)?);
+        let host = match (of_url, named) {
+            (Some(of_url), Some(named)) if of_url != named => {
+                return Err("host: the URL names another than the header does".to_owned());
+            }
+            (of_url, named) => of_url.or(named),
         };
-        let host = host.map_or_else(|| one(&question.headers, "host"), |host| Ok(Some(host)))?;
-        let host = match host {
-            None => SmolStr::default(),
-            Some(host) => canonical_host(host).ok_or("host: the host is not one")?,
-        };
+        let host = host.map_or_else(|| canonical(one(&question.headers, "host")?), |host| Ok(Some(host)))?;
+        let host = host.unwrap_or_default();
         Ok(Self { method, path, host, is_whole })
     }
 }
@@ -108,9 +108,8 @@ impl Family {
         let mut uri: Option<Uri> = None;
         for &name in self.uris {
             let Some(text) = one(headers, name)? else { continue };
-            // A path, or a URL of its own; a bare word would be read as a host without a path.
-            let read = text.parse().ok().filter(|uri: &Uri| text.starts_with('/') || uri.scheme().is_some());
-            let read = read.ok_or_else(|| format!("{name}: `{}` cannot be read", shown(text)))?;
+            let read = text.parse().ok().filter(|_| has_path(text));
+            let read: Uri = read.ok_or_else(|| format!("{name}: `{}` cannot be read", shown(text)))?;
             if uri.as_ref().is_some_and(|uri| uri.path_and_query() != read.path_and_query()) {
                 return Err(format!("{name}: differs from {}", self.uris[0]));
             }
@@ -136,6 +135,20 @@ fn only(original: Description, forwarded: Description) -> Result<(&'static Famil
                   that it does not write, or `forward_auth.proxy` says which it writes"
             .to_owned()),
     }
+}
+
+/// Whether the text is a path, or a URL with one. nginx puts a URL together of the client's `Host` and the path. If the
+/// `Host` is `shop?`, the path ends up in the query.
+fn has_path(text: &str) -> bool {
+    let after_host = || {
+        let (_, rest) = text.split_once("://")?;
+        rest.chars().find(|letter| matches!(letter, '/' | '?' | '#'))
+    };
+    text.starts_with('/') || after_host() == Some('/')
+}
+
+fn canonical(host: Option<&str>) -> Result<Option<SmolStr>, String> {
+    host.map(|host| canonical_host(host).ok_or_else(|| "host: the host is not one".to_owned())).transpose()
 }
 
 /// The one value of a header. A second line that differs may be the client's.

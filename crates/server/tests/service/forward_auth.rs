@@ -304,3 +304,19 @@ async fn envoy_asks_by_the_path_below_the_rule() {
         assert_eq!(described(&spile, path, &[]).await, status, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_url_whose_path_or_host_is_in_doubt_is_refused() {
+    let spile = start().await;
+    let asked = async |url: &str, host: &str| {
+        let about = [("x-original-method", "POST"), ("x-original-url", url), ("x-original-host", host)];
+        ask(&spile, "/v1/auth", "203.0.113.7", &about).await
+    };
+    // nginx puts such URLs together of the client's `Host` and the path `/login`.
+    for url in ["http://shop?/login", "http://shop#/login", "http://shop", "shop", "login"] {
+        asked(url, "").await.is(400).says("/field", "path");
+    }
+    asked("http://free/login", "shop").await.is(400).says("/field", "path");
+    asked("http://Shop:80/login?next=http://free?", "shop").await.is(200).carries("x-ratelimit-limit", "1");
+    asked("/login", "shop").await.is(429);
+}
