@@ -4,7 +4,6 @@ mod admin;
 mod bad_admin_input;
 mod bad_input;
 mod broken_store;
-mod caddy;
 mod command_line;
 mod configuration;
 mod decisions;
