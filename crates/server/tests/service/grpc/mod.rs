@@ -8,6 +8,7 @@ mod failures;
 mod operations;
 mod overrides;
 mod python;
+mod real_envoy;
 
 use std::path::Path;
 
