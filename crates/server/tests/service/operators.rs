@@ -136,7 +136,7 @@ async fn a_reload_takes_all_of_a_file_that_works_and_nothing_of_one_that_does_no
     std::fs::write(office.file(), file.replace("capacity = 10", "capacity = -1"))
         .expect("the folder is ours");
     let refused = office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(422);
-    assert!(refused.text.contains("spile.toml:5"), "{}", refused.text);
+    assert!(refused.text.contains("spile.toml:3"), "{}", refused.text);
     assert_eq!(office.limit_of("somebody").await, 25);
     let store = office.get("/admin/v1/store").await.is(200).says("/breaker", "closed").json();
     assert!(store["lastReloadRefused"].is_string(), "{store}");
