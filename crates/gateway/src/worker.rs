@@ -206,7 +206,7 @@ impl<S: Store + 'static> Worker<S> {
         let target = Target::of(request, &self.shared.bounds)?;
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];
-        let identified = setup.auth.identify(&mut request.headers, now);
+        let identified = setup.auth.identify(&request.headers, now);
         let caller = identified.as_ref().ok();
         let principal = caller.and_then(|caller| caller.principal.as_deref());
         let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
@@ -226,7 +226,10 @@ impl<S: Store + 'static> Worker<S> {
         let accepted = identified.map_err(|why| Refusal::Unauthenticated(why.0));
         let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
         match accepted.and_then(|caller| served.route.let_in(&caller).map(|()| caller)) {
-            Ok(caller) => Ok(Admitted { target, route, caller, ruling }),
+            Ok(caller) => {
+                setup.auth.take_keys_out(&caller, &mut request.headers);
+                Ok(Admitted { target, route, caller, ruling })
+            }
             Err(why) => Err(TurnedAway { why, ruling }),
         }
     }

@@ -149,6 +149,11 @@ impl Chain {
         self.lines.iter().all(|line| line.cost == 0)
     }
 
+    /// Whether this key pays for any of it.
+    pub(crate) fn pays(&self, key: &ResolvedKey) -> bool {
+        self.lines.iter().any(|line| self.keys[line.key] == *key)
+    }
+
     /// Its buckets, in the order of a decision's limits.
     pub fn lines(&self) -> &[Line] {
         &self.lines

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smol_str::SmolStr;
 use spile_core::PlanName;
 
@@ -18,6 +18,8 @@ pub struct Facts<'a> {
     pub(crate) tenant: Option<CallerTenant>,
     pub(crate) principal: Option<&'a str>,
     pub(crate) wrong_credential: bool,
+    /// The header that callers of the rule `default` are told apart by, and what it says, in place of the rule's key.
+    pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
     pub(crate) load: f64,
 }
 
@@ -51,6 +53,7 @@ impl<'a> Facts<'a> {
             tenant: None,
             principal: None,
             wrong_credential: false,
+            sent: None,
             load: 1.0,
         }
     }

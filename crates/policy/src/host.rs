@@ -25,6 +25,14 @@ impl HostPattern {
         }
     }
 
+    /// Whether some host matches both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(host), pattern) | (pattern, Self::Exact(host)) => pattern.matches(host),
+            (Self::Below(one), Self::Below(two)) => one == two || self.matches(two) || other.matches(one),
+        }
+    }
+
     /// A host that is spelt out goes before a domain, and the longer domain before the shorter.
     pub fn specificity(&self) -> (u8, usize) {
         match self {
@@ -105,6 +113,21 @@ mod tests {
                 && !below.matches("badexample.com")
                 && !below.matches(".example.com")
         );
+    }
+
+    #[test]
+    fn two_patterns_overlap_where_one_host_matches_both() {
+        let pattern = |text: &str| text.parse::<HostPattern>().unwrap();
+        for (one, two, overlap) in [
+            ("a.example.com", "a.example.com", true),
+            ("*.example.com", "a.example.com", true),
+            ("*.example.com", "*.b.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("*.example.com", "*.example.org", false),
+        ] {
+            assert_eq!(pattern(one).overlaps(&pattern(two)), overlap, "{one} {two}");
+            assert_eq!(pattern(two).overlaps(&pattern(one)), overlap, "{two} {one}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use http::HeaderName;
 use smol_str::SmolStr;
-use spile_core::{FailurePolicy, Limit, LimitName, NamedLimit, Plan, PlanName};
+use spile_core::{ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, Plan, PlanName};
 
 use crate::builder::Builder;
 use crate::chain::{Chain, above_capacity};
@@ -14,6 +14,7 @@ use crate::facts::{CallerTenant, Facts};
 use crate::host::HostPattern;
 use crate::key::ResolvedKey;
 use crate::owed::Owed;
+use crate::path::PathPattern;
 use crate::refusal::Refusal;
 use crate::rule::{Rule, RulePlans};
 use crate::tenant::{ApiKeyHash, Tenant};
@@ -144,28 +145,43 @@ impl Policy {
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
         let rule = self.rule_for(facts);
         let sent = facts.headers.get(header).filter(|value| !value.is_empty());
-        match (rule, sent, facts.address) {
-            (Some(rule), Some(key), Some(address)) if rule.id == DEFAULT_RULE && facts.tenant.is_none() => {
-                let key = ResolvedKey::header(header.as_str(), key.as_bytes());
-                let made_up = self.made_up_key_chain(rule, &key, &self.address_key(address));
-                made_up.map_or_else(Owed::refused, |chain| Owed { enforced: chain, ..Owed::default() })
-            }
-            _ => self.owed_under(rule, facts),
+        let (Some(default), Some(sent), Some(address)) =
+            (rule.filter(|rule| rule.id == DEFAULT_RULE), sent, facts.address)
+        else {
+            return self.owed_under(rule, facts);
+        };
+        if facts.tenant.is_some() {
+            return self.owed_under(rule, facts);
         }
+        let by_key = Facts { sent: Some((header, sent)), wrong_credential: false, ..facts.clone() };
+        let mut owed = self.owed_under(rule, &by_key);
+        let address = ResolvedKey::address(address, self.ipv6_prefix);
+        let cost = default.cost.get().into();
+        if let Some(chain) = owed.watched.first_mut().or(owed.enforced.as_mut()) {
+            for limit in self.plans_of(default, None).flat_map(Plan::limits) {
+                if let Err(why) = chain.charge_limit(&address, held_address(limit), cost) {
+                    return Owed::refused(Refusal::TooManyLimits(why));
+                }
+            }
+        }
+        owed
     }
 
-    /// The rules for HTTP requests of which some request under this path and these hosts falls under one.
-    pub fn covers_route(&self, route: &str, path: &crate::PathPattern, hosts: &[HostPattern]) -> bool {
-        let of_route = self.route_limits.get(route).is_some_and(|limits| !limits.is_empty());
-        let covers = |rule: &Rule| {
-            let hosts_meet = rule.matcher.hosts.is_empty()
-                || hosts.is_empty()
-                || rule.matcher.hosts.iter().any(|host| hosts.contains(host));
-            rule.matcher.descriptor.is_none()
-                && hosts_meet
-                && rule.matcher.path.as_ref().is_none_or(|pattern| pattern.overlaps(path))
+    /// Whether some rule, or a limit of the route's own, limits requests on a route for this path and these hosts.
+    pub fn limits_route(&self, route: &str, path: &PathPattern, hosts: &[HostPattern]) -> bool {
+        let of_route = self.route_limits.get(route).into_iter().flatten();
+        let for_host = |rule: &Rule| {
+            let meets = |own: &HostPattern| hosts.iter().any(|host| own.overlaps(host));
+            rule.matcher.hosts.is_empty() || hosts.is_empty() || rule.matcher.hosts.iter().any(meets)
         };
-        of_route || self.rules.iter().any(covers)
+        let for_path = |rule: &Rule| {
+            let pattern = rule.matcher.path.as_ref();
+            rule.matcher.descriptor.is_none() && pattern.is_none_or(|pattern| pattern.overlaps(path))
+        };
+        let limits = |rule: &&Rule| rule.plans != RulePlans::Unlimited;
+        of_route
+            .chain(self.rules.iter().filter(|rule| for_host(rule) && for_path(rule)))
+            .any(|rule| limits(&rule))
     }
 
     /// The most specific rule for a request.
@@ -233,10 +249,12 @@ impl Policy {
         if refusal.is_some() {
             owed.enforced = None;
         }
-        if facts.wrong_credential && owed.enforced.is_none() {
-            owed.enforced = self.guess_chain(rule, facts);
-        }
         owed.refusal = refusal;
+        if facts.wrong_credential
+            && let Err(why) = self.charge_guess(&mut owed, rule, facts)
+        {
+            owed.refusal = Some(Refusal::TooManyLimits(why));
+        }
         owed
     }
 
@@ -281,7 +299,13 @@ impl Policy {
                 }
                 _ => {}
             }
-            let key = rule.key.resolve(facts, self.ipv6_prefix).ok_or_else(|| no_key(rule))?;
+            let key = match facts.sent {
+                Some((header, value)) if rule.id == DEFAULT_RULE => {
+                    Some(ResolvedKey::header(header.as_str(), value.as_bytes()))
+                }
+                _ => rule.key.resolve(facts, self.ipv6_prefix),
+            };
+            let key = key.ok_or_else(|| no_key(rule))?;
             let key = match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::joined(&[key, ResolvedKey::of(&["route:", route])]),
@@ -295,19 +319,23 @@ impl Policy {
         Ok(())
     }
 
-    fn address_key(&self, address: std::net::IpAddr) -> ResolvedKey {
-        ResolvedKey::address(address, self.ipv6_prefix)
-    }
-
-    /// What an address pays for a credential that is not accepted: one request of a stranger's. `None` if the address is
-    /// not known, or there is no plan for strangers.
-    fn guess_chain(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Option<Chain> {
-        let plan = self.strangers_plan(rule)?;
-        let key = self.address_key(facts.address?);
-        let mut chain = Chain::new(Some(rule.map_or(DEFAULT_RULE, |rule| &rule.id)));
+    /// Has the address pay for a credential that is not accepted, if it does not pay already: one request of a
+    /// stranger's. A rule may know its callers by what they send, and then each guess would have a bucket of its own.
+    fn charge_guess(
+        &self,
+        owed: &mut Owed,
+        rule: Option<&Rule>,
+        facts: &Facts<'_>,
+    ) -> Result<(), ChargeError> {
+        let (Some(plan), Some(address)) = (self.strangers_plan(rule), facts.address) else { return Ok(()) };
+        let key = ResolvedKey::address(address, self.ipv6_prefix);
+        let id = rule.map_or(DEFAULT_RULE, |rule| &rule.id);
+        let chain = owed.enforced.get_or_insert_with(|| Chain::new(Some(id)));
+        if chain.pays(&key) {
+            return Ok(());
+        }
         chain.guard(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
-        chain.charge(&key, plan, 1).ok()?;
-        Some(chain)
+        chain.charge(&key, plan, 1)
     }
 
     fn strangers_plan(&self, rule: Option<&Rule>) -> Option<&Plan> {
@@ -317,24 +345,6 @@ impl Policy {
         };
         let named = rule.and_then(anonymous).or_else(|| self.rule(DEFAULT_RULE).and_then(anonymous));
         named.and_then(|name| self.plans.get(&name)).or_else(|| self.plans.get(STRANGERS))
-    }
-
-    fn made_up_key_chain(
-        &self,
-        rule: &Rule,
-        key: &ResolvedKey,
-        address: &ResolvedKey,
-    ) -> Result<Option<Chain>, Refusal> {
-        let mut chain = Chain::new(Some(&rule.id)).shadow(rule.shadow);
-        chain.guard(self.failure_policy_of(rule));
-        for plan in self.plans_of(rule, None) {
-            chain.charge(key, plan, rule.cost.get().into()).map_err(Refusal::TooManyLimits)?;
-            for limit in plan.limits() {
-                let held = held_address(limit);
-                chain.charge_limit(address, held, rule.cost.get().into()).map_err(Refusal::TooManyLimits)?;
-            }
-        }
-        Ok(Some(chain).filter(|chain| !chain.is_empty()))
     }
 }
 
@@ -355,6 +365,8 @@ fn held_address(limit: &NamedLimit) -> NamedLimit {
     let rate = (whole.rate() * f64::from(MADE_UP_KEYS)).min(Limit::MAX_RATE);
     let held = Limit::per_second_f64(rate, tenfold).unwrap_or(*whole);
     let namespace = PlanName::new(ADDRESS).expect("it is a name");
-    let name = LimitName::within(&namespace, limit.own_name()).expect("a limit's own name is a name");
+    // Limits of two plans that are called alike stay apart.
+    let name: String = limit.name().as_str().replace('/', ".").chars().take(64).collect();
+    let name = LimitName::within(&namespace, &name).expect("letters of a limit's name are a name");
     NamedLimit::new(name, held)
 }

@@ -25,34 +25,41 @@ pub(crate) struct Authenticator {
 pub(crate) struct Unaccepted(pub(crate) &'static str);
 
 impl Authenticator {
-    /// Says who sends a request with these headers, and takes API keys out: they are meant for the gateway alone. A
-    /// request without any credential is nobody's; one with a wrong credential is an error, for its sender believes
-    /// to be somebody.
-    pub(crate) fn identify(&self, headers: &mut HeaderMap, now: Micros) -> Result<Caller, Unaccepted> {
+    /// Says who sends a request with these headers. A request without any credential has no name; one with a wrong
+    /// credential is an error, for its sender claims to have one.
+    pub(crate) fn identify(&self, headers: &HeaderMap, now: Micros) -> Result<Caller, Unaccepted> {
         let (has_tenants, jwt) = (self.policy.has_tenants(), self.jwt.as_deref());
         if !has_tenants && jwt.is_none() {
             return Ok(Caller::default());
         }
-        let key = if has_tenants { headers.remove(&X_API_KEY) } else { None };
+        let key = headers.get(&X_API_KEY).filter(|_| has_tenants);
         let by_key = key.map(|key| self.by_key(key.as_bytes())).transpose()?;
         let Some(token) = bearer(headers)? else { return Ok(by_key.unwrap_or_default()) };
         // Upstreams take it that what passes for a token here was checked, whatever else came with it.
         if let Some(jwt) = jwt.filter(|_| !has_tenants || by_key.is_some() || is_jwt(token)) {
             let by_token = jwt.verify(token, now, &self.policy)?;
             let tenant = by_key.and_then(|caller| caller.tenant).or(by_token.tenant);
-            return Ok(Caller { tenant, principal: by_token.principal });
+            return Ok(Caller { tenant, ..by_token });
         }
         if let Some(caller) = by_key {
             return Ok(caller);
         }
-        let caller = self.by_key(token.as_bytes())?;
-        headers.remove(AUTHORIZATION);
-        Ok(caller)
+        Ok(Caller { by_bearer: true, ..self.by_key(token.as_bytes())? })
+    }
+
+    /// Takes API keys out of a request that goes on: they are meant for the gateway alone.
+    pub(crate) fn take_keys_out(&self, caller: &Caller, headers: &mut HeaderMap) {
+        if self.policy.has_tenants() {
+            headers.remove(&X_API_KEY);
+        }
+        if caller.by_bearer {
+            headers.remove(AUTHORIZATION);
+        }
     }
 
     fn by_key(&self, key: &[u8]) -> Result<Caller, Unaccepted> {
         let tenant = self.policy.tenant_of_key(key).ok_or(Unaccepted("the API key is not known"))?;
-        Ok(Caller { tenant: Some(tenant), principal: None })
+        Ok(Caller { tenant: Some(tenant), ..Caller::default() })
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Caller {
     pub(crate) tenant: Option<CallerTenant>,
     /// The user that a signed token names.
     pub(crate) principal: Option<String>,
+    /// Whether its API key came as a bearer token.
+    pub(crate) by_bearer: bool,
 }
 
 impl Caller {

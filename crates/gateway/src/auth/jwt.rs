@@ -103,7 +103,8 @@ impl JwtVerifier {
         self.in_time(&claims, now)?;
         self.for_us(&claims)?;
         let subject = text(&claims, "sub").ok_or(Unaccepted("the token names no subject"))?;
-        Ok(Caller { tenant: self.tenant(&claims, policy), principal: Some(subject.to_owned()) })
+        let principal = Some(subject.to_owned());
+        Ok(Caller { tenant: self.tenant(&claims, policy), principal, by_bearer: false })
     }
 
     fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, Unaccepted> {

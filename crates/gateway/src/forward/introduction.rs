@@ -129,7 +129,7 @@ mod tests {
         ) {
             let plan = |name: String| PlanName::new(&name).expect("a name");
             let tenant = tenant.map(|(id, name)| CallerTenant::new(&id, name.map(plan)));
-            let caller = Caller { tenant, principal: None };
+            let caller = Caller { tenant, ..Caller::default() };
             let hop = Hop { peer, client: peer, trusted: false, secure };
             let id = RequestId::of(&HeaderMap::new(), false);
             let (authority, version) = (authority.as_str(), Version::HTTP_2);

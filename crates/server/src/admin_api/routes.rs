@@ -12,7 +12,7 @@ use crate::openapi::Guarded;
 #[derive(Serialize, ToSchema)]
 pub(super) struct Routes {
     /// The routes, as they are written.
-    items: Vec<RouteState>,
+    routes: Vec<RouteState>,
 }
 
 /// A route of the gateway.
@@ -29,7 +29,7 @@ struct RouteState {
     hosts: Vec<String>,
     /// The services that they go to.
     upstreams: Vec<String>,
-    /// Whether a rule or a limit of its own is for its requests. It is false only with `unmatched = "pass"`.
+    /// Whether a rule or a limit of its own limits some of its requests.
     limited: bool,
 }
 
@@ -52,5 +52,5 @@ pub(super) async fn list(State(office): State<Office>) -> Json<Routes> {
         upstreams: route.upstreams.clone(),
         limited: !unlimited.iter().any(|other| other.name == route.name),
     };
-    Json(Routes { items: config.routes.iter().map(state).collect() })
+    Json(Routes { routes: config.routes.iter().map(state).collect() })
 }

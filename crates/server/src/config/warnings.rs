@@ -10,7 +10,8 @@ impl Config {
         let mut warnings = Vec::new();
         let limits = self.routes.iter().flat_map(|route| &route.limits);
         for rule in self.rules.iter().chain(limits) {
-            let reads_key = rule.matcher.descriptor.is_none() && !matches!(rule.plans, RulePlans::Unlimited);
+            let charges = !matches!(rule.plans, RulePlans::Unlimited | RulePlans::Banned);
+            let reads_key = charges && rule.matcher.descriptor.is_none();
             if reads_key && !rule.shadow && rule.key.may_find_nothing() {
                 let words = rule.key.words().join(", ");
                 warnings.push(format!(
@@ -32,11 +33,11 @@ impl Config {
     /// The routes whose requests no rule is for.
     pub(crate) fn unlimited_routes(&self) -> Vec<&Route> {
         let policy = self.policy();
-        self.routes.iter().filter(|route| !is_covered(route, &policy)).collect()
+        self.routes.iter().filter(|route| !is_limited(route, &policy)).collect()
     }
 }
 
-fn is_covered(route: &Route, policy: &Policy) -> bool {
+fn is_limited(route: &Route, policy: &Policy) -> bool {
     let hosts: Vec<HostPattern> = route.hosts.iter().filter_map(|host| host.parse().ok()).collect();
-    PathPattern::prefix(&route.path).is_ok_and(|path| policy.covers_route(&route.name, &path, &hosts))
+    PathPattern::prefix(&route.path).is_ok_and(|path| policy.limits_route(&route.name, &path, &hosts))
 }

@@ -175,6 +175,7 @@ impl Session {
             (b"exec", false) => (Reply::error("ERR EXEC without MULTI"), Then::GoOn),
             (b"discard", false) => (Reply::error("ERR DISCARD without MULTI"), Then::GoOn),
             (b"quit" | b"reset", true) | (_, false) => self.reply(words),
+            _ if is_http(&name) => self.reply(words),
             _ => (self.queue(words), Then::GoOn),
         }
     }

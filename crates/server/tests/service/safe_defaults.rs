@@ -84,6 +84,53 @@ async fn a_ping_counts_by_the_key_as_it_is_sent() {
 }
 
 #[tokio::test]
+async fn a_ping_by_key_is_under_all_of_its_rule() {
+    let also = "[[rules]]\nid = \"default\"\nplans = [\"pro\"]\nalso = [\"all\"]
+        [[rules]]\nid = \"all\"\nmatch = { path = \"/all\" }\nkey = [\"literal:all\"]\nplans = [\"free\"]";
+    let tenants_only = "[[rules]]\nid = \"default\"\nplans = \"tenant\"";
+    let banned = "[[rules]]\nid = \"default\"\nplans = \"banned\"";
+    for (rules, pass, refused) in [(also, 10, 429), (tenants_only, 0, 401), (banned, 0, 403)] {
+        let house = House::with(rules, &Store::Memory).await;
+        let mut statuses = Vec::new();
+        for request in 0..15 {
+            let key = format!("made-up-{request}");
+            statuses.push(house.spile.get("/api/ping", &[("x-api-key", &key)]).await.status.as_u16());
+        }
+        let passed = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!((passed, statuses[14]), (pass, refused), "{rules}: {statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn guessing_keys_is_held_by_address_whatever_a_rule_knows_its_callers_by() {
+    let rules =
+        "[[rules]]\nid = \"x\"\nmatch = { path = \"/x\" }\nkey = [\"header:x-who\"]\nplans = [\"free\"]
+        [[tenants]]\nid = \"acme\"\nplan = \"pro\"";
+    let house = House::with(rules, &Store::Memory).await;
+    let to = house.spile.gateway.expect("the listener is on");
+    let mut statuses = Vec::new();
+    for guess in 0..12 {
+        let (who, key) = (guess.to_string(), format!("guess-{guess}"));
+        let answer =
+            house.spile.send_to(to, Method::GET, "/x", &[("x-who", &who), ("x-api-key", &key)], "").await;
+        statuses.push(answer.status.as_u16());
+    }
+    assert_eq!(statuses, [[401; 10].as_slice(), &[429; 2]].concat());
+}
+
+#[tokio::test]
+async fn a_rule_by_the_api_key_as_it_is_sent_finds_it_at_every_door() {
+    let rules = "[[rules]]\nid = \"x\"\nmatch = { path = \"/x\" }\nkey = [\"header:x-api-key\"]\nplans = [\"free\"]
+        [[tenants]]\nid = \"acme\"\nplan = \"pro\"\napi_keys = [\"sha256:e4f0e7ec3dd1b5edcbd2db0e3b27c7a0a47cc0a8f3d6e70e9f5d6b9e0b1c2d3e\"]";
+    let house = House::with(rules, &Store::Memory).await;
+    let to = house.spile.gateway.expect("the listener is on");
+    let key = ("x-api-key", crate::doors::API_KEY);
+    let answer = house.spile.send_to(to, Method::GET, "/x", &[key], "").await.is(200);
+    answer.carries("x-ratelimit-remaining", "9");
+    house.spile.get("/v1/auth/x", &[key]).await.is(200).carries("x-ratelimit-remaining", "8");
+}
+
+#[tokio::test]
 async fn what_a_header_says_is_hashed_before_it_is_stored() {
     let redis = RedisServer::start();
     let text =
@@ -144,10 +191,10 @@ async fn operators_see_which_routes_no_rule_limits() {
         .get("/admin/v1/routes")
         .await
         .is(200)
-        .says("/items/0/path", "/login")
-        .says("/items/0/limited", true)
-        .says("/items/1/path", "/scores")
-        .says("/items/1/limited", false);
+        .says("/routes/0/path", "/login")
+        .says("/routes/0/limited", true)
+        .says("/routes/1/path", "/scores")
+        .says("/routes/1/limited", false);
 }
 
 #[test]

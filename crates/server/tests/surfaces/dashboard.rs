@@ -98,7 +98,7 @@ async fn figures_appear_move_and_leave_no_error_in_the_console() {
         ("denied keys", "return document.querySelectorAll('#denied tbody tr').length >= 2"),
         ("spending keys", "return document.querySelectorAll('#spending tbody tr').length >= 2"),
         ("events", "return document.querySelectorAll('#events time').length >= 2"),
-        ("plans", "return document.querySelectorAll('#plans tbody tr').length == 4"),
+        ("plans", "return document.querySelectorAll('#plans tbody tr').length == 5"),
         ("the tenant", "return document.getElementById('tenants').textContent.includes('acme')"),
         ("the day", "return document.getElementById('day').textContent.includes('login')"),
         ("store latency", "return document.getElementById('t-store').textContent.includes('µs')"),
@@ -122,7 +122,7 @@ async fn a_key_is_looked_up_and_its_bucket_is_seen_to_fill() {
     let answer = client.post(&format!("http://{}/v1/check", spile.http), &question).await;
     assert_eq!(answer.expect("it answers").0, 200);
     look_at(&browser, "fresh").await;
-    browser.until("four buckets", "return document.querySelectorAll('#buckets .bar').length === 4").await;
+    browser.until("five buckets", "return document.querySelectorAll('#buckets .bar').length === 5").await;
     let level = "Math.min(...[...document.querySelectorAll('#buckets .bar')].map(b => +b.ariaValueNow))";
     let low = browser.eval(&format!("return {level}")).await;
     browser.until("it to fill", &format!("return {level} > {low} + 20")).await;

@@ -18,7 +18,7 @@ use crate::grpc::client::Client as GrpcClient;
 use crate::resp::client::Client as RespClient;
 use crate::support::{Spile, TOKEN};
 
-pub(super) const API_KEY: &str = "k-acme";
+pub(crate) const API_KEY: &str = "k-acme";
 
 /// Where the buckets are.
 pub(crate) enum Store<'r> {

@@ -8,7 +8,7 @@ mod rows;
 mod tenants;
 
 use door::Door;
-pub(crate) use house::{House, Store};
+pub(crate) use house::{API_KEY, House, Store};
 use row::Row;
 use spile_testkit::redis::RedisServer;
 
