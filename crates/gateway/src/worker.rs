@@ -15,7 +15,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use spile_core::{Micros, Store};
 use spile_observe::trace::{Tracer, note, span};
-use spile_policy::{Facts, Refusal as PolicyRefusal};
+use spile_policy::{Credential, Facts, Refusal as PolicyRefusal};
 use spile_tower::response::is_grpc;
 use tokio::sync::watch;
 
@@ -215,7 +215,7 @@ impl<S: Store + 'static> Worker<S> {
             .address(hop.client)
             .tenant(caller.and_then(|caller| caller.tenant.clone()))
             .principal(principal.or_else(|| setup.reported_principal(hop, &request.headers)))
-            .wrong_credential(identified.is_err())
+            .credential(if identified.is_ok() { Credential::Fine } else { Credential::Refused })
             .load_factor(served.factor(now));
         let mut owed = setup.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();

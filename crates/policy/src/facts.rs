@@ -17,7 +17,7 @@ pub struct Facts<'a> {
     pub(crate) address: Option<IpAddr>,
     pub(crate) tenant: Option<CallerTenant>,
     pub(crate) principal: Option<&'a str>,
-    pub(crate) wrong_credential: bool,
+    pub(crate) credential: Credential,
     /// The header that callers of the rule `default` are told apart by, and what it says, in place of the rule's key.
     pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
     pub(crate) load: f64,
@@ -31,6 +31,18 @@ pub struct CallerTenant {
     pub id: SmolStr,
     /// The plan that it holds, or `None` if no plan is known for it.
     pub plan: Option<PlanName>,
+}
+
+/// What is known of the credential that a request carries. Its address pays for a guess that is refused.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Credential {
+    /// There is none, or it is accepted.
+    #[default]
+    Fine,
+    /// It is not known here, and may be meant for somebody else. It is a guess where a rule asks for a known one.
+    Unknown,
+    /// It is wrong, and the request is refused for it.
+    Refused,
 }
 
 impl CallerTenant {
@@ -52,7 +64,7 @@ impl<'a> Facts<'a> {
             address: None,
             tenant: None,
             principal: None,
-            wrong_credential: false,
+            credential: Credential::Fine,
             sent: None,
             load: 1.0,
         }
@@ -93,10 +105,10 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// Whether it carries a credential that is not accepted: a guess, which its address pays for.
+    /// What is known of the credential that it carries.
     #[must_use]
-    pub const fn wrong_credential(mut self, wrong: bool) -> Self {
-        self.wrong_credential = wrong;
+    pub const fn credential(mut self, credential: Credential) -> Self {
+        self.credential = credential;
         self
     }
 

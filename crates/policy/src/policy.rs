@@ -10,7 +10,7 @@ use spile_core::{ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, Plan,
 use crate::builder::Builder;
 use crate::chain::{Chain, above_capacity};
 use crate::descriptor::Entry;
-use crate::facts::{CallerTenant, Facts};
+use crate::facts::{CallerTenant, Credential, Facts};
 use crate::host::HostPattern;
 use crate::key::ResolvedKey;
 use crate::owed::Owed;
@@ -153,7 +153,7 @@ impl Policy {
         if facts.tenant.is_some() {
             return self.owed_under(rule, facts);
         }
-        let by_key = Facts { sent: Some((header, sent)), wrong_credential: false, ..facts.clone() };
+        let by_key = Facts { sent: Some((header, sent)), credential: Credential::Fine, ..facts.clone() };
         let mut owed = self.owed_under(rule, &by_key);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
         let cost = default.cost.get().into();
@@ -178,10 +178,8 @@ impl Policy {
             let pattern = rule.matcher.path.as_ref();
             rule.matcher.descriptor.is_none() && pattern.is_none_or(|pattern| pattern.overlaps(path))
         };
-        let limits = |rule: &&Rule| rule.plans != RulePlans::Unlimited;
-        of_route
-            .chain(self.rules.iter().filter(|rule| for_host(rule) && for_path(rule)))
-            .any(|rule| limits(&rule))
+        let rules = self.rules.iter().filter(|rule| for_host(rule) && for_path(rule));
+        of_route.chain(rules).any(|rule| rule.plans != RulePlans::Unlimited)
     }
 
     /// The most specific rule for a request.
@@ -249,17 +247,21 @@ impl Policy {
         if refusal.is_some() {
             owed.enforced = None;
         }
+        let unnamed = matches!(refusal, Some(Refusal::NoKey { .. } | Refusal::NoTenant { .. }));
         owed.refusal = refusal;
-        if facts.wrong_credential
-            && let Err(why) = self.charge_guess(&mut owed, rule, facts)
-        {
+        let is_guess = match facts.credential {
+            Credential::Fine => false,
+            Credential::Unknown => unnamed,
+            Credential::Refused => true,
+        };
+        if is_guess && let Err(why) = self.charge_guess(&mut owed, rule, facts) {
             owed.refusal = Some(Refusal::TooManyLimits(why));
         }
         owed
     }
 
-    /// Adds what a rule charges, with those that are charged with it. What is wrong with a rule that only watches is
-    /// nobody's trouble but its author's.
+    /// Adds what a rule charges, with those that are charged with it. A rule that only watches is left out if something
+    /// is wrong with it.
     fn add_rule(
         &self,
         owed: &mut Owed,

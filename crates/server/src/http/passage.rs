@@ -6,7 +6,7 @@ use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use spile_core::Decision;
-use spile_policy::{Facts, Owed, Refusal};
+use spile_policy::{Credential, Facts, Owed, Refusal};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::original::Original;
@@ -28,11 +28,13 @@ pub(crate) fn facts<'a>(
     let principal = headers.get(&clients.principal_header).filter(|_| trusted);
     let api_key = headers.get(X_API_KEY);
     let tenant = api_key.and_then(|key| policy.tenant_of_key(key.as_bytes()));
+    // A key that is not known may be meant for the service behind the proxy.
+    let is_unknown = api_key.is_some() && tenant.is_none() && policy.has_tenants();
     Facts::new(&original.method, original.path.matched(), headers)
         .host(&original.host)
         .address(address.seen_by(peer.ip(), headers))
         .principal(principal.and_then(|name| name.to_str().ok()))
-        .wrong_credential(api_key.is_some() && tenant.is_none() && policy.has_tenants())
+        .credential(if is_unknown { Credential::Unknown } else { Credential::Fine })
         .tenant(tenant)
 }
 

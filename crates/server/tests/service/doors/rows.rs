@@ -239,6 +239,30 @@ fn tenants() -> Vec<Row> {
             .at(&[Door::Gateway])
             .told("401, 401")
             .left("KEY three 1"),
+        row(
+            "a key that is not known blocks nothing that only watches",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"",
+        )
+        .by(WrongKey)
+        .at(&[Door::AuthByRule, Door::AuthByMatch])
+        .told("ok 2 three, ok 1 three")
+        .left("KEY three 1, KEY free 10"),
+        row(
+            "a key that is not known costs nothing where nothing is limited",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = \"unlimited\"",
+        )
+        .by(WrongKey)
+        .at(&[Door::AuthByRule, Door::AuthByMatch])
+        .told("free, free")
+        .left("KEY free 10"),
+        row(
+            "a wrong key that the gateway refuses is paid for even where nothing is limited",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = \"unlimited\"",
+        )
+        .by(WrongKey)
+        .at(&[Door::Gateway])
+        .told("401, 401")
+        .left("KEY free 8"),
     ]
 }
 
