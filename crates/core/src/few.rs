@@ -41,14 +41,15 @@ impl<T> Few<T> {
 
     /// Adds an element at the end.
     pub fn push(&mut self, element: T) {
-        self.0 = match std::mem::replace(&mut self.0, Held::Many(Vec::new())) {
-            Held::One(first) => Held::Many(vec![first, element]),
-            Held::Many(many) if many.is_empty() => Held::One(element),
-            Held::Many(mut many) => {
-                many.push(element);
-                Held::Many(many)
+        match &mut self.0 {
+            Held::Many(many) if many.is_empty() => self.0 = Held::One(element),
+            Held::Many(many) => many.push(element),
+            Held::One(_) => {
+                if let Held::One(first) = std::mem::replace(&mut self.0, Held::Many(Vec::new())) {
+                    self.0 = Held::Many(vec![first, element]);
+                }
             }
-        };
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Live {
         Ok(())
     }
 
-    /// Puts another policy in place of the one there is. Nobody hears of it: upstreams are the same.
+    /// Replaces the policy. Those who follow routes are not told: upstreams are the same.
     pub(crate) fn replace_policy(&self, policy: Arc<Policy>) {
         let mut state = self.state.lock();
         let setup = state.setup.under(policy);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
-use spile_policy::Policy;
+use spile_policy::{Policy, only_value};
 
 use crate::auth::Authenticator;
 use crate::builder::BuildError;
@@ -44,6 +44,6 @@ impl Setup {
 
     /// Whom a trusted proxy says that it has authenticated. From any other peer the header counts for nothing.
     pub(crate) fn reported_principal<'h>(&self, hop: &Hop, headers: &'h HeaderMap) -> Option<&'h str> {
-        headers.get(&self.principal_header).filter(|_| hop.trusted)?.to_str().ok()
+        if hop.trusted { only_value(headers, &self.principal_header) } else { None }
     }
 }

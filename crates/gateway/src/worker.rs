@@ -215,7 +215,7 @@ impl<S: Store + 'static> Worker<S> {
             .address(hop.client)
             .tenant(caller.and_then(|caller| caller.tenant.clone()))
             .principal(principal.or_else(|| setup.reported_principal(hop, &request.headers)))
-            .credential(if identified.is_ok() { Credential::Fine } else { Credential::Refused })
+            .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
             .load_factor(served.factor(now));
         let mut owed = setup.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();

@@ -96,7 +96,7 @@ impl<'a> From<&'a Chain> for Ask<'a> {
 }
 
 impl Terms<'_> {
-    /// What decides in the store's place. A rule that only watches refuses nobody, and so lets pass where others deny.
+    /// The failure policy. A rule that only watches never blocks, so `deny` becomes `allow`.
     pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
         match self.on_failure.unwrap_or(fallback.policy) {
             FailurePolicy::Deny if self.shadow => FailurePolicy::Allow,

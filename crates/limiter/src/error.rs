@@ -1,7 +1,6 @@
 //! What is wrong with a question. A failing store is not: it becomes a decision.
 
-use spile_core::{ChargeError, Cost, CostError, KeyError, StoreError};
-use spile_policy::Line;
+use spile_core::{ChargeError, CostError, KeyError, StoreError};
 
 /// Why a question cannot be answered, now or later. Nothing has been spent.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -19,20 +18,6 @@ pub enum LimiterError {
     /// The cost is above one limit's capacity, or the chain is not one.
     #[error(transparent)]
     Charge(#[from] ChargeError),
-}
-
-impl LimiterError {
-    /// The cost of this bucket is above what it ever holds.
-    pub fn never_passes(line: &Line) -> Self {
-        match Cost::new(line.cost()) {
-            Err(why) => Self::Cost(why),
-            Ok(cost) => Self::Charge(ChargeError::CostAboveCapacity {
-                limit: line.limit().name().clone(),
-                cost: cost.get(),
-                capacity: line.limit().limit().capacity(),
-            }),
-        }
-    }
 }
 
 /// Why something could not be given back or reset: no policy can do that in the store's place.

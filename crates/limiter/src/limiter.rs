@@ -178,8 +178,8 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Spends of charges that were put together by the caller as much as every limit has.
-    pub async fn grant(&self, charges: Charges<'_>) -> Granted {
-        let inner = &*self.inner;
+    pub async fn grant(&self, ask: impl Into<Ask<'_>>) -> Granted {
+        let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
         let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
         if asked == Cost::ZERO {
             return Granted { tokens: 0, decision: self.look(charges).await };
@@ -194,7 +194,7 @@ impl<S: Store> RateLimiter<S> {
             }
             Err(why) => inner.fallback.grant(&charges, asked, &why),
         };
-        inner.tell(&charges, &Terms::default(), &decision);
+        inner.tell(&charges, &terms, &decision);
         Granted { tokens, decision }
     }
 

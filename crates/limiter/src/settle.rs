@@ -3,6 +3,7 @@
 use spile_core::{Decision, Reason, Source, Store, StoreError};
 use spile_policy::{Chain, Line};
 
+use crate::ask::Ask;
 use crate::limiter::RateLimiter;
 
 /// What settling came to.
@@ -24,23 +25,22 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
     ) -> Result<Settled, StoreError> {
         let mut settled = Settled::default();
-        for (charged, account) in chain.accounts() {
+        for (charged, part) in chain.by_key_and_cost() {
             if tokens > charged {
                 let more = tokens - charged;
-                let holds = account.lines().iter().map(|line| line.limit().limit().capacity()).min();
+                let holds = part.lines().iter().map(|line| line.limit().limit().capacity()).min();
                 let most = more.min(holds.unwrap_or(0).into());
-                let granted = self.grant(account.charges_at(|_| most)).await;
+                let granted = self.grant(Ask::on_terms_of(&part, part.charges_at(|_| most))).await;
                 settled.uncovered = settled.uncovered.max(more - u64::from(granted.tokens));
             } else if is_taken(decision) && tokens < charged {
-                let _left = self.give_back(account.charges_at(|line: &Line| line.cost() - tokens)).await?;
+                let _left = self.give_back(part.charges_at(|line: &Line| line.cost() - tokens)).await?;
             }
         }
         Ok(settled)
     }
 }
 
-/// Whether the store holds what was charged. Where a policy decided or the rule only watched, giving anything back would
-/// hand out tokens that nobody paid.
+/// True if the store charged. After a decision by failure policy or in shadow mode, a refund would create tokens.
 pub fn is_taken(decision: &Decision) -> bool {
     decision.reason() == Reason::Ok && decision.source() != Source::Local
 }

@@ -1,5 +1,7 @@
 //! Charges that are spent together or not at all, and on what terms: the question that a limiter answers.
 
+use std::time::Duration;
+
 use smol_str::SmolStr;
 use spile_core::{Charge, ChargeError, Charges, Cost, FailurePolicy, Few, Limit, NamedLimit, Plan};
 
@@ -144,9 +146,9 @@ impl Chain {
         self.lines.is_empty()
     }
 
-    /// Whether it only looks: a cost of zero spends nothing.
-    pub fn is_peek(&self) -> bool {
-        self.lines.iter().all(|line| line.cost == 0)
+    /// Whether it only looks: a cost of zero spends nothing, and what can never pass is not spent.
+    pub fn is_look(&self) -> bool {
+        self.lines.iter().all(|line| line.cost == 0) || self.never_passes().is_some()
     }
 
     /// Whether this key pays for any of it.
@@ -159,7 +161,7 @@ impl Chain {
         &self.lines
     }
 
-    /// The first bucket that could never pay, however long anybody waits.
+    /// The first bucket whose cost is above its capacity, or that is closed.
     pub fn never_passes(&self) -> Option<&Line> {
         self.lines.iter().find(|line| line.is_never())
     }
@@ -173,7 +175,7 @@ impl Chain {
         if let Some(line) = self.lines.only()
             && !line.is_never()
         {
-            return Charges::from(self.charge_of(line, line.cost, &line.scaled(self.load)));
+            return Charges::from(self.charge_of(line, line.cost, line.scaled(self.load)));
         }
         let looks = self.never_passes().is_some();
         self.charges_with(|line| if looks { 0 } else { line.cost }, self.load)
@@ -191,15 +193,15 @@ impl Chain {
     /// The charges at one price for each bucket, unless a limit never holds as much.
     pub fn priced(&self, tokens: u64) -> Result<Charges<'_>, ChargeError> {
         let charge = |line: &Line| {
-            let cost = Cost::new(tokens).map_err(|_| above_capacity(&line.limit, tokens))?;
+            let cost = Cost::new(tokens).map_err(|_| line.above(tokens))?;
             Charge::new(self.keys[line.key].as_key(), line.limit.clone(), cost)
         };
         Charges::new(self.lines.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// For each key and cost that were charged together, the buckets that were. What one of them still has limits what
-    /// can be taken of it later, and of no other.
-    pub fn accounts(&self) -> Vec<(u64, Self)> {
+    /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of one
+    /// key does not limit another key.
+    pub fn by_key_and_cost(&self) -> Vec<(u64, Self)> {
         let mut accounts: Vec<(u64, Self)> = Vec::new();
         for line in &self.lines {
             let key = &self.keys[line.key];
@@ -215,15 +217,15 @@ impl Chain {
     }
 
     fn charges_with(&self, cost: impl Fn(&Line) -> u64, load: f64) -> Charges<'_> {
-        let charge = |line: &Line| self.charge_of(line, cost(line), &line.scaled(load));
+        let charge = |line: &Line| self.charge_of(line, cost(line), line.scaled(load));
         Charges::new(self.lines.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
     }
 
-    fn charge_of(&self, line: &Line, cost: u64, limit: &NamedLimit) -> Charge<'_> {
+    fn charge_of(&self, line: &Line, cost: u64, limit: NamedLimit) -> Charge<'_> {
         let capacity = u64::from(limit.limit().capacity());
         let cost = Cost::new(cost.min(capacity)).expect("no limit holds more than a cost can be");
         let key = self.keys[line.key].as_key();
-        Charge::new(key, limit.clone(), cost).expect("the cost is within the capacity")
+        Charge::new(key, limit, cost).expect("the cost is within the capacity")
     }
 
     fn place_of(&mut self, key: &ResolvedKey) -> usize {
@@ -245,20 +247,15 @@ impl Chain {
         };
         let there = &mut self.lines[at];
         there.closed |= line.closed;
+        // Of two limits that share a bucket, the smaller holds.
+        if line.limit.limit().capacity() < there.limit.limit().capacity() {
+            there.limit = line.limit;
+        }
         there.cost = match meeting {
             Meeting::Highest => there.cost.max(line.cost),
             Meeting::Sum => there.cost.saturating_add(line.cost),
         };
         Ok(at)
-    }
-}
-
-/// Why a bucket can never pay so much.
-pub(crate) fn above_capacity(limit: &NamedLimit, tokens: u64) -> ChargeError {
-    ChargeError::CostAboveCapacity {
-        limit: limit.name().clone(),
-        cost: u32::try_from(tokens).unwrap_or(u32::MAX),
-        capacity: limit.limit().capacity(),
     }
 }
 
@@ -273,7 +270,20 @@ impl Line {
         self.cost
     }
 
-    /// Whether it could never pay, however long anybody waits.
+    /// Why the bucket can never pay its cost.
+    pub fn above_capacity(&self) -> ChargeError {
+        self.above(self.cost)
+    }
+
+    fn above(&self, tokens: u64) -> ChargeError {
+        ChargeError::CostAboveCapacity {
+            limit: self.limit.name().clone(),
+            cost: u32::try_from(tokens).unwrap_or(u32::MAX),
+            capacity: self.limit.limit().capacity(),
+        }
+    }
+
+    /// True if waiting cannot help: the cost is above the capacity, or the bucket is closed.
     pub fn is_never(&self) -> bool {
         self.closed || self.cost > u64::from(self.limit.limit().capacity())
     }
@@ -288,8 +298,14 @@ impl Line {
         let whole = self.limit.limit();
         let capacity = (f64::from(whole.capacity()) * factor) as u64;
         let capacity = capacity.max(self.cost).max(1).min(whole.capacity().into());
-        let cut = Limit::per_second_f64(whole.rate() * factor, capacity);
-        cut.map_or_else(|_| self.limit.clone(), |cut| NamedLimit::new(self.limit.name().clone(), cut))
+        // The same tokens in a longer period. One that takes too long to fill keeps its rate, and is cut in its burst.
+        let longer = |period: Duration| {
+            let micros = (period.as_micros() as f64 / factor).ceil();
+            Limit::per(whole.refill().into(), Duration::from_micros(micros as u64)).burst(capacity).build()
+        };
+        let as_it_is = || Limit::per(whole.refill().into(), whole.period()).burst(capacity).build();
+        let cut = longer(whole.period()).or_else(|_| as_it_is()).unwrap_or(*whole);
+        NamedLimit::new(self.limit.name().clone(), cut)
     }
 }
 
@@ -353,13 +369,22 @@ mod tests {
     proptest! {
         #[test]
         fn a_scaled_limit_covers_what_the_whole_one_covers_and_no_more(
-            capacity in 1_u64..10_000, cost in 0_u64..20_000, factor in 0.001_f64..1.0,
+            capacity in 1_u64..10_000, cost in 0_u64..20_000, factor in 0.001_f64..1.0, refill in 1_u64..1_000,
+            period in prop::sample::select(vec![1_u64, 7, 60, 3_600, 86_400]),
         ) {
+            let whole = Limit::per(refill, Duration::from_secs(period)).burst(capacity);
+            let Ok(plan) = Plan::new("free", whole) else { return Ok(()) };
             let mut chain = Chain::new(None).load(factor);
-            chain.charge(&key("ann"), &plan("free", capacity), cost).expect("room for it");
+            chain.charge(&key("ann"), &plan, cost).expect("room for it");
             prop_assert_eq!(chain.never_passes().is_some(), cost > capacity);
             let limit = *chain.charges()[0].limit().limit();
             prop_assert!(u64::from(limit.capacity()) <= capacity);
+            let cut = ((capacity as f64 * factor) as u64).max(1);
+            prop_assert_eq!(u64::from(limit.capacity()), cut.max(cost.min(capacity)).min(capacity));
+            // Its rate is cut as well, unless it would take too long to fill then.
+            let whole = *plan.limits()[0].limit();
+            let too_long = f64::from(limit.capacity()) / (whole.rate() * factor) > Limit::MAX_FILL.as_secs_f64() * 0.99;
+            prop_assert!(limit.rate() < whole.rate() || factor > 0.999_999 || too_long);
             if cost <= capacity {
                 prop_assert!(u64::from(limit.capacity()) >= cost);
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What stands for any domain, and in a value for any text.
-const ANY: &str = "*";
+pub(crate) const ANY: &str = "*";
 
 /// The descriptors that a rule is for.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,14 +29,9 @@ pub struct EntryPattern {
 pub(crate) type Entry<'e> = (&'e [u8], &'e [u8]);
 
 /// How much a rule for descriptors asks for.
-pub(crate) type DescriptorSpecificity = (bool, bool, usize, Vec<(bool, usize)>);
+pub(crate) type DescriptorSpecificity = (bool, usize, Vec<(bool, usize)>);
 
 impl DescriptorMatch {
-    /// Whether it is for any domain.
-    pub(crate) fn is_for_any_domain(&self) -> bool {
-        self.domain == ANY
-    }
-
     /// The entries that make up the key, or `None` if it is not for these: as many, in this order, each fitting. As a
     /// subset, each listed entry fits one that is there.
     pub(crate) fn matched<'e>(&self, entries: &[Entry<'e>]) -> Option<Vec<Entry<'e>>> {
@@ -49,11 +44,11 @@ impl DescriptorMatch {
         fits.then(|| entries.to_vec())
     }
 
-    /// Orders rules by how much they ask for: a domain over any, all entries over some, more entries over fewer, then
-    /// the first entry before the second: an exact value over one with stars, more of it spelt out over less.
+    /// Orders the rules of a domain by how much they ask for: all entries over some, more entries over fewer, then the
+    /// first entry before the second: an exact value over one with stars, more of it spelt out over less.
     pub(crate) fn specificity(&self) -> DescriptorSpecificity {
         let entries = self.entries.iter().map(EntryPattern::specificity).collect();
-        (!self.is_for_any_domain(), !self.subset, self.entries.len(), entries)
+        (!self.subset, self.entries.len(), entries)
     }
 }
 
@@ -180,7 +175,6 @@ mod tests {
         let ordered = [&["a", "b"], &["a", "b=1"], &["a=x*", "b=1"], &["a=xy*", "b"], &["a=xy", "b"]];
         let mut ordered: Vec<_> = ordered.iter().map(|entries| matcher(*entries)).collect();
         ordered.insert(0, DescriptorMatch { subset: true, ..matcher(&["a=xy", "b=1"]) });
-        ordered.insert(0, DescriptorMatch { domain: "*".to_owned(), ..matcher(&["a=xy", "b=1"]) });
         assert!(ordered.is_sorted_by_key(DescriptorMatch::specificity));
     }
 

@@ -2,9 +2,7 @@
 
 use std::fmt::Write;
 
-use sha2::{Digest, Sha256};
-use smol_str::SmolStr;
-use spile_core::{ChargeError, Key, Limit, LimitName, NamedLimit, PlanName};
+use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
 
 use crate::chain::Chain;
 use crate::descriptor::Entry;
@@ -96,13 +94,18 @@ impl Policy {
             (None, Some(_)) => (None, descriptor.entries.clone()),
             (None, None) => return Ok(DescriptorOwed::Unmatched),
         };
-        let tenant = rule.and_then(|rule| self.tenant_of_descriptor(rule, &descriptor.entries));
-        // A tenant has one key, whichever way it comes; anybody else is known by the descriptor.
-        let key = match tenant.as_ref().filter(|_| descriptor.limit.is_none()) {
+        let tenant = self.tenant_of_descriptor(&descriptor.entries);
+        let pays_as_tenant = descriptor.limit.is_none()
+            && rule.is_some_and(|rule| matches!(rule.plans, RulePlans::Tenant { .. }));
+        // A tenant has the same key at every door. Other callers are keyed by the descriptor.
+        let key = match tenant.as_ref().filter(|_| pays_as_tenant) {
             Some(tenant) => ResolvedKey::tenant(&tenant.id),
             None => key(domain, &entries),
         };
-        let chain = self.descriptor_chain(rule, &key, tenant.as_ref(), descriptor)?;
+        let chain = match self.descriptor_chain(rule, &key, tenant.as_ref(), descriptor) {
+            Err(_) if rule.is_some_and(|rule| rule.shadow) => return Ok(DescriptorOwed::Unlimited),
+            chain => chain?,
+        };
         let shadow = chain.is_shadow();
         Ok(match descriptor.hits {
             _ if chain.is_empty() => DescriptorOwed::Unlimited,
@@ -138,9 +141,9 @@ impl Policy {
         let (Hits::Spend(hits) | Hits::GiveBack(hits)) = descriptor.hits;
         let mut chain = Chain::new(Some(rule.map_or(OVERRIDE, |rule| &rule.id)))
             .for_tenant(tenant.map(|tenant| tenant.id.as_str()))
-            .on_failure(Some(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule))))
             .shadow(rule.is_some_and(|rule| rule.shadow));
         if let Some(own) = descriptor.limit {
+            chain.guard(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
             let name = override_name(own.unit);
             match own.limit {
                 Some(limit) => chain.charge_limit(key, NamedLimit::new(name, limit), hits)?,
@@ -149,10 +152,16 @@ impl Policy {
             return Ok(chain);
         }
         for rule in rule.into_iter().flat_map(|rule| self.with_also(rule)) {
-            let key = rule.key.shared().filter(|_| rule.matcher.descriptor.is_none()).unwrap_or(key);
+            let refuses = match &rule.plans {
+                RulePlans::Unlimited => continue,
+                RulePlans::Banned => true,
+                RulePlans::Tenant { anonymous: None } => tenant.is_none(),
+                _ => false,
+            };
+            let key = rule.key.shared().unwrap_or(key);
             let cost = hits.saturating_mul(rule.cost.get().into());
             chain.guard(self.failure_policy_of(rule));
-            if rule.plans == RulePlans::Banned {
+            if refuses {
                 chain.close(key, NamedLimit::new(banned_name(), least()))?;
             }
             for plan in self.plans_of(rule, tenant) {
@@ -162,13 +171,10 @@ impl Policy {
         Ok(chain)
     }
 
-    fn tenant_of_descriptor(&self, rule: &Rule, entries: &[Entry<'_>]) -> Option<CallerTenant> {
-        if !matches!(rule.plans, RulePlans::Tenant { .. }) {
-            return None;
-        }
+    /// The tenant that an entry `tenant` names.
+    fn tenant_of_descriptor(&self, entries: &[Entry<'_>]) -> Option<CallerTenant> {
         let (_, id) = entries.iter().find(|(key, _)| *key == TENANT_ENTRY)?;
-        let tenant = self.tenant(std::str::from_utf8(id).ok()?)?;
-        Some(CallerTenant { id: tenant.id.clone(), plan: Some(tenant.plan.clone()) })
+        Some(self.tenant(std::str::from_utf8(id).ok()?)?.caller())
     }
 }
 
@@ -182,7 +188,7 @@ fn override_name(unit: &str) -> LimitName {
     LimitName::within(&namespace, unit).expect("a unit is a name")
 }
 
-/// What stands for a limit of nothing, which is never spent from.
+/// A placeholder for a limit of zero. It is never spent.
 fn least() -> Limit {
     Limit::per_second(1).build().expect("one token per second is a limit")
 }
@@ -198,14 +204,6 @@ fn key(domain: &[u8], entries: &[Entry<'_>]) -> ResolvedKey {
         push(&mut text, key, b"=");
         text.push('=');
         push(&mut text, value, b"");
-    }
-    if text.len() > Key::MAX_BYTES {
-        let hash = Sha256::digest(&text);
-        text = hash.iter().fold(String::from("sha256:"), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _written = write!(text, "{byte:02x}");
-            text
-        });
     }
     ResolvedKey::of(&[&text])
 }
@@ -227,10 +225,9 @@ impl DescriptorsOwed {
         self.each.iter().filter(|owed| matches!(owed, DescriptorOwed::Unmatched)).count()
     }
 
-    /// Why the descriptors that are enforced could never pass together, if they could not.
-    pub fn never_passes(&self) -> Option<SmolStr> {
-        let line = self.enforced.as_ref()?.never_passes()?;
-        Some(SmolStr::new(line.limit().name().as_str()))
+    /// Whether the enforced descriptors could pass together.
+    pub fn can_pass(&self) -> bool {
+        self.enforced.as_ref().is_none_or(|chain| chain.never_passes().is_none())
     }
 }
 

@@ -38,8 +38,9 @@ pub struct CallerTenant {
 pub enum Credential {
     /// There is none, or it is accepted.
     #[default]
-    Fine,
-    /// It is not known here, and may be meant for somebody else. It is a guess where a rule asks for a known one.
+    Accepted,
+    /// No tenant has it. It may be meant for the service behind the proxy. It counts as a guess if a rule requires a
+    /// tenant or a key.
     Unknown,
     /// It is wrong, and the request is refused for it.
     Refused,
@@ -50,6 +51,15 @@ impl CallerTenant {
     pub fn new(id: &str, plan: Option<PlanName>) -> Self {
         Self { id: SmolStr::new(id), plan }
     }
+}
+
+/// The one value of a header, or `None` if there is none, if two lines differ, or if it is no text. A proxy that adds its line
+/// to the client's must not let the client choose.
+pub fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    let text = std::str::from_utf8(first.as_bytes()).ok()?;
+    values.all(|value| value == first).then_some(text)
 }
 
 impl<'a> Facts<'a> {
@@ -64,7 +74,7 @@ impl<'a> Facts<'a> {
             address: None,
             tenant: None,
             principal: None,
-            credential: Credential::Fine,
+            credential: Credential::Accepted,
             sent: None,
             load: 1.0,
         }

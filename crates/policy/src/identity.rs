@@ -14,7 +14,7 @@ pub fn identity(text: &str) -> Result<Key<'_>, IdentityError> {
     }
 }
 
-/// Why a text names nobody.
+/// Why a text is not a valid identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {

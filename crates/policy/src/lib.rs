@@ -47,7 +47,7 @@ pub use builder::{Builder, PolicyError};
 pub use chain::{Chain, Line};
 pub use descriptor::{DescriptorMatch, DescriptorMatchError, EntryPattern};
 pub use descriptors::{Descriptor, DescriptorOwed, DescriptorsOwed, Hits, OwnLimit};
-pub use facts::{CallerTenant, Credential, Facts};
+pub use facts::{CallerTenant, Credential, Facts, only_value};
 pub use host::{HostError, HostPattern, canonical as canonical_host};
 pub use identity::{IdentityError, identity};
 pub use key::{KeyList, KeyListError, ResolvedKey};

@@ -30,7 +30,7 @@ impl Matcher {
         self.path.is_none() && self.hosts.is_empty() && self.methods.is_empty() && self.descriptor.is_none()
     }
 
-    /// Whether it is for this request, whichever of its hosts that has.
+    /// Whether the request matches host, method and path.
     pub(crate) fn matches(&self, facts: &Facts<'_>) -> bool {
         let host = self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(facts.host));
         host && self.matches_path(facts)

@@ -19,9 +19,4 @@ impl Owed {
     pub(crate) fn refused(why: Refusal) -> Self {
         Self { refusal: Some(why), ..Self::default() }
     }
-
-    /// Whether there is nothing to ask the limiter.
-    pub const fn is_nothing(&self) -> bool {
-        self.enforced.is_none() && self.watched.is_empty()
-    }
 }

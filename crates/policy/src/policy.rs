@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use http::HeaderName;
 use smol_str::SmolStr;
-use spile_core::{ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, Plan, PlanName};
+use spile_core::{ChargeError, FailurePolicy, Few, Limit, LimitName, NamedLimit, Plan, PlanName};
 
 use crate::builder::Builder;
-use crate::chain::{Chain, above_capacity};
-use crate::descriptor::Entry;
+use crate::chain::Chain;
+use crate::descriptor::{ANY, Entry};
 use crate::facts::{CallerTenant, Credential, Facts};
 use crate::host::HostPattern;
 use crate::key::ResolvedKey;
@@ -30,7 +30,7 @@ pub const TENANT_KEY: &str = "tenant:";
 pub(crate) const OWN: &str = "own";
 /// The namespace of limits that Envoy's descriptors bring along, and the rule if none is for them.
 pub(crate) const OVERRIDE: &str = "envoy.override";
-/// The namespace of the limits that hold the address of whoever makes up API keys.
+/// The namespace of the limits on an address that sends made-up API keys.
 const ADDRESS: &str = "by.address";
 /// Names that plans cannot have: words with another meaning in a rule, and namespaces of limits.
 pub const RESERVED_PLANS: [&str; 7] = ["tenant", "unlimited", "banned", OWN, THROTTLE, OVERRIDE, ADDRESS];
@@ -94,7 +94,7 @@ impl Policy {
         tenants
     }
 
-    /// Whether there is any tenant at all. If there is none, an API key is nobody's here.
+    /// Whether there are tenants. Without any, API keys are ignored.
     pub fn has_tenants(&self) -> bool {
         !self.tenants.is_empty()
     }
@@ -112,13 +112,27 @@ impl Policy {
         })
     }
 
+    /// The most limits that a rule may charge together with those that are charged with it, for the tenant with the
+    /// longest plan.
+    pub fn most_limits(&self, rule: &Rule) -> usize {
+        let of_plans = |names: &[PlanName]| -> usize {
+            names.iter().filter_map(|name| self.plans.get(name)).map(|plan| plan.limits().len()).sum()
+        };
+        let longest =
+            || self.tenants.values().map(|tenant| of_plans(std::slice::from_ref(&tenant.plan))).max();
+        let of_rule = |rule: &Rule| match &rule.plans {
+            RulePlans::Tenant { .. } => of_plans(rule.plans.known()).max(longest().unwrap_or(0)),
+            plans => of_plans(plans.known()),
+        };
+        self.with_also(rule).into_iter().map(of_rule).sum()
+    }
+
     /// The tenant that holds this API key, with its plan.
     pub fn tenant_of_key(&self, api_key: &[u8]) -> Option<CallerTenant> {
         if self.tenant_by_key.is_empty() {
             return None;
         }
-        let tenant = self.tenants.get(self.tenant_by_key.get(&ApiKeyHash::of(api_key))?)?;
-        Some(CallerTenant { id: tenant.id.clone(), plan: Some(tenant.plan.clone()) })
+        Some(self.tenants.get(self.tenant_by_key.get(&ApiKeyHash::of(api_key))?)?.caller())
     }
 
     /// The tenant that a signed token names. The plan is the one that the token claims if there is such a plan, else the
@@ -153,10 +167,13 @@ impl Policy {
         if facts.tenant.is_some() {
             return self.owed_under(rule, facts);
         }
-        let by_key = Facts { sent: Some((header, sent)), credential: Credential::Fine, ..facts.clone() };
+        let by_key = Facts { sent: Some((header, sent)), ..facts.clone() };
         let mut owed = self.owed_under(rule, &by_key);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
         let cost = default.cost.get().into();
+        if owed.refusal.is_some() {
+            return owed;
+        }
         if let Some(chain) = owed.watched.first_mut().or(owed.enforced.as_mut()) {
             for limit in self.plans_of(default, None).flat_map(Plan::limits) {
                 if let Err(why) = chain.charge_limit(&address, held_address(limit), cost) {
@@ -179,7 +196,8 @@ impl Policy {
             rule.matcher.descriptor.is_none() && pattern.is_none_or(|pattern| pattern.overlaps(path))
         };
         let rules = self.rules.iter().filter(|rule| for_host(rule) && for_path(rule));
-        of_route.chain(rules).any(|rule| rule.plans != RulePlans::Unlimited)
+        let charges = |rule: &Rule| rule.plans != RulePlans::Unlimited;
+        of_route.chain(rules).any(|rule| !rule.shadow && self.with_also(rule).into_iter().any(charges))
     }
 
     /// The most specific rule for a request.
@@ -198,16 +216,26 @@ impl Policy {
         entries: &[Entry<'e>],
     ) -> Option<(&Rule, Vec<Entry<'e>>)> {
         let own = std::str::from_utf8(domain).ok().and_then(|domain| self.by_domain.get(domain));
-        let any = self.by_domain.get("*");
+        let any = self.by_domain.get(ANY);
         own.into_iter().chain(any).flatten().find_map(|&at| {
             let rule = &self.rules[at];
             Some((rule, rule.matcher.descriptor.as_ref()?.matched(entries)?))
         })
     }
 
-    /// A rule and those that are charged with it.
-    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> impl Iterator<Item = &'p Rule> {
-        std::iter::once(rule).chain(rule.also.iter().filter_map(|id| self.rule(id)))
+    /// A rule and those that are charged with it, and with those in turn. Each is there once.
+    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> Few<&'p Rule> {
+        let mut rules = Few::one(rule);
+        let mut at = 0;
+        while let Some(&rule) = rules.get(at) {
+            for other in rule.also.iter().filter_map(|id| self.rule(id)) {
+                if !rules.iter().any(|there| there.id == other.id) {
+                    rules.push(other);
+                }
+            }
+            at += 1;
+        }
+        rules
     }
 
     pub(crate) fn failure_policy_of(&self, rule: &Rule) -> FailurePolicy {
@@ -222,13 +250,18 @@ impl Policy {
         tenant: Option<&CallerTenant>,
     ) -> impl Iterator<Item = &'p Plan> {
         let of_tenant = tenant.and_then(|tenant| tenant.plan.as_ref());
-        let own = tenant.and_then(|tenant| self.tenants.get(&tenant.id)?.own());
         let (listed, single) = match (&rule.plans, of_tenant) {
             (RulePlans::Tenant { .. }, Some(plan)) => (&[][..], self.plans.get(plan)),
             (plans, _) => (plans.known(), None),
         };
         let plans = single.into_iter().chain(listed.iter().filter_map(|name| self.plans.get(name)));
+        let own = self.own_plan(tenant);
         plans.map(move |plan| own.filter(|own| own.name() == plan.name()).unwrap_or(plan))
+    }
+
+    /// A tenant's plan with its own limits, if it has any.
+    pub(crate) fn own_plan(&self, tenant: Option<&CallerTenant>) -> Option<&Plan> {
+        self.tenants.get(&tenant?.id)?.own()
     }
 
     fn owed_under(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Owed {
@@ -241,7 +274,7 @@ impl Policy {
             .try_for_each(|(rule, by_route)| self.add_rule(&mut owed, rule, by_route, facts));
         let never = || {
             let line = owed.enforced.as_ref()?.never_passes()?;
-            Some(Refusal::NeverPasses(above_capacity(line.limit(), line.cost())))
+            Some(Refusal::NeverPasses(line.above_capacity()))
         };
         let refusal = paid.err().or_else(never);
         if refusal.is_some() {
@@ -250,7 +283,7 @@ impl Policy {
         let unnamed = matches!(refusal, Some(Refusal::NoKey { .. } | Refusal::NoTenant { .. }));
         owed.refusal = refusal;
         let is_guess = match facts.credential {
-            Credential::Fine => false,
+            Credential::Accepted => false,
             Credential::Unknown => unnamed,
             Credential::Refused => true,
         };
@@ -363,12 +396,13 @@ fn no_key(rule: &Rule) -> Refusal {
 /// The limit of an address that makes up keys: ten times that of one key.
 fn held_address(limit: &NamedLimit) -> NamedLimit {
     let whole = limit.limit();
-    let tenfold = u64::from(whole.capacity().saturating_mul(MADE_UP_KEYS).min(Limit::MAX_TOKENS));
-    let rate = (whole.rate() * f64::from(MADE_UP_KEYS)).min(Limit::MAX_RATE);
-    let held = Limit::per_second_f64(rate, tenfold).unwrap_or(*whole);
+    let tenfold = |tokens: u32| u64::from(tokens.saturating_mul(MADE_UP_KEYS).min(Limit::MAX_TOKENS));
+    let held = Limit::per(tenfold(whole.refill()), whole.period()).burst(tenfold(whole.capacity())).build();
     let namespace = PlanName::new(ADDRESS).expect("it is a name");
     // Limits of two plans that are called alike stay apart.
-    let name: String = limit.name().as_str().replace('/', ".").chars().take(64).collect();
-    let name = LimitName::within(&namespace, &name).expect("letters of a limit's name are a name");
-    NamedLimit::new(name, held)
+    let name = limit.name().as_str().replace('/', "..");
+    let name = LimitName::within(&namespace, &name)
+        .or_else(|_| LimitName::within(&namespace, &format!("{:016x}", limit.tag())))
+        .expect("sixteen digits are a name");
+    NamedLimit::new(name, held.unwrap_or(*whole))
 }

@@ -3,7 +3,7 @@
 use smol_str::SmolStr;
 use spile_core::{ChargeError, Cost, CostError, Limit, LimitName, NameError, NamedLimit, PlanName};
 
-use crate::chain::{Chain, above_capacity};
+use crate::chain::Chain;
 use crate::facts::CallerTenant;
 use crate::identity::{IdentityError, identity};
 use crate::key::ResolvedKey;
@@ -14,7 +14,7 @@ use crate::rule::{Rule, RulePlans};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// The identity names nobody.
+    /// The identity is empty, too long or has invisible characters.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// No rule has that id.
@@ -80,9 +80,9 @@ impl Policy {
         let tenant = self.tenant_called(who);
         let mut chain = Chain::new(None).on_failure(Some(self.on_failure));
         chain = chain.for_tenant(tenant.as_ref().map(|tenant| tenant.id.as_str()));
+        let own = self.own_plan(tenant.as_ref());
         for name in plans {
             let plan = self.plan(name).ok_or_else(|| Wrong::UnknownPlan(shown(name)))?;
-            let own = tenant.as_ref().and_then(|tenant| self.tenant(&tenant.id)?.own());
             let plan = own.filter(|own| own.name() == plan.name()).unwrap_or(plan);
             chain.charge(&key, plan, cost).map_err(Wrong::Chain)?;
         }
@@ -90,8 +90,8 @@ impl Policy {
     }
 
     /// What an identity owes under a limit that it brings along, named after `rule`, in a namespace of its own if there
-    /// is one. No rule need have that id; if one has, it says what happens when the store fails, and whether anybody is
-    /// blocked.
+    /// is one. No rule need have that id; if one has, it says what happens when the store fails, and whether requests
+    /// are blocked.
     pub fn owed_by_limit(
         &self,
         rule: &str,
@@ -104,7 +104,9 @@ impl Policy {
         let name = self.own_limit_name(rule, namespace)?;
         Cost::new(cost)?;
         let known = self.rule(rule);
+        let tenant = self.tenant_called(who);
         let mut chain = Chain::new(Some(rule))
+            .for_tenant(tenant.as_ref().map(|tenant| tenant.id.as_str()))
             .on_failure(Some(known.map_or(self.on_failure, |rule| self.failure_policy_of(rule))))
             .shadow(known.is_some_and(|rule| rule.shadow));
         chain.charge_limit(&key, NamedLimit::new(name, limit), cost).map_err(Wrong::Chain)?;
@@ -120,8 +122,7 @@ impl Policy {
 
     /// The tenant that an identity is the key of.
     fn tenant_called(&self, who: &str) -> Option<CallerTenant> {
-        let tenant = self.tenant(who.strip_prefix(TENANT_KEY)?)?;
-        Some(CallerTenant { id: tenant.id.clone(), plan: Some(tenant.plan.clone()) })
+        Some(self.tenant(who.strip_prefix(TENANT_KEY)?)?.caller())
     }
 
     fn identity_chain(
@@ -134,16 +135,17 @@ impl Policy {
         let mut chain = Chain::new(Some(&rule.id))
             .for_tenant(tenant.map(|tenant| tenant.id.as_str()))
             .shadow(rule.shadow);
-        for (count, rule) in self.with_also(rule).enumerate() {
+        for rule in self.with_also(rule) {
             match &rule.plans {
+                RulePlans::Unlimited => continue,
                 RulePlans::Banned => return Err(Wrong::Banned(rule.id.clone())),
                 RulePlans::Tenant { anonymous: None } if tenant.is_none() => {
                     return Err(Wrong::TenantsOnly(rule.id.clone()));
                 }
                 _ => {}
             }
-            // Of the rules that are charged with it, those that one key pays for still have that key.
-            let key = rule.key.shared().filter(|_| count > 0).unwrap_or(key);
+            // A rule that one key pays for has that key at every door.
+            let key = rule.key.shared().unwrap_or(key);
             chain.guard(self.failure_policy_of(rule));
             let tokens = cost.unwrap_or(rule.cost).get().into();
             for plan in self.plans_of(rule, tenant) {
@@ -167,12 +169,12 @@ impl Policy {
 fn passable(chain: Chain) -> Result<Chain, Wrong> {
     match chain.never_passes() {
         _ if chain.is_empty() => Err(Wrong::Chain(ChargeError::Empty)),
-        Some(line) => Err(Wrong::NeverPasses(above_capacity(line.limit(), line.cost()))),
+        Some(line) => Err(Wrong::NeverPasses(line.above_capacity())),
         None => Ok(chain),
     }
 }
 
-/// As much of a name that nobody knows as an error repeats.
+/// The first 64 characters of an unknown name, for the error.
 fn shown(name: &str) -> SmolStr {
     name.chars().take(64).collect()
 }

@@ -83,7 +83,7 @@ impl RulePlans {
         Ok(Self::Tenant { anonymous: Some(PlanName::new(anonymous)?) })
     }
 
-    /// The plans that are known before anybody asks.
+    /// The plans that the rule itself names.
     pub fn known(&self) -> &[PlanName] {
         match self {
             Self::Listed(plans) => plans,

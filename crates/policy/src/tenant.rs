@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 use spile_core::{Limit, NamedLimit, Plan, PlanName};
 
+use crate::facts::CallerTenant;
+
 const SCHEME: &str = "sha256:";
 
 /// A customer.
@@ -60,6 +62,11 @@ impl Tenant {
     pub fn own_limits(&self) -> impl Iterator<Item = &NamedLimit> {
         let limits = self.own.iter().flat_map(Plan::limits);
         limits.filter(|limit| self.own_names.iter().any(|name| name == limit.own_name()))
+    }
+
+    /// The tenant as a request of its shows it.
+    pub(crate) fn caller(&self) -> CallerTenant {
+        CallerTenant { id: self.id.clone(), plan: Some(self.plan.clone()) }
     }
 
     /// Its plan with its own limits, if it has any.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_observe::{Watch, trace};
@@ -121,14 +122,13 @@ impl Decider {
         self.check_ask(chain, Ask::from(chain).within(deadline)).await
     }
 
-    /// Decides about all that a request owes: what only watches, each by itself, and then what is enforced. `None` if
+    /// Decides about all that a request owes: what is enforced, and beside it what only watches, each by itself. `None` if
     /// nothing is owed.
     pub(crate) async fn decide(&self, owed: &Owed) -> Option<Decision> {
-        let mut last = None;
-        for chain in owed.watched.iter().chain(&owed.enforced) {
-            last = Some(self.check(Some(chain)).await);
-        }
-        last
+        let enforced = async { Some(self.check(Some(owed.enforced.as_ref()?)).await) };
+        let watched = join_all(owed.watched.iter().map(|chain| self.check(Some(chain))));
+        let (enforced, watched) = futures_util::future::join(enforced, watched).await;
+        enforced.or_else(|| watched.into_iter().next_back())
     }
 
     /// Answers as [`check`](Self::check) would, and spends nothing.
@@ -157,7 +157,7 @@ impl Decider {
     }
 
     async fn check_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
-        if chain.is_peek() || chain.never_passes().is_some() {
+        if chain.is_look() {
             return self.limiter.look(ask).await;
         }
         let decided = self.limiter.decide(ask).inspect(|decision| {

@@ -75,7 +75,7 @@ impl<S: Store> Shared<S> {
         }
         match chain.never_passes() {
             None => Ok(chain),
-            Some(line) => Err(LimiterError::never_passes(line).into()),
+            Some(line) => Err(LimiterError::from(line.above_capacity()).into()),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, Response};
 use spile_core::{Clock, Decision, Micros, Reason, Store};
@@ -73,11 +74,10 @@ impl<S: Store> Limits<S> {
 
     /// Decides about each rule that only watches by itself, so that none of them holds back another's charge.
     async fn decide_all(&self, enforced: Option<Chain>, watched: Vec<Chain>) -> Option<Box<Ruling>> {
-        let mut last = None;
-        for chain in watched.into_iter().chain(enforced) {
-            last = Some(self.decide_in_time(chain).await);
-        }
-        last
+        let enforced = async { Some(self.decide_in_time(enforced?).await) };
+        let watched = join_all(watched.into_iter().map(|chain| self.decide_in_time(chain)));
+        let (enforced, watched) = futures_util::future::join(enforced, watched).await;
+        enforced.or_else(|| watched.into_iter().next_back())
     }
 
     fn ruling(&self, decision: Decision, chain: Chain) -> Box<Ruling> {

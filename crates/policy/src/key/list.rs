@@ -11,7 +11,7 @@ const HEADER: &str = "header:";
 /// Where a rule looks for its key. The first place that holds one pays.
 #[derive(Clone, Debug)]
 pub struct KeyList {
-    /// As they were written, for whoever asks what is in force.
+    /// As written in the file, for `config show` and the admin API.
     words: Vec<String>,
     choices: Vec<Choice>,
 }
@@ -60,7 +60,7 @@ impl KeyList {
         })
     }
 
-    /// The key of whoever sent the request, or `None` if no place holds one.
+    /// The key of the request, or `None` if no place holds one.
     pub(crate) fn resolve(&self, facts: &Facts<'_>, ipv6_prefix: u8) -> Option<ResolvedKey> {
         self.choices.iter().find_map(|choice| match choice {
             Choice::One(part) => part.resolve(facts, ipv6_prefix),
@@ -82,8 +82,8 @@ impl KeyList {
 }
 
 impl Default for KeyList {
-    /// The tenant, else the address. Both are known for certain; a header that nobody checks is not in the list, for
-    /// its sender could have a new bucket with every value.
+    /// The tenant, else the address. A header is not in the list: clients could send a new value, and get a new bucket,
+    /// with every request.
     fn default() -> Self {
         let words = vec!["tenant".to_owned(), "ip".to_owned()];
         Self { words, choices: vec![Choice::One(Part::Tenant), Choice::One(Part::Ip)] }
@@ -102,7 +102,7 @@ impl Part {
                 Some(ResolvedKey::of(&["principal:", name]))
             }
             Self::Ip => facts.address.map(|address| ResolvedKey::address(address, ipv6_prefix)),
-            Self::Path => Some(ResolvedKey::of(&["path:", facts.path])),
+            Self::Path => Some(ResolvedKey::path(facts.path)),
             Self::Route => facts.route.map(|route| ResolvedKey::of(&["route:", route])),
             Self::Header(name) => {
                 let value = facts.headers.get(name).filter(|value| !value.is_empty())?;

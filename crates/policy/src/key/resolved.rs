@@ -7,6 +7,8 @@ use arrayvec::ArrayString;
 use sha2::{Digest, Sha256};
 use spile_core::Key;
 
+use crate::policy::TENANT_KEY;
+
 /// How long a key may be without a trip to the allocator: every address is shorter. A key is moved about more than
 /// once, so that room for everybody's longest would cost more than the trip.
 const INLINE_BYTES: usize = 36;
@@ -49,7 +51,7 @@ impl ResolvedKey {
 
     /// `tenant:` and its id.
     pub fn tenant(id: &str) -> Self {
-        Self::of(&["tenant:", id])
+        Self::of(&[TENANT_KEY, id])
     }
 
     /// `ip:` and the address. IPv6 counts by networks of `ipv6_prefix` bits, for a client that has one address of a
@@ -67,6 +69,12 @@ impl ResolvedKey {
                 Self(text)
             }
         }
+    }
+
+    /// `path:` and the clean path. A trailing slash makes no difference, as in patterns.
+    pub fn path(path: &str) -> Self {
+        let trimmed = path.strip_suffix('/').filter(|rest| !rest.is_empty());
+        Self::of(&["path:", trimmed.unwrap_or(path)])
     }
 
     /// The value of a header. It is hashed: a header may hold a credential, which must not lie in the store in plain

@@ -44,13 +44,13 @@ struct RouteState {
 )]
 pub(super) async fn list(State(office): State<Office>) -> Json<Routes> {
     let config = office.control.config();
-    let unlimited = config.unlimited_routes();
+    let policy = office.decider.policy();
     let state = |route: &crate::config::Route| RouteState {
         name: route.name.clone(),
         path: route.path.clone(),
         hosts: route.hosts.clone(),
         upstreams: route.upstreams.clone(),
-        limited: !unlimited.iter().any(|other| other.name == route.name),
+        limited: route.is_limited(&policy),
     };
     Json(Routes { routes: config.routes.iter().map(state).collect() })
 }

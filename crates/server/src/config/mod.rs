@@ -154,6 +154,7 @@ impl Config {
         let (origin, mut faults) = (&self.origin, Faults::default());
         let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
         let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut faults);
+        check_unmatched(file.unmatched.as_ref(), &policies.rules, &mut faults);
         if !faults.is_empty() {
             return Err(faults.into_error(origin.name(), origin.text.clone()));
         }

@@ -1,5 +1,6 @@
 //! What works, and may still not be what was meant.
 
+use spile_core::{Charges, Cost};
 use spile_policy::{HostPattern, PathPattern, Policy, RulePlans};
 
 use super::{Config, Route};
@@ -21,23 +22,42 @@ impl Config {
                 ));
             }
         }
+        let policy = self.policy();
+        for rule in &self.rules {
+            if rule.cost == Cost::ZERO {
+                warnings.push(format!("rule `{}`: a cost of 0 spends nothing, and never denies", rule.id));
+            }
+            let most = policy.most_limits(rule);
+            if most > Charges::MAX {
+                warnings.push(format!(
+                    "rule `{}`: with `also` and tenants' plans it may have {most} limits; a decision takes at most {}, \
+                     and such requests are refused",
+                    rule.id,
+                    Charges::MAX
+                ));
+            }
+        }
         if self.unmatched_pass {
             warnings.push("unmatched = \"pass\": requests that no rule matches are not limited".to_owned());
-            warnings.extend(self.unlimited_routes().into_iter().map(|route| {
-                format!("route `{}`: no rule is for its requests, and they are not limited", route.name)
-            }));
+        }
+        warnings.extend(
+            self.routes
+                .iter()
+                .filter(|route| !route.is_limited(&policy))
+                .map(|route| format!("route `{}`: no rule limits its requests", route.name)),
+        );
+        if self.forward_auth.proxy.is_some() && self.clients.trusted_words.is_empty() {
+            let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
+            warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));
         }
         warnings
     }
-
-    /// The routes whose requests no rule is for.
-    pub(crate) fn unlimited_routes(&self) -> Vec<&Route> {
-        let policy = self.policy();
-        self.routes.iter().filter(|route| !is_limited(route, &policy)).collect()
-    }
 }
 
-fn is_limited(route: &Route, policy: &Policy) -> bool {
-    let hosts: Vec<HostPattern> = route.hosts.iter().filter_map(|host| host.parse().ok()).collect();
-    PathPattern::prefix(&route.path).is_ok_and(|path| policy.limits_route(&route.name, &path, &hosts))
+impl Route {
+    /// Whether some rule, or a limit of its own, limits its requests.
+    pub(crate) fn is_limited(&self, policy: &Policy) -> bool {
+        let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        PathPattern::prefix(&self.path).is_ok_and(|path| policy.limits_route(&self.name, &path, &hosts))
+    }
 }

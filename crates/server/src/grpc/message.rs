@@ -8,7 +8,7 @@ pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimi
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RateLimitRequest {
-    /// Bytes, as all text of callers is: Envoy lets a request pass whose message nobody could read.
+    /// Bytes: a caller's text need not be UTF-8, and Envoy lets a request pass if its message cannot be decoded.
     #[prost(bytes, tag = "1")]
     pub(super) domain: Vec<u8>,
     #[prost(message, repeated, tag = "2")]

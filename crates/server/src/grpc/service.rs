@@ -172,7 +172,7 @@ impl Limits {
     /// a caller's doing.
     fn unreadable(&self) -> RateLimitResponse {
         self.metrics.count(Answered::Unreadable);
-        RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }
+        over_limit()
     }
 
     async fn decide(&self, request: &RateLimitRequest) -> Result<(RateLimitResponse, Answered), Status> {
@@ -180,7 +180,8 @@ impl Limits {
         let descriptors = descriptors(request)?;
         // All of it is put together before any of it is spent: a request that is an error costs nobody anything.
         let owed = self.decider.in_force().policy.owed_by_descriptors(&request.domain, &descriptors);
-        let owed = owed.map_err(|why| Status::invalid_argument(format!("descriptors: {why}")))?;
+        // A client that can add a descriptor must not get past the others by it.
+        let Ok(owed) = owed else { return Ok((over_limit(), Answered::Refused)) };
         self.unmatched.count(owed.unmatched());
 
         let (decision, watched) = tokio::join!(self.spend(&owed), self.watch(&owed));
@@ -189,7 +190,7 @@ impl Limits {
         if let Some(decision) = &decision {
             answered = match decision.reason() {
                 Reason::FailClosed => Answered::Unavailable,
-                _ if decision.allowed() && owed.never_passes().is_none() => Answered::Allowed,
+                _ if decision.allowed() && owed.can_pass() => Answered::Allowed,
                 _ => Answered::Limited,
             };
         }
@@ -245,4 +246,9 @@ impl Limits {
         };
         join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
     }
+}
+
+/// "No" about the request as a whole.
+fn over_limit() -> RateLimitResponse {
+    RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }
 }

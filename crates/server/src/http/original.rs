@@ -43,41 +43,40 @@ pub(crate) struct Original {
 struct Description {
     method: Option<Method>,
     uri: Option<Uri>,
+    host: Option<SmolStr>,
 }
 
 impl Original {
-    /// The request that the question itself is: nobody is believed who describes another.
+    /// The question itself, for peers that are not trusted to describe another request.
     pub(crate) fn itself(question: &Parts) -> Result<Self, String> {
-        Self::new(question, Description { method: None, uri: None }, &question.uri, None)
+        Self::new(question, Description { method: None, uri: None, host: None }, &question.uri)
     }
 
     /// The request below a rule's path: Envoy asks by the method and path of the request itself.
     pub(crate) fn below(question: &Parts, path: &str) -> Result<Self, String> {
         let path = if path.is_empty() { "/" } else { path };
         let uri: Uri = path.parse().map_err(|_| format!("path: `{}` cannot be read", shown(path)))?;
-        let described = Description { method: Some(question.method.clone()), uri: Some(uri.clone()) };
-        Self::new(question, described, &uri, None)
+        let described =
+            Description { method: Some(question.method.clone()), uri: Some(uri.clone()), host: None };
+        Self::new(question, described, &uri)
     }
 
     /// The request that a trusted proxy describes, by the headers that this kind of proxy writes.
     pub(crate) fn described(question: &Parts, proxy: Option<Proxy>) -> Result<Self, String> {
         let headers = &question.headers;
-        let (family, described) = match proxy {
-            Some(Proxy::Nginx) => (&ORIGINAL, ORIGINAL.read(headers)?),
-            Some(Proxy::Traefik | Proxy::Caddy) => (&FORWARDED, FORWARDED.read(headers)?),
+        let described = match proxy {
+            Some(Proxy::Nginx) => ORIGINAL.read(headers)?,
+            Some(Proxy::Traefik | Proxy::Caddy) => FORWARDED.read(headers)?,
             Some(Proxy::Envoy) => return Self::itself(question),
             None => only(ORIGINAL.read(headers)?, FORWARDED.read(headers)?)?,
         };
-        let uri = described.uri.clone().unwrap_or_else(|| question.uri.clone());
-        Self::new(question, described, &uri, Some(family))
+        // The host of the question is Spile's own, and not that of the request.
+        let path_alone = || question.uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+        let uri = described.uri.clone().unwrap_or_else(path_alone);
+        Self::new(question, described, &uri)
     }
 
-    fn new(
-        question: &Parts,
-        described: Description,
-        uri: &Uri,
-        family: Option<&Family>,
-    ) -> Result<Self, String> {
+    fn new(question: &Parts, described: Description, uri: &Uri) -> Result<Self, String> {
         let is_whole = described.method.is_some() && described.uri.is_some();
         let method = described.method.unwrap_or_else(|| question.method.clone());
         if is_misspelt(&method) {
@@ -86,9 +85,8 @@ impl Original {
         let slash = PathAndQuery::from_static("/");
         let path = CleanPath::of(uri.path_and_query().unwrap_or(&slash));
         let path = path.map_err(|unclear| format!("path: {unclear}"))?;
-        let named = family.map_or(Ok(None), |family| one(&question.headers, family.host))?;
-        let (of_url, named) = (canonical(uri.authority().map(Authority::as_str))?, canonical(named)?);
-        let host = match (of_url, named) {
+        let of_url = canonical(uri.authority().map(Authority::as_str))?;
+        let host = match (of_url, described.host) {
             (Some(of_url), Some(named)) if of_url != named => {
                 return Err("host: the URL names another than the header does".to_owned());
             }
@@ -110,12 +108,13 @@ impl Family {
             let Some(text) = one(headers, name)? else { continue };
             let read = text.parse().ok().filter(|_| has_path(text));
             let read: Uri = read.ok_or_else(|| format!("{name}: `{}` cannot be read", shown(text)))?;
-            if uri.as_ref().is_some_and(|uri| uri.path_and_query() != read.path_and_query()) {
+            if uri.as_ref().is_some_and(|uri| *uri != read) {
                 return Err(format!("{name}: differs from {}", self.uris[0]));
             }
             uri = Some(read);
         }
-        Ok(Description { method: method.transpose()?, uri })
+        let host = canonical(one(headers, self.host)?)?;
+        Ok(Description { method: method.transpose()?, uri, host })
     }
 }
 
@@ -126,11 +125,11 @@ impl Description {
 }
 
 /// The only family that is there. Two that say the same are as good as one.
-fn only(original: Description, forwarded: Description) -> Result<(&'static Family, Description), String> {
+fn only(original: Description, forwarded: Description) -> Result<Description, String> {
     match (original.is_nothing(), forwarded.is_nothing()) {
-        (true, _) => Ok((&FORWARDED, forwarded)),
-        (_, true) => Ok((&ORIGINAL, original)),
-        _ if original == forwarded => Ok((&ORIGINAL, original)),
+        (true, _) => Ok(forwarded),
+        (_, true) => Ok(original),
+        _ if original == forwarded => Ok(original),
         _ => Err("X-Original-* and X-Forwarded-*: both describe the request, and differ; the proxy has to clear those \
                   that it does not write, or `forward_auth.proxy` says which it writes"
             .to_owned()),
@@ -163,7 +162,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, String
     Ok(Some(text).filter(|text| !text.is_empty()))
 }
 
-/// As much of what somebody typed as an error repeats.
+/// The first 64 characters of the text, for the error.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -6,7 +6,7 @@ use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use spile_core::Decision;
-use spile_policy::{Credential, Facts, Owed, Refusal};
+use spile_policy::{Credential, Facts, Owed, Refusal, only_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::original::Original;
@@ -25,7 +25,7 @@ pub(crate) fn facts<'a>(
     let (clients, policy, headers) = (&in_force.clients, &in_force.policy, &request.headers);
     let trusted = clients.trusted_proxies.contain(peer.ip());
     let address = ClientAddress::reported_in(Forwarding::XForwardedFor, clients.trusted_proxies.clone());
-    let principal = headers.get(&clients.principal_header).filter(|_| trusted);
+    let principal = if trusted { only_value(headers, &clients.principal_header) } else { None };
     let api_key = headers.get(X_API_KEY);
     let tenant = api_key.and_then(|key| policy.tenant_of_key(key.as_bytes()));
     // A key that is not known may be meant for the service behind the proxy.
@@ -33,8 +33,8 @@ pub(crate) fn facts<'a>(
     Facts::new(&original.method, original.path.matched(), headers)
         .host(&original.host)
         .address(address.seen_by(peer.ip(), headers))
-        .principal(principal.and_then(|name| name.to_str().ok()))
-        .credential(if is_unknown { Credential::Unknown } else { Credential::Fine })
+        .principal(principal)
+        .credential(if is_unknown { Credential::Unknown } else { Credential::Accepted })
         .tenant(tenant)
 }
 

@@ -320,3 +320,37 @@ async fn a_url_whose_path_or_host_is_in_doubt_is_refused() {
     asked("http://Shop:80/login?next=http://free?", "shop").await.is(200).carries("x-ratelimit-limit", "1");
     asked("/login", "shop").await.is(429);
 }
+
+#[tokio::test]
+async fn a_client_cannot_choose_the_host_or_the_user() {
+    let rules = "[clients]\ntrusted_proxies = [\"127.0.0.1/32\"]
+        [[rules]]\nid = \"shop\"\nmatch = { hosts = [\"shop.example\"] }\nplans = [\"one\"]
+        [[rules]]\nid = \"user\"\nmatch = { path = \"/user\" }\nkey = [\"principal\"]\nplans = [\"one\"]
+        [plans.one]\ncapacity = 1\nrefill = \"1/h\"";
+    let spile =
+        Spile::start_with(Config::parse(Path::new("spile.toml"), rules.to_owned(), []).expect("it works"))
+            .await;
+    let caddy: [(&str, &[u8]); 3] =
+        [("x-forwarded-uri", b"/s"), ("x-forwarded-method", b"GET"), ("x-forwarded-host", b"shop.example")];
+    let copied: [(&str, &[u8]); 3] =
+        [("x-original-uri", b"/s"), ("x-original-method", b"GET"), ("x-original-host", b"evil.example")];
+    let nginx: [(&str, &[u8]); 3] =
+        [("x-original-uri", b"/s"), ("x-original-method", b"GET"), ("x-original-host", b"shop.example")];
+    assert_eq!(described(&spile, "/v1/auth", &caddy).await, 200);
+    assert_eq!(described(&spile, "/v1/auth", &caddy).await, 429, "drained");
+    for headers in [
+        [caddy.as_slice(), &copied].concat(),
+        [caddy.as_slice(), &copied[..2]].concat(),
+        [nginx.as_slice(), &[("x-original-url", b"http://evil.example/s".as_slice())]].concat(),
+        [nginx.as_slice(), &[("x-original-host", b"evil.example".as_slice())]].concat(),
+    ] {
+        assert_eq!(described(&spile, "/v1/auth", &headers).await, 400, "{headers:?}");
+    }
+    let user = |names: &[&'static [u8]]| -> Vec<(&str, &[u8])> {
+        names.iter().map(|name| ("x-forwarded-user", *name)).collect()
+    };
+    assert_eq!(described(&spile, "/v1/auth/user", &user(&[b"ann"])).await, 200);
+    assert_eq!(described(&spile, "/v1/auth/user", &user(&[b"ann"])).await, 429, "drained");
+    assert_eq!(described(&spile, "/v1/auth/user", &user(&[b"made-up", b"ann"])).await, 401, "which of them?");
+    assert_eq!(described(&spile, "/v1/auth/user", &user(&["josé".as_bytes()])).await, 200, "names are UTF-8");
+}

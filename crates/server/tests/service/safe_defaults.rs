@@ -89,7 +89,11 @@ async fn a_ping_by_key_is_under_all_of_its_rule() {
         [[rules]]\nid = \"all\"\nmatch = { path = \"/all\" }\nkey = [\"literal:all\"]\nplans = [\"free\"]";
     let tenants_only = "[[rules]]\nid = \"default\"\nplans = \"tenant\"";
     let banned = "[[rules]]\nid = \"default\"\nplans = \"banned\"";
-    for (rules, pass, refused) in [(also, 10, 429), (tenants_only, 0, 401), (banned, 0, 403)] {
+    let guesses =
+        "[[rules]]\nid = \"default\"\nplans = \"tenant\"\n[[tenants]]\nid = \"acme\"\nplan = \"pro\"";
+    for (rules, pass, refused) in
+        [(also, 10, 429), (tenants_only, 0, 401), (banned, 0, 403), (guesses, 0, 429)]
+    {
         let house = House::with(rules, &Store::Memory).await;
         let mut statuses = Vec::new();
         for request in 0..15 {
@@ -174,7 +178,7 @@ fn a_file_that_leaves_requests_without_a_limit_is_told_so() {
     assert!(status.success() && told.contains("works: 3 plans, 1 rules"), "{told}");
     let server = Process::serve(&["--config", path]);
     for words in [
-        "warning: route `/scores`: no rule is for its requests, and they are not limited",
+        "warning: route `/scores`: no rule limits its requests",
         "warning: unmatched = \"pass\": requests that no rule matches are not limited",
         "warning: rule `login`: requests without a key (header:x-who) are refused with 401",
     ] {

@@ -18,6 +18,6 @@ impl KeyResolver for Path {
         // One that cannot be read in one way only is a key as it is.
         let clean = request.uri.path_and_query().and_then(|asked| CleanPath::of(asked).ok());
         let path = clean.as_ref().map_or_else(|| request.uri.path(), CleanPath::matched);
-        Some(ResolvedKey::of(&["path:", path]))
+        Some(ResolvedKey::path(path))
     }
 }

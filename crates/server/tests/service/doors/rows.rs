@@ -107,6 +107,37 @@ fn chains() -> Vec<Row> {
         )
         .told("banned, banned")
         .left("KEY three 3"),
+        row(
+            "a chain goes on through the rules of its rules",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\"]\nalso = [\"y\"]
+             [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"five\"]\nalso = [\"all\", \"x\"]
+             [[rules]]\nid = \"all\"\nmatch = { path = \"/all\" }\nkey = [\"literal:all\"]\nplans = [\"three\"]",
+        )
+        .told("ok 2 three, ok 1 three, ok 0 three, no three")
+        .left("KEY five 2, static:all three 0"),
+        row(
+            "a rule of one key has that key at every door",
+            "[[rules]]\nid = \"x\"\nMATCH\nkey = [\"literal:all\"]\nplans = [\"three\"]",
+        )
+        .at(&Door::NOT_GRPC)
+        .told("ok 2 three, ok 1 three")
+        .left("static:all three 1, KEY three 3"),
+        row(
+            "a chain may go through a tenant's own plan",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"pro\"]\nalso = [\"y\"]
+             [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = \"tenant\"",
+        )
+        .by(Acme)
+        .at(&Door::NOT_GRPC)
+        .told("ok 4 five, ok 3 five")
+        .left("KEY five 3"),
+        row(
+            "a rule that is unlimited has no say when the store fails",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = \"unlimited\"\non_failure = \"deny\"\nalso = [\"y\"]
+             [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"three\"]",
+        )
+        .told("ok 2 three")
+        .left("KEY three 2"),
     ]
 }
 
@@ -310,7 +341,7 @@ fn keys() -> Vec<Row> {
             .told("ok 2 three")
             .left("joined:11:tenant:acme14:ip:203.0.113.7 three 2"),
         row("a path is one key, however it is spelt", by("path"))
-            .request("GET", "/a/./b//%63;v=1")
+            .request("GET", "/a/./b//%63;v=1/")
             .told("ok 2 three, ok 1 three")
             .left("path:/a/b/c three 1"),
         row("everybody may share a key", by("all"))

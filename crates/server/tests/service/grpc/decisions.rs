@@ -7,7 +7,7 @@ use spile_server::StoreUrl;
 use spile_testkit::redis::RedisServer;
 use tonic::Code;
 
-use super::client::{OK, OVER_LIMIT, Request, Wrapped};
+use super::client::{OK, OVER_LIMIT, Rate, Request, Wrapped};
 use super::{RULES, client, config, edge, start};
 use crate::support::Spile;
 
@@ -191,4 +191,29 @@ async fn what_is_no_question_is_refused_by_name() {
         metrics.contains("rpc_server_requests_total{listener=\"grpc\",result=\"refused\"} 4\n"),
         "{metrics}"
     );
+}
+
+#[tokio::test]
+async fn rules_that_are_charged_with_another_know_the_tenant_too() {
+    let rules = format!(
+        "{RULES}\n[[rules]]\nid = \"paid\"\nmatch = {{ domain = \"edge\", entries = [\"tenant\", \"x\"] }}\nplans = [\"enterprise\"]\nalso = [\"members\"]
+         [[rules]]\nid = \"members\"\nmatch = {{ path = \"/members\" }}\nplans = \"tenant\""
+    );
+    let spile = Spile::start_with(config(&rules)).await;
+    let client = client(&spile).await;
+    let known = client.ask(edge(&[&[("tenant", "acme"), ("x", "1")]])).await;
+    assert_eq!(known.told(), (OK, vec![(OK, 9)]), "the plan `ten` of tenant acme");
+    let stranger = client.ask(edge(&[&[("tenant", "nobody"), ("x", "1")]])).await;
+    assert_eq!(stranger.overall_code, OVER_LIMIT, "members alone may pass");
+}
+
+#[tokio::test]
+async fn of_two_limits_that_descriptors_bring_along_the_smaller_holds() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    let mut request = edge(&[&[("unheard", "of")], &[("unheard", "of")]]);
+    for (descriptor, requests_per_unit) in request.descriptors.iter_mut().zip([100, 1]) {
+        descriptor.limit = Some(Rate { requests_per_unit, unit: 3, name: String::new() });
+    }
+    assert_eq!(client.ask(request).await.overall_code, OVER_LIMIT, "two of one");
 }
