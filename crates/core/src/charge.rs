@@ -61,6 +61,25 @@ impl<'a> Charges<'a> {
         Ok(chain)
     }
 
+    /// The chain of charges that are known to be on buckets of their own, unless it is empty or too long. Nothing is
+    /// compared: what put them together has done so.
+    #[inline]
+    pub fn distinct(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
+        let chain: Few<_> = charges.into_iter().collect();
+        debug_assert!(Self::are_distinct(&chain), "two charges share a bucket");
+        match chain.len() {
+            0 => Err(ChargeError::Empty),
+            1..=Self::MAX => Ok(Self(chain)),
+            _ => Err(ChargeError::TooMany),
+        }
+    }
+
+    fn are_distinct(charges: &[Charge<'a>]) -> bool {
+        let mut rest = charges.iter();
+        std::iter::from_fn(|| rest.next().map(|one| (one, rest.clone())))
+            .all(|(one, mut others)| others.all(|other| !one.shares_bucket_with(other)))
+    }
+
     /// A chain of one charge, unless the cost is more than the limit can ever hold.
     #[inline]
     pub fn one(key: Key<'a>, limit: &NamedLimit, cost: Cost) -> Result<Self, ChargeError> {

@@ -43,6 +43,7 @@ pub(crate) enum Meeting {
 
 impl Chain {
     /// A chain without charges, asked in the name of a rule, if there is one.
+    #[inline]
     pub fn new(rule: Option<&str>) -> Self {
         Self {
             rule: rule.map(SmolStr::new),
@@ -57,6 +58,7 @@ impl Chain {
 
     /// The same on behalf of this tenant.
     #[must_use]
+    #[inline]
     pub fn for_tenant(mut self, tenant: Option<&str>) -> Self {
         self.tenant = tenant.map(SmolStr::new);
         self
@@ -64,6 +66,7 @@ impl Chain {
 
     /// The same, decided by this policy if the store fails. `None` leaves that to the limiter.
     #[must_use]
+    #[inline]
     pub const fn on_failure(mut self, policy: Option<FailurePolicy>) -> Self {
         self.on_failure = policy;
         self
@@ -71,6 +74,7 @@ impl Chain {
 
     /// The same, which only watches.
     #[must_use]
+    #[inline]
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
         self
@@ -85,12 +89,20 @@ impl Chain {
 
     /// Charges a key under every limit of the plan. A bucket that the chain has already is charged once, at the higher
     /// cost.
+    #[inline]
     pub fn charge(&mut self, key: &ResolvedKey, plan: &Plan, tokens: u64) -> Result<(), ChargeError> {
-        let mut limits = plan.limits().iter();
-        limits.try_for_each(|limit| self.charge_limit(key, limit.clone(), tokens))
+        if self.lines.is_empty() {
+            // The limits of one plan have buckets of their own, and are no more than a chain takes.
+            let key = self.place_of(key);
+            let line = |limit: &NamedLimit| Line { key, limit: limit.clone(), cost: tokens, closed: false };
+            self.lines = plan.limits().iter().map(line).collect();
+            return Ok(());
+        }
+        plan.limits().iter().try_for_each(|limit| self.charge_limit(key, limit.clone(), tokens))
     }
 
     /// The same for one limit.
+    #[inline]
     pub fn charge_limit(
         &mut self,
         key: &ResolvedKey,
@@ -162,6 +174,7 @@ impl Chain {
     }
 
     /// The first bucket whose cost is above its capacity, or that is closed.
+    #[inline]
     pub fn never_passes(&self) -> Option<&Line> {
         self.lines.iter().find(|line| line.is_never())
     }
@@ -170,6 +183,7 @@ impl Chain {
     ///
     /// # Panics
     /// If the chain is [empty](Self::is_empty).
+    #[inline]
     pub fn charges(&self) -> Charges<'_> {
         // One limit is what most chains have; collecting an iterator of one would cost more than the charge.
         if let Some(line) = self.lines.only()
@@ -218,9 +232,10 @@ impl Chain {
 
     fn charges_with(&self, cost: impl Fn(&Line) -> u64, load: f64) -> Charges<'_> {
         let charge = |line: &Line| self.charge_of(line, cost(line), line.scaled(load));
-        Charges::new(self.lines.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
+        Charges::distinct(self.lines.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
     }
 
+    #[inline]
     fn charge_of(&self, line: &Line, cost: u64, limit: NamedLimit) -> Charge<'_> {
         let capacity = u64::from(limit.limit().capacity());
         let cost = Cost::new(cost.min(capacity)).expect("no limit holds more than a cost can be");
@@ -228,6 +243,7 @@ impl Chain {
         Charge::new(key, limit, cost).expect("the cost is within the capacity")
     }
 
+    #[inline]
     fn place_of(&mut self, key: &ResolvedKey) -> usize {
         self.keys.iter().position(|known| known == key).unwrap_or_else(|| {
             self.keys.push(key.clone());
@@ -236,6 +252,7 @@ impl Chain {
     }
 
     /// Puts a line into the chain and says where it is.
+    #[inline]
     fn put(&mut self, line: Line, meeting: Meeting) -> Result<usize, ChargeError> {
         let same = |other: &Line| other.key == line.key && other.limit.name() == line.limit.name();
         let Some(at) = self.lines.iter().position(same) else {
@@ -284,6 +301,7 @@ impl Line {
     }
 
     /// True if waiting cannot help: the cost is above the capacity, or the bucket is closed.
+    #[inline]
     pub fn is_never(&self) -> bool {
         self.closed || self.cost > u64::from(self.limit.limit().capacity())
     }
@@ -291,10 +309,13 @@ impl Line {
     /// The limit with its rate and burst multiplied by `factor`, though never so far that its cost could not be covered
     /// any more: what the whole limit covers passes later, and what it refuses never does. The bucket stays the same one,
     /// so that tokens are neither lost nor found when the factor changes.
+    #[inline]
     fn scaled(&self, factor: f64) -> NamedLimit {
-        if factor >= 1.0 {
-            return self.limit.clone();
-        }
+        if factor >= 1.0 { self.limit.clone() } else { self.cut(factor) }
+    }
+
+    #[cold]
+    fn cut(&self, factor: f64) -> NamedLimit {
         let whole = self.limit.limit();
         let capacity = (f64::from(whole.capacity()) * factor) as u64;
         let capacity = capacity.max(self.cost).max(1).min(whole.capacity().into());

@@ -48,9 +48,10 @@ where
         if self.shared.skips(&parts) {
             return self.pass(parts, body);
         }
-        match self.shared.owed(&parts) {
-            Ok(chain) if chain.is_empty() => self.pass(parts, body),
-            Ok(chain) => self.decide(chain, parts, body),
+        let mut chain = self.shared.chain(&parts);
+        match self.shared.owe(&parts, &mut chain) {
+            Ok(()) if chain.is_empty() => self.pass(parts, body),
+            Ok(()) => self.decide(chain, parts, body),
             Err(undue) => self.give_up(&undue, parts, body),
         }
     }

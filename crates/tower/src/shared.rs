@@ -55,14 +55,17 @@ impl<S: Store> Shared<S> {
         self.skips.iter().any(|skip| skip(request))
     }
 
-    /// What the request owes under the rules together; empty if no plan applies.
+    /// A chain without charges, on the terms of this layer.
     #[inline]
-    pub(crate) fn owed(&self, request: &Parts) -> Result<Chain, Undue> {
+    pub(crate) fn chain(&self, request: &Parts) -> Chain {
         let tenant = request.extensions.get::<Tenant>().map(Tenant::id);
-        let mut chain = Chain::new(self.name.as_deref())
-            .for_tenant(tenant)
-            .on_failure(self.on_failure)
-            .shadow(self.shadow);
+        Chain::new(self.name.as_deref()).for_tenant(tenant).on_failure(self.on_failure).shadow(self.shadow)
+    }
+
+    /// Puts what the request owes under all rules into `chain`, which stays empty if no plan applies. It is filled where
+    /// it is, for a chain is large to move.
+    #[inline]
+    pub(crate) fn owe(&self, request: &Parts, chain: &mut Chain) -> Result<(), Undue> {
         for rule in &self.rules {
             let key = match (rule.key_of(request), self.keyless) {
                 (Some(key), _) => key,
@@ -71,10 +74,10 @@ impl<S: Store> Shared<S> {
                 (None, Keyless::Refuse) => return Err(Undue::NoKey),
             };
             let (plans, tokens) = (rule.plans_of(request), rule.cost_of(request));
-            self.limiter.charge(&mut chain, &key, plans.iter(), tokens)?;
+            self.limiter.charge(chain, &key, plans.iter(), tokens)?;
         }
         match chain.never_passes() {
-            None => Ok(chain),
+            None => Ok(()),
             Some(line) => Err(LimiterError::from(line.above_capacity()).into()),
         }
     }
