@@ -228,6 +228,40 @@ async fn a_token_is_checked_whatever_else_comes_with_it() {
 }
 
 #[tokio::test]
+async fn a_tenant_has_one_plan_whatever_its_token_claims() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let paid = spile_gateway::Route::new("/paid", [backend.upstream()]).unwrap().only_plans(["pro"]);
+    let gateway = running(
+        Gateway::builder(limiter_on(&clock))
+            .clock(clock.clone())
+            .jwt(jwt.tenant_claim("org").plan_claim("tier"))
+            .route(to(backend.upstream()))
+            .route(paid)
+            .policy(policy_for(
+                plans(),
+                [by_tenant_or_address("default")],
+                [tenant("acme", "pro", "k-acme")],
+            )),
+    )
+    .await;
+    // Tenant, claimed plan; the plan that holds, the limit of it, and whether it includes the route.
+    for (org, tier, plan, limit, paid) in [
+        ("acme", json!("free"), Some("free"), "100", 403),
+        ("acme", json!("pro"), Some("pro"), "1000", 200),
+        ("acme", json!("unheard-of"), Some("pro"), "1000", 200),
+        ("acme", json!(7), Some("pro"), "1000", 200),
+        ("other", json!("unheard-of"), None, "100", 403),
+    ] {
+        let token = by_secret(&with(with(good(&clock), "org", &json!(org)), "tier", &tier));
+        let answer = gateway.get("/", &[("authorization", &token)]).await;
+        assert_eq!(answer.header("x-ratelimit-limit"), Some(limit), "{org} {tier}");
+        assert_eq!(backend.last().header("x-plan"), plan, "{org} {tier}");
+        assert_eq!(gateway.get("/paid", &[("authorization", &token)]).await.status, paid, "{org} {tier}");
+    }
+}
+
+#[tokio::test]
 async fn keys_of_a_set_are_used_for_what_they_are_for() {
     let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
     let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();

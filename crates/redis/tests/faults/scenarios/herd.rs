@@ -21,6 +21,8 @@ const PACE: Duration = Duration::from_millis(500);
 /// What the work of Redis is measured over.
 const MEASURED: Duration = Duration::from_secs(1);
 
+/// Times that it is measured before it fails.
+const SECONDS: usize = 3;
 /// How much more Redis may have to do in the second after it heals than in any other.
 const AT_MOST: f64 = 1.2;
 
@@ -30,7 +32,8 @@ fn herd(name: &'static str) -> Row {
     let limiter = trial.limiter_beside();
     let herd: Vec<_> = (0..HERD).map(|number| trial.runtime.spawn(graze(limiter.clone(), number))).collect();
     wait::lasting(PACE);
-    let steady = work_of(&server);
+    // The busiest of several: what one second takes differs by as much as the promise leaves.
+    let steady = (0..SECONDS).map(|_| work_of(&server)).fold(0.0, f64::max);
     server.freeze();
     wait::lasting(MEASURED);
     server.thaw();
