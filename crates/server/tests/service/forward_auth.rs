@@ -271,7 +271,7 @@ async fn each_proxy_is_believed_by_its_own_headers() {
             assert_eq!(described(&spile, "/v1/auth", &headers).await, 429, "{headers:?}");
         }
     }
-    // The headers of another kind of proxy count for nothing where the kind is said.
+    // If the file says which proxy asks, the headers of other proxies are ignored.
     let file = format!("{FILE}\n[forward_auth]\nproxy = \"traefik\"\n");
     let spile = Spile::start_with(Config::parse(Path::new("spile.toml"), file, []).expect("it works")).await;
     let both: [(&str, &[u8]); 4] = [

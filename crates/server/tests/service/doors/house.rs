@@ -84,7 +84,7 @@ upstream = "http://{upstream}"
                 // Buckets of its own.
                 config.store.prefix = format!("house-{}", HOUSES.fetch_add(1, Ordering::Relaxed));
             }
-            // Port 1 is nobody's: it is refused at once.
+            // Nothing listens on port 1, and a connection to it is refused at once.
             Store::Down => config.store.url = StoreUrl::Redis("redis://127.0.0.1:1".to_owned()),
         }
         Self { spile: Spile::start_with(config).await }

@@ -26,7 +26,7 @@ pub(super) enum Caller {
     Stranger,
     /// That address with the API key of tenant `acme`.
     Acme,
-    /// That address with a key that is nobody's.
+    /// That address with an API key that no tenant has.
     WrongKey,
 }
 

@@ -104,6 +104,16 @@ impl Kind {
         refused
     }
 
+    /// The same for a proxy that hands on Spile's own refusal as it is.
+    pub(super) async fn hands_on_the_refusal(&self) {
+        self.limits_by_the_rules()
+            .await
+            .carries("ratelimit", "\"login\";r=0;t=60")
+            .carries("x-ratelimit-remaining", "0")
+            .carries("cache-control", "no-store")
+            .carries("content-type", "application/problem+json");
+    }
+
     /// Whatever a client sends along, and however it writes the request, it stays limited.
     pub(super) async fn is_not_fooled(&self) {
         let edge = self.start(RULES).await;
