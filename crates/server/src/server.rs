@@ -197,6 +197,7 @@ async fn limit_for_envoy(
     stop: watch::Receiver<bool>,
 ) {
     if let (Some((grpc, health)), Some(listener)) = (grpc, listener) {
+        health.tell_now().await;
         tokio::join!(health.follow(stop.clone()), serve(listener, grpc, metrics, bounds, stop));
     }
 }

@@ -30,6 +30,12 @@ impl Health {
         Self { reporter: HealthReporter::new(), decider }
     }
 
+    /// Tells how it stands. Until then no name is known, so this comes before the first caller.
+    pub(crate) async fn tell_now(&self) {
+        let refuses = self.decider.refuses_all();
+        self.tell(if refuses { ServingStatus::NotServing } else { ServingStatus::Serving }).await;
+    }
+
     pub(crate) fn server(&self) -> HealthServer {
         health_server::HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
@@ -42,10 +48,7 @@ impl Health {
             tokio::select! {
                 biased;
                 () = told_to(&mut stop) => break,
-                _ = look.tick() => {
-                    let refuses = self.decider.refuses_all();
-                    self.tell(if refuses { ServingStatus::NotServing } else { ServingStatus::Serving }).await;
-                }
+                _ = look.tick() => self.tell_now().await,
             }
         }
         self.tell(ServingStatus::NotServing).await;
