@@ -24,9 +24,10 @@ impl Breaker {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Notes a failure. Says whether this one opened the breaker.
-    pub(crate) fn fail(&self) -> bool {
-        self.failures_in_a_row.fetch_add(1, Ordering::AcqRel) + 1 >= FAILURES && self.trip()
+    /// Notes that so many requests failed. Says whether these opened the breaker.
+    pub(crate) fn fail(&self, requests: u32) -> bool {
+        let before = self.failures_in_a_row.fetch_add(requests, Ordering::AcqRel);
+        before.saturating_add(requests) >= FAILURES && self.trip()
     }
 
     /// Opens at once, where one failure is proof enough. Says whether it was closed.
@@ -38,7 +39,7 @@ impl Breaker {
         was_closed
     }
 
-    /// Notes an answer that came in time to somebody who waited for it.
+    /// Notes an answer that came in time.
     pub(crate) fn succeed(&self) {
         // Reading first keeps the line shared while all is well.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
@@ -85,18 +86,18 @@ mod tests {
     fn only_failures_in_a_row_open_it() {
         let breaker = Breaker::default();
         for _ in 1..FAILURES {
-            assert!(!breaker.fail());
+            assert!(!breaker.fail(1));
         }
         breaker.succeed();
         for _ in 1..FAILURES {
-            assert!(!breaker.fail());
+            assert!(!breaker.fail(1));
         }
-        assert!(breaker.fail());
+        assert!(breaker.fail(1));
         assert!(breaker.is_open());
-        assert!(!breaker.fail(), "it opens once");
+        assert!(!breaker.fail(1), "it opens once");
         breaker.close();
         assert!(!breaker.is_open());
-        assert!(!breaker.fail(), "closing forgets the failures");
+        assert!(!breaker.fail(1), "closing forgets the failures");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::encoding::Prefix;
 use crate::endpoint::Endpoint;
 use crate::lane::LaneSetup;
 use crate::node::ServedNode;
-use crate::pace::DialPace;
+use crate::pace::{DialPace, Purpose};
 use crate::router::Router;
 use crate::sentinel::{self, Sentinels};
 use crate::side::{Finder, SideSetup};
@@ -32,6 +32,7 @@ pub struct RedisStoreBuilder {
     timeout: Duration,
     time: TimeSource,
     connections: usize,
+    flights: usize,
     max_waiting: usize,
     tls: TlsFiles,
 }
@@ -43,6 +44,7 @@ impl fmt::Debug for RedisStoreBuilder {
             .field("prefix", &self.prefix)
             .field("timeout", &self.timeout)
             .field("connections", &self.connections)
+            .field("flights", &self.flights)
             .field("max_waiting", &self.max_waiting)
             .finish_non_exhaustive()
     }
@@ -64,8 +66,11 @@ pub enum BuildError {
     /// There must be a connection, but not a crowd of them.
     #[error("{0} connections per node are outside 1 to 64")]
     Connections(usize),
+    /// Something must be under way, but not everything at once.
+    #[error("{0} flights per connection are outside 1 to 256")]
+    Flights(usize),
     /// There must be room for somebody to wait.
-    #[error("room for {0} waiting callers is outside 1 to 1000000")]
+    #[error("room for {0} waiting charges is outside 1 to 1000000")]
     MaxWaiting(usize),
     /// Certificates cannot be read.
     #[error(transparent)]
@@ -83,6 +88,7 @@ impl RedisStoreBuilder {
             timeout: Duration::from_millis(50),
             time: TimeSource::Server,
             connections: 2,
+            flights: 16,
             max_waiting: 4_096,
             tls: TlsFiles::default(),
         }
@@ -112,9 +118,17 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How many callers may wait at once; the next is turned away. 4096 unless said otherwise.
-    pub fn max_waiting(mut self, callers: usize) -> Self {
-        self.max_waiting = callers;
+    /// How many script calls may be under way on one connection; 16 unless said otherwise. The further away Redis is, the
+    /// more are needed: with one, a call waits until the one before it is answered.
+    pub fn flights(mut self, flights: usize) -> Self {
+        self.flights = flights;
+        self
+    }
+
+    /// How many charges may wait or be under way at once; the next caller is turned away. 4096 unless said otherwise,
+    /// which is what Redis decides in a fraction of the usual timeout.
+    pub fn max_waiting(mut self, charges: usize) -> Self {
+        self.max_waiting = charges;
         self
     }
 
@@ -140,7 +154,13 @@ impl RedisStoreBuilder {
             return Err(BuildError::NoRuntime);
         }
         let counters = Arc::new(Counters::default());
-        let plan = Plan { settings: &self, tls, pace: Arc::new(DialPace::new()), counters: counters.clone() };
+        let plan = Plan {
+            settings: &self,
+            tls,
+            prefix: prefix.clone(),
+            pace: Arc::new(DialPace::new()),
+            counters: counters.clone(),
+        };
         Ok(RedisStore::new(Inner {
             side: plan.side(&target),
             router: plan.router(target),
@@ -158,6 +178,9 @@ impl RedisStoreBuilder {
         }
         if !(1..=64).contains(&self.connections) {
             return Err(BuildError::Connections(self.connections));
+        }
+        if !(1..=256).contains(&self.flights) {
+            return Err(BuildError::Flights(self.flights));
         }
         if !(1..=1_000_000).contains(&self.max_waiting) {
             return Err(BuildError::MaxWaiting(self.max_waiting));
@@ -178,6 +201,7 @@ impl RedisStoreBuilder {
 struct Plan<'a> {
     settings: &'a RedisStoreBuilder,
     tls: Option<Tls>,
+    prefix: Prefix,
     pace: Arc<DialPace>,
     counters: Arc<Counters>,
 }
@@ -188,13 +212,13 @@ impl Plan<'_> {
         match topology {
             Topology::Standalone(endpoint) => {
                 let dialer = self.dialer(credentials, database, RoleCheck::IfAllowed);
-                Router::Single(self.node(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
+                Router::Single(ServedNode::start(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
             }
             Topology::Sentinel { sentinels, master, credentials: own } => {
                 let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer(own)));
                 let dialer = self.dialer(credentials, database, RoleCheck::Master);
                 let whereabouts = Whereabouts::AskSentinels(sentinels.clone());
-                let mut served = self.node(&self.lanes(whereabouts, dialer));
+                let mut served = ServedNode::start(&self.lanes(whereabouts, dialer));
                 for index in 0..sentinels.count() {
                     let watch = tokio::spawn(sentinels.clone().watch(index, served.node.clone()));
                     served.also(watch.abort_handle());
@@ -210,14 +234,14 @@ impl Plan<'_> {
         let Target { topology, credentials, database, .. } = target.clone();
         match topology {
             Topology::Standalone(endpoint) => {
-                let dialer = Arc::new(self.dialer(credentials, database, RoleCheck::IfAllowed));
+                let dialer = Arc::new(self.side_dialer(credentials, database, RoleCheck::IfAllowed));
                 Box::new(move || {
                     (Finder::Anywhere(Whereabouts::Fixed(endpoint.clone())), Arc::clone(&dialer))
                 })
             }
             Topology::Sentinel { sentinels, master, credentials: own } => {
-                let ask = self.sentinel_dialer(own);
-                let dialer = Arc::new(self.dialer(credentials, database, RoleCheck::Master));
+                let ask = Dialer { purpose: Purpose::Side, ..self.sentinel_dialer(own) };
+                let dialer = Arc::new(self.side_dialer(credentials, database, RoleCheck::Master));
                 // Sentinels remember what they said last, and would not tell the store what a session has heard.
                 Box::new(move || {
                     let sentinels = Sentinels::new(sentinels.clone(), master.clone(), ask.clone());
@@ -225,32 +249,32 @@ impl Plan<'_> {
                 })
             }
             Topology::Cluster { seeds } => {
-                let dialer = Arc::new(self.dialer(credentials, 0, RoleCheck::None));
+                let dialer = Arc::new(self.side_dialer(credentials, 0, RoleCheck::None));
                 Box::new(move || (Finder::cluster(seeds.clone()), Arc::clone(&dialer)))
             }
         }
+    }
+
+    fn side_dialer(&self, credentials: Option<Credentials>, database: u32, role: RoleCheck) -> Dialer {
+        Dialer { purpose: Purpose::Side, ..self.dialer(credentials, database, role) }
     }
 
     fn cluster(&self, seeds: Vec<Endpoint>, credentials: Option<Credentials>) -> Router {
         let dialer = self.dialer(credentials, 0, RoleCheck::None);
         // Each node gets its own whereabouts when it is found; the first seed stands in until then.
         let anywhere = Whereabouts::Fixed(seeds[0].clone());
-        let setup = LaneSetup { by_slot: true, ..self.lanes(anywhere, dialer) };
-        let settings = self.settings;
-        let cluster = Arc::new(Cluster::new(setup, seeds, settings.connections, settings.max_waiting));
+        let setup = LaneSetup { by_slot: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
+        let cluster = Arc::new(Cluster::new(setup, seeds));
         let keeper = tokio::spawn(cluster.clone().keep_up()).abort_handle();
         Router::Cluster { cluster, keeper }
-    }
-
-    fn node(&self, setup: &LaneSetup) -> ServedNode {
-        ServedNode::start(setup, self.settings.connections, self.settings.max_waiting)
     }
 
     fn dialer(&self, credentials: Option<Credentials>, database: u32, role: RoleCheck) -> Dialer {
         let introduction = Introduction { credentials, database, tls: self.tls.clone(), role };
         // With the longest pause between dials this stays within the second in which a healed node is to be found.
         let patience = self.settings.timeout.max(Duration::from_millis(400));
-        Dialer { introduction, pace: self.pace.clone(), counters: self.counters.clone(), patience }
+        let (pace, counters) = (self.pace.clone(), self.counters.clone());
+        Dialer { introduction, pace, purpose: Purpose::Decisions, counters, patience }
     }
 
     fn sentinel_dialer(&self, credentials: Option<Credentials>) -> Dialer {
@@ -265,7 +289,10 @@ impl Plan<'_> {
             time: self.settings.time.clone(),
             timeout: self.settings.timeout,
             stall: (self.settings.timeout * 3).max(SHORTEST_STALL),
-            by_slot: false,
+            connections: self.settings.connections,
+            flights: self.settings.flights,
+            most_waiting: self.settings.max_waiting,
+            by_slot: None,
             // A random start keeps the replies to one process from ever looking like those to another.
             sequence: Arc::new(AtomicU64::new(fastrand::u64(..1 << 48))),
             counters: self.counters.clone(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use spile_core::{Bucket, Few, MicroTokens, Micros};
 
-use crate::request::{Company, Operation, Reply, Request, Waiting, WireLimit};
+use crate::request::{BatchGroup, Operation, Reply, Request, Waiting, WireLimit};
 use crate::resp::Value;
 use crate::script::SPEND;
 use crate::{msgpack, resp};
@@ -18,7 +18,7 @@ const HEADER: usize = 3;
 
 /// How the script is named to Redis.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Naming {
+enum Naming {
     /// By its hash, which is short and fails where the node does not know it.
     Hash,
     /// By its text, which always works and makes it known.
@@ -31,6 +31,7 @@ pub(crate) struct Call {
     /// Echoed by the script, so that no reply can answer another call.
     sequence: u64,
     waiting: Vec<Waiting>,
+    naming: Naming,
 }
 
 /// What a call's reply says.
@@ -53,7 +54,12 @@ pub(crate) enum BadReply {
 
 impl Call {
     pub(crate) fn new(sequence: u64, waiting: Vec<Waiting>) -> Self {
-        Self { sequence, waiting }
+        Self { sequence, waiting, naming: Naming::Hash }
+    }
+
+    /// The same call for a node that does not know the script.
+    pub(crate) fn by_text(self) -> Self {
+        Self { naming: Naming::Text, ..self }
     }
 
     pub(crate) fn into_waiting(self) -> Vec<Waiting> {
@@ -65,13 +71,13 @@ impl Call {
     }
 
     pub(crate) fn is_asking(&self) -> bool {
-        self.waiting.iter().any(|waiting| waiting.company == Company::Asking)
+        self.waiting.iter().any(|waiting| waiting.group == BatchGroup::Asking)
     }
 
     /// Appends the command to `out`. `now_us` of zero lets Redis say what time it is.
-    pub(crate) fn write(&self, naming: Naming, now_us: u64, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, now_us: u64, out: &mut Vec<u8>) {
         let (keys, numbers) = self.arguments(now_us);
-        let (command, script): (&[u8], &[u8]) = match naming {
+        let (command, script): (&[u8], &[u8]) = match self.naming {
             Naming::Hash => (b"EVALSHA", SPEND.name().as_bytes()),
             Naming::Text => (b"EVAL", SPEND.text().as_bytes()),
         };

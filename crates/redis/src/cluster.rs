@@ -50,8 +50,6 @@ pub(crate) enum Found {
 /// A cluster and the nodes of it that are in use.
 pub(crate) struct Cluster {
     setup: LaneSetup,
-    lanes: usize,
-    most_waiting: usize,
     seeds: Vec<Endpoint>,
     map: ArcSwap<SlotMap>,
     nodes: Mutex<HashMap<Endpoint, Member>>,
@@ -83,11 +81,9 @@ impl SlotMap {
 }
 
 impl Cluster {
-    pub(crate) fn new(setup: LaneSetup, seeds: Vec<Endpoint>, lanes: usize, most_waiting: usize) -> Self {
+    pub(crate) fn new(setup: LaneSetup, seeds: Vec<Endpoint>) -> Self {
         Self {
             setup,
-            lanes,
-            most_waiting,
             seeds,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
@@ -235,7 +231,12 @@ impl Cluster {
         let mut map = SlotMap::default();
         for range in ranges {
             if let Some(master) = range.nodes.first() {
-                map.ranges.push((range.first, range.last, self.member(&mut nodes, master)));
+                let node = self.member(&mut nodes, master);
+                let is_new = !map.ranges.iter().any(|(.., known)| Arc::ptr_eq(known, &node));
+                if let Some(prefix) = self.setup.by_slot.as_ref().filter(|_| is_new) {
+                    node.serves(range.first, prefix);
+                }
+                map.ranges.push((range.first, range.last, node));
             }
             map.named.extend(range.nodes.iter().cloned());
         }
@@ -251,7 +252,7 @@ impl Cluster {
     fn member(&self, nodes: &mut HashMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
         let start = || {
             let setup = LaneSetup { whereabouts: Whereabouts::Fixed(endpoint.clone()), ..self.setup.clone() };
-            Member { served: ServedNode::start(&setup, self.lanes, self.most_waiting), rounds_unnamed: 0 }
+            Member { served: ServedNode::start(&setup), rounds_unnamed: 0 }
         };
         nodes.entry(endpoint.clone()).or_insert_with(start).served.node.clone()
     }

@@ -128,6 +128,12 @@ impl Connection {
         }
     }
 
+    /// The next reply, if one is `expected`; else what [ends the connection](Self::until_unasked). May be dropped at any
+    /// time.
+    pub(crate) async fn hear(&mut self, expected: bool) -> Result<Value, ConnectionError> {
+        if expected { self.receive().await } else { Err(self.until_unasked().await) }
+    }
+
     async fn read_more(&mut self) -> Result<(), ConnectionError> {
         match self.stream.read_buf(&mut self.unread).await? {
             0 => Err(ConnectionError::Closed),

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::call::{Call, Naming};
 use crate::connection::{Connection, ConnectionError, Introduction};
 use crate::endpoint::Endpoint;
-use crate::pace::DialPace;
-use crate::resp::Value;
+use crate::pace::{DialPace, Place, Purpose};
+use crate::probe::Probe;
 use crate::sentinel::Sentinels;
 use crate::stats::Counters;
 
@@ -18,6 +17,7 @@ use crate::stats::Counters;
 pub(crate) struct Dialer {
     pub(crate) introduction: Introduction,
     pub(crate) pace: Arc<DialPace>,
+    pub(crate) purpose: Purpose,
     pub(crate) counters: Arc<Counters>,
     /// How long a node may take to be reached, and then again to run the script.
     pub(crate) patience: Duration,
@@ -41,34 +41,38 @@ impl Whereabouts {
 
 impl Dialer {
     /// A connection to a node that runs the script. Bounded in time, and spaced.
-    pub(crate) async fn dial(&self, whereabouts: &Whereabouts) -> Result<Connection, ConnectionError> {
+    pub(crate) async fn dial(
+        &self,
+        whereabouts: &Whereabouts,
+        probe: &Probe,
+    ) -> Result<Connection, ConnectionError> {
         let endpoint = match whereabouts {
             Whereabouts::Fixed(endpoint) => endpoint.clone(),
             Whereabouts::AskSentinels(sentinels) => sentinels.master().await?,
         };
-        let mut connection = self.open(&endpoint).await?;
-        let probed = timeout(self.patience, probe(&mut connection, Naming::Text)).await;
+        let place = self.turn().await;
+        let mut connection = self.open_now(&endpoint).await?;
+        let probed = timeout(self.patience, probe.run(&mut connection)).await;
         probed.unwrap_or(Err(ConnectionError::Stalled(self.patience)))?;
+        place.succeeded();
         Ok(connection)
     }
 
     /// A connection that has introduced itself.
     pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
-        self.pace.turn().await;
+        let place = self.turn().await;
+        let connection = self.open_now(endpoint).await?;
+        place.succeeded();
+        Ok(connection)
+    }
+
+    async fn turn(&self) -> Place {
+        self.pace.turn(self.purpose).await
+    }
+
+    async fn open_now(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         self.counters.dials.add(1);
         let opened = timeout(self.patience, Connection::open(endpoint, &self.introduction)).await;
         opened.unwrap_or(Err(ConnectionError::Stalled(self.patience)))
-    }
-}
-
-/// Runs the script on nothing, which shows more than `PING` would: a paused, stuck or loading node does not run it.
-pub(crate) async fn probe(connection: &mut Connection, naming: Naming) -> Result<(), ConnectionError> {
-    let call = Call::new(fastrand::u64(..1 << 52), Vec::new());
-    let mut command = Vec::new();
-    call.write(naming, 1, &mut command);
-    connection.send(&command).await?;
-    match connection.receive().await? {
-        Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-        reply => Ok(call.read(&reply).map(drop)?),
     }
 }

@@ -1,5 +1,5 @@
-//! One connection to one node, kept up for ever: it takes what has gathered, sends it, waits for the replies and
-//! hands them out. Nothing is ever sent twice unless Redis said that it did not run it.
+//! One connection to one node, kept up for ever: it takes what has gathered, sends it, and hands out the replies as they
+//! come. Several flights may be under way on it. Nothing is ever sent twice unless Redis said that it did not run it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use spile_core::StoreError;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use crate::call::{Call, Naming, Replies};
+use crate::call::{Call, Replies};
 use crate::connection::{Connection, ConnectionError};
-use crate::dialer::{Dialer, Whereabouts, probe};
+use crate::dialer::{Dialer, Whereabouts};
+use crate::encoding::Prefix;
 use crate::node::Node;
-use crate::pace::Backoff;
+use crate::pace::{Backoff, LASTING};
+use crate::pipeline::Pipeline;
+use crate::queue::Flight;
 use crate::refusal::{ErrorReply, Refusal, may_have_run, not_run};
-use crate::request::{Company, Waiting};
+use crate::request::{BatchGroup, Waiting};
 use crate::resp;
 use crate::resp::Value;
 use crate::stats::Counters;
@@ -34,8 +37,14 @@ pub(crate) struct LaneSetup {
     pub(crate) timeout: Duration,
     /// No reply for so long, and the connection is given up.
     pub(crate) stall: Duration,
-    /// Whether one call may only hold keys of one slot.
-    pub(crate) by_slot: bool,
+    /// Lanes per node.
+    pub(crate) connections: usize,
+    /// The most flights that are under way on one connection.
+    pub(crate) flights: usize,
+    /// The most charges that may wait.
+    pub(crate) most_waiting: usize,
+    /// What the keys of the store begin with, if one call may only hold keys of one slot.
+    pub(crate) by_slot: Option<Prefix>,
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -47,8 +56,17 @@ pub(crate) struct Lane {
     out: Vec<u8>,
 }
 
-/// Why a connection is given up, and whether its node failed by that.
+/// The connection is given up.
 struct Lost;
+
+/// What a lane wakes up for.
+enum Event<'a> {
+    Heard(Result<Value, ConnectionError>),
+    Moved,
+    BreakerOpened,
+    Gathered(Vec<Waiting>, Flight<'a>),
+    Alarm,
+}
 
 impl Lane {
     pub(crate) fn new(setup: LaneSetup, node: Arc<Node>) -> Self {
@@ -57,54 +75,96 @@ impl Lane {
 
     /// Never returns: it ends with its task.
     pub(crate) async fn run(mut self) {
+        let node = self.node.clone();
         loop {
-            // From before the node is looked for, so that a move in the meantime is not missed.
-            let moves = self.node.moves();
-            let connection = self.connected().await;
-            let node = self.node.clone();
-            let up = Up::new(&node);
-            self.serve(connection, moves).await;
+            let (connection, mut moves) = self.connected().await;
+            let (up, since) = (Up::new(&node), Instant::now());
+            self.serve(connection, &mut moves).await;
             drop(up);
             self.setup.counters.connections_lost.add(1);
+            if since.elapsed() < LASTING && !moves.has_changed().unwrap_or(true) {
+                Backoff::default().pause().await;
+            }
         }
     }
 
-    async fn connected(&self) -> Connection {
+    /// A connection, and what tells when the node has moved since before it was dialled.
+    async fn connected(&self) -> (Connection, watch::Receiver<u64>) {
+        let mut moves = self.node.moves();
         let mut backoff = self.node.dialing.lock().await;
         loop {
-            match self.setup.dialer.dial(&self.setup.whereabouts).await {
+            // Whatever was heard before this dial is what it goes by.
+            moves.mark_unchanged();
+            let dialled = tokio::select! {
+                dialled = self.dial() => dialled,
+                _ = moves.changed() => continue,
+            };
+            match dialled {
                 Ok(connection) => {
                     *backoff = Backoff::default();
-                    return connection;
+                    return (connection, moves);
                 }
                 Err(why) => {
                     self.node.unreachable(&why);
-                    backoff.pause().await;
+                    // A node that is known to be elsewhere is dialled at once.
+                    tokio::select! {
+                        () = backoff.pause() => {}
+                        _ = moves.changed() => {}
+                    }
                 }
             }
         }
     }
 
+    async fn dial(&self) -> Result<Connection, ConnectionError> {
+        self.setup.dialer.dial(&self.setup.whereabouts, &self.node.probe()).await
+    }
+
     /// Serves until the connection is of no use any more.
-    async fn serve(&mut self, mut connection: Connection, mut moves: watch::Receiver<u64>) {
+    async fn serve(&mut self, mut connection: Connection, moves: &mut watch::Receiver<u64>) {
         let node = self.node.clone();
+        let (mut pipeline, mut leaving) = (Pipeline::default(), false);
         loop {
-            if node.breaker.is_open() && self.prove(&mut connection).await.is_err() {
-                return;
+            if pipeline.is_empty() {
+                let Ok(unknown) = self.sort_out(&connection, pipeline.take_refused()) else { return };
+                if !unknown.is_empty() {
+                    let sent = self.send(&mut connection, &mut pipeline, unknown, node.queue.take_off());
+                    if sent.await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                if leaving || (node.breaker.is_open() && self.prove(&mut connection).await.is_err()) {
+                    return;
+                }
             }
-            let (gathered, flight) = tokio::select! {
-                // In this order, so that nothing is sent into a connection that is known to be of no use.
+            let takes = !leaving && pipeline.takes(self.setup.flights) && !node.breaker.is_open();
+            let event = tokio::select! {
+                // In this order, so that a reply that has come is never overlooked, and nothing is sent into a
+                // connection that is known to be of no use.
                 biased;
-                _ = connection.until_unasked() => return,
-                _ = moves.changed() => return,
-                () = node.breaker.until_open() => continue,
-                taken = node.queue.take() => taken,
+                heard = connection.hear(!pipeline.is_empty()) => Event::Heard(heard),
+                _ = moves.changed(), if !leaving => Event::Moved,
+                () = node.breaker.until_open(), if takes => Event::BreakerOpened,
+                (gathered, flight) = node.queue.take(), if takes => Event::Gathered(gathered, flight),
+                () = sleep_until(pipeline.alarm(&self.setup)), if !pipeline.is_empty() => Event::Alarm,
             };
-            let calls = self.calls(gathered);
-            if self.fly(&mut connection, calls).await.is_err() {
+            let going = match event {
+                Event::Heard(heard) => self.heard(heard, &mut pipeline),
+                Event::Moved => {
+                    leaving = true;
+                    Ok(())
+                }
+                Event::BreakerOpened => Ok(()),
+                Event::Gathered(gathered, flight) => {
+                    let calls = self.calls(gathered);
+                    self.send(&mut connection, &mut pipeline, calls, flight).await
+                }
+                Event::Alarm => self.overdue(&mut pipeline),
+            };
+            if going.is_err() {
                 return;
             }
-            drop(flight);
         }
     }
 
@@ -113,10 +173,11 @@ impl Lane {
         while self.node.breaker.is_open() {
             if let Some(_probe) = self.node.breaker.claim_probe() {
                 let start = Instant::now();
-                match timeout_at(start + self.setup.stall, probe(connection, Naming::Text)).await {
+                let probe = self.node.probe();
+                match timeout_at(start + self.setup.stall, probe.run(connection)).await {
                     Ok(Ok(())) if start.elapsed() <= self.setup.timeout => self.node.breaker.close(),
                     Ok(Ok(())) => {}
-                    Ok(Err(ConnectionError::Refused(refusal))) if refusal.starts_with("BUSY") => {}
+                    Ok(Err(ConnectionError::Refused(refusal))) if is_passing(&refusal) => {}
                     _ => return Err(Lost),
                 }
             }
@@ -129,13 +190,13 @@ impl Lane {
 
     /// Sorts requests into as few script calls as the topology allows.
     fn calls(&self, gathered: Vec<Waiting>) -> Vec<Call> {
-        if !self.setup.by_slot {
+        if self.setup.by_slot.is_none() {
             return vec![self.call(gathered)];
         }
         let mut by_slot: Vec<(u16, Vec<Waiting>)> = Vec::new();
         let mut calls = Vec::new();
         for waiting in gathered {
-            if waiting.company != Company::Any {
+            if waiting.group != BatchGroup::Any {
                 calls.push(self.call(vec![waiting]));
                 continue;
             }
@@ -153,122 +214,120 @@ impl Lane {
         Call::new(self.setup.sequence.fetch_add(1, Ordering::Relaxed), waiting)
     }
 
-    /// Sends the calls and hands out the replies. Where the node does not know the script, sends its text at once.
-    async fn fly(&mut self, connection: &mut Connection, calls: Vec<Call>) -> Result<(), Lost> {
-        let unknown = self.exchange(connection, calls, Naming::Hash).await?;
-        if !unknown.is_empty() {
-            self.exchange(connection, unknown, Naming::Text).await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the calls that the node did not run because it does not know the script.
-    async fn exchange(
+    /// Sends the calls as one flight.
+    async fn send<'q>(
         &mut self,
         connection: &mut Connection,
+        pipeline: &mut Pipeline<'q>,
         calls: Vec<Call>,
-        naming: Naming,
-    ) -> Result<Vec<Call>, Lost> {
-        self.write(&calls, naming);
-        let mut deadline = Instant::now() + self.setup.stall;
-        if let Err(why) = self.within(deadline, connection.send(&self.out)).await {
-            return Err(self.lose(calls, Vec::new(), &why));
+        flight: Flight<'q>,
+    ) -> Result<(), Lost> {
+        self.write(&calls);
+        let now = Instant::now();
+        pipeline.push(calls, flight, now);
+        let sent = timeout_at(now + self.setup.stall, connection.send(&self.out)).await;
+        match sent.unwrap_or(Err(ConnectionError::Stalled(self.setup.stall))) {
+            Ok(()) => Ok(()),
+            Err(why) => Err(self.lose(pipeline, &why)),
         }
-        let mut refused: Vec<(Call, String)> = Vec::new();
-        let mut calls = calls.into_iter();
-        while let Some(call) = calls.next() {
-            match self.within(deadline, self.reply(connection, &call)).await {
-                Ok(Answer::Replies(replies)) => self.hand_out(call, replies),
-                Ok(Answer::Refused(text)) => refused.push((call, text)),
-                Err(why) => {
-                    let unanswered = std::iter::once(call).chain(calls).collect();
-                    return Err(self.lose(unanswered, refused, &why));
-                }
-            }
-            deadline = Instant::now() + self.setup.stall;
-        }
-        self.sort_out(connection, refused)
     }
 
-    fn write(&mut self, calls: &[Call], naming: Naming) {
+    fn write(&mut self, calls: &[Call]) {
         let now_us = self.setup.time.now_us();
         self.out.clear();
         for call in calls {
             if call.is_asking() {
                 resp::push_command(&mut self.out, &[b"ASKING"]);
             }
-            call.write(naming, now_us, &mut self.out);
+            call.write(now_us, &mut self.out);
         }
     }
 
-    async fn within<T>(
-        &self,
-        deadline: Instant,
-        step: impl Future<Output = Result<T, ConnectionError>>,
-    ) -> Result<T, ConnectionError> {
-        timeout_at(deadline, step).await.unwrap_or(Err(ConnectionError::Stalled(self.setup.stall)))
-    }
-
-    async fn reply(&self, connection: &mut Connection, call: &Call) -> Result<Answer, ConnectionError> {
-        if call.is_asking()
-            && let Value::Error(refusal) = connection.receive().await?
-        {
-            // The call itself was answered too, but by a node that was not asked to take it.
-            connection.receive().await?;
-            return Ok(Answer::Refused(refusal));
+    /// Takes the next reply for what it is.
+    fn heard(&self, heard: Result<Value, ConnectionError>, pipeline: &mut Pipeline<'_>) -> Result<(), Lost> {
+        if pipeline.is_empty() {
+            // It was closed, or spoke unasked, while nothing depended on it.
+            return Err(Lost);
         }
-        match connection.receive().await? {
-            Value::Error(text) => Ok(Answer::Refused(text)),
-            value => call.read(&value).map(Answer::Replies).map_err(ConnectionError::Foreign),
+        match heard.and_then(|value| pipeline.answer(value)) {
+            Ok(Some((call, replies, sent_at))) => {
+                self.hand_out(call, replies, sent_at);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(why) => Err(self.lose(pipeline, &why)),
         }
     }
 
-    fn hand_out(&self, call: Call, replies: Replies) {
+    /// Looks for flights that have had no reply for as long as a caller would wait: that is the node's failure, and
+    /// nothing else is. One that goes on for longer costs the connection.
+    fn overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), Lost> {
+        let now = Instant::now();
+        if pipeline.is_stalled(now, self.setup.stall) {
+            return Err(self.lose(pipeline, &ConnectionError::Stalled(self.setup.stall)));
+        }
+        match pipeline.newly_overdue(now, self.setup.timeout) {
+            0 => {}
+            requests => self.node.failed(requests),
+        }
+        Ok(())
+    }
+
+    fn hand_out(&self, call: Call, replies: Replies, sent_at: Instant) {
         let counters = &self.setup.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);
         if replies.repairs > 0 {
             counters.repairs.add(replies.repairs);
         }
-        let mut in_time = false;
-        for (waiting, reply) in call.into_waiting().into_iter().zip(replies.replies) {
-            in_time |= waiting.answer(Ok(reply));
-        }
-        if in_time {
+        if sent_at.elapsed() <= self.setup.timeout {
             self.node.breaker.succeed();
+        }
+        for (waiting, reply) in call.into_waiting().into_iter().zip(replies.replies) {
+            waiting.answer(Ok(reply));
         }
     }
 
     /// The connection broke. Whatever was under way may have run, and so may what was refused: a refusal is only
     /// believed when every reply around it was the one expected.
-    fn lose(&self, unanswered: Vec<Call>, refused: Vec<(Call, String)>, why: &ConnectionError) -> Lost {
+    fn lose(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> Lost {
         let error = match why {
             ConnectionError::Malformed(_) | ConnectionError::Foreign(_) => {
                 StoreError::BadResponse(why.to_string().into())
             }
             _ => may_have_run(why.to_string()),
         };
-        let refused = refused.into_iter().map(|(call, _)| call);
-        for waiting in unanswered.into_iter().chain(refused).flat_map(Call::into_waiting) {
+        for waiting in pipeline.take_all().flat_map(Call::into_waiting) {
             waiting.answer(Err(Refusal::Failed(error.clone())));
         }
-        self.node.failed();
+        self.node.failed(1);
         Lost
     }
 
-    /// Tells whoever was refused what to do, and returns the calls that only lack the script.
+    /// Tells those who were refused what to do, and returns the calls that only lack the script.
     fn sort_out(&self, connection: &Connection, refused: Vec<(Call, String)>) -> Result<Vec<Call>, Lost> {
         let mut unknown = Vec::new();
         let mut lost = Ok(());
         for (call, text) in refused {
             let refusal = match ErrorReply::read(&text, connection.endpoint()) {
                 ErrorReply::NoScript => {
-                    unknown.push(call);
+                    unknown.push(call.by_text());
                     continue;
                 }
+                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.setup.by_slot.is_none() => {
+                    let why = format!("{text}: this is a node of a cluster, whose URL is redis-cluster://");
+                    self.node.troubled(why.clone());
+                    Refusal::Failed(not_run(why))
+                }
                 ErrorReply::Moved { to } => Refusal::Moved { to },
+                // With other keys in the call, this may be about them.
+                ErrorReply::Ask { .. } | ErrorReply::TryAgain if call.len() > 1 => Refusal::Alone,
                 ErrorReply::Ask { to } => Refusal::Ask { to },
-                ErrorReply::TryAgain | ErrorReply::ClusterDown => Refusal::Again,
+                ErrorReply::TryAgain => Refusal::Divided,
+                ErrorReply::ClusterDown => {
+                    self.node.failed(call.len());
+                    Refusal::Again
+                }
                 ErrorReply::WrongNode => {
                     lost = Err(Lost);
                     Refusal::Again
@@ -279,7 +338,7 @@ impl Lane {
                     Refusal::Again
                 }
                 ErrorReply::Busy => {
-                    self.node.failed();
+                    self.node.failed(1);
                     Refusal::Failed(not_run(text))
                 }
                 ErrorReply::Unreplicated | ErrorReply::Refused => Refusal::Failed(not_run(text)),
@@ -299,9 +358,9 @@ impl Lane {
     }
 }
 
-enum Answer {
-    Replies(Replies),
-    Refused(String),
+/// Whether a probe that is refused like this says that the node will do its part soon, over this connection.
+fn is_passing(refusal: &str) -> bool {
+    ["BUSY", "CLUSTERDOWN"].iter().any(|code| refusal.starts_with(code))
 }
 
 /// A lane that is connected, until dropped: also when its task is ended.

@@ -22,6 +22,8 @@ mod lane;
 mod msgpack;
 mod node;
 mod pace;
+mod pipeline;
+mod probe;
 mod queue;
 mod refusal;
 mod request;

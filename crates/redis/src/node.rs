@@ -9,8 +9,10 @@ use tokio::task::AbortHandle;
 
 use crate::breaker::Breaker;
 use crate::connection::ConnectionError;
+use crate::encoding::Prefix;
 use crate::lane::{Lane, LaneSetup};
 use crate::pace::Backoff;
+use crate::probe::Probe;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::request::Waiting;
@@ -27,18 +29,34 @@ pub(crate) struct Node {
     moves: watch::Sender<u64>,
     /// Why the node could not be reached last, until it is.
     trouble: parking_lot::Mutex<Option<String>>,
+    /// How it proves that it decides, and the slot of that.
+    probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
 }
 
 impl Node {
-    fn new(lanes: usize, most_waiting: usize) -> Self {
+    fn new(setup: &LaneSetup) -> Self {
         Self {
-            queue: Queue::new(lanes, most_waiting),
+            queue: Queue::new(setup.connections, setup.flights, setup.most_waiting),
             breaker: Breaker::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
             moves: watch::Sender::new(0),
             trouble: parking_lot::Mutex::default(),
+            probe: parking_lot::Mutex::default(),
         }
+    }
+
+    /// Lets the node prove itself by a key of this slot, which it serves.
+    pub(crate) fn serves(&self, slot: u16, prefix: &Prefix) {
+        let mut probe = self.probe.lock();
+        if probe.0 != Some(slot) {
+            *probe = (Some(slot), Arc::new(Probe::of_slot(prefix, slot)));
+        }
+    }
+
+    /// How the node proves that it decides.
+    pub(crate) fn probe(&self) -> Arc<Probe> {
+        Arc::clone(&self.probe.lock().1)
     }
 
     /// Why the node cannot be reached, while it cannot.
@@ -59,19 +77,24 @@ impl Node {
         Ok(())
     }
 
-    /// Notes that the node did not do its part. After some in a row, whoever waits is turned away.
-    pub(crate) fn failed(&self) {
-        if self.breaker.fail() {
+    /// Notes that the node did not do its part for so many requests. After some in a row, those that wait are turned away.
+    pub(crate) fn failed(&self, requests: usize) {
+        if self.breaker.fail(u32::try_from(requests).unwrap_or(u32::MAX)) {
             self.turn_away();
         }
     }
 
     /// Notes that the node cannot be reached. With no other lane connected, there is nothing to wait for.
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
-        *self.trouble.lock() = Some(why.to_string());
+        self.troubled(why.to_string());
         if self.connections() == 0 && self.breaker.trip() {
             self.turn_away();
         }
+    }
+
+    /// Notes why the node is of no use as it is, until a connection is opened anew.
+    pub(crate) fn troubled(&self, why: String) {
+        *self.trouble.lock() = Some(why);
     }
 
     /// Makes every lane drop its connection after what is under way, and find the node again.
@@ -111,11 +134,11 @@ pub(crate) struct ServedNode {
 }
 
 impl ServedNode {
-    /// Starts `lanes` lanes. Must be called within a tokio runtime.
-    pub(crate) fn start(setup: &LaneSetup, lanes: usize, most_waiting: usize) -> Self {
-        let node = Arc::new(Node::new(lanes, most_waiting));
+    /// Starts the node's lanes. Must be called within a tokio runtime.
+    pub(crate) fn start(setup: &LaneSetup) -> Self {
+        let node = Arc::new(Node::new(setup));
         let spawn = |_| tokio::spawn(Lane::new(setup.clone(), node.clone()).run()).abort_handle();
-        let tasks = (0..lanes).map(spawn).collect();
+        let tasks = (0..setup.connections).map(spawn).collect();
         Self { node, tasks }
     }
 

@@ -1,58 +1,86 @@
-//! How often sockets are opened: never more than twenty a second, whatever is broken, and with jittered pauses
-//! between failures.
+//! How often sockets are opened: whatever is broken, fewer than twenty dials a second fail.
+//!
+//! A dial takes a place. One that succeeds gives it back at once, so that any number of nodes is reached as fast as
+//! they answer. One that fails keeps it for a second. Decisions dial first: everything else shares a few places.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
 
-/// Dials that may go at once, so that a cluster is reached quickly when all is well.
-const BURST: u32 = 10;
+/// Dials that may be under way, or have failed within the last second.
+const PLACES: usize = 16;
 
-/// Time per dial after that. The burst and a second of these make twenty.
-const SPACING: Duration = Duration::from_millis(100);
+/// Those of them that what is no decision may take.
+const SIDE_PLACES: usize = 4;
+
+/// How long a dial that fails keeps its place.
+const PENALTY: Duration = Duration::from_secs(1);
 
 /// The pause after the first failure, at most, and the longest pause. Together with the time that one dial may
 /// take, the longest pause stays within a second, which is how soon a healed node is to be found.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
+/// A connection that did not last this long is followed by a pause, as a failed dial is.
+pub(crate) const LASTING: Duration = Duration::from_secs(1);
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// Decisions, and finding the node that takes them.
+    Decisions,
+    /// The registry, sums, subscriptions: they can wait.
+    Side,
+}
+
 /// Spaces the dials of one store.
 #[derive(Debug)]
 pub(crate) struct DialPace {
-    /// When the burst would be whole again: a bucket, kept as the moment at which it is full.
-    full_at: Mutex<Instant>,
+    places: Arc<Semaphore>,
+    side_places: Arc<Semaphore>,
+}
+
+/// A dial's place. Dropped, it is free at the end of the penalty; [given back](Self::succeeded), at once.
+#[derive(Debug)]
+pub(crate) struct Place {
+    held: Option<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,
 }
 
 impl DialPace {
     pub(crate) fn new() -> Self {
-        Self { full_at: Mutex::new(Instant::now()) }
+        Self { places: Arc::new(Semaphore::new(PLACES)), side_places: Arc::new(Semaphore::new(SIDE_PLACES)) }
     }
 
-    /// Waits for this dial's turn. Whoever gives up leaves the turn to the next.
-    pub(crate) async fn turn(&self) {
-        let turn = self.reserve(Instant::now());
-        let mut reservation = Reservation { pace: self, used: false };
-        sleep_until(turn).await;
-        reservation.used = true;
-    }
-
-    fn reserve(&self, now: Instant) -> Instant {
-        let mut full_at = self.full_at.lock();
-        *full_at = (*full_at).max(now) + SPACING;
-        (*full_at - SPACING * BURST).max(now)
+    /// Waits for a place.
+    pub(crate) async fn turn(&self, purpose: Purpose) -> Place {
+        let side = match purpose {
+            Purpose::Decisions => None,
+            Purpose::Side => Arc::clone(&self.side_places).acquire_owned().await.ok(),
+        };
+        // Neither semaphore is ever closed.
+        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+        Place { held: place.map(|place| (place, side)) }
     }
 }
 
-struct Reservation<'a> {
-    pace: &'a DialPace,
-    used: bool,
+impl Place {
+    pub(crate) fn succeeded(mut self) {
+        self.held = None;
+    }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
-        if !self.used {
-            *self.pace.full_at.lock() -= SPACING;
+        // Without a runtime there is no more dialling either.
+        if let Some(held) = self.held.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move {
+                sleep(PENALTY).await;
+                drop(held);
+            });
         }
     }
 }
@@ -77,34 +105,66 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn at_most_twenty_dials_start_in_any_second() {
+    async fn fewer_than_twenty_dials_fail_in_any_second() {
         let pace = DialPace::new();
         let start = Instant::now();
         let mut turns = Vec::new();
-        for _ in 0..60 {
-            pace.turn().await;
+        for dial in 0..60 {
+            let purpose = if dial % 3 == 0 { Purpose::Side } else { Purpose::Decisions };
+            drop(pace.turn(purpose).await);
             turns.push(start.elapsed());
         }
         for (index, turn) in turns.iter().enumerate() {
             let second = turns[index..].iter().take_while(|later| **later < *turn + Duration::from_secs(1));
-            assert!(second.count() <= 20);
+            assert!(second.count() < 20);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_turn_that_is_given_up_is_not_lost_to_others() {
+    async fn dials_that_succeed_wait_for_nothing() {
         let pace = DialPace::new();
-        for _ in 0..BURST {
-            pace.turn().await;
+        let start = Instant::now();
+        for _ in 0..1_000 {
+            pace.turn(Purpose::Decisions).await.succeeded();
         }
-        for _ in 0..100 {
-            assert!(tokio::time::timeout(Duration::from_millis(10), pace.turn()).await.is_err());
-            tokio::time::advance(Duration::from_millis(90)).await;
-            pace.turn().await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_success_lets_all_who_wait_dial() {
+        let pace = Arc::new(DialPace::new());
+        for _ in 0..PLACES {
+            drop(pace.turn(Purpose::Decisions).await);
         }
+        let start = Instant::now();
+        let dial = |_| {
+            let pace = Arc::clone(&pace);
+            tokio::spawn(async move { pace.turn(Purpose::Decisions).await.succeeded() })
+        };
+        for dial in (0..100).map(dial).collect::<Vec<_>>() {
+            dial.await.expect("it ends");
+        }
+        assert!(start.elapsed() <= PENALTY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_decision_never_takes_the_places_of_decisions() {
+        let pace = DialPace::new();
+        let start = Instant::now();
+        for _ in 0..SIDE_PLACES {
+            drop(pace.turn(Purpose::Side).await);
+        }
+        assert!(tokio::time::timeout(PENALTY / 2, pace.turn(Purpose::Side)).await.is_err());
+        let waited = start.elapsed();
+        for _ in 0..PLACES - SIDE_PLACES {
+            drop(pace.turn(Purpose::Decisions).await);
+        }
+        assert_eq!(start.elapsed(), waited);
     }
 
     #[test]

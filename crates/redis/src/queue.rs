@@ -1,9 +1,9 @@
 //! Requests that wait for a lane, and when a lane takes them.
 //!
 //! Everything that has gathered goes in the next flight. With no flight under way a request goes at once; otherwise
-//! it gathers until that flight lands. A long way to Redis would make that wait long too, so further lanes take off
+//! it gathers until that flight lands. A long way to Redis would make that wait long too, so further flights take off
 //! spread over the time that a flight takes, but no sooner than a millisecond after the last: near Redis one lane
-//! does it all, in the largest calls, which are the cheapest for Redis.
+//! does it all, in the largest calls, which are the cheapest for Redis. What has waited past its deadline is not sent.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::request::Waiting;
 /// single chain may be longer only by what it holds itself.
 const MOST_PER_FLIGHT: usize = 128;
 
-/// With so many waiting, another lane takes off at once.
+/// With so many waiting, another connection's flight takes off at once.
 const CROWD: usize = MOST_PER_FLIGHT / 2;
 
 /// The least time between two flights that are under way together.
@@ -29,7 +29,10 @@ const LEAST_SPACING: Duration = Duration::from_millis(1);
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Notify,
-    lanes: u32,
+    /// Connections that take from it.
+    lanes: usize,
+    /// The most flights that are under way together.
+    flights: u32,
     /// More than can be waiting, unless many have given up.
     most: usize,
 }
@@ -51,15 +54,16 @@ pub(crate) struct Flight<'a> {
 }
 
 impl Queue {
-    pub(crate) fn new(lanes: usize, most_waiting: usize) -> Self {
+    /// For `lanes` connections with so many flights each.
+    pub(crate) fn new(lanes: usize, flights: usize, most_waiting: usize) -> Self {
         let state = State {
             waiting: VecDeque::new(),
             airborne: 0,
             last_takeoff: Instant::now(),
             flight_time: Duration::ZERO,
         };
-        let lanes = u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
-        Self { state: Mutex::new(state), arrived: Notify::new(), lanes, most: 2 * most_waiting }
+        let flights = u32::try_from(lanes * flights).unwrap_or(u32::MAX).max(1);
+        Self { state: Mutex::new(state), arrived: Notify::new(), lanes, flights, most: 2 * most_waiting }
     }
 
     /// Lets a request wait its turn. The number of callers bounds the queue, but for those who gave up: they are
@@ -97,6 +101,12 @@ impl Queue {
         }
     }
 
+    /// Another flight for what has been taken before: Redis did not know the script.
+    pub(crate) fn take_off(&self) -> Flight<'_> {
+        self.state.lock().airborne += 1;
+        Flight { queue: self, took_off: Instant::now() }
+    }
+
     /// Everything that waits, for somebody who will answer it in another way.
     pub(crate) fn drain(&self) -> VecDeque<Waiting> {
         std::mem::take(&mut self.state.lock().waiting)
@@ -105,11 +115,11 @@ impl Queue {
     /// What has gathered; else when to try again, or nothing where nobody waits.
     fn try_take(&self, now: Instant) -> Result<(Vec<Waiting>, Flight<'_>), Option<Instant>> {
         let mut state = self.state.lock();
-        let turn = state.turn(self.lanes);
+        let turn = state.turn(self.lanes, self.flights);
         if turn > now && !state.waiting.is_empty() {
             return Err(Some(turn));
         }
-        let taken = state.gathered();
+        let taken = state.gathered(now);
         if taken.is_empty() {
             return Err(None);
         }
@@ -135,20 +145,21 @@ impl Drop for Mindful<'_> {
 
 impl State {
     /// When the next flight may take off.
-    fn turn(&self, lanes: u32) -> Instant {
-        if self.airborne == 0 || self.waiting.len() >= CROWD {
+    fn turn(&self, lanes: usize, flights: u32) -> Instant {
+        if self.airborne == 0 || (self.airborne < lanes && self.waiting.len() >= CROWD) {
             self.last_takeoff
         } else {
-            self.last_takeoff + (self.flight_time / lanes).max(LEAST_SPACING)
+            self.last_takeoff + (self.flight_time / flights).max(LEAST_SPACING)
         }
     }
 
-    fn gathered(&mut self) -> Vec<Waiting> {
+    /// What goes in one flight. Requests whose callers are gone, or whose time is up, are dropped.
+    fn gathered(&mut self, now: Instant) -> Vec<Waiting> {
         let mut taken = Vec::with_capacity(self.waiting.len().min(MOST_PER_FLIGHT));
         let mut charges = 0;
         while charges < MOST_PER_FLIGHT {
             match self.waiting.pop_front() {
-                Some(request) if request.is_abandoned() => {}
+                Some(request) if !request.send(now) => {}
                 Some(request) => {
                     charges += request.request.charges.len().max(1);
                     taken.push(request);
@@ -177,20 +188,24 @@ mod tests {
 
     use super::*;
     use crate::refusal::Refusal;
-    use crate::request::{Company, Operation, Reply, Request};
+    use crate::request::{BatchGroup, Operation, Reply, Request};
 
     type Answered = oneshot::Receiver<Result<Reply, Refusal>>;
 
     fn push(queue: &Queue) -> Answered {
+        push_until(queue, None)
+    }
+
+    fn push_until(queue: &Queue, deadline: Option<Instant>) -> Answered {
         let (answer, answered) = oneshot::channel();
-        let request = Arc::new(Request { operation: Operation::Peek, charges: SmallVec::new() });
-        queue.push(Waiting { request, company: Company::Any, answer });
+        let request = Arc::new(Request::new(Operation::Peek, SmallVec::new()));
+        queue.push(Waiting::new(request, BatchGroup::Any, answer, deadline));
         answered
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lone_request_goes_at_once_and_what_comes_meanwhile_goes_together() {
-        let queue = Queue::new(2, 100);
+        let queue = Queue::new(2, 1, 100);
         let start = Instant::now();
         let _first = push(&queue);
         let (taken, flight) = queue.take().await;
@@ -203,7 +218,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_lane_takes_over_when_the_first_is_away_for_long() {
-        let queue = Queue::new(2, 100);
+        let queue = Queue::new(2, 1, 100);
         let start = Instant::now();
         let _first = push(&queue);
         let _away = queue.take().await;
@@ -215,7 +230,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_crowd_does_not_wait_for_the_first_lane() {
-        let queue = Queue::new(2, 1_000);
+        let queue = Queue::new(2, 1, 1_000);
         let start = Instant::now();
         let _first = push(&queue);
         let _away = queue.take().await;
@@ -226,16 +241,45 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_whose_callers_gave_up_are_not_taken() {
-        let queue = Queue::new(1, 100);
+        let queue = Queue::new(1, 1, 100);
         drop(push(&queue));
         let _kept = push(&queue);
         let (taken, _flight) = queue.take().await;
         assert_eq!(taken.len(), 1);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_past_its_deadline() {
+        let queue = Queue::new(1, 1, 100);
+        let _late = push_until(&queue, Some(Instant::now() + Duration::from_millis(50)));
+        tokio::time::advance(Duration::from_millis(50)).await;
+        let _in_time = push_until(&queue, Some(Instant::now() + Duration::from_millis(50)));
+        let (taken, _flight) = queue.take().await;
+        assert_eq!(taken.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn flights_over_a_long_way_are_spread_over_the_time_that_they_take() {
+        let queue = Queue::new(2, 16, 1_000);
+        let way = Duration::from_millis(40);
+        let mut aloft = VecDeque::new();
+        let mut longest = Duration::ZERO;
+        for _ in 0..1_000 {
+            let (pushed, _request) = (Instant::now(), push(&queue));
+            let (_, flight) = queue.take().await;
+            longest = longest.max(pushed.elapsed());
+            aloft.push_back((Instant::now(), flight));
+            while aloft.front().is_some_and(|(since, _)| since.elapsed() >= way) {
+                aloft.pop_front();
+            }
+        }
+        assert!(aloft.len() <= 40, "{} flights are under way", aloft.len());
+        assert!(longest <= Duration::from_millis(2), "a request waited {longest:?} for its flight");
+    }
+
     #[test]
     fn those_who_gave_up_do_not_fill_the_queue() {
-        let queue = Queue::new(1, 10);
+        let queue = Queue::new(1, 1, 10);
         for _ in 0..1_000 {
             drop(push(&queue));
         }

@@ -14,7 +14,11 @@ pub(crate) enum Refusal {
     Moved { to: Endpoint },
     /// The key of this one request lives on another node while its slot is moving.
     Ask { to: Endpoint },
-    /// Not now: the node changes its role, loads its data or is in the middle of moving a slot.
+    /// Part of the slot is moving: ask once more, without the keys of others.
+    Alone,
+    /// Part of the slot is moving, and its keys are on two nodes: ask for each by itself.
+    Divided,
+    /// Not now: the node changes its role, loads its data or does not serve the slot.
     Again,
     /// There is nothing to try again.
     Failed(StoreError),

@@ -1,10 +1,12 @@
 //! One decision on its way to Redis: what is asked, in the numbers that the script takes, and who waits for it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use smallvec::SmallVec;
 use spile_core::{Bucket, Charge, Few, Limit, Micros};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::encoding::Prefix;
 use crate::refusal::Refusal;
@@ -22,16 +24,51 @@ pub(crate) enum Operation {
 }
 
 /// One atomic step over buckets that live on one node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) operation: Operation,
     pub(crate) charges: SmallVec<[WireCharge; 1]>,
+    fate: AtomicU8,
 }
 
+/// What has become of a request: it is with its caller or in a queue, a lane has sent it, or its caller has given up
+/// before that. Only one of lane and caller can be first.
+const UNSENT: u8 = 0;
+const SENT: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
 impl Request {
+    pub(crate) fn new(operation: Operation, charges: SmallVec<[WireCharge; 1]>) -> Self {
+        Self { operation, charges, fate: AtomicU8::new(UNSENT) }
+    }
+
     /// The cluster slot of all its keys.
     pub(crate) fn slot(&self) -> u16 {
         self.charges.first().map_or(0, |charge| slot_of(&charge.key))
+    }
+
+    /// Whether it names more than one bucket, which may be on two nodes while their slot moves.
+    pub(crate) fn has_several_keys(&self) -> bool {
+        self.charges.iter().any(|charge| charge.key != self.charges[0].key)
+    }
+
+    /// Makes it one that was never sent: Redis has said that it did not run it.
+    pub(crate) fn not_run(&self) {
+        self.fate.store(UNSENT, Ordering::Release);
+    }
+
+    /// Gives it up, unless it has been sent. Says whether it will never be.
+    pub(crate) fn give_up(&self) -> bool {
+        self.settle(GIVEN_UP)
+    }
+
+    /// Marks it as sent, unless its caller has given up.
+    fn send(&self) -> bool {
+        self.settle(SENT)
+    }
+
+    fn settle(&self, fate: u8) -> bool {
+        self.fate.compare_exchange(UNSENT, fate, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -83,12 +120,12 @@ pub(crate) struct Reply {
     pub(crate) buckets: Few<Bucket>,
 }
 
-/// With whom a request may share a script call.
+/// With which requests one may share a script call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Company {
+pub(crate) enum BatchGroup {
     /// With any request of the same slot.
     Any,
-    /// With none: part of its slot is moving, and company would keep it from following its key.
+    /// With none: part of its slot is moving, and other keys would keep it from following its own.
     Alone,
     /// With none, and after `ASKING`: its slot is moving to this node.
     Asking,
@@ -98,19 +135,35 @@ pub(crate) enum Company {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) request: Arc<Request>,
-    pub(crate) company: Company,
-    pub(crate) answer: oneshot::Sender<Result<Reply, Refusal>>,
+    pub(crate) group: BatchGroup,
+    answer: oneshot::Sender<Result<Reply, Refusal>>,
+    /// After this it must not be sent any more.
+    deadline: Option<Instant>,
 }
 
 impl Waiting {
-    /// Whether nobody waits any more, so that asking Redis would charge for nothing.
+    pub(crate) const fn new(
+        request: Arc<Request>,
+        group: BatchGroup,
+        answer: oneshot::Sender<Result<Reply, Refusal>>,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self { request, group, answer, deadline }
+    }
+
+    /// Whether its caller does not wait any more, so that asking Redis would charge for nothing.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }
 
-    /// Answers, unless the caller has gone. Says whether it was still there.
-    pub(crate) fn answer(self, answer: Result<Reply, Refusal>) -> bool {
-        self.answer.send(answer).is_ok()
+    /// Marks it as sent, unless its caller is gone or its time is up.
+    pub(crate) fn send(&self, now: Instant) -> bool {
+        !self.is_abandoned() && self.deadline.is_none_or(|deadline| now < deadline) && self.request.send()
+    }
+
+    /// Answers, unless the caller has gone.
+    pub(crate) fn answer(self, answer: Result<Reply, Refusal>) {
+        let _heard = self.answer.send(answer);
     }
 }
 

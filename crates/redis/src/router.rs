@@ -11,11 +11,18 @@ use crate::cluster::{Cluster, Found};
 use crate::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
 use crate::refusal::{Refusal, not_run};
-use crate::request::Company;
+use crate::request::BatchGroup;
 use crate::stats::Census;
 
-/// The pause before a request that Redis did not run is sent again, where nothing says where else to send it.
+/// The first pause before a request that Redis did not run is sent again; each after it is twice as long.
 const PAUSE: Duration = Duration::from_millis(3);
+
+/// Redirections that one request follows: one to the new node of its slot, one more to where its key is moving, and
+/// as many again if the slot moves meanwhile.
+const MOST_REDIRECTIONS: u32 = 5;
+
+/// Those of them that are followed without a pause.
+const SWIFT_REDIRECTIONS: u32 = 2;
 
 /// All the nodes of a store.
 pub(crate) enum Router {
@@ -29,11 +36,41 @@ pub(crate) enum Router {
 
 /// Where a request goes next.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
-    /// To whoever serves its slot.
-    Usual(Company),
-    /// Where the last node sent it.
-    To(Endpoint, Company),
+pub(crate) struct Route {
+    /// The node that the last one named, unless it is the one that serves the slot.
+    to: Option<Endpoint>,
+    pub(crate) group: BatchGroup,
+    redirections: u32,
+    refusals: u32,
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        Self { to: None, group: BatchGroup::Any, redirections: 0, refusals: 0 }
+    }
+}
+
+/// Why a request has no reply.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// Its keys are on two nodes while their slot moves. Each can be asked for by itself.
+    Divided,
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Unanswered {
+    fn from(why: StoreError) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<Unanswered> for StoreError {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Failed(why) => why,
+            Unanswered::Divided => not_run("the slot is moving"),
+        }
+    }
 }
 
 impl Router {
@@ -46,32 +83,36 @@ impl Router {
     pub(crate) async fn node(
         &self,
         slot: u16,
-        way: &Way,
+        route: &Route,
         deadline: Instant,
     ) -> Result<Arc<Node>, StoreError> {
-        match (self, way) {
+        match (self, &route.to) {
             (Self::Single(served), _) => Ok(served.node.clone()),
-            (Self::Cluster { cluster, .. }, Way::To(endpoint, _)) => Ok(cluster.node_at(endpoint)),
-            (Self::Cluster { cluster, .. }, Way::Usual(_)) => match cluster.node(slot) {
+            (Self::Cluster { cluster, .. }, Some(endpoint)) => Ok(cluster.node_at(endpoint)),
+            (Self::Cluster { cluster, .. }, None) => match cluster.node(slot) {
                 Some(node) => Ok(node),
                 None => awaited(cluster, slot, deadline).await,
             },
         }
     }
 
-    /// Where to try again after a refusal, or the error that ends it.
-    pub(crate) async fn after(&self, refusal: Refusal) -> Result<Way, StoreError> {
+    /// Where to try again after a refusal, or why not. Nodes that send a request round in circles are not followed, and
+    /// one that cannot take it is asked ever more slowly.
+    pub(crate) async fn after(&self, refusal: Refusal, route: Route) -> Result<Route, Unanswered> {
+        let usual = |group| Route { to: None, group, ..route };
         match refusal {
-            Refusal::Failed(why) => Err(why),
-            Refusal::Moved { to } => {
-                self.doubt();
-                Ok(Way::To(to, Company::Any))
-            }
-            Refusal::Ask { to } => Ok(Way::To(to, Company::Asking)),
-            Refusal::Again => {
-                self.doubt();
-                sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
-                Ok(Way::Usual(Company::Alone))
+            Refusal::Failed(why) => return Err(why.into()),
+            Refusal::Divided => return Err(Unanswered::Divided),
+            Refusal::Alone => return Ok(usual(BatchGroup::Alone)),
+            Refusal::Moved { .. } | Refusal::Again => self.doubt(),
+            Refusal::Ask { .. } => {}
+        }
+        match refusal {
+            Refusal::Moved { to } => route.redirected(to, BatchGroup::Any).await,
+            Refusal::Ask { to } => route.redirected(to, BatchGroup::Asking).await,
+            _ => {
+                sleep(jittered(PAUSE * 2_u32.pow(route.refusals.min(5)))).await;
+                Ok(Route { refusals: route.refusals + 1, ..usual(BatchGroup::Alone) })
             }
         }
     }
@@ -108,12 +149,23 @@ impl Drop for Router {
     }
 }
 
-impl Way {
-    pub(crate) fn company(&self) -> Company {
-        match self {
-            Self::Usual(company) | Self::To(_, company) => *company,
+impl Route {
+    async fn redirected(self, to: Endpoint, group: BatchGroup) -> Result<Self, Unanswered> {
+        let redirections = self.redirections + 1;
+        if redirections > MOST_REDIRECTIONS {
+            let why =
+                format!("redirected {MOST_REDIRECTIONS} times, at last to {to}: the nodes do not agree");
+            return Err(not_run(why).into());
         }
+        if redirections > SWIFT_REDIRECTIONS {
+            sleep(jittered(PAUSE)).await;
+        }
+        Ok(Self { to: Some(to), group, redirections, ..self })
     }
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64())
 }
 
 async fn awaited(cluster: &Cluster, slot: u16, deadline: Instant) -> Result<Arc<Node>, StoreError> {
@@ -124,14 +176,8 @@ async fn awaited(cluster: &Cluster, slot: u16, deadline: Instant) -> Result<Arc<
     if !timeout_at(deadline, known).await.unwrap_or(false) {
         return Err(not_run("no node of the cluster answers"));
     }
-    loop {
-        if let Some(node) = cluster.node(slot) {
-            return Ok(node);
-        }
-        if Instant::now() + PAUSE >= deadline {
-            return Err(not_run("no node of the cluster serves this slot"));
-        }
+    cluster.node(slot).ok_or_else(|| {
         cluster.doubt();
-        sleep(PAUSE).await;
-    }
+        not_run("no node of the cluster serves this slot")
+    })
 }

@@ -11,7 +11,7 @@ use crate::connection::{Connection, ConnectionError};
 use crate::dialer::Dialer;
 use crate::endpoint::Endpoint;
 use crate::node::Node;
-use crate::pace::Backoff;
+use crate::pace::{Backoff, Purpose};
 use crate::resp::Value;
 use crate::side::next_message;
 
@@ -146,7 +146,9 @@ impl Sentinels {
     /// Subscribes at one sentinel until it is lost. An error where it could not even be reached.
     async fn listen(&self, index: usize, node: &Node) -> Result<(), ConnectionError> {
         let sentinel = &self.addresses[index];
-        let mut connection = self.dialer.open(sentinel).await?;
+        // Who the master is can be asked without listening, so this waits for the dials of decisions.
+        let aside = Dialer { purpose: Purpose::Side, ..self.dialer.clone() };
+        let mut connection = aside.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
         bounded(connection.ask(&subscription)).await?;
         // The change may have come before the subscription, so the sentinel is asked once there is one.

@@ -1,6 +1,6 @@
-//! A chain whose keys are in several slots of a cluster, where no script can touch them all.
+//! A chain whose keys no single script can touch: they are in several slots of a cluster, or in one slot that is moving.
 //!
-//! It is spent slot by slot, and what was taken is given back when a later slot denies or surely fails. So it never
+//! It is spent part by part, and what was taken is given back when a later part denies or surely fails. So it never
 //! admits too much. Until the refund arrives it may admit too little, and a refund that is lost stays lost until the
 //! bucket refills. After a failure that may have run nothing is given back, for the caller may be let through.
 
@@ -12,10 +12,11 @@ use spile_core::{Bucket, Few, MicroTokens, Micros, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::request::{Operation, Reply, Request, WireCharge};
+use crate::router::Unanswered;
 use crate::slot::slot_of;
 use crate::store::Inner;
 
-/// One chain, taken apart by slot.
+/// One chain, taken apart by slot, and by key where a slot is moving.
 pub(crate) struct Spread {
     inner: Arc<Inner>,
     operation: Operation,
@@ -24,7 +25,8 @@ pub(crate) struct Spread {
     deadline: Instant,
 }
 
-/// The charges of one slot.
+/// The charges of one slot, or of one key of it.
+#[derive(Default)]
 struct Part {
     /// Where they stand in the chain.
     positions: Vec<usize>,
@@ -33,14 +35,28 @@ struct Part {
 
 impl Part {
     fn request(&self, operation: Operation) -> Arc<Request> {
-        Arc::new(Request { operation, charges: self.charges.clone() })
+        Arc::new(Request::new(operation, self.charges.clone()))
     }
 
     /// The same charges, each at `tokens`.
     fn priced(&self, operation: Operation, tokens: u32) -> Arc<Request> {
         let cost_micro = MicroTokens::from_tokens(tokens).get();
         let priced = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
-        Arc::new(Request { operation, charges: self.charges.iter().map(priced).collect() })
+        Arc::new(Request::new(operation, self.charges.iter().map(priced).collect()))
+    }
+
+    /// The same charges, those of each key by themselves.
+    fn by_key(self) -> Vec<Self> {
+        let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
+        for (position, charge) in self.positions.into_iter().zip(self.charges) {
+            by_key.entry(charge.key.clone()).or_default().push(position, charge);
+        }
+        by_key.into_values().collect()
+    }
+
+    fn push(&mut self, position: usize, charge: WireCharge) {
+        self.positions.push(position);
+        self.charges.push(charge);
     }
 
     /// How the slot shows where it could not be asked: its buckets full.
@@ -60,92 +76,91 @@ impl Part {
 }
 
 impl Spread {
-    pub(crate) fn new(inner: Arc<Inner>, request: Request, deadline: Instant) -> Self {
-        let charges = request.charges.len();
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        operation: Operation,
+        charges: SmallVec<[WireCharge; 1]>,
+        deadline: Instant,
+    ) -> Self {
+        let count = charges.len();
         let mut by_slot: BTreeMap<u16, Part> = BTreeMap::new();
-        for (position, charge) in request.charges.into_iter().enumerate() {
-            let empty = || Part { positions: Vec::new(), charges: SmallVec::new() };
-            let part = by_slot.entry(slot_of(&charge.key)).or_insert_with(empty);
-            part.positions.push(position);
-            part.charges.push(charge);
+        for (position, charge) in charges.into_iter().enumerate() {
+            by_slot.entry(slot_of(&charge.key)).or_default().push(position, charge);
         }
-        Self {
-            inner,
-            operation: request.operation,
-            parts: by_slot.into_values().collect(),
-            charges,
-            deadline,
-        }
+        Self { inner, operation, parts: by_slot.into_values().collect(), charges: count, deadline }
     }
 
-    pub(crate) async fn run(self) -> Result<Reply, StoreError> {
-        match (self.operation, &self.parts[..]) {
-            (operation, [only]) => self.ask(only.request(operation)).await,
-            (Operation::Spend, _) => self.spend().await,
-            (Operation::SpendUpTo, _) => self.spend_up_to().await,
-            (Operation::Peek | Operation::Refund | Operation::Reset | Operation::TimeToLive, _) => {
-                self.each().await
+    pub(crate) async fn run(mut self) -> Result<Reply, StoreError> {
+        match self.operation {
+            Operation::Spend => self.spend().await,
+            Operation::SpendUpTo => self.spend_up_to().await,
+            Operation::Peek | Operation::Refund | Operation::Reset | Operation::TimeToLive => {
+                self.each(self.operation).await.map(|replies| {
+                    let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
+                    self.joined(&replies, granted)
+                })
             }
         }
     }
 
-    /// Steps that need no agreement between the slots.
-    async fn each(&self) -> Result<Reply, StoreError> {
+    /// A step that needs no agreement between the parts.
+    async fn each(&mut self, operation: Operation) -> Result<Vec<Reply>, StoreError> {
         let mut replies = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
-            replies.push(self.ask(part.request(self.operation)).await?);
+        while replies.len() < self.parts.len() {
+            replies.push(self.ask(replies.len(), |part| part.request(operation)).await?);
         }
-        let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
-        Ok(self.joined(&replies, granted))
+        Ok(replies)
     }
 
-    async fn spend(&self) -> Result<Reply, StoreError> {
+    async fn spend(&mut self) -> Result<Reply, StoreError> {
         let mut taken = Taken::new(self);
         let mut replies = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
-            let reply = taken.or_keep(self.ask(part.request(Operation::Spend)).await)?;
+        while replies.len() < self.parts.len() {
+            let at = replies.len();
+            let reply = taken.or_keep(self.ask(at, |part| part.request(Operation::Spend)).await)?;
             let allowed = reply.granted > 0;
             replies.push(reply);
             if !allowed {
                 return self.denied(taken, replies).await;
             }
-            taken.refunds.push(part.request(Operation::Refund));
+            taken.refunds.push(self.parts[at].request(Operation::Refund));
         }
         taken.keep();
         Ok(self.joined(&replies, 1))
     }
 
     /// Gives back what was taken, and looks at what was not asked for, so that the denial shows every bucket.
-    async fn denied(&self, taken: Taken<'_>, mut replies: Vec<Reply>) -> Result<Reply, StoreError> {
+    async fn denied(&mut self, taken: Taken, mut replies: Vec<Reply>) -> Result<Reply, StoreError> {
         for (reply, refunded) in replies.iter_mut().zip(taken.give_back().await) {
             *reply = refunded.unwrap_or_else(|| reply.clone());
         }
-        for part in &self.parts[replies.len()..] {
-            // The answer is known, so a slot that cannot be looked at does not make an error of it.
-            let seen = self.ask(part.request(Operation::Peek)).await;
-            replies.push(seen.unwrap_or_else(|_| part.unseen(replies[0].at)));
+        while replies.len() < self.parts.len() {
+            // The answer is known, so a part that cannot be looked at does not make an error of it.
+            let seen = self.ask(replies.len(), |part| part.request(Operation::Peek)).await;
+            replies.push(seen.unwrap_or_else(|_| self.parts[replies.len()].unseen(replies[0].at)));
         }
         Ok(self.joined(&replies, 0))
     }
 
-    /// Looks first, so that usually every slot is asked for what all of them have.
-    async fn spend_up_to(&self) -> Result<Reply, StoreError> {
-        let mut tokens = u32::MAX;
-        let mut replies = Vec::with_capacity(self.parts.len());
-        for part in &self.parts {
-            let reply = self.ask(part.request(Operation::Peek)).await?;
-            tokens = tokens.min(part.most(&reply));
-            replies.push(reply);
-        }
+    /// Looks first, so that usually every part is asked for what all of them have.
+    async fn spend_up_to(&mut self) -> Result<Reply, StoreError> {
+        let mut replies = self.each(Operation::Peek).await?;
+        let most = self.parts.iter().zip(&replies).map(|(part, reply)| part.most(reply)).min();
+        let mut tokens = most.unwrap_or(0);
         if tokens == 0 {
             return Ok(self.joined(&replies, 0));
         }
         let mut taken = Taken::new(self);
-        let mut granted = Vec::with_capacity(self.parts.len());
-        for (part, reply) in self.parts.iter().zip(&mut replies) {
-            *reply = taken.or_keep(self.ask(part.priced(Operation::SpendUpTo, tokens)).await)?;
+        let mut granted: Vec<u32> = Vec::with_capacity(self.parts.len());
+        while granted.len() < self.parts.len() {
+            let at = granted.len();
+            let reply =
+                taken.or_keep(self.ask(at, |part| part.priced(Operation::SpendUpTo, tokens)).await)?;
             tokens = tokens.min(reply.granted);
             granted.push(reply.granted);
+            // A slot that began to move has been taken apart further.
+            replies.truncate(at);
+            replies.push(reply);
             taken.refunds = self.excess(&granted, 0);
         }
         taken.refunds = self.excess(&granted, tokens);
@@ -164,21 +179,18 @@ impl Spread {
         over.map(|(part, granted)| part.priced(Operation::Refund, granted - tokens)).collect()
     }
 
-    async fn ask(&self, request: Arc<Request>) -> Result<Reply, StoreError> {
-        self.inner.ask(request, self.deadline).await
-    }
-
-    /// Asks in a task of its own and with time of its own, so that a caller who gives up does not stop it.
-    fn in_background(
-        &self,
-        request: Arc<Request>,
-    ) -> Option<tokio::task::JoinHandle<Result<Reply, StoreError>>> {
-        let inner = self.inner.clone();
-        let runtime = tokio::runtime::Handle::try_current().ok()?;
-        Some(runtime.spawn(async move {
-            let deadline = inner.deadline();
-            inner.ask(request, deadline).await
-        }))
+    /// Asks for one part. If its keys turn out to be on two nodes, each of them becomes a part, and the first is asked for.
+    async fn ask(&mut self, at: usize, request: impl Fn(&Part) -> Arc<Request>) -> Result<Reply, StoreError> {
+        loop {
+            let asked = request(&self.parts[at]);
+            match self.inner.ask(&asked, self.deadline).await {
+                Err(Unanswered::Divided) if asked.has_several_keys() => {
+                    let part = std::mem::take(&mut self.parts[at]);
+                    self.parts.splice(at..=at, part.by_key());
+                }
+                answered => return Ok(answered?),
+            }
+        }
     }
 
     /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs, and
@@ -200,15 +212,16 @@ impl Spread {
     }
 }
 
-/// What has been taken from slots so far. Unless it is kept, it is given back: also when the caller gives up.
-struct Taken<'a> {
-    spread: &'a Spread,
+/// What has been taken so far. Unless it is kept, it is given back: also when the caller gives up.
+struct Taken {
+    inner: Arc<Inner>,
+    deadline: Instant,
     refunds: Vec<Arc<Request>>,
 }
 
-impl<'a> Taken<'a> {
-    fn new(spread: &'a Spread) -> Self {
-        Self { spread, refunds: Vec::new() }
+impl Taken {
+    fn new(spread: &Spread) -> Self {
+        Self { inner: Arc::clone(&spread.inner), deadline: spread.deadline, refunds: Vec::new() }
     }
 
     fn keep(&mut self) {
@@ -225,21 +238,34 @@ impl<'a> Taken<'a> {
 
     /// Gives everything back and waits for that, within the deadline. One entry per refund, in their order.
     async fn give_back(mut self) -> Vec<Option<Reply>> {
-        let deadline = self.spread.deadline;
         let tasks: Vec<_> =
-            self.refunds.drain(..).map(|request| self.spread.in_background(request)).collect();
+            self.refunds.drain(..).map(|request| in_background(&self.inner, request)).collect();
         let mut replies = Vec::with_capacity(tasks.len());
         for task in tasks.into_iter().flatten() {
-            replies.push(timeout_at(deadline, task).await.ok().and_then(Result::ok).and_then(Result::ok));
+            let reply = timeout_at(self.deadline, task).await.ok().and_then(Result::ok);
+            replies.push(reply.and_then(Result::ok));
         }
         replies
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Taken {
     fn drop(&mut self) {
         for request in self.refunds.drain(..) {
-            self.spread.in_background(request);
+            in_background(&self.inner, request);
         }
     }
+}
+
+/// Asks in a task of its own and with time of its own, so that a caller who gives up does not stop it.
+fn in_background(
+    inner: &Arc<Inner>,
+    request: Arc<Request>,
+) -> Option<tokio::task::JoinHandle<Result<Reply, Unanswered>>> {
+    let inner = Arc::clone(inner);
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    Some(runtime.spawn(async move {
+        let deadline = inner.deadline();
+        inner.ask(&request, deadline).await
+    }))
 }

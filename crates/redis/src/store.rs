@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use spile_core::{Bucket, Charges, Grant, Outcome, Store, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::builder::RedisStoreBuilder;
 use crate::encoding::Prefix;
-use crate::refusal::may_have_run;
-use crate::request::{Company, Operation, Reply, Request, Waiting, WireCharge};
-use crate::router::{Router, Way};
+use crate::node::Node;
+use crate::refusal::{may_have_run, not_run};
+use crate::request::{Operation, Reply, Request, Waiting, WireCharge};
+use crate::router::{Route, Router, Unanswered};
 use crate::side::{Session, SideSetup};
 use crate::spread::Spread;
 use crate::stats::{Census, Counters, Stats};
@@ -90,14 +92,14 @@ impl RedisStore {
 
     /// One step. Chains whose keys are in several slots of a cluster are taken apart by [`Spread`].
     async fn step(&self, operation: Operation, charges: &Charges<'_>) -> Result<Reply, StoreError> {
-        let _turn = self.inner.enter()?;
+        let _turn = self.inner.enter(charges.len())?;
         let deadline = self.inner.deadline();
-        let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge)).collect();
-        let request = Request { operation, charges: wire };
+        let wire: SmallVec<_> =
+            charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge)).collect();
         if self.inner.router.is_cluster() && charges.len() > 1 {
-            return Spread::new(self.inner.clone(), request, deadline).run().await;
+            return Spread::new(self.inner.clone(), operation, wire, deadline).run().await;
         }
-        self.inner.ask(Arc::new(request), deadline).await
+        Ok(self.inner.ask(&Arc::new(Request::new(operation, wire)), deadline).await?)
     }
 }
 
@@ -151,43 +153,63 @@ impl Inner {
     }
 
     /// Asks until Redis has answered or said why not, but never again after it may have run.
-    pub(crate) async fn ask(&self, request: Arc<Request>, deadline: Instant) -> Result<Reply, StoreError> {
+    pub(crate) async fn ask(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, Unanswered> {
         let slot = request.slot();
-        let mut way = Way::Usual(Company::Any);
+        let mut route = Route::default();
         loop {
-            let node = self.router.node(slot, &way, deadline).await?;
+            if Instant::now() >= deadline {
+                return Err(StoreError::TimedOut(self.timeout).into());
+            }
+            let node = self.router.node(slot, &route, deadline).await?;
             let (answer, answered) = oneshot::channel();
-            let waiting = Waiting { request: request.clone(), company: way.company(), answer };
+            let waiting = Waiting::new(Arc::clone(request), route.group, answer, Some(deadline));
             node.submit(waiting).inspect_err(|_| self.router.doubt())?;
             let refusal = match timeout_at(deadline, answered).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
                 Ok(Ok(Err(refusal))) => refusal,
-                Ok(Err(_)) => return Err(may_have_run("connection given up")),
+                // A lane drops what it must not send any more, and what it has sent when it ends.
+                Ok(Err(_)) | Err(_) if request.give_up() => return Err(self.unsent(&node).into()),
+                Ok(Err(_)) => return Err(may_have_run("connection given up").into()),
                 Err(_) => {
-                    node.failed();
                     self.router.doubt();
-                    return Err(StoreError::TimedOut(self.timeout));
+                    return Err(StoreError::TimedOut(self.timeout).into());
                 }
             };
-            way = match timeout_at(deadline, self.router.after(refusal)).await {
-                Ok(way) => way?,
-                Err(_) => return Err(StoreError::TimedOut(self.timeout)),
+            request.not_run();
+            route = match timeout_at(deadline, self.router.after(refusal, route)).await {
+                Ok(route) => route?,
+                Err(_) => return Err(StoreError::TimedOut(self.timeout).into()),
             };
         }
     }
 
-    fn enter(&self) -> Result<Turn<'_>, StoreError> {
-        let turn = Turn(&self.waiting);
-        let before = self.waiting.fetch_add(1, Ordering::AcqRel);
-        if before < self.most_waiting { Ok(turn) } else { Err(StoreError::Overloaded(before)) }
+    /// Why a request was not sent in its time: no connection stands, or too much was before it.
+    fn unsent(&self, node: &Node) -> StoreError {
+        if node.connections() > 0 {
+            return StoreError::Overloaded(self.waiting.load(Ordering::Relaxed));
+        }
+        node.failed(1);
+        self.router.doubt();
+        not_run(format!("no connection within {:?}", self.timeout))
+    }
+
+    /// A place in the queue for so many charges. A chain always finds one while nothing else waits.
+    fn enter(&self, charges: usize) -> Result<Turn<'_>, StoreError> {
+        let turn = Turn { waiting: &self.waiting, charges };
+        let before = self.waiting.fetch_add(charges, Ordering::AcqRel);
+        let fits = before == 0 || before + charges <= self.most_waiting;
+        if fits { Ok(turn) } else { Err(StoreError::Overloaded(before)) }
     }
 }
 
-/// A caller's place among those who wait, given back when dropped: also by a caller who gives up.
-struct Turn<'a>(&'a AtomicUsize);
+/// A caller's place in the queue, given back when dropped: also by a caller who gives up.
+struct Turn<'a> {
+    waiting: &'a AtomicUsize,
+    charges: usize,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.waiting.fetch_sub(self.charges, Ordering::AcqRel);
     }
 }

@@ -1,0 +1,140 @@
+//! The flights that are under way on one connection, in the order in which they were sent.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::call::{Call, Replies};
+use crate::connection::ConnectionError;
+use crate::lane::LaneSetup;
+use crate::queue::Flight;
+use crate::resp::Value;
+
+/// What was sent and is not answered yet.
+#[derive(Default)]
+pub(crate) struct Pipeline<'q> {
+    flights: VecDeque<Batch<'q>>,
+    /// Calls that Redis refused. A refusal is only believed once every reply around it was the one expected.
+    refused: Vec<(Call, String)>,
+    /// When the last reply came.
+    heard_at: Option<Instant>,
+    /// Whether the next reply is the one to `ASKING`, or it was and refused.
+    asking: Asking,
+}
+
+/// One flight.
+struct Batch<'q> {
+    calls: VecDeque<Call>,
+    sent_at: Instant,
+    is_overdue: bool,
+    /// Lands when dropped.
+    _flight: Flight<'q>,
+}
+
+/// How far the reply to a call after `ASKING` has come.
+#[derive(Default)]
+enum Asking {
+    #[default]
+    NotAnswered,
+    Accepted,
+    Refused(String),
+}
+
+impl<'q> Pipeline<'q> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    /// Whether another flight may be sent. With something refused, what is under way has to land first.
+    pub(crate) fn takes(&self, most: usize) -> bool {
+        self.flights.len() < most && self.refused.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, calls: Vec<Call>, flight: Flight<'q>, sent_at: Instant) {
+        self.flights.push_back(Batch { calls: calls.into(), sent_at, is_overdue: false, _flight: flight });
+    }
+
+    /// The call that this reply answers, with what it says and when it was sent. `None` if it was refused, or if more is to
+    /// come.
+    pub(crate) fn answer(
+        &mut self,
+        value: Value,
+    ) -> Result<Option<(Call, Replies, Instant)>, ConnectionError> {
+        self.heard_at = Some(Instant::now());
+        let Some(flight) = self.flights.front_mut() else { return Err(ConnectionError::Closed) };
+        let sent_at = flight.sent_at;
+        let Some(call) = flight.calls.front() else { return Err(ConnectionError::Closed) };
+        let refusal = match (std::mem::take(&mut self.asking), value) {
+            (Asking::NotAnswered, answer) if call.is_asking() => {
+                self.asking = match answer {
+                    Value::Error(refusal) => Asking::Refused(refusal),
+                    _ => Asking::Accepted,
+                };
+                return Ok(None);
+            }
+            // The call itself was answered too, but by a node that was not asked to take it.
+            (Asking::Refused(refusal), _) | (_, Value::Error(refusal)) => Err(refusal),
+            (_, value) => Ok(call.read(&value)?),
+        };
+        let Some(call) = self.landed() else { return Err(ConnectionError::Closed) };
+        match refusal {
+            Ok(replies) => Ok(Some((call, replies, sent_at))),
+            Err(refusal) => {
+                self.refused.push((call, refusal));
+                Ok(None)
+            }
+        }
+    }
+
+    /// What was refused, now that nothing is under way.
+    pub(crate) fn take_refused(&mut self) -> Vec<(Call, String)> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Everything, answered by a refusal or not at all.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Call> + use<'q> {
+        let refused = self.take_refused().into_iter().map(|(call, _)| call);
+        let flights = std::mem::take(&mut self.flights);
+        flights.into_iter().flat_map(|flight| flight.calls).chain(refused)
+    }
+
+    /// When to look whether a flight is overdue or the connection has stalled.
+    pub(crate) fn alarm(&self, setup: &LaneSetup) -> Instant {
+        let overdue = self.flights.iter().find(|flight| !flight.is_overdue);
+        let overdue = overdue.map(|flight| flight.sent_at + setup.timeout);
+        let stalled = self.waits_since().map(|since| since + setup.stall);
+        overdue.into_iter().chain(stalled).min().unwrap_or_else(Instant::now)
+    }
+
+    pub(crate) fn is_stalled(&self, now: Instant, stall: Duration) -> bool {
+        self.waits_since().is_some_and(|since| now >= since + stall)
+    }
+
+    /// How many requests have waited for a reply for `timeout`, and were not counted before.
+    pub(crate) fn newly_overdue(&mut self, now: Instant, timeout: Duration) -> usize {
+        let mut requests = 0;
+        for flight in &mut self.flights {
+            if !flight.is_overdue && now >= flight.sent_at + timeout {
+                flight.is_overdue = true;
+                requests += flight.calls.iter().map(Call::len).sum::<usize>();
+            }
+        }
+        requests
+    }
+
+    /// Since when the next reply has been waited for: since it was sent, or since the reply before it came.
+    fn waits_since(&self) -> Option<Instant> {
+        let sent_at = self.flights.front()?.sent_at;
+        Some(self.heard_at.map_or(sent_at, |heard_at| heard_at.max(sent_at)))
+    }
+
+    fn landed(&mut self) -> Option<Call> {
+        let flight = self.flights.front_mut()?;
+        let call = flight.calls.pop_front();
+        if flight.calls.is_empty() {
+            self.flights.pop_front();
+        }
+        call
+    }
+}

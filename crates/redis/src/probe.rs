@@ -1,0 +1,66 @@
+//! The question that shows whether a node decides: the script, on next to nothing.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use spile_core::Limit;
+use tokio::sync::oneshot;
+
+use crate::call::Call;
+use crate::connection::{Connection, ConnectionError};
+use crate::encoding::Prefix;
+use crate::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
+use crate::resp::Value;
+use crate::slot::slot_of;
+
+/// What a node is asked to prove that it decides. This shows more than `PING` would: a paused, stuck or loading node
+/// does not run the script, and a cluster that is down runs it without a key only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Probe {
+    /// A key of a slot that the node serves, in a cluster.
+    key: Option<Vec<u8>>,
+}
+
+impl Probe {
+    /// A probe for the node that serves `slot`.
+    pub(crate) fn of_slot(prefix: &Prefix, slot: u16) -> Self {
+        let mut keys = (0_u32..).map(|number| prefix.space(&format!("probe-{number}")).into_bytes());
+        Self { key: keys.find(|key| slot_of(key) == slot) }
+    }
+
+    /// Asks, and says whether the node answered as one that decides. A node whose slot has moved answers as well as any.
+    pub(crate) async fn run(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
+        let call = Call::new(fastrand::u64(..1 << 52), self.waiting()).by_text();
+        let mut command = Vec::new();
+        call.write(1, &mut command);
+        connection.send(&command).await?;
+        match connection.receive().await? {
+            Value::Error(refusal) if refusal.starts_with("MOVED ") || refusal.starts_with("ASK ") => Ok(()),
+            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
+            reply => Ok(call.read(&reply).map(drop)?),
+        }
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let Some((key, limit)) = self.key.clone().zip(Limit::per_second(1).build().ok()) else {
+            return Vec::new();
+        };
+        let charge = WireCharge { key, limit: WireLimit::from(&limit), cost_micro: 0 };
+        let request = Request::new(Operation::Peek, smallvec![charge]);
+        let (answer, _) = oneshot::channel();
+        vec![Waiting::new(Arc::new(request), BatchGroup::Alone, answer, None)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_has_a_key_of_its_slot() {
+        let prefix = Prefix::new("spile").unwrap();
+        for slot in [0, 1, 8_191, 16_383] {
+            assert_eq!(Probe::of_slot(&prefix, slot).key.map(|key| slot_of(&key)), Some(slot));
+        }
+    }
+}
