@@ -1,6 +1,7 @@
 //! Cluster: which node serves which slot, kept up to date.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,7 +139,7 @@ impl Cluster {
         let mut backoff = Backoff::default();
         loop {
             let started = Instant::now();
-            let read = self.read_map(&mut control).await;
+            let read = self.read_map_impatiently(&mut control).await;
             *self.lost.lock() = read.as_ref().err().map(ToString::to_string);
             if read.is_ok() {
                 self.found.send_replace(Found::Yes);
@@ -148,16 +149,31 @@ impl Cluster {
                     control = None;
                 }
             } else {
-                self.found.send_if_modified(|found| {
-                    let first_failure = *found == Found::NotYet;
-                    if first_failure {
-                        *found = Found::No;
-                    }
-                    first_failure
-                });
+                self.not_found();
                 backoff.pause().await;
             }
         }
+    }
+
+    /// Reads the map, and says so after as long as a caller waits, so that callers need not wait for each node that hangs.
+    async fn read_map_impatiently(&self, control: &mut Option<Connection>) -> Result<(), ConnectionError> {
+        let mut read = pin!(self.read_map(control));
+        if let Ok(read) = timeout(self.setup.timeout, &mut read).await {
+            return read;
+        }
+        self.not_found();
+        read.await
+    }
+
+    /// Takes note that no node answers, unless one has.
+    fn not_found(&self) {
+        self.found.send_if_modified(|found| {
+            let first_failure = *found == Found::NotYet;
+            if first_failure {
+                *found = Found::No;
+            }
+            first_failure
+        });
     }
 
     async fn until_due(&self, started: Instant) -> Due {

@@ -66,7 +66,7 @@ impl Dialer {
         Ok(connection)
     }
 
-    async fn turn(&self) -> Place {
+    async fn turn(&self) -> Place<'_> {
         self.pace.turn(self.purpose).await
     }
 

@@ -1,13 +1,14 @@
 //! One connection to one node, kept up for ever: it takes what has gathered, sends it, and hands out the replies as they
 //! come. Several flights may be under way on it. Nothing is ever sent twice unless Redis said that it did not run it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spile_core::StoreError;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::call::{Call, Replies};
 use crate::connection::{Connection, ConnectionError};
@@ -96,7 +97,7 @@ impl Lane {
             // Whatever was heard before this dial is what it goes by.
             moves.mark_unchanged();
             let dialled = tokio::select! {
-                dialled = self.dial() => dialled,
+                dialled = self.dial_impatiently() => dialled,
                 _ = moves.changed() => continue,
             };
             match dialled {
@@ -116,8 +117,15 @@ impl Lane {
         }
     }
 
-    async fn dial(&self) -> Result<Connection, ConnectionError> {
-        self.setup.dialer.dial(&self.setup.whereabouts, &self.node.probe()).await
+    /// Dials, and says so after as long as a caller waits, so that callers need not wait for each dial that hangs.
+    async fn dial_impatiently(&self) -> Result<Connection, ConnectionError> {
+        let probe = self.node.probe();
+        let mut dial = pin!(self.setup.dialer.dial(&self.setup.whereabouts, &probe));
+        if let Ok(dialled) = timeout(self.setup.timeout, &mut dial).await {
+            return dialled;
+        }
+        self.node.unreachable(&ConnectionError::Stalled(self.setup.timeout));
+        dial.await
     }
 
     /// Serves until the connection is of no use any more.
@@ -263,12 +271,12 @@ impl Lane {
     /// nothing else is. One that goes on for longer costs the connection.
     fn overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), Lost> {
         let now = Instant::now();
-        if pipeline.is_stalled(now, self.setup.stall) {
-            return Err(self.lose(pipeline, &ConnectionError::Stalled(self.setup.stall)));
-        }
         match pipeline.newly_overdue(now, self.setup.timeout) {
             0 => {}
             requests => self.node.failed(requests),
+        }
+        if pipeline.is_stalled(now, self.setup.stall) {
+            return Err(self.lose(pipeline, &ConnectionError::Stalled(self.setup.stall)));
         }
         Ok(())
     }

@@ -3,11 +3,13 @@
 //! A dial takes a place. One that succeeds gives it back at once, so that any number of nodes is reached as fast as
 //! they answer. One that fails keeps it for a second. Decisions dial first: everything else shares a few places.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Dials that may be under way, or have failed within the last second.
 const PLACES: usize = 16;
@@ -38,49 +40,90 @@ pub(crate) enum Purpose {
 /// Spaces the dials of one store.
 #[derive(Debug)]
 pub(crate) struct DialPace {
-    places: Arc<Semaphore>,
-    side_places: Arc<Semaphore>,
+    places: Semaphore,
+    side_places: Semaphore,
+    /// When the places of dials that failed are free again, the first one first.
+    penalties: Mutex<VecDeque<(Instant, Purpose)>>,
+    failed: Notify,
 }
 
-/// A dial's place. Dropped, it is free at the end of the penalty; [given back](Self::succeeded), at once.
+/// A dial's place. Dropped, it is free at the end of the penalty; after [success](Self::succeeded), at once.
 #[derive(Debug)]
-pub(crate) struct Place {
-    held: Option<(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,
+pub(crate) struct Place<'a> {
+    pace: &'a DialPace,
+    purpose: Purpose,
+    succeeded: bool,
 }
 
 impl DialPace {
     pub(crate) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(PLACES)), side_places: Arc::new(Semaphore::new(SIDE_PLACES)) }
+        Self {
+            places: Semaphore::new(PLACES),
+            side_places: Semaphore::new(SIDE_PLACES),
+            penalties: Mutex::default(),
+            failed: Notify::new(),
+        }
     }
 
     /// Waits for a place.
-    pub(crate) async fn turn(&self, purpose: Purpose) -> Place {
+    pub(crate) async fn turn(&self, purpose: Purpose) -> Place<'_> {
+        let mut turn = pin!(self.acquire(purpose));
+        loop {
+            tokio::select! {
+                place = &mut turn => return place,
+                () = self.end_of_a_penalty() => {}
+            }
+        }
+    }
+
+    async fn acquire(&self, purpose: Purpose) -> Place<'_> {
+        // Neither semaphore is ever closed, so neither fails.
         let side = match purpose {
             Purpose::Decisions => None,
-            Purpose::Side => Arc::clone(&self.side_places).acquire_owned().await.ok(),
+            Purpose::Side => self.side_places.acquire().await.ok(),
         };
-        // Neither semaphore is ever closed.
-        let place = Arc::clone(&self.places).acquire_owned().await.ok();
-        Place { held: place.map(|place| (place, side)) }
+        let place = self.places.acquire().await.ok();
+        side.into_iter().chain(place).for_each(SemaphorePermit::forget);
+        Place { pace: self, purpose, succeeded: false }
+    }
+
+    /// Waits until a place is free again, and frees it.
+    async fn end_of_a_penalty(&self) {
+        let failed = self.failed.notified();
+        let first = self.penalties.lock().front().map(|(end, _)| *end);
+        match first {
+            None => failed.await,
+            Some(end) => {
+                sleep_until(end).await;
+                let now = Instant::now();
+                while let Some((_, purpose)) = self.penalties.lock().pop_front_if(|(end, _)| *end <= now) {
+                    self.free(purpose);
+                }
+            }
+        }
+    }
+
+    fn free(&self, purpose: Purpose) {
+        self.places.add_permits(1);
+        if purpose == Purpose::Side {
+            self.side_places.add_permits(1);
+        }
     }
 }
 
-impl Place {
+impl Place<'_> {
     pub(crate) fn succeeded(mut self) {
-        self.held = None;
+        self.succeeded = true;
     }
 }
 
-impl Drop for Place {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // Without a runtime there is no more dialling either.
-        if let Some(held) = self.held.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move {
-                sleep(PENALTY).await;
-                drop(held);
-            });
+        if self.succeeded {
+            self.pace.free(self.purpose);
+        } else {
+            self.pace.penalties.lock().push_back((Instant::now() + PENALTY, self.purpose));
+            self.pace.failed.notify_waiters();
         }
     }
 }
@@ -105,7 +148,7 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
+    use std::sync::Arc;
 
     use super::*;
 

@@ -11,6 +11,10 @@ use crate::lane::LaneSetup;
 use crate::queue::Flight;
 use crate::resp::Value;
 
+/// How much later a flight that seems overdue is looked at again. A process that was not let run for a while finds its
+/// alarms first and the replies that came meanwhile only when it has waited once more.
+const SECOND_LOOK: Duration = Duration::from_millis(1);
+
 /// What was sent and is not answered yet.
 #[derive(Default)]
 pub(crate) struct Pipeline<'q> {
@@ -27,9 +31,27 @@ pub(crate) struct Pipeline<'q> {
 struct Batch<'q> {
     calls: VecDeque<Call>,
     sent_at: Instant,
+    /// Since when it seems overdue.
+    suspected_at: Option<Instant>,
     is_overdue: bool,
     /// Lands when dropped.
     _flight: Flight<'q>,
+}
+
+impl Batch<'_> {
+    fn next_look(&self, timeout: Duration) -> Instant {
+        self.suspected_at.map_or(self.sent_at + timeout, |since| since + SECOND_LOOK)
+    }
+
+    /// Says how many of its requests are overdue, once.
+    fn look(&mut self, now: Instant, timeout: Duration) -> usize {
+        if now < self.next_look(timeout) {
+            return 0;
+        }
+        self.is_overdue = self.suspected_at.is_some();
+        self.suspected_at = Some(now);
+        if self.is_overdue { self.calls.iter().map(Call::len).sum() } else { 0 }
+    }
 }
 
 /// How far the reply to a call after `ASKING` has come.
@@ -52,7 +74,13 @@ impl<'q> Pipeline<'q> {
     }
 
     pub(crate) fn push(&mut self, calls: Vec<Call>, flight: Flight<'q>, sent_at: Instant) {
-        self.flights.push_back(Batch { calls: calls.into(), sent_at, is_overdue: false, _flight: flight });
+        self.flights.push_back(Batch {
+            calls: calls.into(),
+            sent_at,
+            suspected_at: None,
+            is_overdue: false,
+            _flight: flight,
+        });
     }
 
     /// The call that this reply answers, with what it says and when it was sent. `None` if it was refused, or if more is to
@@ -101,26 +129,23 @@ impl<'q> Pipeline<'q> {
 
     /// When to look whether a flight is overdue or the connection has stalled.
     pub(crate) fn alarm(&self, setup: &LaneSetup) -> Instant {
-        let overdue = self.flights.iter().find(|flight| !flight.is_overdue);
-        let overdue = overdue.map(|flight| flight.sent_at + setup.timeout);
-        let stalled = self.waits_since().map(|since| since + setup.stall);
+        let overdue = self.flights.iter().filter(|flight| !flight.is_overdue);
+        let overdue = overdue.map(|flight| flight.next_look(setup.timeout)).min();
+        // Once the next reply is overdue, all that is left to look for is the connection's end.
+        let stalled = self.waits_since().filter(|_| self.flights[0].is_overdue);
+        let stalled = stalled.map(|since| since + setup.stall);
         overdue.into_iter().chain(stalled).min().unwrap_or_else(Instant::now)
     }
 
+    /// Whether the next reply has been overdue for so long that none is to be expected.
     pub(crate) fn is_stalled(&self, now: Instant, stall: Duration) -> bool {
-        self.waits_since().is_some_and(|since| now >= since + stall)
+        self.waits_since().is_some_and(|since| self.flights[0].is_overdue && now >= since + stall)
     }
 
     /// How many requests have waited for a reply for `timeout`, and were not counted before.
     pub(crate) fn newly_overdue(&mut self, now: Instant, timeout: Duration) -> usize {
-        let mut requests = 0;
-        for flight in &mut self.flights {
-            if !flight.is_overdue && now >= flight.sent_at + timeout {
-                flight.is_overdue = true;
-                requests += flight.calls.iter().map(Call::len).sum::<usize>();
-            }
-        }
-        requests
+        let due = self.flights.iter_mut().filter(|flight| !flight.is_overdue);
+        due.map(|flight| flight.look(now, timeout)).sum()
     }
 
     /// Since when the next reply has been waited for: since it was sent, or since the reply before it came.

@@ -4,6 +4,9 @@
 //! it gathers until that flight lands. A long way to Redis would make that wait long too, so further flights take off
 //! spread over the time that a flight takes, but no sooner than a millisecond after the last: near Redis one lane
 //! does it all, in the largest calls, which are the cheapest for Redis. What has waited past its deadline is not sent.
+//!
+//! A node that is busy with our own flights is not given more of them than there are connections: the backlog waits here,
+//! where it can be told from a node that does not answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,6 +26,10 @@ const CROWD: usize = MOST_PER_FLIGHT / 2;
 
 /// The least time between two flights that are under way together.
 const LEAST_SPACING: Duration = Duration::from_millis(1);
+
+/// Flights that take so much longer than the way to the node and back, and half as long again, wait behind others of
+/// ours.
+const CONGESTION: Duration = Duration::from_millis(5);
 
 /// A queue with several lanes that take from it.
 #[derive(Debug)]
@@ -44,6 +51,8 @@ struct State {
     last_takeoff: Instant,
     /// How long flights take, as a moving average.
     flight_time: Duration,
+    /// How long one takes that hardly waits for others, likewise: the way there and back.
+    way: Duration,
 }
 
 /// Requests that are under way, until dropped.
@@ -51,6 +60,8 @@ struct State {
 pub(crate) struct Flight<'a> {
     queue: &'a Queue,
     took_off: Instant,
+    /// Whether no connection had another flight under way.
+    is_free: bool,
 }
 
 impl Queue {
@@ -61,6 +72,7 @@ impl Queue {
             airborne: 0,
             last_takeoff: Instant::now(),
             flight_time: Duration::ZERO,
+            way: Duration::ZERO,
         };
         let flights = u32::try_from(lanes * flights).unwrap_or(u32::MAX).max(1);
         Self { state: Mutex::new(state), arrived: Notify::new(), lanes, flights, most: 2 * most_waiting }
@@ -104,7 +116,7 @@ impl Queue {
     /// Another flight for what has been taken before: Redis did not know the script.
     pub(crate) fn take_off(&self) -> Flight<'_> {
         self.state.lock().airborne += 1;
-        Flight { queue: self, took_off: Instant::now() }
+        Flight { queue: self, took_off: Instant::now(), is_free: false }
     }
 
     /// Everything that waits, for somebody who will answer it in another way.
@@ -115,7 +127,7 @@ impl Queue {
     /// What has gathered; else when to try again, or nothing where nobody waits.
     fn try_take(&self, now: Instant) -> Result<(Vec<Waiting>, Flight<'_>), Option<Instant>> {
         let mut state = self.state.lock();
-        let turn = state.turn(self.lanes, self.flights);
+        let turn = state.turn(now, self.lanes, self.flights);
         if turn > now && !state.waiting.is_empty() {
             return Err(Some(turn));
         }
@@ -123,6 +135,7 @@ impl Queue {
         if taken.is_empty() {
             return Err(None);
         }
+        let is_free = state.airborne < self.lanes;
         state.airborne += 1;
         state.last_takeoff = now;
         let more = !state.waiting.is_empty();
@@ -130,7 +143,7 @@ impl Queue {
         if more {
             self.arrived.notify_one();
         }
-        Ok((taken, Flight { queue: self, took_off: now }))
+        Ok((taken, Flight { queue: self, took_off: now, is_free }))
     }
 }
 
@@ -144,12 +157,26 @@ impl Drop for Mindful<'_> {
 }
 
 impl State {
-    /// When the next flight may take off.
-    fn turn(&self, lanes: usize, flights: u32) -> Instant {
+    /// When the next flight may take off, or when to look again.
+    fn turn(&self, now: Instant, lanes: usize, flights: u32) -> Instant {
         if self.airborne == 0 || (self.airborne < lanes && self.waiting.len() >= CROWD) {
             self.last_takeoff
+        } else if self.airborne >= lanes && self.is_congested() {
+            now + LEAST_SPACING
         } else {
             self.last_takeoff + (self.flight_time / flights).max(LEAST_SPACING)
+        }
+    }
+
+    fn is_congested(&self) -> bool {
+        self.flight_time > self.way + CONGESTION.max(self.way / 2)
+    }
+
+    fn landed(&mut self, took: Duration, was_free: bool) {
+        self.airborne -= 1;
+        self.flight_time = (self.flight_time * 7 + took) / 8;
+        if was_free {
+            self.way = if self.way.is_zero() { took } else { (self.way + took) / 2 };
         }
     }
 
@@ -173,9 +200,7 @@ impl State {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let mut state = self.queue.state.lock();
-        state.airborne -= 1;
-        state.flight_time = (state.flight_time * 7 + self.took_off.elapsed()) / 8;
+        self.queue.state.lock().landed(self.took_off.elapsed(), self.is_free);
     }
 }
 
@@ -266,15 +291,38 @@ mod tests {
         let mut longest = Duration::ZERO;
         for _ in 0..1_000 {
             let (pushed, _request) = (Instant::now(), push(&queue));
-            let (_, flight) = queue.take().await;
+            let flight = loop {
+                let landing = aloft.front().map_or(pushed + way, |(took_off, _)| *took_off + way);
+                tokio::select! {
+                    () = sleep_until(landing) => drop(aloft.pop_front()),
+                    (_, flight) = queue.take() => break flight,
+                }
+            };
             longest = longest.max(pushed.elapsed());
             aloft.push_back((Instant::now(), flight));
-            while aloft.front().is_some_and(|(since, _)| since.elapsed() >= way) {
-                aloft.pop_front();
-            }
         }
         assert!(aloft.len() <= 40, "{} flights are under way", aloft.len());
         assert!(longest <= Duration::from_millis(2), "a request waited {longest:?} for its flight");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_busy_with_our_flights_is_given_no_more_than_one_per_connection() {
+        let queue = Queue::new(2, 16, 100_000);
+        let service = Duration::from_millis(4);
+        let _callers: Vec<_> = (0..200 * MOST_PER_FLIGHT).map(|_| push(&queue)).collect();
+        let (mut aloft, mut most) = (VecDeque::new(), 0);
+        for flight in 0..200 {
+            while let Ok(taken) = queue.try_take(Instant::now()) {
+                aloft.push_back(taken);
+            }
+            tokio::time::advance(service).await;
+            aloft.pop_front();
+            // The first few flights show how things are.
+            if flight > 50 {
+                most = most.max(aloft.len() + 1);
+            }
+        }
+        assert!(most <= 3, "{most} flights were under way");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_observe::{Watch, trace};
 use spile_policy::{Chain, Line, Owed, Policy};
+use tokio::sync::Semaphore;
 
 use crate::clock::Clocks;
 use crate::config::{Clients, Config, ForwardAuth};
@@ -18,6 +19,10 @@ use crate::store::AnyStore;
 
 /// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
 const GRACE: Duration = Duration::from_millis(5);
+
+/// How many charges of batches may be with a store across the network at once: enough to keep it busy, and few enough
+/// that those who ask by themselves hardly wait behind them.
+const BULK: usize = 512;
 
 /// What a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
 pub(crate) struct InForce {
@@ -48,6 +53,7 @@ pub(crate) struct Decider {
     in_force: ArcSwap<InForce>,
     metrics: Watch,
     wall: Arc<dyn Clock>,
+    bulk: Semaphore,
 }
 
 impl Decider {
@@ -65,7 +71,7 @@ impl Decider {
             limiter = limiter.observer(metrics.clone());
         }
         let in_force = ArcSwap::from_pointee(in_force);
-        Self { limiter: limiter.build(), in_force, metrics, wall: clocks.wall }
+        Self { limiter: limiter.build(), in_force, metrics, wall: clocks.wall, bulk: Semaphore::new(BULK) }
     }
 
     /// What is in force at this moment.
@@ -117,7 +123,18 @@ impl Decider {
         self.check_ask(chain, Ask::from(chain)).await
     }
 
-    /// The same, with no more time for the store than this.
+    /// Asks a question of a batch when it is its turn: its time begins then. All batches take turns.
+    pub(crate) async fn in_turn<T>(&self, chain: Option<&Chain>, question: impl Future<Output = T>) -> T {
+        if self.limiter.answers_at_once() {
+            return question.await;
+        }
+        let charges = chain.map_or(0, |chain| chain.lines().len());
+        // The semaphore is never closed, so this never fails.
+        let _turn = self.bulk.acquire_many(u32::try_from(charges.min(BULK)).unwrap_or(u32::MAX)).await;
+        question.await
+    }
+
+    /// The same as [`check`](Self::check), with no more time for the store than this.
     pub(crate) async fn check_within(&self, chain: &Chain, deadline: Duration) -> Decision {
         self.check_ask(chain, Ask::from(chain).within(deadline)).await
     }

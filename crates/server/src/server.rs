@@ -54,6 +54,8 @@ pub struct Server {
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
     bounds: Bounds,
+    /// How long the store may take to answer.
+    patience: Duration,
     telemetry: Telemetry,
 }
 
@@ -106,6 +108,7 @@ impl Server {
             gateway,
             keeper,
             bounds: config.listen.bounds,
+            patience: config.store.timeout,
             telemetry,
         })
     }
@@ -114,8 +117,12 @@ impl Server {
     ///
     /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
-        // Callers wait in the kernel's queue meanwhile: the first is answered by what the registry says, too.
-        self.control.catch_up().await;
+        // Callers wait in the kernel's queue meanwhile: the first is answered by what the registry says, too, unless the
+        // store cannot be reached.
+        tokio::select! {
+            () = self.control.catch_up() => {}
+            () = self.decider.store().out_of_reach(self.patience) => {}
+        }
         let readiness = Readiness::default();
         let configs = self.control.follow();
         let watch = self.telemetry.watch().clone();

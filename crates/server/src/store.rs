@@ -72,6 +72,16 @@ impl AnyStore {
         }
     }
 
+    /// Waits for as long as a store has to answer, and from then on as long as it answers. Never returns for the embedded
+    /// store.
+    pub(crate) async fn out_of_reach(&self, patience: Duration) {
+        tokio::time::sleep(patience).await;
+        let answers = |stats: Stats| stats.connections > 0 && !stats.is_breaker_open();
+        if self.redis_stats().is_none_or(answers) {
+            std::future::pending().await
+        }
+    }
+
     /// How long the store keeps each bucket after its last write, where that is a question of time. The embedded store
     /// forgets buckets that are full.
     pub(crate) async fn times_to_live(

@@ -57,6 +57,11 @@ impl Config {
         writeln!(f, "on_failure = \"{}\"", store.on_failure)?;
         let wait = humantime::format_duration(store.fail_closed_retry_after);
         writeln!(f, "fail_closed_retry_after = \"{wait}\"\nreplicas = {}", store.replicas)?;
+        writeln!(
+            f,
+            "connections = {}\nflights = {}\nqueue = {}",
+            store.connections, store.flights, store.queue
+        )?;
         let time = if store.time == TimeOf::Server { "server" } else { "client" };
         writeln!(f, "time = \"{time}\"")?;
         if let Some(path) = &store.path {

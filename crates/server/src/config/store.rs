@@ -9,7 +9,7 @@ use spile_core::FailurePolicy;
 use spile_redis::{BuildError, RedisStore, RedisStoreBuilder};
 
 use super::file::{Faults, Spot, StoreFile};
-use super::{duration, rules};
+use super::{bounded, duration, rules};
 
 /// The schemes that name a Redis.
 const REDIS_SCHEMES: [&str; 7] =
@@ -30,6 +30,12 @@ pub struct StoreConfig {
     pub fail_closed_retry_after: Duration,
     /// How many instances share each limit while every one decides alone.
     pub replicas: u32,
+    /// Connections to each Redis node.
+    pub connections: usize,
+    /// Calls that may be under way on one connection.
+    pub flights: usize,
+    /// Charges that may wait for Redis or be under way to it.
+    pub queue: usize,
     /// Whose clock decides.
     pub time: TimeOf,
     /// Where the embedded store keeps its buckets over a restart; nowhere, unless said.
@@ -67,6 +73,9 @@ impl Default for StoreConfig {
             on_failure: FailurePolicy::default(),
             fail_closed_retry_after: Duration::from_secs(1),
             replicas: 1,
+            connections: 2,
+            flights: 16,
+            queue: 4_096,
             time: TimeOf::default(),
             path: None,
             save_every: Duration::from_secs(10),
@@ -79,9 +88,14 @@ impl StoreConfig {
     pub(crate) fn redis(&self) -> Option<RedisStoreBuilder> {
         match &self.url {
             StoreUrl::Memory => None,
-            StoreUrl::Redis(url) => {
-                Some(RedisStore::builder(url.as_str()).prefix(self.prefix.as_str()).timeout(self.timeout))
-            }
+            StoreUrl::Redis(url) => Some(
+                RedisStore::builder(url.as_str())
+                    .prefix(self.prefix.as_str())
+                    .timeout(self.timeout)
+                    .connections(self.connections)
+                    .flights(self.flights)
+                    .max_waiting(self.queue),
+            ),
         }
     }
 
@@ -130,6 +144,13 @@ impl StoreConfig {
                 Ok(replicas @ 1..=10_000) => store.replicas = replicas,
                 _ => faults.add(&place, format_args!("{value} replicas"), "1 to 10000"),
             }
+        }
+        for (setting, number, bounds) in [
+            (&mut store.connections, file.connections, 1..=64),
+            (&mut store.flights, file.flights, 1..=256),
+            (&mut store.queue, file.queue, 1..=1_000_000),
+        ] {
+            *setting = bounded::check(number, bounds, faults).map_or(*setting, |number| number as usize);
         }
         if let Some(Spot { value, place }) = file.time {
             match value.as_str() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use spile_core::{Decision, Reason};
-use spile_policy::Policy;
+use spile_policy::{Chain, Policy};
 
 use super::catalogue::{self, Entry};
 use super::check::{self, Check, Verb};
@@ -113,10 +113,11 @@ impl Session {
     async fn decide_all(&self, frames: &[Frame], out: &mut Vec<u8>) {
         let in_force = self.decider.in_force();
         let asked = frames.iter().filter_map(question_of_frame);
+        let in_bulk = frames.len() > 1;
         let mut answers =
-            asked.map(|(question, arguments)| self.decide(question, arguments, &in_force.policy));
-        let replies = match (frames.len(), answers.next()) {
-            (1, Some(only)) => vec![only.await],
+            asked.map(|(question, arguments)| self.decide(question, arguments, &in_force.policy, in_bulk));
+        let replies = match (in_bulk, answers.next()) {
+            (false, Some(only)) => vec![only.await],
             (_, first) => join_all(first.into_iter().chain(answers)).await,
         };
         for (reply, answered) in replies {
@@ -125,18 +126,31 @@ impl Session {
         }
     }
 
-    async fn decide(&self, question: Question, arguments: &[Vec<u8>], policy: &Policy) -> (Reply, Answered) {
+    /// Asks one question, in turn with others if it comes `in_bulk`.
+    async fn decide(
+        &self,
+        question: Question,
+        arguments: &[Vec<u8>],
+        policy: &Policy,
+        in_bulk: bool,
+    ) -> (Reply, Answered) {
         let decided = match question {
-            Question::Throttle => self.throttle(arguments, policy).await,
-            Question::Rule(verb) => self.check(verb, arguments, policy).await,
+            Question::Throttle => self.throttle(arguments, policy, in_bulk).await,
+            Question::Rule(verb) => self.check(verb, arguments, policy, in_bulk).await,
         };
         decided.unwrap_or_else(|wrong| (wrong, Answered::Refused))
     }
 
-    async fn throttle(&self, arguments: &[Vec<u8>], policy: &Policy) -> Result<(Reply, Answered), Reply> {
+    async fn throttle(
+        &self,
+        arguments: &[Vec<u8>],
+        policy: &Policy,
+        in_bulk: bool,
+    ) -> Result<(Reply, Answered), Reply> {
         let throttle = Throttle::parse(arguments)?;
         let chain = throttle.owed(policy, self.database)?;
-        let decision = self.metrics.traced("resp throttle", self.decider.check(Some(&chain))).await;
+        let decided = self.metrics.traced("resp throttle", self.decider.check(Some(&chain)));
+        let decision = self.perhaps_in_turn(in_bulk, Some(&chain), decided).await;
         Ok((throttle.reply(&decision), answered(&decision)))
     }
 
@@ -145,14 +159,24 @@ impl Session {
         verb: Verb,
         arguments: &[Vec<u8>],
         policy: &Policy,
+        in_bulk: bool,
     ) -> Result<(Reply, Answered), Reply> {
         let asked = Check::parse(verb, arguments)?;
         let chain = asked.owed(policy)?;
-        let decided = self.metrics.traced("resp check", asked.decide(&self.decider, chain.as_ref())).await;
-        let decision = decided.map_err(|_| {
+        let decided = self.metrics.traced("resp check", asked.decide(&self.decider, chain.as_ref()));
+        let decision = self.perhaps_in_turn(in_bulk, chain.as_ref(), decided).await.map_err(|_| {
             Reply::error("UNAVAILABLE rate limiter backend error: it may have been given back, or not")
         })?;
         Ok((check::reply(&decision), answered(&decision)))
+    }
+
+    async fn perhaps_in_turn<T>(
+        &self,
+        in_bulk: bool,
+        chain: Option<&Chain>,
+        question: impl Future<Output = T>,
+    ) -> T {
+        if in_bulk { self.decider.in_turn(chain, question).await } else { question.await }
     }
 
     /// A command that is no question, or one that waits for its transaction.
@@ -210,7 +234,7 @@ impl Session {
         for words in &commands {
             replies.push(match question_of(words) {
                 Some((question, arguments)) => {
-                    let (reply, answered) = self.decide(question, arguments, &policy).await;
+                    let (reply, answered) = self.decide(question, arguments, &policy, false).await;
                     self.metrics.count(answered);
                     reply
                 }

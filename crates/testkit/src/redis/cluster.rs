@@ -1,4 +1,4 @@
-//! Three masters with a replica each, over all the slots.
+//! Masters over all the slots: three with a replica each, or any number without.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use super::sentinel::{SYNC_AT_ONCE, in_step, reaches_a_replica, role};
 use super::{RedisServer, Reply};
 use crate::wait;
 
+/// Masters, unless a test asks for more.
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 
@@ -24,6 +25,7 @@ pub enum Takeover {
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
+    masters: usize,
 }
 
 impl RedisCluster {
@@ -34,11 +36,23 @@ impl RedisCluster {
 
     /// The same, with more lines for each node's `redis.conf`.
     pub fn start_with(lines: &[&str]) -> Self {
-        let cluster = Self { nodes: (0..2 * MASTERS).map(|_| node(lines)).collect() };
-        cluster.give_out_slots();
-        cluster.introduce();
+        let cluster = Self::started(2 * MASTERS, MASTERS, lines);
         cluster.attach_replicas();
         cluster.wait_until_whole();
+        cluster
+    }
+
+    /// Starts so many masters without a replica.
+    pub fn of_masters(masters: usize) -> Self {
+        let cluster = Self::started(masters, masters, &[]);
+        cluster.wait_until_whole();
+        cluster
+    }
+
+    fn started(nodes: usize, masters: usize, lines: &[&str]) -> Self {
+        let cluster = Self { nodes: (0..nodes).map(|_| node(lines)).collect(), masters };
+        cluster.give_out_slots();
+        cluster.introduce();
         cluster
     }
 
@@ -135,8 +149,8 @@ impl RedisCluster {
     }
 
     fn give_out_slots(&self) {
-        for (index, node) in self.nodes[..MASTERS].iter().enumerate() {
-            let range = (index * SLOTS / MASTERS)..((index + 1) * SLOTS / MASTERS);
+        for (index, node) in self.nodes[..self.masters].iter().enumerate() {
+            let range = (index * SLOTS / self.masters)..((index + 1) * SLOTS / self.masters);
             let slots: Vec<_> = range.map(|slot| slot.to_string()).collect();
             let words: Vec<_> =
                 ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
@@ -155,17 +169,17 @@ impl RedisCluster {
             }
         }
         wait::until_true("the nodes to know each other", || {
-            self.nodes.iter().all(|node| knows(node, 2 * MASTERS))
+            self.nodes.iter().all(|node| knows(node, self.nodes.len()))
         });
     }
 
     fn attach_replicas(&self) {
-        for (master, replica) in self.nodes.iter().zip(&self.nodes[MASTERS..]) {
+        for (master, replica) in self.nodes.iter().zip(&self.nodes[self.masters..]) {
             let id = node_id(master);
             let attach = || replica.try_command(&["CLUSTER", "REPLICATE", &id]).is_ok();
             wait::until_true("a replica to find its master", attach);
         }
-        let seen = |node: &RedisServer| nodes_text(node).matches("slave").count() == MASTERS;
+        let seen = |node: &RedisServer| nodes_text(node).matches("slave").count() == self.masters;
         wait::until_true("the replicas to be seen", || self.nodes.iter().all(seen));
     }
 
