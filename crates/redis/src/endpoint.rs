@@ -17,7 +17,7 @@ impl Endpoint {
 
     /// Reads `host:port`, `[::1]:port` or `::1:port`, with `default_port` where there is none.
     ///
-    /// An address of version 6 without brackets is read as Redis Cluster writes it, the port last.
+    /// An IPv6 address without brackets is read as Redis Cluster writes it, the port last. URLs need the brackets.
     pub(crate) fn read(text: &str, default_port: Option<u16>) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {

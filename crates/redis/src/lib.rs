@@ -49,4 +49,4 @@ pub use stats::Stats;
 pub use store::RedisStore;
 pub use time_source::TimeSource;
 pub use tls::TlsError;
-pub use url::UrlError;
+pub use url::{UrlError, without_secrets};

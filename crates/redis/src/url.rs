@@ -48,7 +48,8 @@ pub(crate) struct TlsFiles {
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// What is wrong with a store URL. Never holds the URL, which may hold a password.
+/// What is wrong with a store URL. Never quotes it: a slip may put the password in any part, as in `redis://app:secret`
+/// with its host forgotten. Only a scheme that is made of letters is told back.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
@@ -61,9 +62,9 @@ pub enum UrlError {
     /// There is no `://`.
     #[error("the store URL has no scheme: write for instance redis://127.0.0.1:6379")]
     NoScheme,
-    /// A host or a port cannot be read.
-    #[error("address `{0}` is not host or host:port")]
-    Address(String),
+    /// The address at this place of the list, counted from 1, cannot be read.
+    #[error("address {0} is not host, host:port or [IPv6]:port; user and password end with an @ before it")]
+    Address(usize),
     /// There is no address at all.
     #[error("the store URL names no host")]
     NoAddress,
@@ -77,14 +78,14 @@ pub enum UrlError {
     #[error("the Sentinel URL names no master: write redis-sentinel://host:26379/mymaster")]
     NoMaster,
     /// The database is no number.
-    #[error("database `{0}` is not a number")]
-    Database(String),
+    #[error("the database is not a number")]
+    Database,
     /// A cluster has one database.
     #[error("a cluster has database 0 only")]
     ClusterDatabase,
     /// The path has more parts than it can mean.
-    #[error("path `{0}` has too many parts")]
-    Path(String),
+    #[error("the path has too many parts")]
+    Path,
     /// A percent sign that no two hexadecimal digits follow, or bytes that are no text.
     #[error("the {0} is not percent-encoded text: write `/` as %2F, `?` as %3F, `@` as %40")]
     Encoding(&'static str),
@@ -92,12 +93,12 @@ pub enum UrlError {
     #[error("the user has no password: write user:password@ or :password@")]
     NoPassword,
     /// A parameter after `?` that nothing reads.
-    #[error("parameter `{name}` is none that {scheme}:// takes")]
+    #[error("a parameter after `?` is none that {scheme}:// takes: {takes}")]
     Parameter {
-        /// What was written.
-        name: String,
-        /// The scheme it was written for.
+        /// The scheme that was written.
         scheme: &'static str,
+        /// The parameters that it takes.
+        takes: &'static str,
     },
     /// One of a pair of parameters.
     #[error("`cert` and `key` go together")]
@@ -118,6 +119,23 @@ impl Target {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let query = Query::read(scheme, query)?;
         if scheme.kind == Kind::Unix { unix(rest, query) } else { networked(scheme, rest, query) }
+    }
+}
+
+/// A store URL as it may be shown: without user, password and parameters. Of one that cannot be read, where a secret may be
+/// anywhere, only the scheme is shown.
+pub fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
+    match (Scheme::read(scheme), Target::read(url)) {
+        (Err(_), _) => "***".to_owned(),
+        (Ok(_), Err(_)) => format!("{scheme}://***"),
+        (Ok(known), Ok(_)) => {
+            let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+            match rest.rsplit_once('@').filter(|_| known.kind != Kind::Unix) {
+                Some((_, address)) => format!("{scheme}://***@{address}"),
+                None => format!("{scheme}://{rest}"),
+            }
+        }
     }
 }
 
@@ -145,7 +163,7 @@ fn networked(scheme: Scheme, rest: &str, query: Query) -> Result<Target, UrlErro
                 [] => return Err(UrlError::NoMaster),
                 [master] => (master, None),
                 [master, database] => (master, Some(database)),
-                _ => return Err(UrlError::Path(path.join("/"))),
+                _ => return Err(UrlError::Path),
             };
             let master = decoded(master, "master's name")?;
             let credentials = paired(query.sentinel_user, query.sentinel_password)?;
@@ -169,7 +187,7 @@ fn single<'a>(path: &[&'a str]) -> Result<Option<&'a str>, UrlError> {
     match *path {
         [] => Ok(None),
         [part] => Ok(Some(part)),
-        _ => Err(UrlError::Path(path.join("/"))),
+        _ => Err(UrlError::Path),
     }
 }
 
@@ -177,11 +195,19 @@ fn addresses(hosts: &str, default_port: u16) -> Result<Vec<Endpoint>, UrlError> 
     if hosts.is_empty() {
         return Err(UrlError::NoAddress);
     }
-    let read = |text: &str| {
-        let endpoint = Endpoint::read(text, Some(default_port)).filter(|_| !text.starts_with(':'));
-        endpoint.filter(|_| !text.is_empty()).ok_or_else(|| UrlError::Address(text.to_owned()))
+    let read = |(index, text): (usize, &str)| {
+        let endpoint = Endpoint::read(text, Some(default_port)).filter(|_| has_plain_host(text));
+        endpoint.ok_or(UrlError::Address(index + 1))
     };
-    hosts.split(',').map(read).collect()
+    hosts.split(',').enumerate().map(read).collect()
+}
+
+/// Whether a host is there, and is not an IPv6 address without brackets: its last group would be taken for the port.
+fn has_plain_host(address: &str) -> bool {
+    match address.strip_prefix('[') {
+        Some(rest) => !rest.starts_with(']'),
+        None => !address.is_empty() && !address.starts_with(':') && address.matches(':').count() <= 1,
+    }
 }
 
 fn user_info(text: &str) -> Result<Credentials, UrlError> {
@@ -199,7 +225,7 @@ fn paired(user: Option<String>, password: Option<String>) -> Result<Option<Crede
 }
 
 fn read_database(text: &str) -> Result<u32, UrlError> {
-    text.parse().map_err(|_| UrlError::Database(text.to_owned()))
+    text.parse().map_err(|_| UrlError::Database)
 }
 
 /// Undoes percent-encoding. `part` names what was read, for its text may be secret.
@@ -248,8 +274,22 @@ impl Scheme {
 
     fn read(name: &str) -> Result<Self, UrlError> {
         let found = Self::ALL.into_iter().find(|scheme| scheme.name == name);
-        // A scheme is short; anything longer may be a secret that was pasted into the wrong place.
-        found.ok_or_else(|| UrlError::Scheme(name.chars().take(20).collect()))
+        found.ok_or_else(|| {
+            // Anything else may be a secret that was pasted into the wrong place.
+            let tellable = name.len() <= 20 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'-'));
+            if tellable { UrlError::Scheme(name.to_owned()) } else { UrlError::NoScheme }
+        })
+    }
+
+    /// The parameters that it takes, for people.
+    const fn parameters(self) -> &'static str {
+        match (self.kind, self.tls) {
+            (Kind::Unix, _) => "db, user, pass",
+            (Kind::Sentinel, false) => "db, sentinel_user, sentinel_pass",
+            (Kind::Sentinel, true) => "db, sentinel_user, sentinel_pass, ca, cert, key",
+            (Kind::Standalone | Kind::Cluster, false) => "db",
+            (Kind::Standalone | Kind::Cluster, true) => "db, ca, cert, key",
+        }
     }
 
     fn default_port(self) -> u16 {
@@ -286,7 +326,9 @@ impl Query {
                 "ca" if scheme.tls => query.tls.authority = Some(text("ca")?.into()),
                 "cert" if scheme.tls => certificate = Some(text("cert")?.into()),
                 "key" if scheme.tls => key = Some(text("key")?.into()),
-                _ => return Err(UrlError::Parameter { name: name.to_owned(), scheme: scheme.name }),
+                _ => {
+                    return Err(UrlError::Parameter { scheme: scheme.name, takes: scheme.parameters() });
+                }
             }
         }
         query.tls.client = match (certificate, key) {
@@ -375,19 +417,23 @@ mod tests {
             ("localhost:6379", UrlError::NoScheme),
             ("http://h", UrlError::Scheme("http".into())),
             ("redis://", UrlError::NoAddress),
-            ("redis://h:port", UrlError::Address("h:port".into())),
-            ("redis://h:0", UrlError::Address("h:0".into())),
-            ("redis://:6379", UrlError::Address(":6379".into())),
-            ("redis://h:70000", UrlError::Address("h:70000".into())),
+            ("app:secret@h://", UrlError::NoScheme),
+            ("redis://h:port", UrlError::Address(1)),
+            ("redis://h:0", UrlError::Address(1)),
+            ("redis://:6379", UrlError::Address(1)),
+            ("redis://[]:6379", UrlError::Address(1)),
+            ("redis://h:70000", UrlError::Address(1)),
+            ("redis-cluster://a,", UrlError::Address(2)),
+            ("redis-cluster://a,b:x", UrlError::Address(2)),
             ("redis://a,b", UrlError::OneAddress { scheme: "redis" }),
-            ("redis://h/one", UrlError::Database("one".into())),
-            ("redis://h/1/2", UrlError::Path("1/2".into())),
+            ("redis://h/one", UrlError::Database),
+            ("redis://h/1/2", UrlError::Path),
             ("redis://ann@h", UrlError::NoPassword),
             ("redis://:%zz@h", UrlError::Encoding("password")),
             ("redis://app:Sup3r/Secret@redis", UrlError::Encoding("password")),
             ("redis://app:12345/hunter2@redis:6379", UrlError::Encoding("password")),
             ("redis://app:Sup3r?Secret@redis:6379", UrlError::Encoding("password")),
-            ("redis://h?ca=x", UrlError::Parameter { name: "ca".into(), scheme: "redis" }),
+            ("redis://h?ca=x", UrlError::Parameter { scheme: "redis", takes: "db" }),
             ("rediss://h?cert=x", UrlError::HalfAPair),
             ("redis-sentinel://h", UrlError::NoMaster),
             ("redis-cluster://h/1", UrlError::ClusterDatabase),
@@ -399,12 +445,69 @@ mod tests {
     }
 
     #[test]
-    fn no_error_and_no_debug_form_shows_the_password() {
+    fn an_ipv6_address_needs_brackets() {
+        for url in
+            ["redis://2001:db8::1", "redis://::1", "redis://2001:db8::1:6379", "redis-cluster://a,::1:7000"]
+        {
+            assert!(matches!(Target::read(url), Err(UrlError::Address(_))), "{url}");
+        }
+        assert_eq!(Target::read("redis://[2001:db8::1]"), Ok(standalone("2001:db8::1", 6379)));
+        let redirected = Endpoint::tcp("h", 1).redirected("2001:db8::1:7000");
+        assert_eq!(redirected, Some(Endpoint::tcp("2001:db8::1", 7000)), "Redis Cluster writes none");
+    }
+
+    #[test]
+    fn a_debug_form_never_shows_the_password() {
         let shown = format!("{:?}", Target::read("redis://ann:hunter2@h"));
         assert!(!shown.contains("hunter2"), "{shown}");
-        for url in ["redis://ann:hunter2@h:x", "redis://ann:hunter2@h/x", "redis://ann:hunter2@"] {
-            let shown = Target::read(url).unwrap_err().to_string();
-            assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    /// Every URL that a slip can make of one with a secret: any of its characters is missing, or another stands there.
+    fn slips(url: &str) -> impl Iterator<Item = String> + '_ {
+        let cuts = url.char_indices().map(|(at, _)| at).chain([url.len()]);
+        cuts.flat_map(move |at| {
+            let (before, after) = url.split_at(at);
+            let rest = after.get(1..).unwrap_or_default();
+            let inserted = "/?@:#&=,x%".chars().map(move |slip| format!("{before}{slip}{after}"));
+            let replaced = "/?@:#&=,x%".chars().map(move |slip| format!("{before}{slip}{rest}"));
+            inserted.chain(replaced).chain([before.to_owned(), format!("{before}{rest}"), after.to_owned()])
+        })
+    }
+
+    #[test]
+    fn no_error_shows_the_password_whatever_slip_was_made() {
+        let urls = [
+            "redis://app:hunter2",
+            "redis://hunter2",
+            "redis://app:hunter2@h:6379/1",
+            "rediss://:hunter2@[::1]:6379?ca=x",
+            "redis-sentinel://app:hunter2@a,b:5000/mymaster/5?sentinel_user=u&sentinel_pass=hunter2",
+            "redis-cluster://:hunter2@a:7000,b",
+            "unix:///run/r.sock?user=u&pass=hunter2",
+            "hunter2",
+            "app:hunter2@h",
+        ];
+        for url in urls.iter().flat_map(|url| slips(url)) {
+            if let Err(why) = Target::read(&url) {
+                let told = format!("{why} {why:?} {}", without_secrets(&url));
+                assert!(!told.contains("unter2") && !told.contains("hunter"), "{url}: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_user_password_and_parameters() {
+        let table = [
+            ("redis://ann:hunter2@h:1/2", "redis://***@h:1/2"),
+            ("redis-sentinel://a,b/m?sentinel_pass=hunter2", "redis-sentinel://a,b/m"),
+            ("unix:///run/a@b.sock?pass=hunter2", "unix:///run/a@b.sock"),
+            ("redis://app:hunter2", "redis://***"),
+            ("redis://app:hun?ter2@h", "redis://***"),
+            ("hunter2", "***"),
+            ("hunter2://h", "***"),
+        ];
+        for (url, shown) in table {
+            assert_eq!(without_secrets(url), shown);
         }
     }
 }

@@ -187,8 +187,11 @@ impl FromStr for StoreUrl {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::Memory),
             Some((scheme, _)) if REDIS_SCHEMES.contains(&scheme) => Ok(Self::Redis(text.to_owned())),
-            Some((scheme, _)) => Err(UnknownStore(format!("{scheme}:"))),
-            None => Err(UnknownStore(text.to_owned())),
+            // Anything but letters may be a password in the wrong place.
+            Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_lowercase()) => {
+                Err(UnknownStore(format!("`{scheme}:`")))
+            }
+            _ => Err(UnknownStore("this".to_owned())),
         }
     }
 }
@@ -197,7 +200,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
-            Self::Redis(url) => f.write_str(&without_secrets(url)),
+            Self::Redis(url) => f.write_str(&spile_redis::without_secrets(url)),
         }
     }
 }
@@ -208,22 +211,10 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// The URL with whatever stands before the `@` left out, and whatever follows the `?`.
-fn without_secrets(url: &str) -> String {
-    let url = url.split_once('?').map_or(url, |(before, _)| before);
-    match url.split_once("://") {
-        Some((scheme, rest)) => match rest.rsplit_once('@') {
-            Some((_, address)) => format!("{scheme}://***@{address}"),
-            None => url.to_owned(),
-        },
-        None => url.to_owned(),
-    }
-}
-
 /// A URL that names no store.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "`{0}` names no store: write `memory:`, or a URL of redis, rediss, unix, redis-sentinel or redis-cluster"
+    "{0} names no store: write `memory:`, or a URL of redis, rediss, unix, redis-sentinel or redis-cluster"
 )]
 pub struct UnknownStore(String);
 
