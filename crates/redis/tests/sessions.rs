@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::{PATIENT, patient, shared_cluster};
 use spile_redis::{RedisStore, Script, Session, SessionError, Value};
 use spile_testkit::redis::{RedisCluster, RedisSentinel, RedisServer, Takeover};
+use spile_testkit::wait;
 use tokio::time::timeout;
 
 /// Counts how often it ran.
@@ -159,6 +160,31 @@ async fn a_key_that_has_moved_ahead_of_its_slot_is_followed() {
     let port = target.port().to_string();
     source.command(&["MIGRATE", "127.0.0.1", &port, "spile:{:test}:count", "0", "5000"]);
     assert_eq!(count(&session).await, Ok(2));
+}
+
+/// Of two keys of one slot that is on its way, one has arrived: neither node can run the script.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_whose_keys_are_torn_apart_waits_on_the_connection_it_has() {
+    let cluster = RedisCluster::start();
+    let store = RedisStore::builder(cluster.url()).prefix("spile").build().unwrap();
+    let session = store.session("test");
+    let both = [session.key("a"), session.key("b")];
+    let script = Script::new("redis.call('SET', KEYS[1], 1) return redis.call('SET', KEYS[2], 1)");
+    timeout(PATIENT, async { while session.run(&script, &both, &[], PATIENT).await.is_err() {} })
+        .await
+        .expect("the cluster is up");
+    let slot = cluster.slot_of(&both[0]);
+    let (from, to) = (cluster.master_of(slot), (cluster.master_of(slot) + 1) % 3);
+    let id = |index: usize| cluster.nodes()[index].command(&["CLUSTER", "MYID"]).text().to_owned();
+    let (source, target, number) = (&cluster.nodes()[from], &cluster.nodes()[to], slot.to_string());
+    target.command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &id(from)]);
+    source.command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &id(to)]);
+    source.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), &both[0], "0", "5000"]);
+    wait::until_true("two connections to each master", || store.stats().connections == 6);
+    let before = store.stats().dials;
+    let refused = session.run(&script, &both, &[], Duration::from_millis(300)).await.unwrap_err();
+    assert!(matches!(&refused, SessionError::Refused(why) if why.starts_with("TRYAGAIN")), "{refused}");
+    assert_eq!(store.stats().dials, before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,6 +44,8 @@ enum Next {
     Elsewhere,
     /// This once, ask that node.
     Ask(Endpoint),
+    /// Ask the same node once more: the slot is on its way, or the cluster is being repaired.
+    Again(String),
     Refused(String),
 }
 
@@ -108,10 +110,16 @@ impl Session {
                         Err(_) => return Err(SessionError::TimedOut(within)),
                     }
                 }
+                Next::Again(text) => {
+                    *open = Some(connection);
+                    why = SessionError::Refused(text);
+                }
                 Next::Elsewhere => why = SessionError::Unreachable("nobody takes writes".to_owned()),
             }
             sleep(PAUSE.mul_f64(0.5 + fastrand::f64())).await;
         }
+        // A node that has refused all along may be cut off from one that does not: the next call looks for it.
+        *open = None;
         Err(why)
     }
 
@@ -138,7 +146,8 @@ impl Session {
                 Next::Elsewhere
             }
             ErrorReply::Ask { to } => Next::Ask(to),
-            ErrorReply::TryAgain | ErrorReply::ClusterDown | ErrorReply::WrongNode => Next::Elsewhere,
+            ErrorReply::TryAgain | ErrorReply::ClusterDown => Next::Again(text),
+            ErrorReply::WrongNode => Next::Elsewhere,
             ErrorReply::Unreplicated if self.place.finder.may_move() => Next::Elsewhere,
             _ => Next::Refused(text),
         }
