@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spile_core::StoreError;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::call::{Call, Replies};
 use crate::connection::{Connection, ConnectionError};
 use crate::dialer::{Dialer, Whereabouts};
 use crate::encoding::Prefix;
-use crate::node::Node;
+use crate::endpoint::Endpoint;
+use crate::node::{Moves, Node};
 use crate::pace::{Backoff, LASTING};
 use crate::pipeline::Pipeline;
 use crate::queue::Flight;
@@ -80,25 +80,25 @@ impl Lane {
         loop {
             let (connection, mut moves) = self.connected().await;
             let (up, since) = (Up::new(&node), Instant::now());
-            self.serve(connection, &mut moves).await;
+            let here = connection.endpoint().clone();
+            self.serve(connection, &here, &mut moves).await;
             drop(up);
             self.setup.counters.connections_lost.add(1);
-            if since.elapsed() < LASTING && !moves.has_changed().unwrap_or(true) {
+            if since.elapsed() < LASTING && !moves.lead_away_from(&here) {
                 Backoff::default().pause().await;
             }
         }
     }
 
     /// A connection, and what tells when the node has moved since before it was dialled.
-    async fn connected(&self) -> (Connection, watch::Receiver<u64>) {
-        let mut moves = self.node.moves();
+    async fn connected(&self) -> (Connection, Moves) {
         let mut backoff = self.node.dialing.lock().await;
         loop {
-            // Whatever was heard before this dial is what it goes by.
-            moves.mark_unchanged();
+            // From before the node is looked for, so that a move in the meantime is not missed.
+            let mut moves = self.node.moves();
             let dialled = tokio::select! {
                 dialled = self.dial_impatiently() => dialled,
-                _ = moves.changed() => continue,
+                () = moves.heard() => continue,
             };
             match dialled {
                 Ok(connection) => {
@@ -110,7 +110,7 @@ impl Lane {
                     // A node that is known to be elsewhere is dialled at once.
                     tokio::select! {
                         () = backoff.pause() => {}
-                        _ = moves.changed() => {}
+                        () = moves.heard() => {}
                     }
                 }
             }
@@ -129,7 +129,7 @@ impl Lane {
     }
 
     /// Serves until the connection is of no use any more.
-    async fn serve(&mut self, mut connection: Connection, moves: &mut watch::Receiver<u64>) {
+    async fn serve(&mut self, mut connection: Connection, here: &Endpoint, moves: &mut Moves) {
         let node = self.node.clone();
         let (mut pipeline, mut leaving) = (Pipeline::default(), false);
         loop {
@@ -152,7 +152,7 @@ impl Lane {
                 // connection that is known to be of no use.
                 biased;
                 heard = connection.hear(!pipeline.is_empty()) => Event::Heard(heard),
-                _ = moves.changed(), if !leaving => Event::Moved,
+                () = moves.away_from(here), if !leaving => Event::Moved,
                 () = node.breaker.until_open(), if takes => Event::BreakerOpened,
                 (gathered, flight) = node.queue.take(), if takes => Event::Gathered(gathered, flight),
                 () = sleep_until(pipeline.alarm(&self.setup)), if !pipeline.is_empty() => Event::Alarm,

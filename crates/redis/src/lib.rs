@@ -40,6 +40,7 @@ mod store;
 mod time_source;
 mod tls;
 mod url;
+mod warnings;
 
 pub use builder::{BuildError, RedisStoreBuilder};
 pub use resp::Value;

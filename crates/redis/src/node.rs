@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use crate::breaker::Breaker;
 use crate::connection::ConnectionError;
 use crate::encoding::Prefix;
+use crate::endpoint::Endpoint;
 use crate::lane::{Lane, LaneSetup};
 use crate::pace::Backoff;
 use crate::probe::Probe;
@@ -25,8 +26,8 @@ pub(crate) struct Node {
     live: AtomicUsize,
     /// Lanes dial one at a time, and share the pauses between failures.
     pub(crate) dialing: Mutex<Backoff>,
-    /// Counts the times that somebody said that the node has moved.
-    moves: watch::Sender<u64>,
+    /// The address that the node was last said to have moved to.
+    moves: watch::Sender<Option<Endpoint>>,
     /// Why the node could not be reached last, until it is.
     trouble: parking_lot::Mutex<Option<String>>,
     /// How it proves that it decides, and the slot of that.
@@ -40,7 +41,7 @@ impl Node {
             breaker: Breaker::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
-            moves: watch::Sender::new(0),
+            moves: watch::Sender::new(None),
             trouble: parking_lot::Mutex::default(),
             probe: parking_lot::Mutex::default(),
         }
@@ -97,13 +98,18 @@ impl Node {
         *self.trouble.lock() = Some(why);
     }
 
-    /// Makes every lane drop its connection after what is under way, and find the node again.
-    pub(crate) fn look_again(&self) {
-        self.moves.send_modify(|moves| *moves += 1);
+    /// Makes every lane that is connected elsewhere drop its connection after what is under way, and find the node again.
+    pub(crate) fn moved(&self, to: Endpoint) {
+        self.moves.send_if_modified(|known| {
+            let is_news = known.as_ref() != Some(&to);
+            *known = Some(to);
+            is_news
+        });
     }
 
-    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
-        self.moves.subscribe()
+    /// Hears of every move from now on.
+    pub(crate) fn moves(&self) -> Moves {
+        Moves(self.moves.subscribe())
     }
 
     /// How many lanes are connected.
@@ -123,6 +129,32 @@ impl Node {
     fn turn_away(&self) {
         for waiting in self.queue.drain() {
             waiting.answer(Err(Refusal::Failed(StoreError::BreakerOpen)));
+        }
+    }
+}
+
+/// The moves of a node since this was made.
+pub(crate) struct Moves(watch::Receiver<Option<Endpoint>>);
+
+impl Moves {
+    /// Waits until the node moves to another address than `here`. May be dropped at any time.
+    pub(crate) async fn away_from(&mut self, here: &Endpoint) {
+        while self.0.changed().await.is_ok() {
+            if self.lead_away_from(here) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the node was last said to be at another address than `here`.
+    pub(crate) fn lead_away_from(&self, here: &Endpoint) -> bool {
+        self.0.borrow().as_ref().is_some_and(|to| to != here)
+    }
+
+    /// Waits until the node moves. May be dropped at any time.
+    pub(crate) async fn heard(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::connection::{Connection, ConnectionError};
 use crate::dialer::Dialer;
@@ -17,6 +17,9 @@ use crate::side::next_message;
 
 /// How long one sentinel may take to be reached, and then to answer, before the next is asked.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long to leave a sentinel alone that does not let us subscribe. It is asked where the master is each time.
+const REFUSED: Duration = Duration::from_secs(5);
 
 /// The sentinels that watch one master.
 pub(crate) struct Sentinels {
@@ -63,12 +66,25 @@ impl Sentinels {
         self.addresses.len()
     }
 
-    /// Listens at one of them for a change of master for ever, and makes `node` look again when there is one.
+    /// Listens at one of them for a change of master for ever, and tells `node` when there is one. While it cannot listen,
+    /// the store warns of it.
     pub(crate) async fn watch(self: Arc<Self>, index: usize, node: Arc<Node>) {
+        let (warnings, subject) =
+            (&self.dialer.counters.warnings, format!("sentinel {}", self.addresses[index]));
         let mut backoff = Backoff::default();
         loop {
-            if self.listen(index, &node).await.is_ok() {
-                backoff = Backoff::default();
+            match self.subscribed(index, &node).await {
+                Ok(connection) => {
+                    warnings.clear(&subject);
+                    backoff = Backoff::default();
+                    self.listen(index, connection, &node).await;
+                }
+                Err(why) => {
+                    warnings.set(&subject, format!("a change of master is not heard from it: {why}"));
+                    if let ConnectionError::Refused(_) = why {
+                        sleep(REFUSED).await;
+                    }
+                }
             }
             backoff.pause().await;
         }
@@ -96,14 +112,13 @@ impl Sentinels {
     }
 
     /// Where all who answered are behind: most of them are right, for whoever sets sentinels up afresh begins a new
-    /// count. A few are cut off.
+    /// count. A few are cut off. Where none answers, the last known master may well be one still: connecting to it asks.
     fn best_of(&self, answers: Vec<Named>) -> Option<Endpoint> {
         let most = answers.len() > self.addresses.len() / 2;
-        let best = answers.into_iter().max_by_key(|named| named.epoch)?;
-        if most {
-            return Some(self.remember(best));
+        match answers.into_iter().max_by_key(|named| named.epoch) {
+            Some(best) if most => Some(self.remember(best)),
+            _ => self.newest.lock().as_ref().map(|newest| newest.endpoint.clone()),
         }
-        self.newest.lock().as_ref().map(|newest| newest.endpoint.clone())
     }
 
     async fn ask(&self, sentinel: &Endpoint) -> Result<Named, ConnectionError> {
@@ -143,35 +158,48 @@ impl Sentinels {
         ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
     }
 
-    /// Subscribes at one sentinel until it is lost. An error where it could not even be reached.
-    async fn listen(&self, index: usize, node: &Node) -> Result<(), ConnectionError> {
+    /// A connection on which one sentinel tells of changes.
+    async fn subscribed(&self, index: usize, node: &Node) -> Result<Connection, ConnectionError> {
         let sentinel = &self.addresses[index];
         // Who the master is can be asked without listening, so this waits for the dials of decisions.
         let aside = Dialer { purpose: Purpose::Side, ..self.dialer.clone() };
         let mut connection = aside.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
-        bounded(connection.ask(&subscription)).await?;
-        // The change may have come before the subscription, so the sentinel is asked once there is one.
-        if self.ask(sentinel).await.is_ok_and(|named| self.is_news(&named)) {
-            self.look_again(index, node);
+        let reply = bounded(connection.ask(&subscription)).await?;
+        // The change may have come before the subscription, or there is none, so the sentinel is asked in any case.
+        if let Ok(named) = self.ask(sentinel).await
+            && self.is_news(&named)
+        {
+            self.moved(index, node, named.endpoint);
         }
+        match reply {
+            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
+            _ => Ok(connection),
+        }
+    }
+
+    /// Listens until the connection is lost.
+    async fn listen(&self, index: usize, mut connection: Connection, node: &Node) {
         while let Ok(message) = next_message(&mut connection).await {
-            if self.is_about_us(&message) {
-                self.look_again(index, node);
+            if let Some(master) = self.switched_to(&message) {
+                self.moved(index, node, master);
             }
         }
-        Ok(())
     }
 
     /// The one with the news is asked first: the others may not have heard.
-    fn look_again(&self, index: usize, node: &Node) {
+    fn moved(&self, index: usize, node: &Node, to: Endpoint) {
         self.favourite.store(index, Ordering::Relaxed);
-        node.look_again();
+        node.moved(to);
     }
 
-    fn is_about_us(&self, message: &Value) -> bool {
-        let payload = message.as_array().and_then(|parts| parts.get(2)?.as_str());
-        payload.is_some_and(|text| text.split(' ').next() == Some(&*self.master))
+    /// The new master, if the message tells of ours: its name, the old host and port, the new host and port.
+    fn switched_to(&self, message: &Value) -> Option<Endpoint> {
+        let payload = message.as_array()?.get(2)?.as_str()?;
+        match payload.split(' ').collect::<Vec<_>>()[..] {
+            [name, _, _, host, port] if name == self.master => Some(Endpoint::tcp(host, port.parse().ok()?)),
+            _ => None,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::node::Node;
+use crate::warnings::Warnings;
 
 /// Counters since the store was built, and how it stands now.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -53,7 +54,7 @@ impl Census {
     }
 }
 
-/// The counters that lanes add to.
+/// What the tasks of a store tell about themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) answered: Counter,
@@ -61,6 +62,7 @@ pub(crate) struct Counters {
     pub(crate) repairs: Counter,
     pub(crate) dials: Counter,
     pub(crate) connections_lost: Counter,
+    pub(crate) warnings: Warnings,
 }
 
 /// A number that only grows.

@@ -75,6 +75,11 @@ impl RedisStore {
         self.inner.router.trouble()
     }
 
+    /// What does not keep it from answering and should be looked into all the same: a sentinel that cannot be listened to.
+    pub fn warning(&self) -> Option<String> {
+        self.inner.counters.warnings.told()
+    }
+
     /// The pattern of every Redis key that it writes, as an ACL takes it after `~`.
     pub fn key_pattern(&self) -> String {
         self.inner.prefix.pattern()
