@@ -66,6 +66,11 @@ impl Call {
         self.waiting
     }
 
+    /// The key of the first bucket that it is about.
+    pub(crate) fn first_key(&self) -> Option<&[u8]> {
+        self.requests().find_map(|request| request.charges.first()).map(|charge| &*charge.key)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

@@ -19,9 +19,9 @@ use crate::pace::{Backoff, LASTING};
 use crate::pipeline::Pipeline;
 use crate::queue::Flight;
 use crate::refusal::{ErrorReply, Refusal, may_have_run, not_run};
+use crate::refusals;
 use crate::request::{BatchGroup, Waiting};
-use crate::resp;
-use crate::resp::Value;
+use crate::resp::{self, Value};
 use crate::stats::Counters;
 use crate::time_source::TimeSource;
 
@@ -317,7 +317,9 @@ impl Lane {
         let mut unknown = Vec::new();
         let mut lost = Ok(());
         for (call, text) in refused {
-            let refusal = match ErrorReply::read(&text, connection.endpoint()) {
+            let reply = ErrorReply::read(&text, connection.endpoint());
+            refusals::note(&self.node, &self.setup.counters, &reply, &text, &call);
+            let refusal = match reply {
                 ErrorReply::NoScript => {
                     unknown.push(call.by_text());
                     continue;

@@ -26,6 +26,7 @@ mod pipeline;
 mod probe;
 mod queue;
 mod refusal;
+mod refusals;
 mod request;
 mod resp;
 mod router;
@@ -43,6 +44,7 @@ mod url;
 mod warnings;
 
 pub use builder::{BuildError, RedisStoreBuilder};
+pub use refusals::RefusalKind;
 pub use resp::Value;
 pub use script::Script;
 pub use side::{Session, SessionError, Subscription};

@@ -16,6 +16,7 @@ use crate::pace::Backoff;
 use crate::probe::Probe;
 use crate::queue::Queue;
 use crate::refusal::Refusal;
+use crate::refusals::Refusals;
 use crate::request::Waiting;
 
 /// What callers and lanes share.
@@ -32,6 +33,7 @@ pub(crate) struct Node {
     trouble: parking_lot::Mutex<Option<String>>,
     /// How it proves that it decides, and the slot of that.
     probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
+    pub(crate) refusals: Refusals,
 }
 
 impl Node {
@@ -43,6 +45,7 @@ impl Node {
             dialing: Mutex::default(),
             moves: watch::Sender::new(None),
             trouble: parking_lot::Mutex::default(),
+            refusals: Refusals::default(),
             probe: parking_lot::Mutex::default(),
         }
     }
@@ -60,9 +63,9 @@ impl Node {
         Arc::clone(&self.probe.lock().1)
     }
 
-    /// Why the node cannot be reached, while it cannot.
+    /// Why the node cannot be reached, or what it refuses, while that is so.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+        self.trouble.lock().clone().or_else(|| self.refusals.trouble())
     }
 
     /// Lets a request wait for a lane, unless the node is not being asked.

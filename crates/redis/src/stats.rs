@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::node::Node;
+use crate::refusals::RefusalKind;
 use crate::warnings::Warnings;
 
 /// Counters since the store was built, and how it stands now.
@@ -27,6 +28,8 @@ pub struct Stats {
     pub nodes: u64,
     /// Connections to them that stand.
     pub connections: u64,
+    /// Requests that Redis refused, by [`RefusalKind`], in the order of [`RefusalKind::ALL`].
+    pub refusals: [u64; RefusalKind::ALL.len()],
 }
 
 impl Stats {
@@ -62,6 +65,7 @@ pub(crate) struct Counters {
     pub(crate) repairs: Counter,
     pub(crate) dials: Counter,
     pub(crate) connections_lost: Counter,
+    pub(crate) refusals: [Counter; RefusalKind::ALL.len()],
     pub(crate) warnings: Warnings,
 }
 

@@ -18,7 +18,7 @@ use crate::request::{Operation, Reply, Request, Waiting, WireCharge};
 use crate::router::{Route, Router, Unanswered};
 use crate::side::{Session, SideSetup};
 use crate::spread::Spread;
-use crate::stats::{Census, Counters, Stats};
+use crate::stats::{Census, Counter, Counters, Stats};
 
 /// Buckets in Redis. Clones share the connections, which close when the last clone is dropped.
 #[derive(Clone)]
@@ -54,6 +54,7 @@ impl RedisStore {
             breakers_open,
             nodes,
             connections,
+            refusals: counters.refusals.each_ref().map(Counter::count),
         }
     }
 
@@ -70,7 +71,7 @@ impl RedisStore {
         Ok(reply.buckets.iter().map(left).collect())
     }
 
-    /// What keeps it from reaching Redis, while something does: for logs and health pages.
+    /// What keeps it from reaching Redis, or Redis from writing, while something does: for logs and health pages.
     pub fn trouble(&self) -> Option<String> {
         self.inner.router.trouble()
     }
