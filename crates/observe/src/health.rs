@@ -25,6 +25,9 @@ pub struct StoreHealth {
     pub waiting: u64,
     /// What keeps it from answering, while something does.
     pub trouble: Option<String>,
+    /// What does not, and should be looked into all the same.
+    #[serde(default)]
+    pub warning: Option<String>,
 }
 
 /// Asks the store how it stands. Called once a second, off the decision path.
@@ -37,6 +40,8 @@ pub(crate) struct Health {
     up: Gauge,
     now: StoreHealth,
     lost_at: Option<Micros>,
+    /// Whether it was told why the store is lost, or only that it is.
+    why_told: bool,
     well_for: u32,
 }
 
@@ -47,7 +52,7 @@ impl Health {
     pub(crate) fn new(registrar: &Registrar) -> Self {
         let (breaker, queue, up) = registrar.register(|| (gauge!(BREAKER), gauge!(QUEUE), gauge!(STORE_UP)));
         up.set(1.0);
-        Self { breaker, queue, up, now: StoreHealth::default(), lost_at: None, well_for: 0 }
+        Self { breaker, queue, up, now: StoreHealth::default(), lost_at: None, why_told: false, well_for: 0 }
     }
 
     /// Takes what the store says of itself, and how many decisions were made without it since the last time.
@@ -59,10 +64,15 @@ impl Health {
         match self.lost_at {
             None if failing => {
                 self.lost_at = Some(now);
+                self.why_told = health.trouble.is_some();
                 let why = health.trouble.clone();
                 let why = why.unwrap_or_else(|| format!("{degraded} decisions were made without it"));
                 tracing::warn!(target: "spile::store", store = health.store, why, "store lost");
                 events.tell(now, What::StoreLost { why });
+            }
+            Some(_) if !self.why_told && health.trouble.is_some() => {
+                self.why_told = true;
+                tracing::warn!(target: "spile::store", store = health.store, why = health.trouble, "store still lost");
             }
             Some(lost_at) if self.well_for >= CONVINCED => {
                 self.lost_at = None;
@@ -73,7 +83,17 @@ impl Health {
             _ => {}
         }
         self.up.set(if self.is_lost() { 0.0 } else { 1.0 });
+        self.log_warning(&health);
         self.now = health;
+    }
+
+    /// Logs a warning when it comes and when it goes. Its words may change meanwhile.
+    fn log_warning(&self, health: &StoreHealth) {
+        match (&self.now.warning, &health.warning) {
+            (None, Some(warning)) => tracing::warn!(target: "spile::store", "{warning}"),
+            (Some(warning), None) => tracing::info!(target: "spile::store", "over: {warning}"),
+            _ => {}
+        }
     }
 
     pub(crate) const fn is_lost(&self) -> bool {

@@ -138,20 +138,24 @@ async fn alive() -> &'static str {
     tag = "server",
     operation_id = "readyz",
     responses(
-        (status = 200, description = "`ready`.", body = String, content_type = "text/plain"),
-        (status = 503, description = "`draining`, or `store out of reach`.", body = String,
+        (status = 200, description = "`ready`, and below it what the store has trouble with, if it has any.", body = String,
          content_type = "text/plain"),
+        (status = 503, description = "`draining`, or `store lost` and why.", body = String, content_type = "text/plain"),
         NoOtherMethod
     )
 )]
 async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
     if desk.readiness.is_draining() {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else if desk.decider.refuses_all() {
-        (StatusCode::SERVICE_UNAVAILABLE, "store out of reach\n")
-    } else {
-        (StatusCode::OK, "ready\n")
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
+    let (refuses, store) = (desk.decider.refuses_all(), desk.decider.store());
+    let lines = [
+        (!refuses).then(|| "ready\n".to_owned()),
+        store.trouble().map(|why| format!("store lost: {why}\n")),
+        store.warning().map(|warning| format!("store warning: {warning}\n")),
+    ];
+    let status = if refuses { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    (status, lines.into_iter().flatten().collect())
 }
 
 /// Metrics, in Prometheus's text format.

@@ -106,8 +106,8 @@ impl Decider {
         self.limiter.store()
     }
 
-    /// Whether requests would be refused for no fault of theirs: the store is out of reach and the policy is to
-    /// refuse without it.
+    /// Whether requests would be refused for no fault of theirs: the store does not answer, or refuses to write, and
+    /// the policy is to refuse without it.
     pub(crate) fn refuses_all(&self) -> bool {
         self.in_force().policy.on_failure() == FailurePolicy::Deny && self.store().trouble().is_some()
     }

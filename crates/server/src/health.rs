@@ -20,6 +20,7 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> AskHealth {
             breakers_open: stats.breakers_open,
             waiting: stats.waiting,
             trouble: decider.store().trouble(),
+            warning: decider.store().warning(),
         }
     })
 }

@@ -82,6 +82,11 @@ impl AnyStore {
         }
     }
 
+    /// What does not keep it from answering, and should be looked into all the same.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.redis().and_then(RedisStore::warning)
+    }
+
     /// How long the store keeps each bucket after its last write, where that is a question of time. The embedded store
     /// forgets buckets that are full.
     pub(crate) async fn times_to_live(

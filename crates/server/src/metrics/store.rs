@@ -1,9 +1,9 @@
 //! Times every call to the store, and tells how a Redis store stands.
 
-use metrics::{Gauge, Histogram, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use spile_core::{Clock, Micros, SystemClock};
 use spile_observe::Watch;
-use spile_redis::Stats;
+use spile_redis::{RefusalKind, Stats};
 
 use super::{STORE_DURATION, Telemetry};
 
@@ -64,6 +64,7 @@ impl StoreMetrics {
 pub(crate) struct RedisGauges {
     breaker: Gauge,
     queue: Gauge,
+    refusals: [Counter; RefusalKind::ALL.len()],
 }
 
 impl RedisGauges {
@@ -71,6 +72,8 @@ impl RedisGauges {
         telemetry.register(|| Self {
             breaker: gauge!("ratelimit_breaker_state"),
             queue: gauge!("ratelimit_queue_depth"),
+            refusals: RefusalKind::ALL
+                .map(|kind| counter!("ratelimit_store_refusals_total", "kind" => kind.as_str())),
         })
     }
 
@@ -78,5 +81,8 @@ impl RedisGauges {
     pub(crate) fn show(&self, stats: Stats) {
         self.breaker.set(stats.breakers_open as f64);
         self.queue.set(stats.waiting as f64);
+        for (counter, count) in self.refusals.iter().zip(stats.refusals) {
+            counter.absolute(count);
+        }
     }
 }

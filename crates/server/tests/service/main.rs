@@ -20,6 +20,7 @@ mod operators;
 mod persistence;
 mod process;
 mod proxies;
+mod refusing_store;
 mod reloads;
 mod resp;
 mod safe_defaults;
