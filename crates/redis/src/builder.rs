@@ -12,6 +12,7 @@ use crate::dialer::{Dialer, Whereabouts};
 use crate::encoding::Prefix;
 use crate::endpoint::Endpoint;
 use crate::lane::LaneSetup;
+use crate::login::Access;
 use crate::node::ServedNode;
 use crate::pace::{DialPace, Purpose};
 use crate::router::Router;
@@ -21,7 +22,7 @@ use crate::stats::Counters;
 use crate::store::{Inner, RedisStore};
 use crate::time_source::TimeSource;
 use crate::tls::{Tls, TlsError};
-use crate::url::{Credentials, Target, TlsFiles, Topology, UrlError};
+use crate::url::{Target, TlsFiles, Topology, UrlError};
 
 /// A [`RedisStore`] to be.
 #[derive(Clone)]
@@ -154,8 +155,10 @@ impl RedisStoreBuilder {
             return Err(BuildError::NoRuntime);
         }
         let counters = Arc::new(Counters::default());
+        let access = Access::new(&target);
         let plan = Plan {
             settings: &self,
+            access: &access,
             tls,
             prefix: prefix.clone(),
             pace: Arc::new(DialPace::new()),
@@ -164,6 +167,7 @@ impl RedisStoreBuilder {
         Ok(RedisStore::new(Inner {
             side: plan.side(&target),
             router: plan.router(target),
+            access,
             prefix,
             timeout: self.timeout,
             most_waiting: self.max_waiting,
@@ -200,6 +204,7 @@ impl RedisStoreBuilder {
 /// What the parts of a store are made from.
 struct Plan<'a> {
     settings: &'a RedisStoreBuilder,
+    access: &'a Access,
     tls: Option<Tls>,
     prefix: Prefix,
     pace: Arc<DialPace>,
@@ -208,15 +213,15 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     fn router(&self, target: Target) -> Router {
-        let Target { topology, credentials, database, .. } = target;
+        let Target { topology, database, .. } = target;
         match topology {
             Topology::Standalone(endpoint) => {
-                let dialer = self.dialer(credentials, database, RoleCheck::IfAllowed);
+                let dialer = self.dialer(database, RoleCheck::IfAllowed);
                 Router::Single(ServedNode::start(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
             }
-            Topology::Sentinel { sentinels, master, credentials: own } => {
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer(own)));
-                let dialer = self.dialer(credentials, database, RoleCheck::Master);
+            Topology::Sentinel { sentinels, master, .. } => {
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer()));
+                let dialer = self.dialer(database, RoleCheck::Master);
                 let whereabouts = Whereabouts::AskSentinels(sentinels.clone());
                 let mut served = ServedNode::start(&self.lanes(whereabouts, dialer));
                 for index in 0..sentinels.count() {
@@ -225,23 +230,23 @@ impl Plan<'_> {
                 }
                 Router::Single(served)
             }
-            Topology::Cluster { seeds } => self.cluster(seeds, credentials),
+            Topology::Cluster { seeds } => self.cluster(seeds),
         }
     }
 
     /// What is said beside decisions goes to the same nodes, over connections of its own. Dials share one pace.
     fn side(&self, target: &Target) -> SideSetup {
-        let Target { topology, credentials, database, .. } = target.clone();
+        let Target { topology, database, .. } = target.clone();
         match topology {
             Topology::Standalone(endpoint) => {
-                let dialer = Arc::new(self.side_dialer(credentials, database, RoleCheck::IfAllowed));
+                let dialer = Arc::new(self.side_dialer(database, RoleCheck::IfAllowed));
                 Box::new(move || {
                     (Finder::Anywhere(Whereabouts::Fixed(endpoint.clone())), Arc::clone(&dialer))
                 })
             }
-            Topology::Sentinel { sentinels, master, credentials: own } => {
-                let ask = Dialer { purpose: Purpose::Side, ..self.sentinel_dialer(own) };
-                let dialer = Arc::new(self.side_dialer(credentials, database, RoleCheck::Master));
+            Topology::Sentinel { sentinels, master, .. } => {
+                let ask = Dialer { purpose: Purpose::Side, ..self.sentinel_dialer() };
+                let dialer = Arc::new(self.side_dialer(database, RoleCheck::Master));
                 // Sentinels remember what they said last, and would not tell the store what a session has heard.
                 Box::new(move || {
                     let sentinels = Sentinels::new(sentinels.clone(), master.clone(), ask.clone());
@@ -249,18 +254,18 @@ impl Plan<'_> {
                 })
             }
             Topology::Cluster { seeds } => {
-                let dialer = Arc::new(self.side_dialer(credentials, 0, RoleCheck::None));
+                let dialer = Arc::new(self.side_dialer(0, RoleCheck::None));
                 Box::new(move || (Finder::cluster(seeds.clone()), Arc::clone(&dialer)))
             }
         }
     }
 
-    fn side_dialer(&self, credentials: Option<Credentials>, database: u32, role: RoleCheck) -> Dialer {
-        Dialer { purpose: Purpose::Side, ..self.dialer(credentials, database, role) }
+    fn side_dialer(&self, database: u32, role: RoleCheck) -> Dialer {
+        Dialer { purpose: Purpose::Side, ..self.dialer(database, role) }
     }
 
-    fn cluster(&self, seeds: Vec<Endpoint>, credentials: Option<Credentials>) -> Router {
-        let dialer = self.dialer(credentials, 0, RoleCheck::None);
+    fn cluster(&self, seeds: Vec<Endpoint>) -> Router {
+        let dialer = self.dialer(0, RoleCheck::None);
         // Each node gets its own whereabouts when it is found; the first seed stands in until then.
         let anywhere = Whereabouts::Fixed(seeds[0].clone());
         let setup = LaneSetup { by_slot: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
@@ -269,16 +274,19 @@ impl Plan<'_> {
         Router::Cluster { cluster, keeper }
     }
 
-    fn dialer(&self, credentials: Option<Credentials>, database: u32, role: RoleCheck) -> Dialer {
-        let introduction = Introduction { credentials, database, tls: self.tls.clone(), role };
+    fn dialer(&self, database: u32, role: RoleCheck) -> Dialer {
+        let login = self.access.servers.clone();
+        let introduction = Introduction { login, database, tls: self.tls.clone(), role };
         // With the longest pause between dials this stays within the second in which a healed node is to be found.
         let patience = self.settings.timeout.max(Duration::from_millis(400));
         let (pace, counters) = (self.pace.clone(), self.counters.clone());
         Dialer { introduction, pace, purpose: Purpose::Decisions, counters, patience }
     }
 
-    fn sentinel_dialer(&self, credentials: Option<Credentials>) -> Dialer {
-        Dialer { patience: sentinel::PATIENCE, ..self.dialer(credentials, 0, RoleCheck::None) }
+    fn sentinel_dialer(&self) -> Dialer {
+        let mut dialer = Dialer { patience: sentinel::PATIENCE, ..self.dialer(0, RoleCheck::None) };
+        dialer.introduction.login = self.access.sentinels.clone();
+        dialer
     }
 
     fn lanes(&self, whereabouts: Whereabouts, dialer: Dialer) -> LaneSetup {

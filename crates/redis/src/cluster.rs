@@ -195,7 +195,7 @@ impl Cluster {
 
     /// Asks over the connection that is open, else every node that is known, one after the other.
     async fn read_map(&self, control: &mut Option<Connection>) -> Result<(), ConnectionError> {
-        if let Some(mut connection) = control.take()
+        if let Some(mut connection) = control.take().filter(|control| !control.is_outdated())
             && self.read_map_from(&mut connection).await.is_ok()
         {
             *control = Some(connection);

@@ -9,9 +9,11 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 
 use crate::call::BadReply;
 use crate::endpoint::Endpoint;
+use crate::login::Login;
 use crate::resp::{self, Malformed, Value};
 use crate::tls::Tls;
 use crate::url::Credentials;
@@ -33,7 +35,7 @@ pub(crate) enum RoleCheck {
 /// Everything that opening a connection takes besides the address.
 #[derive(Clone)]
 pub(crate) struct Introduction {
-    pub(crate) credentials: Option<Credentials>,
+    pub(crate) login: Login,
     pub(crate) database: u32,
     pub(crate) tls: Option<Tls>,
     pub(crate) role: RoleCheck,
@@ -62,6 +64,8 @@ pub(crate) enum ConnectionError {
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     endpoint: Endpoint,
+    /// The credentials that it was opened with, and those that have come since.
+    login: watch::Receiver<Option<Credentials>>,
     /// Bytes that have come and are not read yet.
     unread: Vec<u8>,
 }
@@ -78,13 +82,39 @@ impl Connection {
         introduction: &Introduction,
     ) -> Result<Self, ConnectionError> {
         let stream = reach(endpoint, introduction.tls.as_ref()).await?;
-        let mut connection = Self { stream, endpoint: endpoint.clone(), unread: Vec::with_capacity(1_024) };
+        let (endpoint, login) = (endpoint.clone(), introduction.login.follow());
+        let mut connection = Self { stream, endpoint, login, unread: Vec::with_capacity(1_024) };
         connection.introduce(introduction).await?;
         Ok(connection)
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// The credentials that it is logged in with, and those to come.
+    pub(crate) fn login(&self) -> watch::Receiver<Option<Credentials>> {
+        self.login.clone()
+    }
+
+    /// Whether it is logged in with credentials that have been replaced.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.login.has_changed().unwrap_or(false)
+    }
+
+    /// Logs in with the credentials of now. Where Redis refuses them, the connection stays as it was.
+    pub(crate) async fn log_in_again(&mut self) -> Result<(), ConnectionError> {
+        let Some(credentials) = self.login.borrow_and_update().clone() else {
+            // There is no way back to a user without a password but a new connection.
+            return Err(ConnectionError::Closed);
+        };
+        let mut command = Vec::new();
+        credentials.push_auth(&mut command);
+        self.send(&command).await?;
+        match self.receive().await? {
+            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
+            _ => Ok(()),
+        }
     }
 
     /// Sends bytes that hold whole commands.
@@ -145,13 +175,8 @@ impl Connection {
     async fn introduce(&mut self, introduction: &Introduction) -> Result<(), ConnectionError> {
         let mut commands = Vec::new();
         let mut expected = 0;
-        if let Some(Credentials { user, password }) = &introduction.credentials {
-            match user {
-                Some(user) => {
-                    resp::push_command(&mut commands, &[b"AUTH", user.as_bytes(), password.as_bytes()]);
-                }
-                None => resp::push_command(&mut commands, &[b"AUTH", password.as_bytes()]),
-            }
+        if let Some(credentials) = &*self.login.borrow() {
+            credentials.push_auth(&mut commands);
             expected += 1;
         }
         if introduction.database != 0 {

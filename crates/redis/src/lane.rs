@@ -28,6 +28,9 @@ use crate::time_source::TimeSource;
 /// How often a node whose breaker is open is probed over a connection that still stands.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 
+/// What the store warns of where Redis does not take the credentials that it was given last.
+const CREDENTIALS: &str = "new credentials";
+
 /// What every lane of a store has in common, and where its node is.
 #[derive(Clone)]
 pub(crate) struct LaneSetup {
@@ -64,7 +67,8 @@ struct Lost;
 enum Event<'a> {
     Heard(Result<Value, ConnectionError>),
     Moved,
-    BreakerOpened,
+    /// What is under way has to land before anything else is sent.
+    Paused,
     Gathered(Vec<Waiting>, Flight<'a>),
     Alarm,
 }
@@ -102,6 +106,7 @@ impl Lane {
             };
             match dialled {
                 Ok(connection) => {
+                    self.setup.counters.warnings.clear(CREDENTIALS);
                     *backoff = Backoff::default();
                     return (connection, moves);
                 }
@@ -130,7 +135,7 @@ impl Lane {
 
     /// Serves until the connection is of no use any more.
     async fn serve(&mut self, mut connection: Connection, here: &Endpoint, moves: &mut Moves) {
-        let node = self.node.clone();
+        let (node, mut login) = (self.node.clone(), connection.login());
         let (mut pipeline, mut leaving) = (Pipeline::default(), false);
         loop {
             if pipeline.is_empty() {
@@ -145,15 +150,20 @@ impl Lane {
                 if leaving || (node.breaker.is_open() && self.prove(&mut connection).await.is_err()) {
                     return;
                 }
+                if connection.is_outdated() && self.log_in_again(&mut connection).await.is_err() {
+                    return;
+                }
             }
-            let takes = !leaving && pipeline.takes(self.setup.flights) && !node.breaker.is_open();
+            let pauses = leaving || node.breaker.is_open() || connection.is_outdated();
+            let takes = !pauses && pipeline.takes(self.setup.flights);
             let event = tokio::select! {
                 // In this order, so that a reply that has come is never overlooked, and nothing is sent into a
                 // connection that is known to be of no use.
                 biased;
                 heard = connection.hear(!pipeline.is_empty()) => Event::Heard(heard),
                 () = moves.away_from(here), if !leaving => Event::Moved,
-                () = node.breaker.until_open(), if takes => Event::BreakerOpened,
+                _ = login.changed() => Event::Paused,
+                () = node.breaker.until_open(), if takes => Event::Paused,
                 (gathered, flight) = node.queue.take(), if takes => Event::Gathered(gathered, flight),
                 () = sleep_until(pipeline.alarm(&self.setup)), if !pipeline.is_empty() => Event::Alarm,
             };
@@ -163,7 +173,7 @@ impl Lane {
                     leaving = true;
                     Ok(())
                 }
-                Event::BreakerOpened => Ok(()),
+                Event::Paused => Ok(()),
                 Event::Gathered(gathered, flight) => {
                     let calls = self.calls(gathered);
                     self.send(&mut connection, &mut pipeline, calls, flight).await
@@ -174,6 +184,17 @@ impl Lane {
                 return;
             }
         }
+    }
+
+    /// Goes on with the old credentials where Redis does not take the new ones yet: new connections use those.
+    async fn log_in_again(&self, connection: &mut Connection) -> Result<(), Lost> {
+        let warnings = &self.setup.counters.warnings;
+        match timeout(self.setup.stall, connection.log_in_again()).await {
+            Ok(Ok(())) => warnings.clear(CREDENTIALS),
+            Ok(Err(ConnectionError::Refused(why))) => warnings.set(CREDENTIALS, why),
+            _ => return Err(Lost),
+        }
+        Ok(())
     }
 
     /// Probes until the node answers as fast as callers expect, then closes the breaker.

@@ -19,6 +19,7 @@ mod dialer;
 mod encoding;
 mod endpoint;
 mod lane;
+mod login;
 mod msgpack;
 mod node;
 mod pace;
@@ -44,6 +45,7 @@ mod url;
 mod warnings;
 
 pub use builder::{BuildError, RedisStoreBuilder};
+pub use login::{CredentialsError, is_same_place};
 pub use refusals::RefusalKind;
 pub use resp::Value;
 pub use script::Script;

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::builder::RedisStoreBuilder;
 use crate::encoding::Prefix;
+use crate::login::{Access, CredentialsError};
 use crate::node::Node;
 use crate::refusal::{may_have_run, not_run};
 use crate::request::{Operation, Reply, Request, Waiting, WireCharge};
@@ -81,6 +82,13 @@ impl RedisStore {
         self.inner.counters.warnings.told()
     }
 
+    /// Takes the users and passwords of `url` for every connection from now on, and logs those that stand in anew; no
+    /// decision is lost by it. Until Redis takes them, connections go on as they are, and [`warning`](Self::warning)
+    /// says so. Refused where the URL differs in anything else.
+    pub fn renew_credentials(&self, url: &str) -> Result<(), CredentialsError> {
+        self.inner.access.renew(url)
+    }
+
     /// The pattern of every Redis key that it writes, as an ACL takes it after `~`.
     pub fn key_pattern(&self) -> String {
         self.inner.prefix.pattern()
@@ -145,6 +153,7 @@ fn outcome(reply: Reply) -> Outcome {
 /// What all clones of a store share.
 pub(crate) struct Inner {
     pub(crate) router: Router,
+    pub(crate) access: Access,
     pub(crate) side: SideSetup,
     pub(crate) prefix: Prefix,
     pub(crate) timeout: Duration,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::endpoint::Endpoint;
+use crate::resp;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -31,6 +32,16 @@ pub(crate) enum Topology {
 pub(crate) struct Credentials {
     pub(crate) user: Option<String>,
     pub(crate) password: String,
+}
+
+impl Credentials {
+    /// Appends the command that logs in.
+    pub(crate) fn push_auth(&self, out: &mut Vec<u8>) {
+        match &self.user {
+            Some(user) => resp::push_command(out, &[b"AUTH", user.as_bytes(), self.password.as_bytes()]),
+            None => resp::push_command(out, &[b"AUTH", self.password.as_bytes()]),
+        }
+    }
 }
 
 impl fmt::Debug for Credentials {

@@ -93,6 +93,7 @@ impl Decider {
     pub(crate) fn replace(&self, config: &Config) {
         let in_force = InForce::from(config);
         expect(&in_force.policy, &self.metrics);
+        self.store().renew_credentials(&config.store.url);
         self.in_force.store(Arc::new(in_force));
     }
 

@@ -9,7 +9,7 @@ use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
 
 use crate::clock::Clocks;
-use crate::config::{StoreConfig, TimeOf};
+use crate::config::{StoreConfig, StoreUrl, TimeOf};
 use crate::metrics::{Operation, StoreMetrics};
 
 /// One of the stores, with every call timed.
@@ -79,6 +79,13 @@ impl AnyStore {
         let answers = |stats: Stats| stats.connections > 0 && !stats.is_breaker_open();
         if self.redis_stats().is_none_or(answers) {
             std::future::pending().await
+        }
+    }
+
+    /// Takes the credentials of `url`. A URL that names another store changes nothing: that needs a restart.
+    pub(crate) fn renew_credentials(&self, url: &StoreUrl) {
+        if let (Kind::Redis(redis), StoreUrl::Redis(url)) = (&self.kind, url) {
+            let _elsewhere = redis.renew_credentials(url);
         }
     }
 

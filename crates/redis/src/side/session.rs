@@ -123,9 +123,10 @@ impl Session {
         Err(why)
     }
 
-    /// The connection that is open, unless the other side has hung up or spoken unasked; else a new one.
+    /// The connection that is open, unless the other side has hung up or spoken unasked, or the credentials have
+    /// changed; else a new one.
     async fn connected(&self, open: Option<Connection>) -> Result<Connection, ConnectionError> {
-        if let Some(mut connection) = open {
+        if let Some(mut connection) = open.filter(|open| !open.is_outdated()) {
             let alive = tokio::select! {
                 biased;
                 _ = connection.until_unasked() => false,

@@ -109,8 +109,11 @@ impl Listener {
 }
 
 /// What the other side of a subscription says next; one that says nothing is asked, and given up if it does not
-/// answer.
+/// answer, or if its credentials have been replaced.
 pub(crate) async fn next_message(connection: &mut Connection) -> Result<Value, ConnectionError> {
+    if connection.is_outdated() {
+        return Err(ConnectionError::Closed);
+    }
     if let Ok(message) = timeout(QUIET, connection.receive()).await {
         return message;
     }

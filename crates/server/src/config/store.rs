@@ -180,6 +180,16 @@ fn check_prefix(prefix: &str) -> Result<(), BuildError> {
     StoreConfig { url, prefix: prefix.to_owned(), ..StoreConfig::default() }.check()
 }
 
+impl StoreUrl {
+    /// Whether they differ in nothing but users and passwords, which can change while the server runs.
+    pub(crate) fn is_same_place(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Redis(one), Self::Redis(other)) => spile_redis::is_same_place(one, other),
+            (one, other) => one == other,
+        }
+    }
+}
+
 impl FromStr for StoreUrl {
     type Err = UnknownStore;
 

@@ -1,5 +1,8 @@
-//! A Redis that is there and refuses: what operators see of it.
+//! A Redis that is there and refuses: what operators see of it, and how its new password is taken up.
 
+use std::fs;
+
+use rustix::process::Signal;
 use spile_testkit::redis::RedisServer;
 use spile_testkit::wait;
 
@@ -66,4 +69,36 @@ fn an_instance_that_lets_requests_pass_is_ready_and_says_what_the_store_refuses(
     let answer = readiness(&spile);
     assert!(answer.contains("ready\n") && answer.contains("store lost: Redis refuses: "), "{answer}");
     assert!(is_ready(&spile) && refusals(&spile, "acl") >= 1.0);
+}
+
+#[test]
+fn a_new_password_is_taken_up_by_a_reload_and_another_database_waits_for_a_restart() {
+    let redis = RedisServer::builder().line("user app on >old ~* &* +@all").start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let write = |password: &str, database: u8| {
+        let url = format!("redis://app:{password}@{}/{database}", redis.address());
+        fs::write(&path, format!("[store]\nurl = \"{url}\"\non_failure = \"deny\"\n"))
+            .expect("the folder is ours");
+    };
+    write("old", 0);
+    let flags = ["--config", path.to_str().expect("the folder's name is text")];
+    let spile = Process::serve_with(&flags, &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]);
+    assert_eq!(reason(&spile), "ok");
+    redis.command(&["ACL", "SETUSER", "app", "resetpass", ">new"]);
+    redis.command(&["CLIENT", "KILL", "USER", "app"]);
+    wait::until_true("the refusal to be told", || readiness(&spile).contains("WRONGPASS"));
+    write("new", 0);
+    spile.send(Signal::HUP);
+    wait::until_true("decisions by the store", || reason(&spile) == "ok");
+    wait::until_true("the registry", || {
+        let plan = r#"{"capacity":5,"refill":"1/s"}"#;
+        spile.ask("admin", "PUT", "/admin/v1/plans/gold", plan).starts_with("HTTP/1.1 20")
+    });
+    assert!(is_ready(&spile) && !spile.log().contains("store.url changed"), "{}", spile.log());
+    write("new", 1);
+    spile.send(Signal::HUP);
+    spile.until_logged("store.url changed: a restart puts it in force");
+    assert_eq!(reason(&spile), "ok", "the old database goes on");
+    assert!(!spile.log().contains(":new@"), "{}", spile.log());
 }

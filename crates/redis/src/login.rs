@@ -1,0 +1,122 @@
+//! The user and password that connections are opened with, which may change while the store runs.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::url::{Credentials, Target, Topology, UrlError};
+
+/// The credentials for one kind of server. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Login(Arc<watch::Sender<Option<Credentials>>>);
+
+impl Login {
+    pub(crate) fn new(credentials: Option<Credentials>) -> Self {
+        Self(Arc::new(watch::Sender::new(credentials)))
+    }
+
+    /// The credentials of now, and of every change from now on.
+    pub(crate) fn follow(&self) -> watch::Receiver<Option<Credentials>> {
+        self.0.subscribe()
+    }
+
+    fn replace(&self, credentials: Option<Credentials>) {
+        self.0.send_if_modified(|current| {
+            let changes = *current != credentials;
+            if changes {
+                *current = credentials;
+            }
+            changes
+        });
+    }
+}
+
+/// Where a store is, and how it logs in there.
+pub(crate) struct Access {
+    /// Without credentials.
+    place: Target,
+    pub(crate) servers: Login,
+    pub(crate) sentinels: Login,
+}
+
+impl Access {
+    pub(crate) fn new(target: &Target) -> Self {
+        let (place, servers, sentinels) = taken_apart(target.clone());
+        Self { place, servers: Login::new(servers), sentinels: Login::new(sentinels) }
+    }
+
+    /// Takes the credentials of `url`, if it names the same place.
+    pub(crate) fn renew(&self, url: &str) -> Result<(), CredentialsError> {
+        let (place, servers, sentinels) = taken_apart(Target::read(url)?);
+        if place != self.place {
+            return Err(CredentialsError::Elsewhere);
+        }
+        self.servers.replace(servers);
+        self.sentinels.replace(sentinels);
+        Ok(())
+    }
+}
+
+/// Why a store does not take the credentials of a URL.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// The URL cannot be read.
+    #[error("store URL: {0}")]
+    Url(#[from] UrlError),
+    /// Something else than users and passwords differs.
+    #[error("the URL names another store: only users and passwords can change while a store runs")]
+    Elsewhere,
+}
+
+/// Whether two store URLs differ in nothing but users and passwords.
+pub fn is_same_place(one: &str, other: &str) -> bool {
+    let place = |url| Target::read(url).map(|target| taken_apart(target).0);
+    one == other || matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The target without credentials, those for the servers, and those for the sentinels.
+fn taken_apart(mut target: Target) -> (Target, Option<Credentials>, Option<Credentials>) {
+    let servers = target.credentials.take();
+    let sentinels = match &mut target.topology {
+        Topology::Sentinel { credentials, .. } => credentials.take(),
+        Topology::Standalone(_) | Topology::Cluster { .. } => None,
+    };
+    (target, servers, sentinels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_the_same_place_whatever_their_users_and_passwords() {
+        let same = [
+            ("redis://h", "redis://ann:a@h:6379/0"),
+            ("unix:///s?user=a&pass=b", "unix:///s"),
+            (
+                "redis-sentinel://a,b/m?sentinel_pass=x",
+                "redis-sentinel://u:p@a,b/m?sentinel_user=y&sentinel_pass=z",
+            ),
+            ("redis-cluster://:old@a,b", "redis-cluster://:new@a,b"),
+        ];
+        for (one, other) in same {
+            assert!(is_same_place(one, other), "{one} {other}");
+        }
+        let different = [
+            ("redis://:p@h", "redis://:p@g"),
+            ("redis://:p@h", "redis://:p@h/1"),
+            ("redis://h", "rediss://h"),
+            ("rediss://h", "rediss://h?ca=x"),
+            ("redis-sentinel://a/m", "redis-sentinel://a/n"),
+            ("redis-cluster://a", "redis-cluster://a,b"),
+        ];
+        for (one, other) in different {
+            assert!(!is_same_place(one, other), "{one} {other}");
+            assert_eq!(
+                Access::new(&Target::read(one).unwrap()).renew(other),
+                Err(CredentialsError::Elsewhere)
+            );
+        }
+    }
+}
