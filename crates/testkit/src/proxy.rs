@@ -57,6 +57,7 @@ pub struct Proxy {
 struct Counts {
     dials: AtomicU64,
     open: AtomicUsize,
+    struck: AtomicU64,
 }
 
 impl Proxy {
@@ -94,6 +95,11 @@ impl Proxy {
         self.counts.dials.load(Ordering::Relaxed)
     }
 
+    /// How often a mode has done its damage so far, to a reply or to a connection. [`Mode::Pass`] does none.
+    pub fn struck(&self) -> u64 {
+        self.counts.struck.load(Ordering::Relaxed)
+    }
+
     /// How many connections are open now.
     pub fn open(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
@@ -119,7 +125,7 @@ async fn accept(
         tokio::select! {
             Ok((client, _)) = listener.accept() => {
                 counts.dials.fetch_add(1, Ordering::Relaxed);
-                let link = Link::new(modes.clone(), Arc::clone(&exchange));
+                let link = Link::new(modes.clone(), Arc::clone(&exchange), Arc::clone(&counts));
                 links.spawn(serve(client, upstream, link, Arc::clone(&counts)));
             }
             Some(_) = links.join_next() => {}
@@ -131,6 +137,7 @@ async fn serve(client: TcpStream, upstream: SocketAddr, link: Link, counts: Arc<
     counts.open.fetch_add(1, Ordering::Relaxed);
     let _closed = Closed(counts);
     if link.mode() == Mode::Reset {
+        link.strike();
         let _ = client.set_zero_linger();
         return;
     }

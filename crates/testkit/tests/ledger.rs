@@ -74,6 +74,10 @@ fn a_slow_decision_is_a_breach() {
     ledger.decided("caller", &open, ms(0), Duration::from_millis(71));
     assert!(matches!(ledger.check_bounded(Duration::from_millis(50)), Err(Breach::Bound { .. })));
     assert_eq!(ledger.check_bounded(Duration::from_millis(51)), Ok(()));
+    let excused = |from: Micros, to: Micros| Duration::from_micros(to.since_us(from)) / 71;
+    assert_eq!(ledger.check_bounded_but_for(Duration::from_millis(50), excused), Ok(()));
+    let too_little = |from: Micros, to: Micros| Duration::from_micros(to.since_us(from)) / 72;
+    assert!(ledger.check_bounded_but_for(Duration::from_millis(50), too_little).is_err());
 }
 
 #[test]

@@ -10,8 +10,8 @@ pub(crate) struct Row {
     pub(crate) decisions: usize,
     pub(crate) by_policy: usize,
     pub(crate) slowest: Duration,
-    /// The time from healing to the last decision that the policy had to take.
-    pub(crate) recovery: Duration,
+    /// The time from healing to the last decision that the policy had to take; `None` if nothing had to heal.
+    pub(crate) recovery: Option<Duration>,
     /// Tokens beyond capacity and refill, in the worst bucket.
     pub(crate) over_admission: f64,
     /// The promises that were not kept.
@@ -46,7 +46,7 @@ impl fmt::Display for Row {
             self.decisions,
             self.by_policy,
             ms(self.slowest),
-            ms(self.recovery),
+            self.recovery.map_or(0.0, ms),
             self.over_admission,
         )?;
         self.breaches.iter().try_for_each(|breach| write!(f, "\n    BROKEN: {breach}"))

@@ -1,8 +1,9 @@
 //! A limiter under load while something breaks.
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use spile_core::{Clock, FailurePolicy, SystemClock};
+use spile_core::{Clock, FailurePolicy, Micros, SystemClock};
 use spile_limiter::{Builder, RateLimiter};
 use spile_redis::RedisStore;
 use spile_testkit::ledger::{Ledger, Recorded};
@@ -58,8 +59,9 @@ impl Setup {
         let limiter =
             limiter(Recorded::new(store, ledger.clone()), self.policy).observer(counted.clone()).build();
         let callers = Callers::start(runtime.handle(), &limiter, &ledger, self.state_may_be_lost);
-        let (stalls, clock) = (StallWatch::start(), SystemClock::new());
-        let trial = Trial { runtime, limiter, ledger, counted, callers, policy: self.policy, stalls, clock };
+        let (stalls, clock, healed) = (StallWatch::start(), SystemClock::new(), Cell::new(None));
+        let policy = self.policy;
+        let trial = Trial { runtime, limiter, ledger, counted, callers, policy, stalls, clock, healed };
         if !self.down_at_start {
             trial.wait_for_calm();
         }
@@ -77,6 +79,8 @@ pub(crate) struct Trial {
     policy: FailurePolicy,
     stalls: StallWatch,
     clock: SystemClock,
+    /// When the last fault ended.
+    healed: Cell<Option<Micros>>,
 }
 
 impl Trial {
@@ -91,30 +95,32 @@ impl Trial {
         wait::until_true("the store to serve", || self.ledger.calm() >= CALM)
     }
 
-    /// Ends a fault that has just been healed: waits until the store serves again, stops the callers, and says what
-    /// was found.
-    pub(crate) fn healed(self) -> Findings {
-        self.healed_earlier(Duration::ZERO)
+    /// Ends the fault. Recovery is measured from the moment at which `end` returns, whatever the scenario does then.
+    pub(crate) fn heal<T>(&self, end: impl FnOnce() -> T) -> T {
+        let ended = end();
+        self.healed.set(Some(self.clock.now()));
+        ended
     }
 
-    /// The same for a fault that was healed so long ago.
-    pub(crate) fn healed_earlier(self, ago: Duration) -> Findings {
-        let healed = self.clock.now() - ago;
+    /// Waits until the store serves as if nothing had been, stops the callers, and says what was found.
+    pub(crate) fn finished(self) -> Findings {
         wait::lasting(AFTERMATH);
         self.wait_for_calm();
-        let last = self.ledger.last_by_policy();
-        let recovery = Duration::from_micros(last.map_or(0, |last| last.since_us(healed)));
-        self.finish(recovery)
+        let recovery = self.healed.get().map(|healed| {
+            let last = self.ledger.last_by_policy();
+            Duration::from_micros(last.map_or(0, |last| last.since_us(healed)))
+        });
+        self.judged(recovery)
     }
 
-    fn finish(self, recovery: Duration) -> Findings {
+    fn judged(self, recovery: Option<Duration>) -> Findings {
         let Self { runtime, limiter, ledger, counted, callers, policy, stalls, .. } = self;
         let mut complaints = runtime.block_on(callers.finish());
         complaints.extend(counted.complaint(&ledger));
-        let stall = stalls.worst();
+        let stalls = stalls.seen();
         drop(limiter);
         runtime.shutdown_timeout(Duration::from_secs(1));
-        Findings::new(ledger, policy, recovery, stall, complaints)
+        Findings::new(ledger, policy, recovery, &stalls, complaints)
     }
 }
 

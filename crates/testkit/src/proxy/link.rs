@@ -11,20 +11,26 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Exchange;
-use super::{Mode, frame};
+use super::{Counts, Mode, frame};
 
 /// A link's state: what the proxy does now, and what this connection has already lost.
 #[derive(Clone)]
 pub(super) struct Link {
     modes: watch::Receiver<Mode>,
     exchange: Arc<Exchange>,
+    counts: Arc<Counts>,
     requests_lost: Arc<AtomicBool>,
     replies_lost: Arc<AtomicBool>,
 }
 
 impl Link {
-    pub(super) fn new(modes: watch::Receiver<Mode>, exchange: Arc<Exchange>) -> Self {
-        Self { modes, exchange, requests_lost: Arc::default(), replies_lost: Arc::default() }
+    pub(super) fn new(modes: watch::Receiver<Mode>, exchange: Arc<Exchange>, counts: Arc<Counts>) -> Self {
+        Self { modes, exchange, counts, requests_lost: Arc::default(), replies_lost: Arc::default() }
+    }
+
+    /// Counts that a mode has done its damage.
+    pub(super) fn strike(&self) {
+        self.counts.struck.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Carries bytes both ways until one side closes or the link is struck.
@@ -42,6 +48,7 @@ impl Link {
             () = self.watch_for_half_open() => false,
         };
         if struck {
+            self.strike();
             let _ = to_client.as_ref().set_zero_linger();
             // Dropping the half would say goodbye first, and the client would see an end instead of a reset.
             to_client.forget();
@@ -54,6 +61,7 @@ impl Link {
         if modes.wait_for(|mode| *mode == Mode::HalfOpen).await.is_ok() {
             self.requests_lost.store(true, Ordering::Relaxed);
             self.replies_lost.store(true, Ordering::Relaxed);
+            self.strike();
         }
         std::future::pending::<()>().await;
     }
@@ -78,6 +86,9 @@ impl Link {
         let mut replies = Replies(from);
         while let Some(chunk) = replies.next().await? {
             let mode = self.mode();
+            if mode != Mode::Pass {
+                self.strike();
+            }
             let chunk = if mode == Mode::Swapped { self.swapped(chunk, &mut replies).await? } else { chunk };
             if matches!(mode, Mode::HalfOpen | Mode::DropReplies) {
                 self.replies_lost.store(true, Ordering::Relaxed);

@@ -22,7 +22,7 @@ fn cancelled(name: &'static str) -> Row {
     let waiting = || trial.limiter.store().store().stats().waiting;
     // The callers of the trial itself wait too, now and then: none of them at one moment shows that none is stuck.
     wait::until_true("every place to come back", || waiting() == 0);
-    let findings = trial.healed().unnoticed().conserved();
+    let findings = trial.finished().unnoticed().conserved();
     // How many have no answer yet when they leave depends on how fast the machine is; a handful would show nothing.
     findings.that(gave_up > CALLERS / 40, || format!("only {gave_up} callers gave up")).row(name)
 }

@@ -25,8 +25,8 @@ fn user_off(name: &'static str) -> Row {
     // Whoever is connected stays so until it is thrown out.
     server.command(&["CLIENT", "KILL", "USER", "app"]);
     wait::lasting(Duration::from_millis(500));
-    server.command(&["ACL", "SETUSER", "app", "on"]);
-    trial.healed().felt().conserved().recovered().row(name)
+    trial.heal(|| server.command(&["ACL", "SETUSER", "app", "on"]));
+    trial.finished().felt().conserved().recovered().row(name)
 }
 
 fn password(name: &'static str) -> Row {
@@ -35,8 +35,8 @@ fn password(name: &'static str) -> Row {
     server.command(&["ACL", "SETUSER", "app", "resetpass", ">other"]);
     server.command(&["CLIENT", "KILL", "USER", "app"]);
     wait::lasting(Duration::from_millis(500));
-    server.command(&["ACL", "SETUSER", "app", ">s3cret"]);
-    trial.healed().felt().conserved().recovered().row(name)
+    trial.heal(|| server.command(&["ACL", "SETUSER", "app", ">s3cret"]));
+    trial.finished().felt().conserved().recovered().row(name)
 }
 
 /// Every place is taken by somebody else, who leaves again.
@@ -50,8 +50,8 @@ fn full(name: &'static str) -> Row {
         only.command(words).expect("an answer");
     }
     wait::lasting(Duration::from_millis(500));
-    only.command(&["CONFIG", "SET", "maxclients", "1000"]).expect("an answer");
-    trial.healed().felt().conserved().recovered().row(name)
+    trial.heal(|| only.command(&["CONFIG", "SET", "maxclients", "1000"]).expect("an answer"));
+    trial.finished().felt().conserved().recovered().row(name)
 }
 
 fn as_app(server: &RedisServer) -> String {

@@ -15,6 +15,7 @@ use super::Listed;
 use crate::callers::hot_limit;
 use crate::findings::Findings;
 use crate::report::Row;
+use crate::stall::Stalls;
 use crate::trial::DEADLINE;
 
 pub(super) const ALL: &[Listed] = &[("20 clock frozen, stepped, shaking", clock)];
@@ -51,8 +52,7 @@ fn clock(name: &'static str) -> Row {
     clock.advance(hour);
     expect("an hour on", capacity, subject.drain());
 
-    let findings =
-        Findings::new(subject.ledger, FailurePolicy::Deny, Duration::ZERO, Duration::ZERO, Vec::new());
+    let findings = Findings::new(subject.ledger, FailurePolicy::Deny, None, &Stalls::default(), Vec::new());
     wrong.into_iter().fold(findings, |findings, wrong| findings.that(false, || wrong)).row(name)
 }
 

@@ -23,7 +23,7 @@ pub(super) const ALL: &[Listed] = &[
 fn failover(name: &'static str, how: Takeover) -> Row {
     let cluster = RedisCluster::start();
     let trial = under_load(&cluster);
-    cluster.fail_over(hot_slot(&cluster), how);
+    trial.heal(|| cluster.fail_over(hot_slot(&cluster), how));
     judged(trial).row(name)
 }
 
@@ -33,7 +33,7 @@ fn killed(name: &'static str) -> Row {
     let slot = hot_slot(&cluster);
     let (master, replica) = (cluster.master_of(slot), cluster.replica_of(slot));
     cluster.node_mut(master).kill();
-    cluster.wait_for_master(slot, replica);
+    trial.heal(|| cluster.wait_for_master(slot, replica));
     cluster.wait_until_whole();
     judged(trial).felt().row(name)
 }
@@ -45,10 +45,10 @@ fn resharded(name: &'static str) -> Row {
     let slot = hot_slot(&cluster);
     for _ in 0..6 {
         let to = (cluster.master_of(slot) + 1) % 3;
-        cluster.move_slot(slot, to);
+        trial.heal(|| cluster.move_slot(slot, to));
         wait::lasting(Duration::from_millis(100));
     }
-    trial.healed().conserved().recovered().row(name)
+    trial.finished().conserved().recovered().row(name)
 }
 
 fn under_load(cluster: &RedisCluster) -> Trial {
@@ -58,7 +58,7 @@ fn under_load(cluster: &RedisCluster) -> Trial {
 /// What had not reached the replica is forgotten, which gives back at most one capacity.
 fn judged(trial: Trial) -> Findings {
     let lost = f64::from(hot_limit().capacity());
-    trial.healed().conserved_but_for(lost).recovered()
+    trial.finished().conserved_but_for(lost).recovered()
 }
 
 /// The slot of the bucket that everybody wants.

@@ -39,11 +39,11 @@ fn dead(name: &'static str, mode: Mode) -> Row {
     wait::lasting(DEAD_FOR);
     let dials = (proxy.dials() - dials_before) as f64 / DEAD_FOR.as_secs_f64();
     proxy.set(Mode::Pass);
-    server.restart();
-    let healed_for = trial.wait_for_calm();
+    trial.heal(|| server.restart());
+    trial.wait_for_calm();
     let after = Footprint::of(&trial.runtime, &proxy);
     let one_more = f64::from(hot_limit().capacity());
-    let findings = trial.healed_earlier(healed_for).felt().conserved_but_for(one_more).recovered();
+    let findings = trial.finished().felt().conserved_but_for(one_more).recovered();
     findings
         .that(dials <= DIALS_PER_SECOND, || format!("{dials:.1} dials a second"))
         .that(after.tasks <= before.tasks, || format!("tasks grew from {before:?} to {after:?}"))

@@ -19,8 +19,8 @@ fn refused(name: &'static str) -> Row {
     let trial = Setup::policy(FailurePolicy::Deny).start(&server.url());
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     wait::lasting(Duration::from_millis(500));
-    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    trial.healed().felt().because("rediserror").conserved().recovered().row(name)
+    trial.heal(|| server.command(&["CONFIG", "SET", "maxmemory", "0"]));
+    trial.finished().felt().because("rediserror").conserved().recovered().row(name)
 }
 
 /// How often all buckets are thrown out.
@@ -32,12 +32,12 @@ fn evicted(name: &'static str) -> Row {
     let trial = Setup::policy(FailurePolicy::Deny).state_may_be_lost().start(&server.url());
     for _ in 0..EVICTIONS {
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        trial.heal(|| server.command(&["CONFIG", "SET", "maxmemory", "0"]));
         wait::lasting(Duration::from_millis(100));
     }
     let evictions: f64 =
         server.info("stats", "evicted_keys").and_then(|text| text.parse().ok()).unwrap_or(0.0);
     let bound = f64::from(EVICTIONS * hot_limit().capacity());
-    let findings = trial.healed().conserved_but_for(bound).recovered();
+    let findings = trial.finished().conserved_but_for(bound).recovered();
     findings.that(evictions > 0.0, || "nothing was evicted".to_owned()).row(name)
 }

@@ -31,7 +31,7 @@ fn no_fault(name: &'static str) -> Row {
     let server = RedisServer::start();
     let trial = Setup::policy(FailurePolicy::Deny).start(&server.url());
     wait::lasting(Duration::from_secs(1));
-    trial.healed().unnoticed().conserved().entitled().row(name)
+    trial.finished().unnoticed().conserved().entitled().row(name)
 }
 
 fn frozen(name: &'static str, time: Duration) -> Row {
@@ -39,8 +39,8 @@ fn frozen(name: &'static str, time: Duration) -> Row {
     let trial = Setup::policy(FailurePolicy::Allow).start(&server.url());
     server.freeze();
     wait::lasting(time);
-    server.thaw();
-    trial.healed().felt().because("timeout").conserved().recovered().row(name)
+    trial.heal(|| server.thaw());
+    trial.finished().felt().because("timeout").conserved().recovered().row(name)
 }
 
 fn crash(name: &'static str) -> Row {
@@ -48,9 +48,9 @@ fn crash(name: &'static str) -> Row {
     let trial = Setup::policy(FailurePolicy::Local).state_may_be_lost().start(&server.url());
     server.kill();
     wait::lasting(Duration::from_millis(500));
-    server.restart();
+    trial.heal(|| server.restart());
     let one_more = f64::from(hot_limit().capacity());
-    trial.healed().felt().conserved_but_for(one_more).recovered().row(name)
+    trial.finished().felt().conserved_but_for(one_more).recovered().row(name)
 }
 
 fn down_at_start(name: &'static str) -> Row {
@@ -58,15 +58,15 @@ fn down_at_start(name: &'static str) -> Row {
     server.kill();
     let trial = Setup::policy(FailurePolicy::Allow).down_at_start().start(&server.url());
     wait::lasting(Duration::from_millis(500));
-    server.restart();
-    trial.healed().felt().conserved().recovered().row(name)
+    trial.heal(|| server.restart());
+    trial.finished().felt().conserved().recovered().row(name)
 }
 
 fn slow(name: &'static str) -> Row {
     let server = RedisServer::builder().debug_commands().start();
     let trial = Setup::policy(FailurePolicy::Deny).start(&server.url());
-    server.command(&["DEBUG", "SLEEP", "1"]);
-    trial.healed().felt().because("breakeropen").conserved().recovered().row(name)
+    trial.heal(|| server.command(&["DEBUG", "SLEEP", "1"]));
+    trial.finished().felt().because("breakeropen").conserved().recovered().row(name)
 }
 
 fn paused(name: &'static str, what: &str) -> Row {
@@ -74,8 +74,8 @@ fn paused(name: &'static str, what: &str) -> Row {
     let trial = Setup::policy(FailurePolicy::Allow).start(&server.url());
     let pause = Duration::from_millis(700);
     server.command(&["CLIENT", "PAUSE", &pause.as_millis().to_string(), what]);
-    wait::lasting(pause);
-    trial.healed().felt().because("timeout").conserved().recovered().row(name)
+    trial.heal(|| wait::lasting(pause));
+    trial.finished().felt().because("timeout").conserved().recovered().row(name)
 }
 
 /// Restarts on a snapshot that takes a second to load, most of which the server spends refusing.
@@ -93,7 +93,9 @@ fn loading(name: &'static str) -> Row {
     let refuses = |reply| matches!(reply, Err(ReplyError::Refused(why)) if why.starts_with("LOADING"));
     wait::until_true("the server to load", || refuses(server.try_command(&["GET", "ballast:1"])));
     let loaded = |reply| matches!(reply, Ok(Reply::Text(_)));
-    wait::until_true("the server to have loaded", || loaded(server.try_command(&["GET", "ballast:1"])));
+    trial.heal(|| {
+        wait::until_true("the server to have loaded", || loaded(server.try_command(&["GET", "ballast:1"])))
+    });
     let since_the_snapshot = f64::from(hot_limit().capacity());
-    trial.healed().felt().conserved_but_for(since_the_snapshot).recovered().row(name)
+    trial.finished().felt().conserved_but_for(since_the_snapshot).recovered().row(name)
 }

@@ -19,7 +19,7 @@ fn flushed(name: &'static str) -> Row {
         server.command(&["SCRIPT", "FLUSH"]);
         wait::lasting(Duration::from_millis(100));
     }
-    trial.healed().unnoticed().conserved().entitled().row(name)
+    trial.finished().unnoticed().conserved().entitled().row(name)
 }
 
 fn busy(name: &'static str) -> Row {
@@ -28,8 +28,8 @@ fn busy(name: &'static str) -> Row {
     std::thread::scope(|scope| {
         let looping = scope.spawn(|| server.try_command(&["EVAL", "while true do end", "0"]));
         wait::lasting(Duration::from_millis(800));
-        server.command(&["SCRIPT", "KILL"]);
+        trial.heal(|| server.command(&["SCRIPT", "KILL"]));
         looping.join().expect("no panic").expect_err("a script that was killed");
     });
-    trial.healed().felt().conserved().recovered().row(name)
+    trial.finished().felt().conserved().recovered().row(name)
 }

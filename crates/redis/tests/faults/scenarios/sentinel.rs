@@ -21,7 +21,7 @@ pub(super) const ALL: &[Listed] = &[
 fn failover(name: &'static str) -> Row {
     let sentinel = RedisSentinel::start();
     let trial = under_load(&sentinel);
-    sentinel.fail_over();
+    trial.heal(|| sentinel.fail_over());
     judged(trial).row(name)
 }
 
@@ -30,7 +30,7 @@ fn failover_while_one_hangs(name: &'static str) -> Row {
     let mut sentinel = RedisSentinel::start();
     let trial = under_load(&sentinel);
     sentinel.sentinels()[0].freeze();
-    sentinel.fail_over();
+    trial.heal(|| sentinel.fail_over());
     // The old master takes writes until the sentinels get round to it, and then refuses them.
     sentinel.wait_for_replica();
     judged(trial).row(name)
@@ -41,7 +41,7 @@ fn killed(name: &'static str) -> Row {
     let trial = under_load(&sentinel);
     let master = sentinel.master();
     sentinel.nodes()[master].kill();
-    sentinel.wait_for_switch(master);
+    trial.heal(|| sentinel.wait_for_switch(master));
     judged(trial).felt().row(name)
 }
 
@@ -51,7 +51,7 @@ fn frozen(name: &'static str) -> Row {
     let trial = under_load(&sentinel);
     let master = sentinel.master();
     sentinel.nodes()[master].freeze();
-    sentinel.wait_for_switch(master);
+    trial.heal(|| sentinel.wait_for_switch(master));
     sentinel.nodes()[master].thaw();
     judged(trial).felt().row(name)
 }
@@ -60,7 +60,7 @@ fn frozen(name: &'static str) -> Row {
 fn split_brain(name: &'static str) -> Row {
     let mut sentinel = RedisSentinel::start();
     let trial = under_load(&sentinel);
-    sentinel.split();
+    trial.heal(|| sentinel.split());
     wait::lasting(RECOVERY);
     let before = decided(&sentinel.nodes()[0]);
     wait::lasting(RECOVERY / 2);
@@ -87,5 +87,5 @@ fn under_load(sentinel: &RedisSentinel) -> Trial {
 /// What had not reached the replica is forgotten, which gives back at most one capacity.
 fn judged(trial: Trial) -> Findings {
     let lost = f64::from(hot_limit().capacity());
-    trial.healed().conserved_but_for(lost).recovered()
+    trial.finished().conserved_but_for(lost).recovered()
 }

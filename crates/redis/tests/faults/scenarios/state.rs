@@ -40,7 +40,7 @@ fn corrupted(name: &'static str) -> Row {
     }
     let repairs = trial.limiter.store().store().stats().repairs;
     let bound = corruptions.len() as f64 * f64::from(hot_limit().capacity());
-    let findings = trial.healed().unnoticed().conserved_but_for(bound);
+    let findings = trial.finished().unnoticed().conserved_but_for(bound);
     let counted = repairs >= corruptions.len() as u64;
     findings.that(counted, || format!("only {repairs} repairs were counted")).row(name)
 }
@@ -68,6 +68,6 @@ fn read_only(name: &'static str) -> Row {
     let trial = Setup::policy(FailurePolicy::Deny).start(&server.url());
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     wait::lasting(Duration::from_millis(500));
-    server.command(&["REPLICAOF", "NO", "ONE"]);
-    trial.healed().felt().conserved().recovered().row(name)
+    trial.heal(|| server.command(&["REPLICAOF", "NO", "ONE"]));
+    trial.finished().felt().conserved().recovered().row(name)
 }
