@@ -22,7 +22,7 @@ local TOKEN = 1000000
 local MOST_HELD = 1e15
 local LAST_US = 9007199254740991
 
-local call, floor, ceil, format = redis.call, math.floor, math.ceil, string.format
+local call, floor, ceil, max, format = redis.call, math.floor, math.ceil, math.max, string.format
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[2]
 if now == 0 then
@@ -30,8 +30,9 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- What each key held when it was read, and what it is to hold: `held` is nil for a key without state.
-local found, held, written, dirty, ttl_ms = {}, {}, {}, {}, {}
+-- What each key held when it was read, and what it is to hold: `held` is nil for a key without state. `ttl_ms` is the
+-- longest that any limit asks for which named the key. `fills_us` is how long a key that was denied takes to be full.
+local found, held, written, dirty, ttl_ms, fills_us = {}, {}, {}, {}, {}, {}
 
 for k = 1, #KEYS do
   local fields = redis.pcall('HMGET', KEYS[k], 't', 'ts', 'v')
@@ -147,9 +148,18 @@ while i < last do
         end
       end
       if writes then
-        held[k], written[k], dirty[k], ttl_ms[k] = t, ts, true, args[limit + 2]
-      elseif found[k] == BROKEN and op ~= PEEK and cost > 0 then
-        dirty[k] = true
+        held[k], written[k], dirty[k] = t, ts, true
+        if args[limit + 2] > (ttl_ms[k] or 0) then
+          ttl_ms[k] = args[limit + 2]
+        end
+      elseif op ~= PEEK and cost > 0 then
+        if known then
+          local us = (args[limit] - available[at]) / args[limit + 1] + max(ts - now, 0)
+          fills_us[k] = max(fills_us[k] or 0, us)
+          ttl_ms[k] = max(ttl_ms[k] or 0, args[limit + 2])
+        elseif found[k] == BROKEN then
+          dirty[k] = true
+        end
       end
       out[o + 1], out[o + 2] = t, ts
       o = o + 2
@@ -189,6 +199,14 @@ for k in pairs(dirty) do
       call('HSET', key, 't', format('%d', t), 'ts', ts_text, 'v', '1')
       call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
     end
+  end
+end
+
+-- A denial writes nothing, unless its limit is slower than the one by which the key was written: the key then stays for
+-- longer, or it would be gone, and the bucket full, before this limit has filled it.
+for k, us in pairs(fills_us) do
+  if not dirty[k] and call('PTTL', KEYS[k]) < us / 1000 + 2 then
+    call('PEXPIRE', KEYS[k], ttl_ms[k])
   end
 end
 

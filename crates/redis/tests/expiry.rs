@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{charges, patient, store_on};
 use fastrand::Rng;
-use spile_core::{FakeClock, Limit, Store};
+use spile_core::{Charges, FakeClock, Limit, Store};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
 
@@ -62,10 +62,10 @@ async fn the_time_that_is_left_is_told_of_each_bucket() {
     assert_eq!(store.times_to_live(&asked).await.unwrap(), [Some(Duration::MAX)]);
 }
 
-/// However much of its life a key has left, and whatever limit it was last written under, a write leaves it long
-/// enough. Shortening its life by hand stands in for time that has passed.
+/// However much of its life a key has left, and whatever limit it was last written under, a question leaves it long
+/// enough, allowed or denied. Shortening its life by hand stands in for time that has passed.
 #[tokio::test]
-async fn no_write_leaves_a_bucket_that_expires_before_it_is_full() {
+async fn no_question_leaves_a_bucket_that_expires_before_its_limit_has_filled_it() {
     let seed = fastrand::u64(..);
     let mut random = Rng::with_seed(seed);
     let server = RedisServer::start();
@@ -81,13 +81,11 @@ async fn no_write_leaves_a_bucket_that_expires_before_it_is_full() {
             1 => drop(store.spend_up_to(&asked).await.unwrap()),
             _ => drop(store.spend(&asked).await.unwrap()),
         }
-        if server.command(&["HGET", BUCKET, "ts"]) == server.command(&["HGET", BUCKET, "seen"]) {
+        if server.command(&["EXISTS", BUCKET]).int() == 0 {
             continue;
         }
         let lives = u64::try_from(ttl_ms(&server, BUCKET)).unwrap_or(0) * 1_000;
         let fills = time_to_full_us(&server, &limit);
-        let wrote = server.command(&["HGET", BUCKET, "ts"]);
-        server.command(&["HSET", BUCKET, "seen", wrote.text()]);
         // The time to live is read a moment before the time to full, and in whole milliseconds.
         assert!(lives + 1_000 >= fills, "seed {seed}: {text} lives {lives} us and fills in {fills} us");
         if random.bool() {
@@ -118,6 +116,57 @@ async fn a_time_to_live_that_is_long_enough_is_not_written_again() {
     }
     let calls = server.info("commandstats", "cmdstat_pexpire").expect("one was written");
     assert!(calls.starts_with("calls=1,"), "{calls}");
+}
+
+#[tokio::test]
+async fn a_denial_by_a_slower_limit_keeps_a_drained_bucket_until_that_limit_has_filled_it() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    store.spend(&charges("ann", "10, 10/s", 10)).await.unwrap();
+    let tightened = charges("ann", "10, 1/h", 1);
+    store.peek(&tightened).await.unwrap();
+    assert!(ttl_ms(&server, BUCKET) <= 2_000, "a peek writes nothing");
+    assert!(!store.spend(&tightened).await.unwrap().allowed);
+    assert!(ttl_ms(&server, BUCKET) > 10 * 3_600_000, "ten tokens at one an hour");
+    assert_eq!(store.spend_up_to(&tightened).await.unwrap().tokens, 0);
+    assert!(!store.spend(&charges("ann", "10, 10/s", 10)).await.unwrap().allowed);
+    let calls = server.info("commandstats", "cmdstat_pexpire").expect("two were written");
+    assert!(calls.starts_with("calls=2,"), "one by the spend and one by the first denial: {calls}");
+}
+
+#[tokio::test]
+async fn a_chain_that_is_denied_keeps_each_of_its_buckets_until_its_limit_has_filled_it() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let chain = |limit, cost| {
+        let charge = |name| common::charge("ann", name, limit, cost);
+        Charges::new([charge("one"), charge("two")]).unwrap()
+    };
+    store.spend(&common::charge("ann", "one", "10, 10/s", 10).into()).await.unwrap();
+    store.spend(&common::charge("ann", "two", "10, 10/s", 1).into()).await.unwrap();
+    assert!(!store.spend(&chain("10, 1/h", 1)).await.unwrap().allowed);
+    assert!(ttl_ms(&server, "spile:{ann}:one") > 10 * 3_600_000);
+    assert!(ttl_ms(&server, "spile:{ann}:two") > 3_600_000);
+}
+
+#[tokio::test]
+async fn of_two_limits_on_one_bucket_in_one_call_the_longer_time_to_live_holds() {
+    let server = RedisServer::start();
+    // One connection keeps the order in which requests are made.
+    let store = patient(&server.url()).prefix("spile").connections(1).build().expect("a sound URL");
+    store.spend(&charges("warms up", "10, 1/s", 1)).await.unwrap();
+    for slow_first in [true, false] {
+        server.command(&["FLUSHALL"]);
+        let before = store.stats().calls;
+        let (slow, fast) = (charges("ann", "100000, 2/s", 1), charges("ann", "1000, 1000/s", 1));
+        let (first, second) = if slow_first { (&slow, &fast) } else { (&fast, &slow) };
+        // What is asked while the first call is under way shares the next.
+        let ahead = charges("ahead", "10, 1/s", 1);
+        let (_, first, second) = tokio::join!(store.spend(&ahead), store.spend(first), store.spend(second));
+        assert!(first.unwrap().allowed && second.unwrap().allowed);
+        assert!(store.stats().calls - before < 3, "the two share a call");
+        assert!(ttl_ms(&server, BUCKET) > 50_000_000, "the slow one takes 50,000 s to fill");
+    }
 }
 
 #[tokio::test]
