@@ -10,9 +10,10 @@ pub(crate) struct Entry {
     fingerprint: Fingerprint,
     held: u64,
     written_at: u64,
+    /// The largest capacity and the slowest rate (tokens per second, rounded down) of the limits that have named the
+    /// bucket since it was last full. They judge whether it is full again, and must never say so early: a limit that
+    /// was tightened would else give its keys a fresh start.
     capacity: u32,
-    /// Tokens per second, rounded down: it judges whether the bucket is full again, and must never say so
-    /// early.
     slowest_rate: f32,
 }
 
@@ -21,8 +22,9 @@ impl Entry {
         Self { fingerprint: Fingerprint::NONE, held: 0, written_at: 0, capacity: 0, slowest_rate: 0.0 };
 
     pub(crate) fn new(fingerprint: Fingerprint, bucket: Bucket, limit: &Limit) -> Self {
-        let mut entry = Self { fingerprint, ..Self::EMPTY };
-        entry.write(bucket, limit);
+        let mut entry = Self { fingerprint, capacity: limit.capacity(), ..Self::EMPTY };
+        entry.slowest_rate = rounded_down(limit.rate());
+        entry.put(bucket);
         entry
     }
 
@@ -38,11 +40,48 @@ impl Entry {
         Bucket::new(MicroTokens::new(self.held), Micros::new(self.written_at))
     }
 
+    pub(crate) const fn written_at(&self) -> u64 {
+        self.written_at
+    }
+
+    #[inline]
     pub(crate) fn write(&mut self, bucket: Bucket, limit: &Limit) {
+        let rate = rounded_down(limit.rate());
+        if self.capacity != limit.capacity() || self.slowest_rate.to_bits() != rate.to_bits() {
+            self.judge_by(limit, bucket.written_at());
+        }
+        self.put(bucket);
+    }
+
+    /// Takes note of a limit that denied. Nothing is written, unless it fills more slowly than those before it.
+    #[inline]
+    pub(crate) fn denied_by(&mut self, limit: &Limit) {
+        if limit.rate() < f64::from(self.slowest_rate) || limit.capacity() > self.capacity {
+            self.slow_down_to(limit);
+        }
+    }
+
+    /// Starts to judge by another limit, or by the slower of both while the bucket is not full.
+    #[cold]
+    fn judge_by(&mut self, limit: &Limit, now: Micros) {
+        if self.level(now) >= 1.0 {
+            self.capacity = limit.capacity();
+            self.slowest_rate = rounded_down(limit.rate());
+        } else {
+            self.slow_down_to(limit);
+        }
+    }
+
+    #[cold]
+    fn slow_down_to(&mut self, limit: &Limit) {
+        self.capacity = self.capacity.max(limit.capacity());
+        self.slowest_rate = self.slowest_rate.min(rounded_down(limit.rate()));
+    }
+
+    #[inline]
+    fn put(&mut self, bucket: Bucket) {
         self.held = bucket.held().get();
         self.written_at = bucket.written_at().get();
-        self.capacity = limit.capacity();
-        self.slowest_rate = rounded_down(limit.rate());
     }
 
     /// How full it is, from 0 to 1. One means that forgetting it changes nothing.
@@ -91,4 +130,70 @@ impl Entry {
 fn rounded_down(rate: f64) -> f32 {
     let near = rate as f32;
     if f64::from(near) > rate { near.next_down() } else { near }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use spile_core::{Cost, LimitBuilder};
+
+    use super::*;
+
+    fn limits() -> [Limit; 5] {
+        let built = |limit: LimitBuilder| limit.build().expect("in bounds");
+        [
+            built(Limit::per_second(10)),
+            built(Limit::per_day(10)),
+            built(Limit::per_minute(7).burst(3)),
+            built(Limit::per_second(1_000).burst(50)),
+            built(Limit::per_hour(100).burst(50)),
+        ]
+    }
+
+    proptest! {
+        /// Whichever limits have named a bucket since it was last full, allowed or denied: once it is called full, each
+        /// of them finds it full.
+        #[test]
+        fn a_bucket_is_called_full_only_when_every_limit_that_named_it_has_filled_it(
+            asked in prop::collection::vec((0usize..5, 1u64..4, 0u64..30_000_000), 1..40),
+            later_us in 0u64..200_000_000_000,
+        ) {
+            let limits = limits();
+            let mut now = Micros::from_secs(1);
+            let fingerprint = Fingerprint { place: 1, check: 1 };
+            let drained = Bucket::new(MicroTokens::new(0), now);
+            let mut entry = Entry::new(fingerprint, drained, &limits[asked[0].0]);
+            let mut named = vec![asked[0].0];
+            for (limit, cost, pause_us) in asked {
+                now = now.plus_us(pause_us);
+                if entry.level(now) >= 1.0 {
+                    named.clear();
+                }
+                named.push(limit);
+                let (limit, cost) = (&limits[limit], Cost::new(cost).expect("in bounds"));
+                match entry.bucket().spend(limit, cost, now) {
+                    Some(spent) => entry.write(spent, limit),
+                    None => entry.denied_by(limit),
+                }
+                for now in [now, now.plus_us(later_us)] {
+                    for &limit in named.iter().filter(|_| entry.level(now) >= 1.0) {
+                        let limit = &limits[limit];
+                        prop_assert_eq!(entry.bucket().available(limit, now), limit.capacity_micro());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_was_full_is_judged_by_the_limit_that_spends_from_it_alone() {
+        let [fast, slow, ..] = limits();
+        let now = Micros::from_secs(1);
+        let drained = Bucket::new(MicroTokens::new(0), now);
+        let mut entry = Entry::new(Fingerprint { place: 1, check: 1 }, drained, &slow);
+        let full = now.plus_us(86_401_000_000);
+        let spent = entry.bucket().spend(&fast, Cost::ONE, full).expect("it is full");
+        entry.write(spent, &fast);
+        assert!(entry.level(full.plus_us(1_000_000)) >= 1.0, "a tenth of a second fills it");
+    }
 }

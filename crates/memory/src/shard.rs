@@ -50,6 +50,12 @@ impl Held {
         }
     }
 
+    pub(crate) fn denied(&mut self, fingerprint: Fingerprint, limit: &Limit) {
+        if let Some(entry) = self.table.get_mut(fingerprint) {
+            entry.denied_by(limit);
+        }
+    }
+
     /// Adds a bucket, tidies a few others, and makes room where there is none.
     pub(crate) fn insert(&mut self, entry: Entry, now: Micros) {
         self.table.sweep(self.sweep, now);

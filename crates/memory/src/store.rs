@@ -84,6 +84,13 @@ impl<C> Builder<C> {
     }
 
     /// Holds at most this many buckets (at least one). A bucket takes 53 to 80 bytes.
+    ///
+    /// At the bound each new key takes the place of another: of the fullest in a sample, or of one of middle age if all
+    /// of the sample is nearly drained. So a flood of keys, drained or not, evicts keys of the flood. Drained keys from
+    /// before it stay as long as they fill less than half of the store. Keys that come during the flood stay until
+    /// half as many others as the bound have followed. No bound can hold more than that: have room for all keys that
+    /// are in use within the time it takes to fill their buckets. A bucket that is half full or more may be forgotten
+    /// at any time at the bound, and gives its key at most half a burst.
     pub const fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self
@@ -166,8 +173,9 @@ impl<C: Clock> MemoryStore<C> {
             Some(entry) if allowed || stand.written_at() < entry.bucket().written_at() => {
                 entry.write(bucket, limit);
             }
+            Some(entry) => entry.denied_by(limit),
             None if allowed => held.insert(Entry::new(fingerprint, bucket, limit), now),
-            _ => {}
+            None => {}
         }
         Spent { allowed, at: now, bucket }
     }
@@ -224,7 +232,8 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> MemoryStore<C> {
     /// Looks without a future to wait on.
     pub fn peek_now(&self, charges: &Charges<'_>) -> Outcome {
-        self.step(charges, spile_core::peek)
+        let mut chain = LockedChain::new(self, charges);
+        spile_core::peek(charges, &mut chain.slots, self.clock.now())
     }
 
     /// Spends what is there without a future to wait on.
@@ -293,12 +302,18 @@ impl<'a> LockedChain<'a> {
         held.bucket(fingerprint)
     }
 
+    /// Writes what has changed. A bucket that was asked for tokens and gave none has been denied.
     fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
         for (index, charge) in charges.iter().enumerate() {
-            let slot = self.slots[index];
-            if let Some(bucket) = slot.bucket.filter(|_| slot.dirty) {
-                let (fingerprint, held) = self.held(index);
-                held.write(fingerprint, bucket, charge.limit().limit(), now);
+            let (Slot { bucket: Some(bucket), dirty }, limit) = (self.slots[index], charge.limit().limit())
+            else {
+                continue;
+            };
+            let (fingerprint, held) = self.held(index);
+            if dirty {
+                held.write(fingerprint, bucket, limit, now);
+            } else if charge.cost() > Cost::ZERO {
+                held.denied(fingerprint, limit);
             }
         }
     }

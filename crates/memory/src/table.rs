@@ -3,6 +3,7 @@
 //! Made by hand because it measures better than a general map here: entries are one cache line or less, there
 //! is no second array to miss on, and it must be swept and sampled in place, a few slots at a time.
 
+use smallvec::SmallVec;
 use spile_core::Micros;
 
 use crate::entry::Entry;
@@ -11,10 +12,10 @@ use crate::fingerprint::Fingerprint;
 const SMALLEST: usize = 16;
 /// How many held entries an eviction compares.
 const SAMPLE: usize = 16;
-/// How many it compares where those were all nearly drained: among so many, a fuller one is found if there are any
+/// How many it compares if those were all nearly drained: among so many, a fuller one is found if there are any
 /// to speak of.
 const WIDE_SAMPLE: usize = 512;
-/// How full an entry must be to be forgotten without looking further.
+/// How full an entry must be to be forgotten without looking further. Emptier ones count as equally drained.
 const FULL_ENOUGH: f64 = 0.5;
 
 /// A bounded set of entries.
@@ -93,12 +94,15 @@ impl Table {
         dropped
     }
 
-    /// Drops the fullest of the next few entries: the one whose loss gives its key the least. Says how full
-    /// it was.
+    /// Drops the fullest of the next few entries: the one whose loss gives its key the least. Says how full it was.
+    ///
+    /// If all of them are nearly drained, the one of middle age goes. Whoever floods the store with drained keys then
+    /// evicts keys of the flood: those that were there before it are older, and stay; those that have just come are
+    /// younger, and stay for half as many insertions as the table has entries.
     pub(crate) fn evict(&mut self, now: Micros) -> Option<f64> {
         let slots = self.slots.len();
         let mut fullest: Option<(usize, f64)> = None;
-        let mut seen = 0;
+        let mut sample: SmallVec<[(u64, usize); WIDE_SAMPLE]> = SmallVec::new();
         for step in 0..slots {
             let index = (self.cursor + step) % slots;
             let entry = &self.slots[index];
@@ -109,14 +113,19 @@ impl Table {
             if fullest.is_none_or(|(_, best)| level > best) {
                 fullest = Some((index, level));
             }
-            seen += 1;
+            sample.push((entry.written_at(), index));
             let found = fullest.is_some_and(|(_, best)| best >= FULL_ENOUGH);
-            if seen >= WIDE_SAMPLE || (seen >= SAMPLE && found) {
+            if sample.len() == WIDE_SAMPLE || (sample.len() >= SAMPLE && found) {
                 self.cursor = index + 1;
                 break;
             }
         }
-        let (index, level) = fullest?;
+        let (mut index, mut level) = fullest?;
+        if level < FULL_ENOUGH {
+            let middle = sample.len() / 2;
+            index = sample.select_nth_unstable(middle).1.1;
+            level = self.slots[index].level(now);
+        }
         self.remove_at(index);
         Some(level)
     }
@@ -250,6 +259,19 @@ mod tests {
         }
         assert_eq!(table.evict(Micros::from_secs(1)), Some(0.9));
         assert!(table.get(fingerprint(2 << 60, 2)).is_none());
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn an_eviction_among_drained_entries_takes_the_one_of_middle_age() {
+        let mut table = Table::new();
+        let limit = Limit::per_day(10).build().expect("in bounds");
+        for (check, written_at) in [(1, 1), (2, 3), (3, 2)] {
+            let bucket = Bucket::new(MicroTokens::new(check), Micros::from_secs(written_at));
+            table.insert(Entry::new(fingerprint(check << 60, check), bucket, &limit));
+        }
+        assert!(table.evict(Micros::from_secs(3)).is_some());
+        assert!(table.get(fingerprint(3 << 60, 3)).is_none());
         assert_eq!(table.len(), 2);
     }
 

@@ -18,29 +18,85 @@ fn per_day(tokens: u64) -> NamedLimit {
     named("daily", Limit::per_day(tokens).build().expect("in bounds"))
 }
 
+/// Asks for a key of its own each time, some 250,000 a second by the store's clock.
+fn flood(
+    store: &MemoryStore<FakeClock>,
+    clock: &FakeClock,
+    keys: std::ops::Range<u32>,
+    limit: &NamedLimit,
+    cost: u64,
+) {
+    for key in keys {
+        clock.advance(Duration::from_micros(4));
+        assert!(store.spend_now(&charge(&format!("flood {key}"), limit, cost)).allowed);
+    }
+}
+
+/// Whether the keys of the flood are hardly touched, half drained or fully drained.
 #[test]
 fn a_flood_of_unique_keys_neither_grows_memory_nor_frees_a_drained_key() {
-    let store = MemoryStore::builder().clock(FakeClock::default()).max_keys(20_000).build();
+    for cost in [1, 5, 6, 10] {
+        let clock = FakeClock::default();
+        let store = MemoryStore::builder().clock(clock.clone()).max_keys(5_000).build();
+        let limit = per_day(10);
+        let drained: Vec<String> = (0..1_500).map(|n| format!("drained {n}")).collect();
+        for key in &drained {
+            assert!(store.spend_now(&charge(key, &limit, 10)).allowed);
+        }
+        // They have refilled a little when the flood begins: it is emptier than they are.
+        clock.advance(Duration::from_secs(3_600));
+        flood(&store, &clock, 0..5_000, &limit, cost);
+        let at_the_bound = store.usage().bytes;
+        flood(&store, &clock, 5_000..25_000, &limit, cost);
+        let usage = store.usage();
+        assert!(usage.keys <= 5_000, "{} keys are held", usage.keys);
+        assert!(usage.bytes <= 5_000 * 80, "{} bytes are held", usage.bytes);
+        assert_eq!(usage.bytes, at_the_bound, "memory stays where the bound put it");
+        assert!(usage.evicted >= 20_000, "evictions are counted");
+        let freed = drained.iter().filter(|key| store.spend_now(&charge(key, &limit, 1)).allowed).count();
+        assert_eq!(freed, 0, "keys that a flood at {cost} of 10 gave a fresh start");
+    }
+}
+
+#[test]
+fn a_key_that_comes_during_a_flood_of_drained_keys_is_limited_all_the_same() {
+    let clock = FakeClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).max_keys(5_000).build();
     let limit = per_day(10);
-    let drained: Vec<String> = (0..10_000).map(|n| format!("drained {n}")).collect();
-    for key in &drained {
+    flood(&store, &clock, 0..12_000, &limit, 10);
+    let newcomers: Vec<String> = (0..100).map(|n| format!("newcomer {n}")).collect();
+    for key in &newcomers {
         assert!(store.spend_now(&charge(key, &limit, 10)).allowed);
     }
-    let flood = |from: u32, to: u32| {
-        for key in from..to {
-            assert!(store.spend_now(&charge(&format!("flood {key}"), &limit, 1)).allowed);
-        }
-    };
-    flood(0, 20_000);
-    let at_the_bound = store.usage().bytes;
-    flood(20_000, 200_000);
-    let usage = store.usage();
-    assert!(usage.keys <= 20_000, "{} keys are held", usage.keys);
-    assert!(usage.bytes <= 20_000 * 80, "{} bytes are held", usage.bytes);
-    assert_eq!(usage.bytes, at_the_bound, "memory stays where the bound put it");
-    assert!(usage.evicted >= 180_000, "evictions are counted");
-    for key in &drained {
+    flood(&store, &clock, 12_000..13_500, &limit, 10);
+    for key in &newcomers {
         assert!(!store.spend_now(&charge(key, &limit, 1)).allowed, "{key} started afresh");
+    }
+}
+
+#[test]
+fn a_bucket_that_a_slower_limit_has_denied_is_kept_until_that_limit_has_filled_it() {
+    let clock = FakeClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).sweep(64).build();
+    let fast = named("login", Limit::per_second(10).build().expect("in bounds"));
+    let slow = named("login", Limit::per_day(10).build().expect("in bounds"));
+    let other = named("other", Limit::per_day(10).build().expect("in bounds"));
+    let chained = |key| {
+        let of = |limit: &NamedLimit| charge(key, limit, 1).into_iter().next().expect("one charge");
+        Charges::new([of(&slow), of(&other)]).expect("two buckets")
+    };
+    for key in ["alone", "chained", "partial"] {
+        assert!(store.spend_now(&charge(key, &fast, 10)).allowed);
+    }
+    assert!(!store.spend_now(&charge("alone", &slow, 1)).allowed);
+    assert!(!store.spend_now(&chained("chained")).allowed);
+    assert_eq!(store.spend_up_to_now(&charge("partial", &slow, 1)).tokens, 0);
+    clock.advance(Duration::from_secs(2));
+    for stranger in 0..20_000 {
+        let _ = store.spend_now(&charge(&format!("stranger {stranger}"), &fast, 1));
+    }
+    for key in ["alone", "chained", "partial"] {
+        assert!(!store.spend_now(&charge(key, &slow, 1)).allowed, "{key} started afresh");
     }
 }
 

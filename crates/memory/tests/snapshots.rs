@@ -161,6 +161,21 @@ fn a_clock_that_is_behind_keeps_the_tokens_and_locks_nobody_out() {
 }
 
 #[test]
+fn a_bucket_that_a_slower_limit_has_denied_is_saved_and_restored_until_that_limit_has_filled_it() {
+    let clock = FakeClock::default();
+    let fast = named("login", Limit::per_second(10).build().expect("in bounds"));
+    let slow = named("login", Limit::per_day(10).build().expect("in bounds"));
+    let store = on(&clock).build();
+    assert!(store.spend_now(&charge("caller", &fast, 10)).allowed);
+    assert!(!store.spend_now(&charge("caller", &slow, 1)).allowed);
+    clock.advance(Duration::from_secs(2));
+    let bytes = saved(&store);
+    clock.advance(Duration::from_secs(2));
+    let restored = on(&clock).restore(&*bytes).expect("it was just saved");
+    assert!(!restored.spend_now(&charge("caller", &slow, 1)).allowed);
+}
+
+#[test]
 fn a_smaller_store_keeps_the_drained_buckets() {
     let (clock, limit) = (FakeClock::default(), &limits()[2]);
     let store = on(&clock).build();

@@ -47,6 +47,7 @@ macro_rules! store_contract {
             the_slowest_and_the_fastest_rates_work
             the_smallest_and_the_largest_capacities_work
             a_changed_limit_carries_tokens_over_and_clamps_them
+            a_tightened_limit_gives_nobody_a_fresh_start
             many_callers_at_once_share_exactly_one_bucket
             a_chain_is_spent_whole_or_not_at_all
             a_denied_chain_names_the_limit_with_the_longest_wait

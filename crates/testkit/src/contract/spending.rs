@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Decision, Limit, Source, Store};
+use spile_core::{Decision, Limit, LimitBuilder, Source, Store};
 
 use super::{Subject, charges};
 
@@ -117,6 +117,7 @@ pub async fn cost_zero_looks_without_spending(subject: Subject<impl Store>) {
     assert_eq!(subject.left("zero", limit).await, 7, "no look has moved the refill");
     subject.drain("zero", limit).await;
     assert!(subject.spend("zero", limit, 0).await.allowed(), "an empty bucket covers nothing");
+    looking_leaves_no_trace(&subject, async |key, limit| drop(subject.spend(key, limit, 0).await)).await;
 }
 
 /// Looking says what spending would say.
@@ -132,6 +133,27 @@ pub async fn a_peek_answers_like_a_spend_and_writes_nothing(subject: Subject<imp
     assert!(!looked.allowed());
     assert_eq!(looked.retry_after(), Duration::from_secs(1));
     assert_eq!(looked.retry_after(), subject.spend("peeks", limit, 3).await.retry_after());
+    looking_leaves_no_trace(&subject, async |key, limit| drop(subject.peek(key, limit, 1).await)).await;
+}
+
+/// A look makes no bucket, moves no refill, and does not write down that the clock has stepped back.
+async fn looking_leaves_no_trace(subject: &Subject<impl Store>, look: impl AsyncFn(&str, LimitBuilder)) {
+    look("looked at", Limit::per_day(5)).await;
+    assert_eq!(subject.left("looked at", Limit::per_day(10)).await, 10, "a look made a bucket of 5");
+
+    let limit = Limit::per_day(10);
+    let a_token = Duration::from_secs(8_640);
+    for (key, spent) in [("looked at", 4), ("looked at when empty", 10)] {
+        assert!(subject.spend(key, limit, spent).await.allowed());
+        subject.wait(a_token / 2);
+        look(key, limit).await;
+        subject.wait(a_token / 2);
+        assert_eq!(subject.left(key, limit).await, 11 - spent, "a look moved the refill");
+        subject.clock.step_back(a_token);
+        look(key, limit).await;
+        subject.wait(a_token);
+        assert_eq!(subject.left(key, limit).await, 11 - spent, "a look wrote the clock's step back");
+    }
 }
 
 /// One token a day and a thousand million a second.
@@ -172,6 +194,20 @@ pub async fn a_changed_limit_carries_tokens_over_and_clamps_them(subject: Subjec
     assert_eq!(subject.left("changes", large).await, 56, "and fills at its own rate");
     assert!(subject.spend("changes", large, 1).await.allowed());
     assert_eq!(subject.left("changes", small).await, 10, "a smaller one clamps");
+}
+
+/// Who has spent everything under the old plan waits as long as the new one takes, however many others come by.
+pub async fn a_tightened_limit_gives_nobody_a_fresh_start(subject: Subject<impl Store>) {
+    let (before, after) = (Limit::per_second(10), Limit::per_day(10));
+    subject.drain("tightened", before).await;
+    assert!(!subject.spend("tightened", after, 1).await.allowed());
+    subject.wait(Duration::from_secs(2));
+    for stranger in 0..300 {
+        assert!(subject.spend(&format!("stranger {stranger}"), before, 1).await.allowed());
+    }
+    assert!(!subject.spend("tightened", after, 1).await.allowed());
+    subject.wait(Duration::from_secs(8_640 - 2));
+    assert!(subject.spend("tightened", after, 1).await.allowed(), "and no longer");
 }
 
 /// However many ask at once, no more pass than the bucket held.
