@@ -18,6 +18,7 @@ pub struct Builder<S> {
     policy: FailurePolicy,
     fail_closed_retry_after: Duration,
     replicas: u32,
+    max_local_keys: usize,
     deadline: Duration,
     clock: Arc<dyn Clock>,
     observer: Option<Box<dyn Observer>>,
@@ -31,6 +32,7 @@ impl Builder<()> {
             policy: FailurePolicy::default(),
             fail_closed_retry_after: Duration::from_secs(1),
             replicas: 1,
+            max_local_keys: 1_000_000,
             deadline: Duration::from_millis(50),
             clock: Arc::new(SystemClock::new()),
             observer: None,
@@ -45,6 +47,7 @@ impl Builder<()> {
             policy: self.policy,
             fail_closed_retry_after: self.fail_closed_retry_after,
             replicas: self.replicas,
+            max_local_keys: self.max_local_keys,
             deadline: self.deadline,
             clock: self.clock,
             observer: self.observer,
@@ -82,6 +85,12 @@ impl<S> Builder<S> {
         self
     }
 
+    /// Holds at most this many buckets in the store behind `local`. A million by default.
+    pub const fn max_local_keys(mut self, keys: usize) -> Self {
+        self.max_local_keys = keys;
+        self
+    }
+
     /// Gives the store this long to answer. Fifty milliseconds by default.
     ///
     /// A store that answers at once, as the embedded one does, never starts a timer.
@@ -106,13 +115,13 @@ impl<S> Builder<S> {
 impl<S: Store> Builder<S> {
     /// The limiter.
     pub fn build(self) -> RateLimiter<S> {
-        let local = MemoryStore::builder().clock(Arc::clone(&self.clock)).build();
+        let local = MemoryStore::builder().clock(Arc::clone(&self.clock)).max_keys(self.max_local_keys);
         let fallback = Fallback {
             policy: self.policy,
             retry_after: self.fail_closed_retry_after,
             replicas: self.replicas,
             clock: self.clock,
-            local,
+            local: local.build(),
         };
         RateLimiter::from(Inner {
             store: self.store,

@@ -9,6 +9,7 @@ use spile_core::{
     Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store,
     StoreError,
 };
+use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
@@ -248,6 +249,11 @@ impl<S: Store> RateLimiter<S> {
     /// The store that the limiter asks.
     pub fn store(&self) -> &S {
         &self.inner.store
+    }
+
+    /// How much the store behind the policy `local` holds.
+    pub fn local_usage(&self) -> Usage {
+        self.inner.fallback.local.usage()
     }
 
     /// The charges of one key, with the cost brought down to what the smallest limit could ever grant.

@@ -26,7 +26,7 @@ pub struct MemoryStore<C = SystemClock> {
     shards: Box<[Shard]>,
 }
 
-/// How much a store holds, and what it had to forget.
+/// How much a store holds, and what it had to forget. The sum of two is what both hold.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -36,6 +36,18 @@ pub struct Usage {
     pub bytes: usize,
     /// Buckets forgotten at the bound before they were full again: each handed its key some tokens early.
     pub evicted: u64,
+}
+
+impl std::ops::Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            keys: self.keys + other.keys,
+            bytes: self.bytes + other.bytes,
+            evicted: self.evicted + other.evicted,
+        }
+    }
 }
 
 /// What a single charge came to.
@@ -123,11 +135,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn usage(&self) -> Usage {
         self.shards.iter().fold(Usage::default(), |sum, shard| {
             let held = shard.lock();
-            Usage {
-                keys: sum.keys + held.keys(),
-                bytes: sum.bytes + held.bytes(),
-                evicted: sum.evicted + held.evicted(),
-            }
+            sum + Usage { keys: held.keys(), bytes: held.bytes(), evicted: held.evicted() }
         })
     }
 

@@ -21,7 +21,7 @@ use crate::admin_api::{self, Office};
 use crate::decider::Decider;
 use crate::house::DeciderHouse;
 use crate::http::Problem;
-use crate::metrics::{RedisGauges, Telemetry};
+use crate::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.
@@ -38,6 +38,7 @@ struct Desk {
     metrics: Telemetry,
     watch: Watch,
     gauges: RedisGauges,
+    embedded: EmbeddedMetrics,
 }
 
 /// Whether the server still takes on work. Clones tell each other.
@@ -66,7 +67,8 @@ impl Admin {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
         let seen = dashboard::Desk::new(analytics, Arc::new(DeciderHouse(Arc::clone(&decider))));
-        let desk = Desk { decider, readiness, metrics, watch, gauges: RedisGauges::new(telemetry) };
+        let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
+        let desk = Desk { decider, readiness, metrics, watch, gauges, embedded };
         let door = Arc::clone(&office.control);
         let guarded = plain(admin_api::router())
             .with_state(office)
@@ -171,6 +173,7 @@ async fn exposition(State(desk): State<Desk>) -> impl IntoResponse {
     if let Some(stats) = desk.decider.store().redis_stats() {
         desk.gauges.show(stats);
     }
+    desk.embedded.show(desk.decider.embedded_usage());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.exposition())
 }
 

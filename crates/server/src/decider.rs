@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, StoreError};
 use spile_limiter::{Ask, RateLimiter};
+use spile_memory::Usage;
 use spile_observe::{Watch, trace};
 use spile_policy::{Chain, Line, Owed, Policy};
 use tokio::sync::Semaphore;
@@ -66,6 +67,7 @@ impl Decider {
             .on_failure(config.store.on_failure)
             .fail_closed_retry_after(config.store.fail_closed_retry_after)
             .replicas(config.store.replicas)
+            .max_local_keys(config.store.max_keys)
             .clock(clocks.buckets);
         if config.observe.enabled {
             limiter = limiter.observer(metrics.clone());
@@ -105,6 +107,11 @@ impl Decider {
     /// The store that questions end up at.
     pub(crate) fn store(&self) -> &AnyStore {
         self.limiter.store()
+    }
+
+    /// What this process holds of buckets: those of the embedded store, and those of the policy `local`.
+    pub(crate) fn embedded_usage(&self) -> Usage {
+        self.store().embedded_usage() + self.limiter.local_usage()
     }
 
     /// Whether requests would be refused for no fault of theirs: the store does not answer, or refuses to write, and

@@ -29,7 +29,7 @@ impl Kept {
             return Ok(None);
         }
         let mut file = SnapshotFile::open(path)?;
-        let store = Arc::new(restore(&file, || MemoryStore::builder().clock(Arc::clone(clock)))?);
+        let store = Arc::new(restore(&file, || config.embedded(Arc::clone(clock)))?);
         let buckets = store.usage().keys;
         // Whoever starts a server wants to know now, not after the first crash, that nothing can be saved.
         let saved = file.save(&store)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError};
-use spile_memory::MemoryStore;
+use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
 
@@ -38,7 +38,7 @@ impl AnyStore {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
             None => {
-                Kind::Memory(kept.unwrap_or_else(|| Arc::new(MemoryStore::builder().clock(clock).build())))
+                Kind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build())))
             }
             Some(redis) if clocks.decide_everywhere || config.time == TimeOf::Client => {
                 Kind::Redis(redis.time(TimeSource::Client(clock)).build()?)
@@ -61,6 +61,14 @@ impl AnyStore {
         match &self.kind {
             Kind::Memory(_) => None,
             Kind::Redis(redis) => Some(redis.stats()),
+        }
+    }
+
+    /// What the embedded store holds: nothing if buckets live in Redis.
+    pub(crate) fn embedded_usage(&self) -> Usage {
+        match &self.kind {
+            Kind::Memory(store) => store.usage(),
+            Kind::Redis(_) => Usage::default(),
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use serde_json::{Value, json};
-use spile_core::{Clock, Decision};
-use spile_memory::{MemoryStore, SnapshotFile};
+use spile_core::Decision;
+use spile_memory::SnapshotFile;
 use tokio::runtime::Runtime;
 
 use super::ask::Verb;
@@ -80,7 +80,7 @@ impl Direct {
                     "the buckets of memory: are in the server's own memory: ask it, or give its store a path"
                 );
             };
-            let builder = MemoryStore::builder().clock(Arc::clone(&clocks.buckets) as Arc<dyn Clock>);
+            let builder = config.store.embedded(Arc::clone(&clocks.buckets));
             if changes {
                 let opened = SnapshotFile::open(path)?;
                 let store = Arc::new(opened.restore(builder)?);

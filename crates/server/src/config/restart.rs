@@ -30,6 +30,7 @@ impl Config {
             ("store.flights", store.flights != next_store.flights),
             ("store.queue", store.queue != next_store.queue),
             ("store.time", store.time != next_store.time),
+            ("store.max_keys", store.max_keys != next_store.max_keys),
             ("store.path", store.path != next_store.path),
             ("store.save_every", store.save_every != next_store.save_every),
             ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),

@@ -64,6 +64,7 @@ impl Config {
         )?;
         let time = if store.time == TimeOf::Server { "server" } else { "client" };
         writeln!(f, "time = \"{time}\"")?;
+        writeln!(f, "max_keys = {}", store.max_keys)?;
         if let Some(path) = &store.path {
             writeln!(f, "path = {:?}", path.to_string_lossy())?;
         }

@@ -1,11 +1,14 @@
 //! Where buckets live and what happens when they cannot be reached.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::FailurePolicy;
+use spile_core::{Clock, FailurePolicy};
+use spile_memory::MemoryStore;
 use spile_redis::{BuildError, RedisStore, RedisStoreBuilder};
 
 use super::file::{Faults, Spot, StoreFile};
@@ -14,6 +17,9 @@ use super::{bounded, duration, rules};
 /// The schemes that name a Redis.
 const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
+
+/// How many buckets an embedded store can be told to hold. A hundred million take up to 8 GB.
+const MAX_KEYS: RangeInclusive<u64> = 1_000..=100_000_000;
 
 /// The store and its manners.
 #[derive(Clone, Debug)]
@@ -38,6 +44,8 @@ pub struct StoreConfig {
     pub queue: usize,
     /// Whose clock decides.
     pub time: TimeOf,
+    /// The most buckets that the embedded store holds, and the one behind the policy `local`.
+    pub max_keys: usize,
     /// Where the embedded store keeps its buckets over a restart; nowhere, unless said.
     pub path: Option<PathBuf>,
     /// How much of what was spent a crash may lose there.
@@ -77,6 +85,7 @@ impl Default for StoreConfig {
             flights: 16,
             queue: 4_096,
             time: TimeOf::default(),
+            max_keys: 1_000_000,
             path: None,
             save_every: Duration::from_secs(10),
         }
@@ -97,6 +106,11 @@ impl StoreConfig {
                     .max_waiting(self.queue),
             ),
         }
+    }
+
+    /// The embedded store to be, told the time by `clock`.
+    pub(crate) fn embedded(&self, clock: Arc<dyn Clock>) -> spile_memory::Builder<Arc<dyn Clock>> {
+        MemoryStore::builder().clock(clock).max_keys(self.max_keys)
     }
 
     /// Checks everything about the store short of reaching it.
@@ -158,6 +172,9 @@ impl StoreConfig {
                 "client" => store.time = TimeOf::Client,
                 _ => faults.add(&place, format_args!("`{value}` is nobody's clock"), "`server` or `client`"),
             }
+        }
+        if let Some(keys) = bounded::check(file.max_keys, MAX_KEYS, faults) {
+            store.max_keys = keys as usize;
         }
         if let Some(Spot { value, place }) = file.path {
             if store.url != StoreUrl::Memory {

@@ -19,7 +19,7 @@ pub(crate) use self::registry::RegistryGauge;
 pub(crate) use self::routes::RouteSeries;
 pub(crate) use self::rpc::{Answered, RpcMetrics, Unmatched};
 pub(crate) use self::saves::SaveMetrics;
-pub(crate) use self::store::{Operation, RedisGauges, StoreMetrics};
+pub(crate) use self::store::{EmbeddedMetrics, Operation, RedisGauges, StoreMetrics};
 
 use crate::config::ObserveConfig;
 

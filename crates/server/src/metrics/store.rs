@@ -1,7 +1,8 @@
-//! Times every call to the store, and tells how a Redis store stands.
+//! Times every call to the store, and tells how it stands.
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use spile_core::{Clock, Micros, SystemClock};
+use spile_memory::Usage;
 use spile_observe::Watch;
 use spile_redis::{RefusalKind, Stats};
 
@@ -84,5 +85,26 @@ impl RedisGauges {
         for (counter, count) in self.refusals.iter().zip(stats.refusals) {
             counter.absolute(count);
         }
+    }
+}
+
+/// What this process holds of buckets, looked at whenever metrics are asked for.
+#[derive(Clone)]
+pub(crate) struct EmbeddedMetrics {
+    keys: Gauge,
+    evictions: Counter,
+}
+
+impl EmbeddedMetrics {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        telemetry.register(|| Self {
+            keys: gauge!("ratelimit_embedded_keys"),
+            evictions: counter!("ratelimit_embedded_evictions_total"),
+        })
+    }
+
+    pub(crate) fn show(&self, usage: Usage) {
+        self.keys.set(usage.keys as f64);
+        self.evictions.absolute(usage.evicted);
     }
 }

@@ -54,6 +54,19 @@ async fn a_server_that_is_told_not_to_watch_decides_and_counts_nothing() {
 }
 
 #[tokio::test]
+async fn keys_held_and_buckets_forgotten_at_the_bound_are_metrics() {
+    let mut config = Config::default();
+    config.store.max_keys = 10;
+    let spile = Spile::start_with(config).await;
+    for caller in 0..30 {
+        spile.check(json!({"ruleId": "default", "identity": format!("user:{caller}")})).await.is(200);
+    }
+    let metrics = spile.admin("/metrics").await.is(200).text;
+    assert!(metrics.contains("ratelimit_embedded_keys 10\n"), "{metrics}");
+    assert!(metrics.contains("ratelimit_embedded_evictions_total 20\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn invented_rule_ids_do_not_grow_the_metrics_without_end() {
     let spile = Spile::start().await;
     let question = |index: usize| json!({"ruleId": format!("r{index}"), "identity": "a", "capacity": 1, "refillPerSecond": 1});

@@ -37,6 +37,23 @@ async fn allow_lets_requests_pass_and_marks_them() {
 }
 
 #[tokio::test]
+async fn local_holds_no_more_keys_than_the_embedded_store_would() {
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let mut config = Config::default();
+    config.store.url = StoreUrl::Redis(format!("redis://{}", nobody.expect("port 0 is always free")));
+    config.store.on_failure = FailurePolicy::Local;
+    config.store.max_keys = 10;
+    let spile = Spile::start_with(config).await;
+    for caller in 0..30 {
+        let question = json!({"ruleId": "default", "identity": format!("user:{caller}")});
+        spile.check(question).await.is(200).says("/reason", "local");
+    }
+    let metrics = spile.admin("/metrics").await.text;
+    assert!(metrics.contains("ratelimit_embedded_keys 10\n"), "{metrics}");
+    assert!(metrics.contains("ratelimit_embedded_evictions_total 20\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn deny_refuses_with_503_and_says_why() {
     let spile = without_redis(FailurePolicy::Deny).await;
     spile

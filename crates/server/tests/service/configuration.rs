@@ -61,6 +61,7 @@ fn the_environment_stands_above_the_file() {
         file,
         &[
             ("SPILE_STORE__REPLICAS", "5"),
+            ("SPILE_STORE__MAX_KEYS", "20000"),
             ("SPILE_STORE__URL", "redis://elsewhere:6379"),
             ("SPILE_PLANS__FREE__CAPACITY", "20"),
             ("SPILE_CLIENTS__TRUSTED_PROXIES", "10.0.0.0/8, fd00::/8"),
@@ -71,6 +72,7 @@ fn the_environment_stands_above_the_file() {
     );
     for line in [
         "replicas = 5",
+        "max_keys = 20000",
         "url = \"redis://elsewhere:6379\"",
         "capacity = 20",
         "trusted_proxies = [\"10.0.0.0/8\", \"fd00::/8\"]",
@@ -187,6 +189,7 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[store]\ntimeout = \"0s\"", "2:11", "`0s` is out of bounds", "1ms to 1m"),
         ("[store]\nreplicas = 0", "2:12", "0 replicas", "1 to 10000"),
         ("[store]\nreplicas = -3", "2:12", "`store.replicas` is -3", "a whole number from 0"),
+        ("[store]\nmax_keys = 10", "2:12", "10 is out of bounds", "1000 to 100000000"),
         ("[store]\ntime = \"sundial\"", "2:8", "`sundial`", "`server` or `client`"),
         ("[store]\nprefix = \"\"", "2:10", "prefix `` is not 1 to 64 letters, digits", "`spile`"),
         ("[store]\nprefix = \"{a}\"", "2:10", "prefix `{a}` is not 1 to 64 letters", "`spile`"),

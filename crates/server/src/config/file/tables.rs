@@ -51,6 +51,7 @@ pub(crate) struct StoreFile {
     pub(crate) flights: Option<Spot<u64>>,
     pub(crate) queue: Option<Spot<u64>>,
     pub(crate) time: Text,
+    pub(crate) max_keys: Option<Spot<u64>>,
     pub(crate) path: Text,
     pub(crate) save_every: Text,
 }
@@ -68,6 +69,7 @@ impl StoreFile {
             flights: section.whole("flights"),
             queue: section.whole("queue"),
             time: section.text("time"),
+            max_keys: section.whole("max_keys"),
             path: section.text("path"),
             save_every: section.text("save_every"),
         };
