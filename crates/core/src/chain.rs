@@ -1,7 +1,7 @@
 //! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, calls this and
 //! writes back what is marked. `spend.lua` says the same in Lua.
 
-use crate::{Bucket, Charge, Charges, Cost, Few, Grant, Micros, Outcome};
+use crate::{Bucket, Charge, Charges, Cost, Few, Grant, Micros, Outcome, Refund};
 
 /// A bucket on its way through a step: what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -24,6 +24,10 @@ impl Slot {
 /// A denial writes nothing, but for a bucket that lies far ahead of the clock: that is rebased, or its key
 /// would stay locked until the clock caught up. A charge of cost zero never writes.
 pub fn spend(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+    spend_all(charges, slots, now)
+}
+
+fn spend_all(charges: &[Charge<'_>], slots: &mut [Slot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
     let allowed = covered(charges, &stands, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
@@ -74,6 +78,24 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Gr
 
 /// Gives every cost back, never above the capacity. A key without state stays without.
 pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+    refund_all(charges, slots, now)
+}
+
+/// Gives every cost back as [`refund`] does, unless the refund's marker has been spent: the two are one step. The marker
+/// is the first of the charges ([`RefundId::mark`](crate::RefundId::mark)), and no part of the outcome.
+pub fn refund_once(marked: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Refund {
+    let (first, charges) = marked.split_at(1);
+    let (first_slot, slots) = slots.split_at_mut(1);
+    let given = spend_all(first, first_slot, now).allowed;
+    let outcome = if given {
+        refund_all(charges, slots, now)
+    } else {
+        Outcome { allowed: true, at: now, buckets: standings(charges, slots, now) }
+    };
+    Refund { given, outcome }
+}
+
+fn refund_all(charges: &[Charge<'_>], slots: &mut [Slot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
         if slot.bucket.is_some() && charge.cost() > Cost::ZERO {
@@ -84,7 +106,7 @@ pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome
     Outcome { allowed: true, at: now, buckets: stands }
 }
 
-fn covered(charges: &Charges<'_>, stands: &[Bucket], now: Micros) -> bool {
+fn covered(charges: &[Charge<'_>], stands: &[Bucket], now: Micros) -> bool {
     let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
         bucket.available(charge.limit().limit(), now) >= charge.cost().micro()
     };
@@ -92,7 +114,7 @@ fn covered(charges: &Charges<'_>, stands: &[Bucket], now: Micros) -> bool {
 }
 
 /// How each bucket stands at `now`, before anything is spent.
-fn standings(charges: &Charges<'_>, slots: &[Slot], now: Micros) -> Few<Bucket> {
+fn standings(charges: &[Charge<'_>], slots: &[Slot], now: Micros) -> Few<Bucket> {
     debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
     let stand = |(charge, slot): (&Charge<'_>, &Slot)| match slot.bucket {
         Some(bucket) => bucket.rebased(now),

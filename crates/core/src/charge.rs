@@ -80,6 +80,11 @@ impl<'a> Charges<'a> {
             .all(|(one, mut others)| others.all(|other| !one.shares_bucket_with(other)))
     }
 
+    /// These charges after a marker, which counts towards no bound.
+    pub(crate) fn marked_by(&self, marker: Charge<'a>) -> Self {
+        Self(std::iter::once(marker).chain(self.iter().cloned()).collect())
+    }
+
     /// A chain of one charge, unless the cost is more than the limit can ever hold.
     #[inline]
     pub fn one(key: Key<'a>, limit: &NamedLimit, cost: Cost) -> Result<Self, ChargeError> {

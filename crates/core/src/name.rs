@@ -41,6 +41,12 @@ impl LimitName {
         Ok(Self(ShortText::new(name)))
     }
 
+    /// A name that no configuration can write, for buckets of the stores' own.
+    pub(crate) fn reserved(name: &str) -> Self {
+        debug_assert!(Self::new(name).is_err(), "a limit could be called so");
+        Self(ShortText::new(name))
+    }
+
     /// The text's bytes, where they are only to be written on.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {

@@ -21,3 +21,12 @@ pub struct Grant {
     /// How the buckets stand after it. Allowed where anything was granted.
     pub outcome: Outcome,
 }
+
+/// What a refund with an id came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refund {
+    /// Whether it was given now. False if it had been before: then nothing has changed.
+    pub given: bool,
+    /// How the buckets stand after it.
+    pub outcome: Outcome,
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Charges, FailureReason, Grant, Outcome};
+use crate::{Charges, FailureReason, Grant, Outcome, Refund, RefundId};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///
@@ -39,6 +39,14 @@ pub trait Store: Send + Sync {
     /// Gives every cost back. See [`crate::refund`].
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
+    /// Gives every cost back, once for each id: in one step with the note that it has been given. See
+    /// [`crate::refund_once`]. After an error it may be asked again with the same id, whatever has run.
+    fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> impl Future<Output = Result<Refund, StoreError>> + Send;
+
     /// Forgets the bucket of each charge, so that its key starts full. Costs do not matter.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
@@ -68,6 +76,14 @@ impl<S: Store> Store for Arc<S> {
 
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
         (**self).refund(charges)
+    }
+
+    fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+        (**self).refund_once(charges, id)
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

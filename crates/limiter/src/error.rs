@@ -1,6 +1,6 @@
 //! What is wrong with a question. A failing store is not: it becomes a decision.
 
-use spile_core::{ChargeError, CostError, KeyError, StoreError};
+use spile_core::{ChargeError, CostError, KeyError, RefundIdError, StoreError};
 
 /// Why a question cannot be answered, now or later. Nothing has been spent.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -12,6 +12,9 @@ pub enum LimiterError {
     /// The key cannot be one.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The id of a refund cannot be one.
+    #[error(transparent)]
+    RefundId(#[from] RefundIdError),
     /// The cost is above what any limit holds.
     #[error(transparent)]
     Cost(#[from] CostError),

@@ -41,7 +41,7 @@ pub use builder::Builder;
 pub use clock::TokioClock;
 pub use counts::{Counts, Series};
 pub use error::{LimiterError, StoreFailed};
-pub use limiter::{Granted, RateLimiter};
+pub use limiter::{Granted, RateLimiter, Refunded};
 pub use observer::{Observed, Observer};
 pub use rule_name::RuleName;
 pub use settle::{Settled, is_taken};

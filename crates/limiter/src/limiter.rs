@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Source, Store,
-    StoreError,
+    Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Refund, RefundId,
+    Source, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -45,6 +45,16 @@ pub(crate) struct Inner<S> {
 pub struct Granted {
     /// Tokens taken; zero where there was not a whole one.
     pub tokens: u32,
+    /// How the limits stand after it.
+    pub decision: Decision,
+}
+
+/// What a refund with an id came to.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Refunded {
+    /// Whether it was given now. False if it had been before: then nothing has changed.
+    pub given: bool,
     /// How the limits stand after it.
     pub decision: Decision,
 }
@@ -111,6 +121,22 @@ impl<S: Store> RateLimiter<S> {
     ) -> impl Future<Output = Result<Decision, StoreFailed>> + Send {
         let charges = self.charges(key, plans, tokens);
         async move { Ok(self.give_back(charges?).await?) }
+    }
+
+    /// Gives `tokens` back as [`refund`](Self::refund) does, once for each `id` of this key: a caller who does not know
+    /// whether a refund has arrived asks again with the same one. An id has 1 to 128 bytes and is remembered for an hour.
+    pub fn refund_once(
+        &self,
+        key: &str,
+        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        tokens: u64,
+        id: &str,
+    ) -> impl Future<Output = Result<Refunded, StoreFailed>> + Send {
+        let charges = self.charges(key, plans, tokens);
+        async move {
+            let id = RefundId::new(id).map_err(LimiterError::from)?;
+            Ok(self.give_back_once(charges?, id).await?)
+        }
     }
 
     /// Forgets what `key` has spent under these plans: its buckets are full again.
@@ -203,6 +229,17 @@ impl<S: Store> RateLimiter<S> {
     pub async fn give_back(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let outcome: Outcome = in_time(self.inner.deadline, self.inner.store.refund(&charges)).await?;
         Ok(Decision::from_outcome(&charges, &outcome, Source::Store))
+    }
+
+    /// Gives back charges that were put together by the caller, once for each id.
+    pub async fn give_back_once(
+        &self,
+        charges: Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<Refunded, StoreError> {
+        let Refund { given, outcome } =
+            in_time(self.inner.deadline, self.inner.store.refund_once(&charges, id)).await?;
+        Ok(Refunded { given, decision: Decision::from_outcome(&charges, &outcome, Source::Store) })
     }
 
     /// Forgets the buckets of charges that were put together by the caller.

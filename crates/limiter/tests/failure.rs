@@ -4,8 +4,8 @@ use std::future::{pending, ready};
 use std::time::Duration;
 
 use spile_core::{
-    Charges, FailurePolicy, FailureReason, FakeClock, Grant, Limit, Outcome, Plan, Reason, Source, Store,
-    StoreError,
+    Charges, FailurePolicy, FailureReason, FakeClock, Grant, Limit, Outcome, Plan, Reason, Refund, RefundId,
+    Source, Store, StoreError,
 };
 use spile_limiter::{Ask, RateLimiter, StoreFailed};
 
@@ -39,6 +39,14 @@ impl Store for Broken {
     }
 
     fn refund(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        self.answer()
+    }
+
+    fn refund_once(
+        &self,
+        _: &Charges<'_>,
+        _: RefundId<'_>,
+    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
         self.answer()
     }
 

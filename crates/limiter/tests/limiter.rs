@@ -91,6 +91,18 @@ async fn peek_refund_reset_and_partial_spends_work_by_plan() {
 }
 
 #[tokio::test]
+async fn a_refund_with_an_id_is_given_once_and_says_when_it_had_been() {
+    let (limiter, _) = limiter();
+    assert_eq!(limiter.allow("ann", ["free"], 8).await.unwrap().remaining(), 2);
+    for given in [true, false, false] {
+        let refunded = limiter.refund_once("ann", ["free"], 3, "order 7").await.unwrap();
+        assert_eq!((refunded.given, refunded.decision.remaining()), (given, 5));
+    }
+    let why = limiter.refund_once("ann", ["free"], 3, "").await.unwrap_err();
+    assert_eq!(why.to_string(), "the id of a refund has 0 bytes; it takes 1 to 128");
+}
+
+#[tokio::test]
 async fn a_replaced_plan_takes_effect_on_the_next_decision_and_tokens_carry_over() {
     let registry = Arc::new(InMemoryPlans::new(plans()));
     let store = MemoryStore::builder().clock(FakeClock::default()).build();

@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, Few, Grant, Key, Micros, NamedLimit, Outcome, Slot, Store,
-    StoreError, SystemClock,
+    Bucket, Charge, Charges, Clock, Cost, Few, Grant, Key, Micros, NamedLimit, Outcome, Refund, RefundId,
+    Slot, Store, StoreError, SystemClock,
 };
 
 use crate::entry::Entry;
@@ -275,6 +275,10 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         Ok(self.step(charges, spile_core::refund))
+    }
+
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        Ok(self.step(&id.mark(charges), spile_core::refund_once))
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
-use spile_core::{Charges, Clock, Grant, Micros, Outcome, Store, StoreError, SystemClock};
+use spile_core::{Charges, Clock, Grant, Micros, Outcome, Refund, RefundId, Store, StoreError, SystemClock};
 
 use crate::names::STORE_DURATION;
 use crate::watch::Watch;
@@ -174,6 +174,14 @@ impl<S: Store> Store for TimedStore<S> {
 
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
         self.timed(&self.refund, self.store.refund(charges))
+    }
+
+    fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+        self.timed(&self.refund, self.store.refund_once(charges, id))
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

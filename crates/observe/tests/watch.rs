@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use spile_core::{Charges, FailurePolicy, FakeClock, Grant, Key, Limit, Outcome, Plan, Store, StoreError};
+use spile_core::{
+    Charges, FailurePolicy, FakeClock, Grant, Key, Limit, Outcome, Plan, Refund, RefundId, Store, StoreError,
+};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{By, StoreHealth, TimedStore, Watch, WatchBuilder, What};
@@ -44,6 +46,9 @@ impl Store for Down {
         Err(StoreError::BreakerOpen)
     }
     async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
         Err(StoreError::BreakerOpen)
     }
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {

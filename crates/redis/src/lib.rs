@@ -26,6 +26,7 @@ mod pace;
 mod pipeline;
 mod probe;
 mod queue;
+mod refund_once;
 mod refusal;
 mod refusals;
 mod request;

@@ -21,6 +21,8 @@ pub(crate) enum Operation {
     Refund = 4,
     Reset = 5,
     TimeToLive = 6,
+    /// The first charge is the marker.
+    RefundOnce = 7,
 }
 
 /// One atomic step over buckets that live on one node.

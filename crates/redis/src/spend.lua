@@ -1,5 +1,5 @@
 -- Takes one or many decisions in one atomic step. Each decision is a chain of charges: all are spent, or none is.
--- Must agree bit for bit with `spile_core`'s `spend`, `spend_up_to` and `refund`, operation by operation.
+-- Must agree bit for bit with `spile_core`'s `spend`, `spend_up_to`, `refund` and `refund_once`, operation by operation.
 --
 -- KEYS      the buckets, each once, however many decisions touch it: read once, written once.
 -- ARGV[1]   one msgpack array of numbers, since a single unpack costs less than an argument per number:
@@ -15,7 +15,7 @@
 -- below 2^53: microseconds are exact in a Lua double, nanoseconds since the epoch are not.
 -- Everything is read and decided before the first write, for Lua is atomic but not transactional.
 
-local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE = 1, 2, 3, 4, 5, 6
+local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE = 1, 2, 3, 4, 5, 6, 7
 local ABSENT, LIVE, BROKEN = 0, 1, 2
 local REBASE_AFTER_US = 1000000
 local TOKEN = 1000000
@@ -110,12 +110,21 @@ while i < last do
     elseif op == REFUND then
       out[o] = 1
     else
+      if op == REFUND_ONCE then
+        allowed = available[first] >= args[first + 2]
+      end
       out[o] = allowed and 1 or 0
     end
 
     for at = first, past - 1, 3 do
       local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
       local t, ts = held[k], written[k]
+      -- Of a refund with an id the first charge is the marker, which is spent. The rest is given back, or looked at if
+      -- the marker had been spent before.
+      local step = op
+      if op == REFUND_ONCE then
+        step = at == first and SPEND or allowed and REFUND or PEEK
+      end
       local known, rebased = t ~= nil, false
       if not known then
         t, ts = args[limit], now
@@ -123,9 +132,9 @@ while i < last do
         ts, rebased = now, true
       end
       local writes = false
-      if op == SPEND or op == SPEND_UP_TO then
+      if step == SPEND or step == SPEND_UP_TO then
         local spent = cost
-        if op == SPEND_UP_TO then
+        if step == SPEND_UP_TO then
           spent = grant * TOKEN
           writes = allowed or rebased
         else
@@ -137,7 +146,7 @@ while i < last do
             ts = now
           end
         end
-      elseif op == REFUND and known and cost > 0 then
+      elseif step == REFUND and known and cost > 0 then
         writes = true
         t = available[at] + cost
         if t > args[limit] then
@@ -152,7 +161,7 @@ while i < last do
         if args[limit + 2] > (ttl_ms[k] or 0) then
           ttl_ms[k] = args[limit + 2]
         end
-      elseif op ~= PEEK and cost > 0 then
+      elseif step ~= PEEK and cost > 0 then
         if known then
           local us = (args[limit] - available[at]) / args[limit + 1] + max(ts - now, 0)
           fills_us[k] = max(fills_us[k] or 0, us)

@@ -94,6 +94,7 @@ impl Spread {
         match self.operation {
             Operation::Spend => self.spend().await,
             Operation::SpendUpTo => self.spend_up_to().await,
+            Operation::RefundOnce => self.refund_once().await,
             Operation::Peek | Operation::Refund | Operation::Reset | Operation::TimeToLive => {
                 self.each(self.operation).await.map(|replies| {
                     let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
@@ -171,6 +172,25 @@ impl Spread {
             }
         }
         Ok(self.joined(&replies, tokens))
+    }
+
+    /// A refund with an id comes with the charges of one key, and so of one slot. While that slot moves, the marker is
+    /// spent before anything is given back: what is lost in between stays lost, and is never given twice.
+    async fn refund_once(&mut self) -> Result<Reply, StoreError> {
+        let whole = self.parts[0].request(Operation::RefundOnce);
+        match self.inner.ask(&whole, self.deadline).await {
+            Err(Unanswered::Divided) => {}
+            answered => return Ok(answered?),
+        }
+        self.parts = std::mem::take(&mut self.parts[0]).by_key();
+        self.parts.sort_by_key(|part| part.positions[0]);
+        let mut replies = vec![self.ask(0, |marker| marker.request(Operation::Spend)).await?];
+        let granted = replies[0].granted;
+        let rest = if granted > 0 { Operation::Refund } else { Operation::Peek };
+        while replies.len() < self.parts.len() {
+            replies.push(self.ask(replies.len(), |part| part.request(rest)).await?);
+        }
+        Ok(self.joined(&replies, granted))
     }
 
     /// What to give back so that each slot has granted `tokens`.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Charges, Grant, Outcome, Store, StoreError};
+use spile_core::{Bucket, Charges, Grant, Outcome, Refund, RefundId, Store, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -105,7 +105,11 @@ impl RedisStore {
     }
 
     /// One step. Chains whose keys are in several slots of a cluster are taken apart by [`Spread`].
-    async fn step(&self, operation: Operation, charges: &Charges<'_>) -> Result<Reply, StoreError> {
+    pub(crate) async fn step(
+        &self,
+        operation: Operation,
+        charges: &Charges<'_>,
+    ) -> Result<Reply, StoreError> {
         let _turn = self.inner.enter(charges.len())?;
         let deadline = self.inner.deadline();
         let wire: SmallVec<_> =
@@ -135,6 +139,13 @@ impl Store for RedisStore {
         self.step(Operation::Refund, charges).await.map(outcome)
     }
 
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        if self.inner.router.is_cluster() {
+            return self.refund_each_key_once(charges, id).await;
+        }
+        self.refund_marked(&id.mark(charges)).await
+    }
+
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.step(Operation::Reset, charges).await.map(drop)
     }
@@ -146,7 +157,7 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-fn outcome(reply: Reply) -> Outcome {
+pub(crate) fn outcome(reply: Reply) -> Outcome {
     Outcome { allowed: reply.granted > 0, at: reply.at, buckets: reply.buckets }
 }
 

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use spile_core::{
     Bucket, Charge, Charges, Clock, Cost, FakeClock, Grant, Key, Limit, LimitName, MicroTokens, Micros,
-    NamedLimit, Outcome, Store,
+    NamedLimit, Outcome, Refund, RefundId, Store,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -18,6 +18,9 @@ use spile_testkit::model::ModelStore;
 use spile_testkit::redis::{Flavour, RedisServer, Reply};
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
+const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
+/// Their markers, by the names under which they are stored.
+const MARKERS: [&str; 2] = ["refund:order-7", "refund:order%208%20%7B%7D%3A%25"];
 const NAMES: [&str; 3] = ["free", "gold/burst", "gold/daily"];
 
 /// Operations that are asked at once, so that they share a call and in it their buckets.
@@ -54,6 +57,8 @@ enum Kind {
     Peek,
     SpendUpTo,
     Refund,
+    /// By one of few ids, so that most are repeated.
+    RefundOnce(&'static str),
     Reset,
 }
 
@@ -62,6 +67,7 @@ enum Kind {
 enum Did {
     Step(Outcome),
     Grant(Grant),
+    Refund(Refund),
     Reset,
 }
 
@@ -149,7 +155,8 @@ impl Trace {
             0..12 => Kind::Spend,
             12..14 => Kind::Peek,
             14..17 => Kind::SpendUpTo,
-            17..19 => Kind::Refund,
+            17 => Kind::Refund,
+            18 => Kind::RefundOnce(IDS[self.random.usize(..IDS.len())]),
             _ => Kind::Reset,
         };
         Step { kind, charges: self.charges() }
@@ -205,7 +212,7 @@ impl Trace {
 
     fn compare_what_is_stored(&self, round: &Round) {
         for key in KEYS {
-            for name in NAMES {
+            for name in NAMES.into_iter().chain(MARKERS) {
                 let stored = self.stored(key, name);
                 assert_eq!(stored, round.model.bucket(key, name), "seed {}: {key} {name}", self.seed);
             }
@@ -234,6 +241,10 @@ impl Step {
             Kind::Spend => Did::Step(store.spend(charges).await.expect("an answer")),
             Kind::Peek => Did::Step(store.peek(charges).await.expect("an answer")),
             Kind::Refund => Did::Step(store.refund(charges).await.expect("an answer")),
+            Kind::RefundOnce(id) => {
+                let id = RefundId::new(id).expect("a sound id");
+                Did::Refund(store.refund_once(charges, id).await.expect("an answer"))
+            }
             Kind::SpendUpTo => Did::Grant(store.spend_up_to(charges).await.expect("an answer")),
             Kind::Reset => {
                 store.reset(charges).await.expect("an answer");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, Grant, Outcome, Store, StoreError};
+use spile_core::{Charges, Clock, Grant, Outcome, Refund, RefundId, Store, StoreError};
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
@@ -37,9 +37,7 @@ impl AnyStore {
     ) -> Result<Self, BuildError> {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
-            None => {
-                Kind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build())))
-            }
+            None => Kind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
             Some(redis) if clocks.decide_everywhere || config.time == TimeOf::Client => {
                 Kind::Redis(redis.time(TimeSource::Client(clock)).build()?)
             }
@@ -165,6 +163,13 @@ impl Store for AnyStore {
         match &self.kind {
             Kind::Memory(store) => self.timed(Operation::Refund, store.refund(charges)).await,
             Kind::Redis(store) => self.timed(Operation::Refund, store.refund(charges)).await,
+        }
+    }
+
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        match &self.kind {
+            Kind::Memory(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
+            Kind::Redis(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
         }
     }
 

@@ -46,11 +46,12 @@ mod guide;
 pub use spile_core::{
     Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, FailurePolicy, FailureReason, FakeClock,
     Grant, InMemoryPlans, Key, KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, Micros,
-    NameError, NamedLimit, Outcome, Plan, PlanError, PlanName, PlanRegistry, Reason, Source, Store,
-    StoreError, SystemClock,
+    NameError, NamedLimit, Outcome, Plan, PlanError, PlanName, PlanRegistry, Reason, Refund, RefundId,
+    RefundIdError, Source, Store, StoreError, SystemClock,
 };
 pub use spile_limiter::{
-    Ask, Builder, Granted, LimiterError, Observed, Observer, RateLimiter, StoreFailed, TokioClock, Wait,
+    Ask, Builder, Granted, LimiterError, Observed, Observer, RateLimiter, Refunded, StoreFailed, TokioClock,
+    Wait,
 };
 
 #[cfg(feature = "memory")]

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::future::ready;
 
 use parking_lot::Mutex;
-use spile_core::{Bucket, Charge, Charges, Clock, Grant, Micros, Outcome, Slot, Store, StoreError};
+use spile_core::{
+    Bucket, Charge, Charges, Clock, Grant, Micros, Outcome, Refund, RefundId, Slot, Store, StoreError,
+};
 
 /// Buckets in a map that never forgets. Slow, unbounded and obviously right.
 #[derive(Debug)]
@@ -53,6 +55,14 @@ impl<C: Clock> Store for ModelStore<C> {
 
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
         ready(Ok(self.step(charges, spile_core::refund)))
+    }
+
+    fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+        ready(Ok(self.step(&id.mark(charges), spile_core::refund_once)))
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::Method;
-use spile_core::{Charges, Cost, FailurePolicy, FakeClock, Grant, Outcome, Store, StoreError};
+use spile_core::{
+    Charges, Cost, FailurePolicy, FakeClock, Grant, Outcome, Refund, RefundId, Store, StoreError,
+};
 use spile_gateway::{Gateway, Route};
 use spile_limiter::RateLimiter;
 use spile_policy::{KeyList, Policy, Rule, RulePlans};
@@ -42,6 +44,10 @@ impl Store for BrokenStore {
     }
 
     async fn refund(&self, _charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 

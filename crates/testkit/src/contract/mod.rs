@@ -57,6 +57,9 @@ macro_rules! store_contract {
             a_refund_gives_back_what_was_spent
             a_refund_never_rises_above_the_capacity
             a_refund_never_creates_a_bucket
+            a_refund_with_an_id_is_given_once
+            a_refund_with_an_id_of_a_chain_across_keys_is_given_once
+            the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour
             a_reset_fills_the_bucket
             a_partial_spend_takes_what_is_there
             a_partial_spend_of_a_chain_takes_what_every_limit_has

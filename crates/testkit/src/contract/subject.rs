@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spile_core::{
     Charge, Charges, Cost, Decision, FakeClock, Grant, Key, Limit, LimitBuilder, LimitName, NamedLimit,
-    Source, Store,
+    RefundId, Source, Store,
 };
 
 /// A store and the clock that it tells the time by.
@@ -58,6 +58,12 @@ impl<S: Store> Subject<S> {
     /// Gives one charge back.
     pub async fn refund(&self, key: &str, limit: LimitBuilder, cost: u64) {
         self.store.refund(&charges(&[(key, "limit", limit, cost)])).await.expect("the store answers");
+    }
+
+    /// Gives a chain back under an id, and says whether that was the first time.
+    pub async fn refund_once(&self, lines: &[Line<'_>], id: &str) -> bool {
+        let id = RefundId::new(id).expect("the id is sound");
+        self.store.refund_once(&charges(lines), id).await.expect("the store answers").given
     }
 
     /// Forgets one bucket.

@@ -30,6 +30,51 @@ pub async fn a_refund_never_creates_a_bucket(subject: Subject<impl Store>) {
     assert_eq!(subject.left("unknown", Limit::per_hour(1).burst(10)).await, 10);
 }
 
+/// Who does not know whether a refund has arrived may ask again.
+pub async fn a_refund_with_an_id_is_given_once(subject: Subject<impl Store>) {
+    let limit = Limit::per_day(1).burst(10);
+    let line = |cost| [("once", "limit", limit, cost)];
+    assert!(subject.spend("once", limit, 8).await.allowed());
+    assert!(subject.refund_once(&line(3), "order 7").await);
+    assert_eq!(subject.left("once", limit).await, 5);
+    for _ in 0..3 {
+        assert!(!subject.refund_once(&line(3), "order 7").await);
+        assert_eq!(subject.left("once", limit).await, 5, "a repeated refund changes nothing");
+    }
+    assert!(subject.refund_once(&line(9), "order 8").await, "another id is another refund");
+    assert_eq!(subject.left("once", limit).await, 10, "and no refund rises above the capacity");
+}
+
+/// The whole chain is given back, and no part of it twice.
+pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: Subject<impl Store>) {
+    let (user, all) = (Limit::per_day(1).burst(5), Limit::per_day(1).burst(100));
+    let chain = |cost| {
+        [("ann", "p/user", user, cost), ("everybody", "global", all, cost), ("ann", "p/other", user, cost)]
+    };
+    let left = async || {
+        let stands = subject.peek_chain(&chain(0)).await;
+        stands.limits().iter().map(spile_core::LimitStatus::remaining).collect::<Vec<_>>()
+    };
+    assert!(subject.spend_chain(&chain(4)).await.allowed());
+    for first in [true, false, false] {
+        assert_eq!(subject.refund_once(&chain(2), "7").await, first);
+        assert_eq!(left().await, [3, 98, 3]);
+    }
+}
+
+/// Whoever else uses the same id gets their own refund, and after an hour an id is as good as new.
+pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(subject: Subject<impl Store>) {
+    let limit = Limit::per_day(1).burst(10);
+    for key in ["ann", "bob"] {
+        subject.drain(key, limit).await;
+        assert!(subject.refund_once(&[(key, "limit", limit, 1)], "7").await, "{key}");
+    }
+    subject.wait(Duration::from_secs(3_599));
+    assert!(!subject.refund_once(&[("ann", "limit", limit, 1)], "7").await);
+    subject.wait(Duration::from_secs(1));
+    assert!(subject.refund_once(&[("ann", "limit", limit, 1)], "7").await);
+}
+
 /// An operator can let somebody start over.
 pub async fn a_reset_fills_the_bucket(subject: Subject<impl Store>) {
     let limit = Limit::per_hour(1).burst(10);

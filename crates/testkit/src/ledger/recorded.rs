@@ -1,6 +1,6 @@
 //! A store whose answers are written down.
 
-use spile_core::{Charges, Grant, Outcome, Store, StoreError};
+use spile_core::{Charges, Grant, Outcome, Refund, RefundId, Store, StoreError};
 
 use super::Ledger;
 
@@ -50,6 +50,10 @@ impl<S: Store> Store for Recorded<S> {
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         self.store.refund(charges).await
+    }
+
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        self.store.refund_once(charges, id).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Request;
-use spile_core::{Charges, Grant, Limit, Outcome, Plan, Store, StoreError};
+use spile_core::{Charges, Grant, Limit, Outcome, Plan, Refund, RefundId, Store, StoreError};
 use spile_limiter::{RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
 use spile_tower::client::PeerAddr;
@@ -57,6 +57,10 @@ impl<S: Store> Store for Slow<S> {
         self.0.refund(charges).await
     }
 
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        self.0.refund_once(charges, id).await
+    }
+
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.0.reset(charges).await
     }
@@ -79,6 +83,10 @@ impl Store for Broken {
     }
 
     async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 

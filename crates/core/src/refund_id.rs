@@ -1,0 +1,79 @@
+//! The name of one refund, so that it is given once however often it is asked for.
+
+use std::fmt::Write;
+
+use crate::{Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit};
+
+/// What tells one refund of a key from another: any text of 1 to [`RefundId::MAX_BYTES`] bytes.
+///
+/// An id is remembered for an hour by a marker: a bucket of one token that the first refund spends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RefundId<'a>(&'a str);
+
+impl<'a> RefundId<'a> {
+    /// The longest id, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// The id, unless it is empty or too long.
+    pub const fn new(text: &'a str) -> Result<Self, RefundIdError> {
+        match text.len() {
+            1..=Self::MAX_BYTES => Ok(Self(text)),
+            bytes => Err(RefundIdError(bytes)),
+        }
+    }
+
+    /// The charges, with the marker of this id ahead of them. It belongs to the key of the first.
+    ///
+    /// # Panics
+    /// Never: what the marker is made of is within bounds.
+    pub fn mark<'k>(self, charges: &Charges<'k>) -> Charges<'k> {
+        charges.marked_by(self.marker(charges[0].key()))
+    }
+
+    fn marker(self, key: Key<'_>) -> Charge<'_> {
+        let limit = Limit::per_hour(1).build().expect("one an hour is within bounds");
+        Charge::new(key, NamedLimit::new(self.marker_name(), limit), Cost::ONE).expect("one covers one")
+    }
+
+    /// The id with everything escaped that has a meaning somewhere. No configured limit has a colon in its name.
+    fn marker_name(self) -> LimitName {
+        let mut name = String::from("refund:");
+        for byte in self.0.bytes() {
+            if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+                name.push(char::from(byte));
+            } else {
+                // Writing to a String cannot fail.
+                let _written = write!(name, "%{byte:02X}");
+            }
+        }
+        LimitName::reserved(&name)
+    }
+}
+
+/// A text that is too short or too long to be an id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the id of a refund has {0} bytes; it takes 1 to {max}", max = RefundId::MAX_BYTES)]
+pub struct RefundIdError(usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_ids_have_the_same_marker_and_no_limit_is_called_like_one() {
+        let name = |id| RefundId::new(id).expect("a sound id").marker_name().to_string();
+        assert_eq!(name("order-7.a_b"), "refund:order-7.a_b");
+        assert_eq!(name("a b%20{}\n"), "refund:a%20b%2520%7B%7D%0A");
+        assert_ne!(name("a b"), name("a%20b"));
+        assert!(LimitName::new(&name("order-7")).is_err());
+    }
+
+    #[test]
+    fn an_id_has_1_to_128_bytes() {
+        assert!(RefundId::new("").is_err());
+        assert!(RefundId::new(&"x".repeat(128)).is_ok());
+        let long = "x".repeat(129);
+        let why = RefundId::new(&long).expect_err("it is too long").to_string();
+        assert_eq!(why, "the id of a refund has 129 bytes; it takes 1 to 128");
+    }
+}
