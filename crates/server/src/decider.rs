@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, StoreError};
+use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, RefundId, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::Usage;
 use spile_observe::{Watch, trace};
@@ -170,6 +170,17 @@ impl Decider {
             Some(chain) => self.limiter.give_back(chain.charges_at(Line::cost)).await,
             None => Ok(self.unlimited()),
         }
+    }
+
+    /// The same, once for each id. Also says whether it was given now.
+    pub(crate) async fn refund_once(
+        &self,
+        chain: Option<&Chain>,
+        id: Option<RefundId<'_>>,
+    ) -> Result<(Decision, bool), StoreError> {
+        let (Some(chain), Some(id)) = (chain, id) else { return Ok((self.refund(chain).await?, true)) };
+        let refunded = self.limiter.give_back_once(chain.charges_at(Line::cost), id).await?;
+        Ok((refunded.decision, refunded.given))
     }
 
     /// Forgets buckets that an operator wants full again.

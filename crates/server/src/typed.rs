@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use spile_core::{Charges, Key, Limit, LimitError};
+use spile_core::{Charges, Key, Limit, LimitError, RefundId};
 use spile_policy::{Chain, Policy};
 
 use crate::fault::Fault;
@@ -74,6 +74,36 @@ impl TypedQuestion<'_> {
             (Some(_), None, Some(_), Some(_)) => Fault::new("body", "is not a question"),
         }
     }
+}
+
+/// A refund as it stands in a body: a question, and what tells it from other refunds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+pub(crate) struct TypedRefund<'a> {
+    #[serde(borrow)]
+    rule_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    identity: Option<Text<'a>>,
+    #[serde(borrow)]
+    plans: Option<Vec<Text<'a>>>,
+    cost: Option<Whole>,
+    capacity: Option<Whole>,
+    refill_per_second: Option<f64>,
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+}
+
+impl<'a> TypedRefund<'a> {
+    /// The question, and the id if it has one.
+    pub(crate) fn into_parts(self) -> (TypedQuestion<'a>, Option<Text<'a>>) {
+        let Self { rule_id, identity, plans, cost, capacity, refill_per_second, id } = self;
+        (TypedQuestion { rule_id, identity, plans, cost, capacity, refill_per_second }, id)
+    }
+}
+
+/// The id of a refund, unless it is too short or too long.
+pub(crate) fn refund_id(id: &str) -> Result<RefundId<'_>, Fault> {
+    RefundId::new(id).map_err(|why| Fault::new("id", why))
 }
 
 fn own_limit_fault(why: LimitError) -> Fault {
@@ -233,6 +263,15 @@ fn blame<'a, T: Bounds + Deserialize<'a>>(body: &'a [u8]) -> Fault {
 /// The field at the end of a path: `cost` of `[3].cost`, `plans` of `plans[1]`.
 fn last_field(path: &str) -> Option<&str> {
     path.rsplit('.').next()?.split('[').next()
+}
+
+impl Bounds for TypedRefund<'_> {
+    fn bound_of(field: &str) -> Option<String> {
+        match field {
+            "id" => Some(format!("1 to {} bytes of text", RefundId::MAX_BYTES)),
+            _ => TypedQuestion::bound_of(field),
+        }
+    }
 }
 
 impl Bounds for TypedQuestion<'_> {

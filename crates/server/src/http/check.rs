@@ -8,13 +8,13 @@ use spile_policy::{Chain, Policy};
 use spile_tower::response;
 
 use super::body::read_json;
-use super::json::write_decision;
+use super::json::{write_decision, write_refund};
 use super::problem::Problem;
 use super::reply::{Reply, reply};
 use crate::decider::Decider;
 use crate::fault::Fault;
 use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
-use crate::typed::{Object, TypedQuestion, parse};
+use crate::typed::{Object, TypedQuestion, TypedRefund, parse, refund_id};
 
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.
@@ -64,22 +64,27 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> 
     Ok(decision_reply(status, &decision, decider.wall_now()))
 }
 
-/// Gives tokens back, never above a capacity.
+/// Gives tokens back, never above a capacity; with an `id` once, however often it is sent.
 #[utoipa::path(
     post,
     path = "/v1/refund",
     tag = "decisions",
     operation_id = "refund",
-    request_body = openapi::Question,
+    request_body = openapi::RefundQuestion,
     responses(Refunded, NotAsked)
 )]
 pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
-    let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
+    let Object(typed): Object<TypedRefund<'_>> = parse(&body)?;
+    let (typed, id) = typed.into_parts();
+    let id = id.as_deref().map(refund_id).transpose()?;
     let chain = typed.owed(&decider.in_force().policy)?;
-    let decision = decider.refund(chain.as_ref()).await.map_err(|_| Problem::store_failed())?;
-    Ok(decision_reply(StatusCode::OK, &decision, decider.wall_now()))
+    let refunded = decider.refund_once(chain.as_ref(), id).await;
+    let (decision, given) = refunded.map_err(|why| Problem::refund_failed(&why))?;
+    let mut body = Vec::with_capacity(USUAL_BYTES);
+    write_refund(&mut body, &decision, given);
+    Ok(reply_with_fields(StatusCode::OK, &decision, decider.wall_now(), body))
 }
 
 /// Decides a list of questions, one answer each, in order. One bad question refuses all, before any is charged.
@@ -130,6 +135,10 @@ fn owed_by_all(typed: &[Object<TypedQuestion<'_>>], policy: &Policy) -> Result<V
 fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Reply {
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_decision(&mut body, decision);
+    reply_with_fields(status, decision, wall, body)
+}
+
+fn reply_with_fields(status: StatusCode, decision: &Decision, wall: Micros, body: Vec<u8>) -> Reply {
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
     response::write_fields(decision, wall, &mut headers);
     reply(status, headers, JSON, body)

@@ -28,6 +28,15 @@ pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
     text(out, "]}");
 }
 
+/// Appends the decision in the shape that `POST /v1/refund` answers with.
+pub(crate) fn write_refund(out: &mut Vec<u8>, decision: &Decision, given: bool) {
+    text(out, if given { "{\"refunded\":true," } else { "{\"refunded\":false," });
+    let start = out.len();
+    write_decision(out, decision);
+    // The brace that opened the decision stands before `refunded`.
+    out.remove(start);
+}
+
 fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {
     quoted(out, "{\"name\":", status.name().as_str());
     number(out, ",\"limit\":", u64::from(status.limit().capacity()));

@@ -14,5 +14,7 @@ mod reply;
 pub(crate) use api::Api;
 pub(crate) use body::read_json;
 pub(crate) use json::write_decision;
+#[cfg(test)]
+pub(crate) use json::write_refund;
 pub(crate) use problem::Problem;
 pub(crate) use reply::Reply;

@@ -4,6 +4,7 @@ use http::header::{ALLOW, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
+use spile_core::StoreError;
 use spile_tower::response::UNAVAILABLE;
 
 use super::reply::{Reply, reply};
@@ -80,6 +81,16 @@ impl Problem {
     pub(crate) fn store_failed() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE)
             .with_header(RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// A refund of which the store told nothing. Says whether it may have been given all the same.
+    pub(crate) fn refund_failed(why: &StoreError) -> Self {
+        let given = if why.may_have_run() {
+            "Tokens may have been given back: with the same `id` the refund can be sent again"
+        } else {
+            "Nothing was given back"
+        };
+        Self::store_failed().with("detail", format!("{UNAVAILABLE}. {given}."))
     }
 
     pub(crate) fn into_reply(self) -> Reply {

@@ -3,11 +3,16 @@
 //! Questions are read and decisions written by hand, for speed; these types say the same for the document. Tests
 //! below hold them to what is read and written.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
-use utoipa::{IntoResponses, ToSchema};
+use spile_core::RefundId;
+use utoipa::openapi::schema::{SchemaFormat, SchemaType};
+use utoipa::openapi::{
+    Content, ObjectBuilder, OneOfBuilder, Ref, RefOr, Response, ResponseBuilder, Schema, Type,
+};
+use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use super::headers::{self, LIMITED, REFUSED};
 use super::problems::{other_method, problem, problems};
@@ -93,6 +98,69 @@ pub(crate) struct ByOwnLimit {
 #[schema(min_items = 1, max_items = 1000)]
 #[expect(dead_code, reason = "questions are read by hand")]
 pub(crate) struct Questions(Vec<Question>);
+
+/// A question, and the id of the refund: 1 to 128 bytes. A key's id is remembered for an hour, and given back to once.
+pub(crate) enum RefundQuestion {}
+
+impl PartialSchema for RefundQuestion {
+    fn schema() -> RefOr<Schema> {
+        let id: RefOr<Schema> = ObjectBuilder::new()
+            .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+            .description(Some("What tells this refund from others of the same key: it is given once."))
+            .min_length(Some(1))
+            .max_length(Some(RefundId::MAX_BYTES))
+            .format(Some(SchemaFormat::Custom("refund-id".to_owned())))
+            .examples(["order-7"])
+            .into();
+        let schemas = [ByRule::schema(), ByPlans::schema(), ByOwnLimit::schema()];
+        let with_id = schemas.map(|schema| with_member(schema, "id", id.clone(), false));
+        with_id.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item).into()
+    }
+}
+
+impl ToSchema for RefundQuestion {
+    fn name() -> Cow<'static, str> {
+        "RefundQuestion".into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        Question::schemas(schemas);
+    }
+}
+
+/// A decision, and whether the refund was given now.
+pub(crate) enum Refund {}
+
+impl PartialSchema for Refund {
+    fn schema() -> RefOr<Schema> {
+        let refunded = ObjectBuilder::new().schema_type(Type::Boolean).description(Some(
+            "Whether it was given now. False if its `id` has been used: nothing has changed.",
+        ));
+        with_member(Decision::schema(), "refunded", refunded.build().into(), true)
+    }
+}
+
+impl ToSchema for Refund {
+    fn name() -> Cow<'static, str> {
+        "Refund".into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        Decision::schemas(schemas);
+    }
+}
+
+/// The same object with one member more.
+fn with_member(schema: RefOr<Schema>, name: &str, member: RefOr<Schema>, required: bool) -> RefOr<Schema> {
+    let RefOr::T(Schema::Object(mut object)) = schema else { return schema };
+    object.properties.insert(name.to_owned(), member);
+    if required {
+        object.required.push(name.to_owned());
+    }
+    // Examples of the shorter object do not show the member.
+    object.examples.clear();
+    Schema::Object(object).into()
+}
 
 /// Allowed or denied, and everything that explains it.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -240,9 +308,14 @@ impl IntoResponses for Refunded {
                 "200",
                 "Given back, never above a capacity; how things stand now.",
                 &REFUSED,
-                json("Decision"),
+                json("Refund"),
             ),
-            problem(503, "The store did not answer. Nothing was given back.", &["Retry-After"]),
+            problem(
+                503,
+                "The store did not answer. `detail` says whether tokens may have been given back; a refund with an `id` \
+                 can be sent again in any case.",
+                &["Retry-After"],
+            ),
         ]
         .into()
     }
@@ -363,8 +436,8 @@ mod tests {
     use spile_memory::MemoryStore;
 
     use super::*;
-    use crate::http::write_decision;
-    use crate::typed::{Bounds, Object, TypedQuestion, parse};
+    use crate::http::{write_decision, write_refund};
+    use crate::typed::{Bounds, Object, TypedQuestion, TypedRefund, parse};
 
     #[test]
     fn what_the_document_takes_for_a_question_is_read_as_one() {
@@ -409,6 +482,33 @@ mod tests {
             let written: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON");
             assert_eq!(serde_json::to_value(read).expect("it is JSON"), written);
         }
+    }
+
+    /// The document's members of an object, by the schema that it is made of.
+    fn members(schema: RefOr<Schema>) -> BTreeSet<String> {
+        let RefOr::T(Schema::Object(object)) = schema else { panic!("it is an object") };
+        object.properties.keys().cloned().collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_read_and_written_of_a_refund_is_what_the_document_says() {
+        let why = parse::<Object<TypedRefund<'_>>>(b"{\"?\": 1}").expect_err("no such field").to_string();
+        let known: BTreeSet<String> = why.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+        let RefOr::T(Schema::OneOf(questions)) = RefundQuestion::schema() else { panic!("one of three") };
+        let said = questions.items.into_iter().flat_map(members).collect::<BTreeSet<_>>();
+        assert_eq!(said, known, "the document knows other fields than are read: {why}");
+
+        let free = Plan::new("free", Limit::per_second(1).burst(3)).expect("a plan");
+        let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
+        let decision = limiter.refund("a", ["free"], 1).await.expect("a question");
+        let mut text = Vec::new();
+        write_refund(&mut text, &decision, true);
+        let written: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&text).expect("it is an object");
+        assert_eq!(
+            written.into_iter().map(|(name, _)| name).collect::<BTreeSet<_>>(),
+            members(Refund::schema())
+        );
     }
 
     #[test]

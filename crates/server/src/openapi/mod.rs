@@ -14,9 +14,9 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi, Server};
 
 pub(crate) use self::decisions::{
-    Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, Refunded,
+    Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, RefundQuestion, Refunded,
 };
-use self::decisions::{Pong, Refusal};
+use self::decisions::{Pong, Refund, Refusal};
 pub(crate) use self::entries::{Conditions, Made, NamedPlan, NamedRule, NamedTenant, Put, Shown, StillThere};
 pub(crate) use self::problems::{
     BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept, Unmade,
@@ -39,7 +39,7 @@ use crate::http;
         (name = "server", description = "Configuration, store and health."),
         (name = "dashboard", description = "What happens now, and what happened in the last day."),
     ),
-    components(schemas(Decision, Pong, Problem, Refusal))
+    components(schemas(Decision, Pong, Problem, Refund, Refusal))
 )]
 struct Whole;
 

@@ -62,7 +62,14 @@ const COMMANDS: [Entry; 17] = [
     entry("select", 2, &["loading", "stale", "fast"], "Chooses one of 16 name spaces for CL.THROTTLE."),
     by_rule("spile.check", &["write", "fast"], "Spends tokens of an identity under a rule, or denies."),
     by_rule("spile.peek", &["readonly", "fast"], "Answers as SPILE.CHECK would, and spends nothing."),
-    by_rule("spile.refund", &["write", "fast"], "Gives tokens back to an identity under a rule."),
+    Entry {
+        arguments: &[BY_RULE[0], BY_RULE[1], BY_RULE[2], ("id", "string", true)],
+        ..by_rule(
+            "spile.refund",
+            &["write", "fast"],
+            "Gives tokens back to an identity under a rule, once for each ID.",
+        )
+    },
 ];
 
 const fn by_rule(name: &'static str, flags: &'static [&'static str], summary: &'static str) -> Entry {

@@ -1,6 +1,6 @@
-//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK` and `SPILE.REFUND`: the decision API over the Redis protocol.
+//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK` and `SPILE.REFUND … [ID id]`: the decision API over the Redis protocol.
 
-use spile_core::{Decision, StoreError};
+use spile_core::{Decision, RefundId, StoreError};
 use spile_policy::{Chain, Policy};
 
 use super::reply::Reply;
@@ -14,6 +14,16 @@ pub(super) enum Verb {
     Refund,
 }
 
+impl Verb {
+    /// What its command takes.
+    const fn arguments(self) -> &'static str {
+        match self {
+            Self::Check | Self::Peek => "rule identity [cost]",
+            Self::Refund => "rule identity [cost] [ID id]",
+        }
+    }
+}
+
 /// A question about a rule.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
@@ -21,15 +31,22 @@ pub(super) struct Check<'a> {
     rule: &'a str,
     identity: &'a str,
     cost: Option<u64>,
+    id: Option<RefundId<'a>>,
 }
 
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
     pub(super) fn parse(verb: Verb, arguments: &'a [Vec<u8>]) -> Result<Self, Reply> {
+        let (arguments, id) = match arguments {
+            [before @ .., name, id] if verb == Verb::Refund && name.eq_ignore_ascii_case(b"id") => {
+                (before, Some(id))
+            }
+            _ => (arguments, None),
+        };
         let (rule, identity, cost) = match arguments {
             [rule, identity] => (rule, identity, None),
             [rule, identity, cost] => (rule, identity, Some(cost)),
-            _ => return Err(Reply::error("ERR wrong number of arguments: rule identity [cost]")),
+            _ => return Err(Reply::error(format!("ERR wrong number of arguments: {}", verb.arguments()))),
         };
         let text = |name: &str, bytes: &'a [u8]| {
             std::str::from_utf8(bytes).map_err(|why| Reply::error(format!("ERR {name} is no UTF-8: {why}")))
@@ -38,8 +55,10 @@ impl<'a> Check<'a> {
             let number = std::str::from_utf8(cost).ok().and_then(|text| text.parse().ok());
             number.ok_or_else(|| Reply::error("ERR cost is no whole number from 0 to 1000000000"))
         });
+        let id =
+            id.map(|id| RefundId::new(text("id", id)?).map_err(|why| Reply::error(format!("ERR id: {why}"))));
         let (rule, identity) = (text("rule", rule)?, text("identity", identity)?);
-        Ok(Self { verb, rule, identity, cost: cost.transpose()? })
+        Ok(Self { verb, rule, identity, cost: cost.transpose()?, id: id.transpose()? })
     }
 
     /// What it asks for. `None` if nothing limits it.
@@ -48,26 +67,29 @@ impl<'a> Check<'a> {
         owed.map_err(|wrong| Reply::error(format!("ERR {}: {wrong}", wrong.field())))
     }
 
-    /// The decision about it.
+    /// The decision about it, and of a refund whether it was given now.
     pub(super) async fn decide(
         &self,
         decider: &Decider,
         chain: Option<&Chain>,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<(Decision, Option<bool>), StoreError> {
         match self.verb {
-            Verb::Check => Ok(decider.check(chain).await),
-            Verb::Peek => Ok(decider.peek(chain).await),
-            Verb::Refund => decider.refund(chain).await,
+            Verb::Check => Ok((decider.check(chain).await, None)),
+            Verb::Peek => Ok((decider.peek(chain).await, None)),
+            Verb::Refund => {
+                let (decision, given) = decider.refund_once(chain, self.id).await?;
+                Ok((decision, Some(given)))
+            }
         }
     }
 }
 
-/// A decision by the names that the decision API has for its parts.
-pub(super) fn reply(decision: &Decision) -> Reply {
+/// A decision by the names that the decision API has for its parts, and of a refund whether it was given now.
+pub(super) fn reply(decision: &Decision, refunded: Option<bool>) -> Reply {
     let whole = |number: u128| Reply::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
     let limited_by = decision.limited_by().map_or(Reply::Nil, |name| Reply::text(name.as_str()));
-    Reply::Map(vec![
+    let mut parts = vec![
         ("allowed", Reply::Int(decision.allowed().into())),
         ("limit", whole(decision.binding().limit().capacity().into())),
         ("remaining", whole(decision.remaining().into())),
@@ -76,5 +98,7 @@ pub(super) fn reply(decision: &Decision) -> Reply {
         ("limitedBy", limited_by),
         ("reason", Reply::text(decision.reason().as_str())),
         ("degraded", Reply::Int(decision.degraded().into())),
-    ])
+    ];
+    parts.extend(refunded.map(|given| ("refunded", Reply::Int(given.into()))));
+    Reply::Map(parts)
 }

@@ -164,10 +164,13 @@ impl Session {
         let asked = Check::parse(verb, arguments)?;
         let chain = asked.owed(policy)?;
         let decided = self.metrics.traced("resp check", asked.decide(&self.decider, chain.as_ref()));
-        let decision = self.perhaps_in_turn(in_bulk, chain.as_ref(), decided).await.map_err(|_| {
-            Reply::error("UNAVAILABLE rate limiter backend error: it may have been given back, or not")
+        let decided = self.perhaps_in_turn(in_bulk, chain.as_ref(), decided).await;
+        let (decision, refunded) = decided.map_err(|why| {
+            let given =
+                if why.may_have_run() { "it may have been given back" } else { "nothing was given back" };
+            Reply::error(format!("UNAVAILABLE rate limiter backend error: {given}"))
         })?;
-        Ok((check::reply(&decision), answered(&decision)))
+        Ok((check::reply(&decision, refunded), answered(&decision)))
     }
 
     async fn perhaps_in_turn<T>(

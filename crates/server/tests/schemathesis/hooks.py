@@ -16,6 +16,7 @@ schemathesis.openapi.format("plan-name", st.sampled_from(PLANS))
 schemathesis.openapi.format("identity", st.from_regex(r"\A[a-zA-Z0-9:@._-]{1,64}\Z"))
 schemathesis.openapi.format("refill", st.sampled_from(["1/s", "100/min", "5/10s", "10000/day"]))
 schemathesis.openapi.format("path-pattern", st.sampled_from(["/", "/login", "/scores/*", "/a/*/b"]))
+schemathesis.openapi.format("refund-id", st.from_regex(r"\A[a-zA-Z0-9 :{}%-]{1,64}\Z"))
 schemathesis.openapi.format("etag", st.sampled_from(TAGS))
 
 

@@ -175,3 +175,17 @@ async fn assert_nobody_was_charged(spile: &Spile) {
         assert!(line.ends_with(" 0"), "a decision was made: {line}");
     }
 }
+
+#[tokio::test]
+async fn an_id_that_is_none_refunds_nothing_and_no_other_call_takes_one() {
+    let spile = Spile::start().await;
+    let asked = |id: serde_json::Value| json!({"ruleId": "default", "identity": "victim", "id": id});
+    spile.check(json!({"ruleId": "default", "identity": "victim", "cost": 4})).await.is(200);
+    for id in [json!(""), json!("x".repeat(129)), json!(7)] {
+        let refused = spile.refund(asked(id)).await.is(400).says("/field", "id");
+        assert!(refused.text.contains("1 to 128"), "{}", refused.text);
+    }
+    spile.check(asked(json!("7"))).await.is(400).says("/field", "id");
+    spile.peek(json!({"ruleId": "default", "identity": "victim"})).await.is(200).says("/remaining", 6);
+    spile.refund(asked(serde_json::Value::Null)).await.is(200).says("/refunded", true);
+}

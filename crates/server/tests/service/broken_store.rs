@@ -1,10 +1,12 @@
 //! What callers see when the store does not answer: a decision by policy that says so.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use serde_json::json;
 use spile_core::FailurePolicy;
 use spile_server::{Config, StoreUrl};
+use spile_testkit::redis::RedisServer;
 
 use crate::support::Spile;
 
@@ -92,7 +94,31 @@ async fn local_decides_with_this_instances_share() {
 #[tokio::test]
 async fn a_refund_that_no_store_can_take_is_a_503() {
     let spile = without_redis(FailurePolicy::Allow).await;
-    spile.refund(question()).await.is(503).carries("retry-after", "1");
+    let refused = spile.refund(question()).await.is(503).carries("retry-after", "1");
+    assert!(refused.text.contains("Nothing was given back."), "{}", refused.text);
+}
+
+#[tokio::test]
+async fn a_refund_that_may_have_been_given_says_so_and_is_given_once_under_its_id() {
+    let redis = RedisServer::start();
+    let mut config = Config::default();
+    config.store.url = StoreUrl::Redis(redis.url());
+    config.store.timeout = Duration::from_millis(500);
+    let spile = Spile::start_with(config).await;
+    let of = |cost| json!({"ruleId": "default", "identity": "user:123", "cost": cost});
+    let refund = || json!({"ruleId": "default", "identity": "user:123", "cost": 3, "id": "order 7"});
+    spile.check(of(8)).await.is(200).says("/reason", "ok").says("/remaining", 2);
+    redis.freeze();
+    let late = spile.refund(refund()).await.is(503);
+    assert!(late.text.contains("may have been given back"), "{}", late.text);
+    redis.thaw();
+    // The breaker may need a moment to find that Redis is back.
+    let mut again = spile.refund(refund()).await;
+    while again.status == 503 {
+        again = spile.refund(refund()).await;
+    }
+    again.is(200).says("/remaining", 5);
+    spile.refund(refund()).await.is(200).says("/refunded", false).says("/remaining", 5);
 }
 
 #[tokio::test]

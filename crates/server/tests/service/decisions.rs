@@ -15,6 +15,7 @@ on_both_stores! {
     a_limit_of_ones_own_never_spends_from_a_plan_of_that_name,
     looking_spends_nothing,
     a_refund_gives_back_what_was_spent_and_no_more,
+    a_refund_with_an_id_is_given_once_and_says_so,
     a_batch_answers_each_question_in_order,
     one_bad_question_keeps_a_whole_batch_from_being_charged,
     a_batch_takes_one_to_a_thousand_questions,
@@ -123,6 +124,16 @@ async fn a_refund_gives_back_what_was_spent_and_no_more(spile: Spile) {
     spile.check(question(4)).await.is(200).says("/remaining", 6);
     spile.refund(question(3)).await.is(200).says("/remaining", 9);
     spile.refund(question(3)).await.is(200).says("/remaining", 10);
+}
+
+async fn a_refund_with_an_id_is_given_once_and_says_so(spile: Spile) {
+    let question = |cost| json!({"ruleId": "default", "identity": "user:123", "cost": cost});
+    let refund = |id: &str| json!({"ruleId": "default", "identity": "user:123", "cost": 3, "id": id});
+    spile.check(question(8)).await.is(200).says("/remaining", 2);
+    spile.refund(refund("order 7")).await.is(200).says("/refunded", true).says("/remaining", 5);
+    spile.refund(refund("order 7")).await.is(200).says("/refunded", false).says("/remaining", 5);
+    spile.refund(refund("order 8")).await.is(200).says("/refunded", true).says("/remaining", 8);
+    spile.refund(question(1)).await.is(200).says("/refunded", true).says("/remaining", 9);
 }
 
 async fn a_batch_answers_each_question_in_order(spile: Spile) {

@@ -42,6 +42,36 @@ async fn a_rule_is_checked_looked_at_and_refunded() {
 }
 
 #[tokio::test]
+async fn a_refund_with_an_id_is_given_once() {
+    let spile = start().await;
+    let mut client = client(&spile).await;
+    assert_eq!(short(&client.ask(&["SPILE.CHECK", "default", "user:1", "8"]).await), "1 2 nil ok");
+    for refunded in ["refunded, 1]", "refunded, 0]"] {
+        let reply = client.ask(&["SPILE.REFUND", "default", "user:1", "3", "ID", "order 7"]).await;
+        assert_eq!(short(&reply), "1 5 nil ok");
+        assert!(reply.ends_with(refunded), "{reply}");
+    }
+    let reply = client.ask(&["SPILE.REFUND", "default", "user:1", "id", "order 8"]).await;
+    assert_eq!(short(&reply), "1 6 nil ok", "the rule's own cost");
+    for (words, said) in [
+        (
+            &["SPILE.REFUND", "default", "user:1", "1", "ID", ""][..],
+            "-ERR id: the id of a refund has 0 bytes; it takes 1 to 128",
+        ),
+        (
+            &["SPILE.REFUND", "default", "user:1", "1", "ID"],
+            "-ERR wrong number of arguments: rule identity [cost] [ID id]",
+        ),
+        (
+            &["SPILE.CHECK", "default", "user:1", "1", "ID", "x"],
+            "-ERR wrong number of arguments: rule identity [cost]",
+        ),
+    ] {
+        assert_eq!(client.ask(words).await, said, "{words:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_waits_between_multi_and_exec_runs_in_order() {
     let spile = start().await;
     let mut client = client(&spile).await;
