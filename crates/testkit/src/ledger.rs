@@ -116,11 +116,12 @@ impl Ledger {
         self.0.lock().accounts.values().map(Account::overdrawn).fold(0.0, f64::max)
     }
 
-    /// The share of its entitlement that `key` was given, in the limit that gave it least.
+    /// The share of its entitlement that `key` was given, in the limit that gave it least. Zero for a key that the
+    /// store was never asked about.
     pub fn entitlement_used(&self, key: &str) -> f64 {
         let book = self.0.lock();
         let of_key = book.accounts.iter().filter(|((of, _), _)| of == key);
-        of_key.map(|(_, account)| account.entitlement_used()).fold(f64::INFINITY, f64::min)
+        of_key.map(|(_, account)| account.entitlement_used()).reduce(f64::min).unwrap_or(0.0)
     }
 
     /// I1: no bucket gave more than its capacity and what came back, but for `extra` tokens that the fault may

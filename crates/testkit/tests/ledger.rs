@@ -59,6 +59,14 @@ fn what_was_not_given_shows_in_the_entitlement() {
 }
 
 #[test]
+fn a_key_that_the_store_was_never_asked_about_is_a_breach() {
+    let ledger = Ledger::default();
+    ledger.admitted(&charge(), 5, ms(0));
+    assert_eq!(ledger.check_entitlement("caller", 0.98), Ok(()));
+    assert!(matches!(ledger.check_entitlement("stranger", 0.98), Err(Breach::Entitlement { .. })));
+}
+
+#[test]
 fn an_overdraft_is_a_breach_beyond_what_the_fault_may_cost() {
     let ledger = Ledger::default();
     ledger.admitted(&charge(), 5, ms(0));
