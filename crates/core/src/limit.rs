@@ -113,14 +113,23 @@ impl Limit {
     }
 
     /// The same limit for one of `replicas` instances that each enforce their share: capacity and refill are
-    /// divided, and the capacity never falls below one token.
+    /// divided, and the capacity never falls below one token. A share that would take longer than
+    /// [`MAX_FILL`](Self::MAX_FILL) to fill is filled in that time.
     #[must_use]
     pub fn share_of(&self, replicas: u32) -> Self {
         let replicas = replicas.max(1);
         let capacity = (self.capacity / replicas).max(1);
         // Dividing the rate by lengthening the period keeps it exact where dividing the refill would round.
-        let period_us = self.period_us.saturating_mul(u64::from(replicas));
-        Self::checked(capacity, self.refill, period_us).unwrap_or(Self { capacity, ..*self })
+        let period_us = u128::from(self.period_us) * u128::from(replicas);
+        let (refill, period_us) = match u64::try_from(period_us) {
+            Ok(period_us) => (self.refill, period_us),
+            // A period that is too long for its number is told as that of one token.
+            Err(_) => {
+                (1, u64::try_from(period_us.div_ceil(u128::from(self.refill))).unwrap_or(u64::MAX))
+            }
+        };
+        let share = Self::checked(capacity, refill, period_us);
+        share.unwrap_or_else(|_| Self::of(capacity, refill, slowest_period_us(capacity, refill)))
     }
 
     /// The fewest microseconds in which `micro_tokens` come back.
@@ -133,15 +142,21 @@ impl Limit {
     }
 
     fn checked(capacity: u32, refill: u32, period_us: u64) -> Result<Self, LimitError> {
-        let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
+        let limit = Self::of(capacity, refill, period_us);
+        let rate = limit.rate;
         if rate > Self::MAX_RATE {
             return Err(LimitError::Rate(rate));
         }
-        let limit = Self { capacity, refill, period_us, rate };
         if f64::from(capacity) / rate > Self::MAX_FILL.as_secs_f64() {
             return Err(LimitError::FillTime { capacity, rate });
         }
         Ok(limit)
+    }
+
+    /// The limit of these parts, which are known to be within bounds or are checked next.
+    fn of(capacity: u32, refill: u32, period_us: u64) -> Self {
+        let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
+        Self { capacity, refill, period_us, rate }
     }
 }
 
@@ -195,6 +210,14 @@ impl TryFrom<LimitBuilder> for Limit {
     fn try_from(builder: LimitBuilder) -> Result<Self, LimitError> {
         builder.build()
     }
+}
+
+/// The longest period in which this refill still fills `capacity` in time.
+fn slowest_period_us(capacity: u32, refill: u32) -> u64 {
+    let longest = Limit::MAX_FILL.as_micros() * u128::from(refill) / u128::from(capacity);
+    let longest = u64::try_from(longest).unwrap_or(u64::MAX);
+    // A little less than that: the rate is rounded, and the time to fill is a quotient of it.
+    longest - (longest >> 51) - 1
 }
 
 fn bounded(tokens: u64) -> Option<u32> {

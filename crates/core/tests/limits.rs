@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, CostError, InMemoryPlans, Key, KeyError, Limit, LimitError,
     LimitTextError, Plan, PlanError, PlanName, PlanRegistry,
@@ -101,6 +102,36 @@ fn a_share_divides_the_capacity_and_the_rate() {
     assert_eq!(share.capacity(), 33);
     assert!((share.rate() - 50.0 / 3.0).abs() < 1e-9);
     assert_eq!(Limit::per_second(1).build().unwrap().share_of(8).capacity(), 1, "never less than one token");
+}
+
+/// Limits of every size that can be built, those that take years to fill among them.
+fn limits() -> impl Strategy<Value = Limit> {
+    let exponent = |most| (0.0..=most).prop_map(|exponent: f64| 10f64.powf(exponent) as u64);
+    (exponent(9.0), exponent(9.0), exponent(17.0)).prop_filter_map("out of bounds", |(capacity, refill, us)| {
+        Limit::per(refill, Duration::from_micros(us)).burst(capacity).build().ok()
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_share_is_as_slow_as_asked_or_the_slowest_that_can_be_built(limit in limits(), replicas in 1u32..=u32::MAX) {
+        let share = limit.share_of(replicas);
+        let rebuilt = Limit::per(share.refill().into(), share.period()).burst(share.capacity().into()).build();
+        prop_assert_eq!(rebuilt, Ok(share), "a share is a limit like any other");
+        prop_assert_eq!(share.capacity(), (limit.capacity() / replicas).max(1));
+        prop_assert!(share.rate() <= limit.rate() * (1.0 + 1e-5));
+        let divided = share.rate() <= limit.rate() / f64::from(replicas) * (1.0 + 1e-12);
+        let slowest = share.fill_time() >= Limit::MAX_FILL.mul_f64(1.0 - 1e-5);
+        prop_assert!(divided || slowest, "{share} of {limit} for {replicas}");
+    }
+}
+
+#[test]
+fn a_share_that_would_take_too_long_to_fill_takes_ten_years() {
+    let share = Limit::per_day(1).burst(3_650).build().unwrap().share_of(4_000);
+    assert_eq!(share.capacity(), 1);
+    let years = share.fill_time().as_secs_f64() / (365.25 * 86_400.0);
+    assert!((9.99..=10.01).contains(&years), "{years}");
 }
 
 #[test]
