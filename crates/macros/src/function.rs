@@ -2,7 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
-use syn::{Error, Ident, ItemFn, Result, ReturnType, Signature, Type, parse_quote};
+use syn::{Error, Ident, ItemFn, Result, ReturnType, Signature, Type, TypeGroup, TypeParen, parse_quote};
 
 use crate::arguments::Arguments;
 
@@ -38,8 +38,16 @@ fn check(signature: &Signature) -> Result<()> {
 /// compiler knows, and it will say.
 fn returns_result(output: &ReturnType) -> bool {
     let ReturnType::Type(_, output) = output else { return false };
-    let Type::Path(path) = &**output else { return false };
+    let Type::Path(path) = ungrouped(output) else { return false };
     path.path.segments.last().is_some_and(|last| last.ident.to_string().ends_with("Result"))
+}
+
+/// The type itself. A `$ret` of `macro_rules!` arrives in groups that have no delimiters.
+fn ungrouped(mut output: &Type) -> &Type {
+    while let Type::Group(TypeGroup { elem, .. }) | Type::Paren(TypeParen { elem, .. }) = output {
+        output = elem;
+    }
+    output
 }
 
 fn question(arguments: &Arguments) -> TokenStream {
