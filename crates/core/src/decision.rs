@@ -143,6 +143,8 @@ pub struct Decision {
     reason: Reason,
     source: Source,
     failure: Option<FailureReason>,
+    /// Set if the store failed after it may have charged.
+    may_have_run: bool,
     /// What the policy says to wait where no bucket could be asked.
     policy_wait_us: u64,
     binding: u32,
@@ -173,7 +175,16 @@ impl Decision {
     #[inline]
     const fn by_store(allowed: bool, source: Source, binding: u32, limits: Few<LimitStatus>) -> Self {
         let reason = if allowed { Reason::Ok } else { Reason::Limited };
-        Self { allowed, reason, source, failure: None, policy_wait_us: 0, binding, limits }
+        Self {
+            allowed,
+            reason,
+            source,
+            failure: None,
+            may_have_run: false,
+            policy_wait_us: 0,
+            binding,
+            limits,
+        }
     }
 
     /// The decision about what nothing limits, for callers that want a decision all the same. No store was asked.
@@ -227,6 +238,12 @@ impl Decision {
         self
     }
 
+    /// The same decision, after a failure of the store in which it may have charged all the same, or not.
+    pub const fn with_may_have_run(mut self, may_have_run: bool) -> Self {
+        self.may_have_run = may_have_run;
+        self
+    }
+
     /// The same decision under a rule that only watches: a denial lets the request pass and says so.
     ///
     /// Where it was the failing store that refused, no limit denied anything: the request passes as it would
@@ -263,6 +280,12 @@ impl Decision {
     /// Why the store was not the one to decide.
     pub const fn failure(&self) -> Option<FailureReason> {
         self.failure
+    }
+
+    /// True if the store may have charged although the failure policy decided: its answer was lost, not its work. Such
+    /// a request must not be asked about again, for that could charge it twice.
+    pub const fn may_have_run(&self) -> bool {
+        self.may_have_run
     }
 
     /// The limit that binds: on a denial the one with the longest wait, else the one with the fewest tokens

@@ -124,9 +124,7 @@ impl Limit {
         let (refill, period_us) = match u64::try_from(period_us) {
             Ok(period_us) => (self.refill, period_us),
             // A period that is too long for its number is told as that of one token.
-            Err(_) => {
-                (1, u64::try_from(period_us.div_ceil(u128::from(self.refill))).unwrap_or(u64::MAX))
-            }
+            Err(_) => (1, u64::try_from(period_us.div_ceil(u128::from(self.refill))).unwrap_or(u64::MAX)),
         };
         let share = Self::checked(capacity, refill, period_us);
         share.unwrap_or_else(|_| Self::of(capacity, refill, slowest_period_us(capacity, refill)))

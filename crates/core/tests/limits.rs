@@ -107,9 +107,10 @@ fn a_share_divides_the_capacity_and_the_rate() {
 /// Limits of every size that can be built, those that take years to fill among them.
 fn limits() -> impl Strategy<Value = Limit> {
     let exponent = |most| (0.0..=most).prop_map(|exponent: f64| 10f64.powf(exponent) as u64);
-    (exponent(9.0), exponent(9.0), exponent(17.0)).prop_filter_map("out of bounds", |(capacity, refill, us)| {
-        Limit::per(refill, Duration::from_micros(us)).burst(capacity).build().ok()
-    })
+    (exponent(9.0), exponent(9.0), exponent(17.0))
+        .prop_filter_map("out of bounds", |(capacity, refill, us)| {
+            Limit::per(refill, Duration::from_micros(us)).burst(capacity).build().ok()
+        })
 }
 
 proptest! {

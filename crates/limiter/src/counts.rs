@@ -1,6 +1,6 @@
 //! Decisions counted on behalf of an observer, in a table of the deciding thread.
 
-use spile_core::{Decision, LimitStatus, Reason, Source};
+use spile_core::{Decision, LimitStatus, Micros, Reason, Source};
 use thread_local::ThreadLocal;
 
 use crate::lane::Lane;
@@ -81,8 +81,10 @@ impl Counts {
 
     /// How many decisions this one stands for, where it is one of those to be looked at closely: each one of up to a
     /// thousand at once, and then a bounded number per second.
-    pub fn pick(&self, decision: &Decision) -> Option<u64> {
-        self.lane().sampler(decision.allowed()).pick(decision.at())
+    ///
+    /// Seconds are those of this machine: a store may have several clocks, and they differ.
+    pub fn pick(&self, observed: &Observed<'_>) -> Option<u64> {
+        self.lane().sampler(observed.decision().allowed()).pick(observed.heard_at())
     }
 
     /// Hands over what every thread has counted since the last time. Only one may do so at a time.
@@ -97,11 +99,16 @@ impl Counts {
     ///
     /// A function of its own: unfolded where the decision is made, it would disturb how that is laid out.
     #[inline(never)]
-    pub(crate) fn add_plain(&self, rule: Option<RuleName<'_>>, decision: &Decision) -> bool {
+    pub(crate) fn add_plain(
+        &self,
+        rule: Option<RuleName<'_>>,
+        decision: &Decision,
+        heard_at: Micros,
+    ) -> bool {
         let (limit, allowed) = (decision.binding(), decision.allowed());
         let series = Series::plain(rule, limit, allowed);
         let Some(lane) = self.lanes.get() else { return false };
-        lane.count_unless_picked(series.print(), allowed, limit.at())
+        lane.count_unless_picked(series.print(), allowed, heard_at)
     }
 
     fn lane(&self) -> &Lane {

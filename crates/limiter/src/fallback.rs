@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{
-    Charge, Charges, Clock, Cost, Decision, FailurePolicy, Grant, NamedLimit, Source, StoreError,
-};
+use spile_core::{Charge, Charges, Clock, Cost, Decision, FailurePolicy, NamedLimit, Source, StoreError};
 use spile_memory::MemoryStore;
+
+use crate::granted::Granted;
 
 /// The failure policy and what it needs to decide alone.
 pub(crate) struct Fallback {
@@ -20,7 +20,7 @@ pub(crate) struct Fallback {
 impl Fallback {
     /// The decision in place of the store's.
     pub(crate) fn decide(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
-        match policy {
+        let decision = match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
@@ -28,7 +28,8 @@ impl Fallback {
                 Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
             }
             _ => self.let_pass(charges, why),
-        }
+        };
+        decision.with_may_have_run(why.may_have_run())
     }
 
     /// The same without spending anything.
@@ -45,17 +46,23 @@ impl Fallback {
     }
 
     /// As many tokens as the policy grants of those asked for.
-    pub(crate) fn grant(&self, charges: &Charges<'_>, asked: Cost, why: &StoreError) -> (u32, Decision) {
-        match self.policy {
-            FailurePolicy::Deny => (0, self.refuse(charges, why)),
+    pub(crate) fn grant(
+        &self,
+        charges: &Charges<'_>,
+        asked: Cost,
+        policy: FailurePolicy,
+        why: &StoreError,
+    ) -> Granted {
+        let Granted { tokens, decision } = match policy {
+            FailurePolicy::Deny => Granted { tokens: 0, decision: self.refuse(charges, why) },
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
-                let Grant { tokens, outcome } = self.local.spend_up_to_now(&share);
-                let decision = Decision::from_outcome(&share, &outcome, Source::Local);
-                (tokens, decision.taken_locally(why.reason()))
+                let granted = Granted::of(&share, self.local.spend_up_to_now(&share), Source::Local);
+                Granted { decision: granted.decision.taken_locally(why.reason()), ..granted }
             }
-            _ => (asked.get(), self.let_pass(charges, why)),
-        }
+            _ => Granted { tokens: asked.get(), decision: self.let_pass(charges, why) },
+        };
+        Granted { tokens, decision: decision.with_may_have_run(why.may_have_run()) }
     }
 
     fn let_pass(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {

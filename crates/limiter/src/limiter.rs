@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, Grant, Key, Outcome, Plan, PlanRegistry, Refund, RefundId,
+    Charge, ChargeError, Charges, Cost, Decision, Key, Micros, Outcome, Plan, PlanRegistry, Refund, RefundId,
     Source, Store, StoreError,
 };
 use spile_memory::Usage;
@@ -18,6 +18,7 @@ use crate::builder::Builder;
 use crate::counts::Counts;
 use crate::error::{LimiterError, StoreFailed};
 use crate::fallback::Fallback;
+use crate::granted::Granted;
 use crate::observer::{Observed, Observer};
 use crate::wait::Wait;
 
@@ -37,16 +38,6 @@ pub(crate) struct Inner<S> {
     pub(crate) observer: Option<Box<dyn Observer>>,
     /// What the observer lets the limiter count.
     pub(crate) counts: Option<Arc<Counts>>,
-}
-
-/// What a partial spend was granted.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Granted {
-    /// Tokens taken; zero where there was not a whole one.
-    pub tokens: u32,
-    /// How the limits stand after it.
-    pub decision: Decision,
 }
 
 /// What a refund with an id came to.
@@ -83,7 +74,7 @@ impl<S: Store> RateLimiter<S> {
             if let Ok(charges) = &charges
                 && let Some(answer) = inner.store.spend_at_once(charges)
             {
-                return Ok(inner.conclude(charges, &Terms::default(), answer));
+                return Ok(inner.conclude(charges, &Terms::default(), answer, None));
             }
             charges?
         };
@@ -152,6 +143,9 @@ impl<S: Store> RateLimiter<S> {
     /// Waits until `tokens` could be spent and spends them, or gives the denial back where that lies beyond
     /// what `wait` allows.
     ///
+    /// A denial by the failure policy also comes back at once if the store [may have
+    /// charged](Decision::may_have_run): to ask again could charge twice.
+    ///
     /// Dropping the future while it waits costs nothing: tokens are spent in the step that ends the wait.
     pub async fn until_ready(
         &self,
@@ -166,7 +160,7 @@ impl<S: Store> RateLimiter<S> {
             let decision = self.decide(ask.clone()).await;
             let ready = decision.retry_after();
             let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
-            if decision.allowed() || ready > left {
+            if decision.allowed() || decision.may_have_run() || left.is_zero() || ready > left {
                 return Ok(decision);
             }
             // Jitter must not carry anybody past the moment at which they give up.
@@ -180,7 +174,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn decide(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
         async move {
             if let Some(answer) = self.inner.store.spend_at_once(&ask.charges) {
-                return self.inner.conclude(&ask.charges, &ask.terms, answer);
+                return self.inner.conclude(&ask.charges, &ask.terms, answer, None);
             }
             self.inner.wait_for(ask).await
         }
@@ -190,7 +184,7 @@ impl<S: Store> RateLimiter<S> {
     /// decided, and that [`decide`](Self::decide) is to be asked.
     pub fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
         let answer = self.inner.store.spend_at_once(&ask.charges)?;
-        Some(self.inner.conclude(&ask.charges, &ask.terms, answer))
+        Some(self.inner.conclude(&ask.charges, &ask.terms, answer, None))
     }
 
     /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
@@ -209,20 +203,15 @@ impl<S: Store> RateLimiter<S> {
         let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
         let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
         if asked == Cost::ZERO {
-            return Granted { tokens: 0, decision: self.look(charges).await };
+            return Granted { tokens: 0, decision: self.look(Ask { charges, terms }).await };
         }
-        let (tokens, decision) = match in_time(inner.deadline, inner.store.spend_up_to(&charges)).await {
-            // Whoever got nothing wants to know when there is a token, not when there are all of them.
-            Ok(Grant { tokens: 0, outcome }) => {
-                (0, Decision::from_outcome(&first_token(&charges), &outcome, Source::Store))
-            }
-            Ok(Grant { tokens, outcome }) => {
-                (tokens, Decision::from_outcome(&charges, &outcome, Source::Store))
-            }
-            Err(why) => inner.fallback.grant(&charges, asked, &why),
+        let deadline = terms.deadline(inner.deadline);
+        let granted = match in_time(deadline, inner.store.spend_up_to(&charges)).await {
+            Ok(grant) => Granted::of(&charges, grant, Source::Store),
+            Err(why) => inner.fallback.grant(&charges, asked, terms.policy(&inner.fallback), &why),
         };
-        inner.tell(&charges, &terms, &decision);
-        Granted { tokens, decision }
+        inner.tell(&charges, &terms, &granted.decision, inner.fallback.clock.now());
+        granted
     }
 
     /// Gives back charges that were put together by the caller.
@@ -344,13 +333,6 @@ impl<S: Store> RateLimiter<S> {
     }
 }
 
-/// The same charges at one token each, which every limit can cover.
-fn first_token<'k>(charges: &Charges<'k>) -> Charges<'k> {
-    let one = |charge: &Charge<'k>| Charge::new(charge.key(), charge.limit().clone(), Cost::ONE);
-    let ones: Result<Vec<_>, _> = charges.iter().map(one).collect();
-    ones.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
-}
-
 /// Adds a charge for each limit of the plan.
 #[inline]
 fn extend<'k>(
@@ -376,11 +358,15 @@ impl<S: Store> Inner<S> {
         Box::pin(async move {
             let deadline = ask.terms.deadline(self.deadline);
             let answer = in_time(deadline, self.store.spend(&ask.charges)).await;
-            self.conclude(&ask.charges, &ask.terms, answer)
+            // Nodes of a store behind a network have clocks that differ, so samples are spaced by the clock of this
+            // machine.
+            let heard_at = self.observer.as_ref().map(|_| self.fallback.clock.now());
+            self.conclude(&ask.charges, &ask.terms, answer, heard_at)
         })
     }
 
-    /// What the store's answer comes to, or the policy's in its place.
+    /// What the store's answer comes to, or the policy's in its place. `heard_at` is `None` if the store answered at
+    /// once: then its own time is the time of this machine, and the clock need not be read again.
     #[expect(
         clippy::inline_always,
         reason = "the decision is then made where the caller wants it, and never moved"
@@ -391,13 +377,14 @@ impl<S: Store> Inner<S> {
         charges: &Charges<'_>,
         terms: &Terms<'_>,
         answer: Result<Outcome, StoreError>,
+        heard_at: Option<Micros>,
     ) -> Decision {
         let outcome = match answer {
             Ok(outcome) if !terms.shadow => outcome,
-            answer => return self.conclude_specially(charges, terms, answer),
+            answer => return self.conclude_specially(charges, terms, answer, heard_at),
         };
         let decision = Decision::from_outcome(charges, &outcome, Source::Store);
-        self.count_or_tell(charges, terms, &decision);
+        self.count_or_tell(charges, terms, &decision, heard_at.unwrap_or(outcome.at));
         decision
     }
 
@@ -408,6 +395,7 @@ impl<S: Store> Inner<S> {
         charges: &Charges<'_>,
         terms: &Terms<'_>,
         answer: Result<Outcome, StoreError>,
+        heard_at: Option<Micros>,
     ) -> Decision {
         let mut decision = match answer {
             Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
@@ -416,7 +404,7 @@ impl<S: Store> Inner<S> {
         if terms.shadow {
             decision = decision.shadowed();
         }
-        self.tell(charges, terms, &decision);
+        self.tell(charges, terms, &decision, heard_at.unwrap_or(decision.at()));
         decision
     }
 }
@@ -424,21 +412,22 @@ impl<S: Store> Inner<S> {
 impl<S> Inner<S> {
     /// Counts a decision of the store on the observer's behalf, or tells of it where that does not do.
     #[inline]
-    fn count_or_tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision) {
+    fn count_or_tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision, heard_at: Micros) {
         if let Some(counts) = &self.counts
             && terms.tenant.is_none()
-            && counts.add_plain(terms.rule, decision)
+            && counts.add_plain(terms.rule, decision, heard_at)
         {
             return;
         }
-        self.tell(charges, terms, decision);
+        self.tell(charges, terms, decision, heard_at);
     }
 
     /// Tells the observer, if there is one. A decision does not keep its keys, so they are shown beside it.
     #[inline]
-    fn tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision) {
+    fn tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision, heard_at: Micros) {
         if let Some(observer) = &self.observer {
-            observer.decided(&Observed { rule: terms.rule, tenant: terms.tenant, charges, decision });
+            let (rule, tenant) = (terms.rule, terms.tenant);
+            observer.decided(&Observed { rule, tenant, charges, decision, heard_at });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spile_core::{Charge, Decision, Key};
+use spile_core::{Charge, Decision, Key, Micros};
 
 use crate::counts::Counts;
 use crate::rule_name::RuleName;
@@ -27,12 +27,13 @@ pub struct Observed<'a> {
     pub(crate) tenant: Option<&'a str>,
     pub(crate) charges: &'a [Charge<'a>],
     pub(crate) decision: &'a Decision,
+    pub(crate) heard_at: Micros,
 }
 
 impl<'a> Observed<'a> {
     /// A decision about `charges`. For those who decide without the limiter, and for tests of observers.
-    pub const fn new(charges: &'a [Charge<'a>], decision: &'a Decision) -> Self {
-        Self { rule: None, tenant: None, charges, decision }
+    pub fn new(charges: &'a [Charge<'a>], decision: &'a Decision) -> Self {
+        Self { rule: None, tenant: None, charges, decision, heard_at: decision.at() }
     }
 
     /// The same, asked by this rule.
@@ -78,5 +79,11 @@ impl<'a> Observed<'a> {
     /// What was decided.
     pub const fn decision(&self) -> &'a Decision {
         self.decision
+    }
+
+    /// When this machine had the decision, by its own clock. [`Decision::at`] is the store's time.
+    #[inline]
+    pub const fn heard_at(&self) -> Micros {
+        self.heard_at
     }
 }

@@ -1,13 +1,15 @@
 //! A failing store becomes a decision that says so.
 
 use std::future::{pending, ready};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use spile_core::{
     Charges, FailurePolicy, FailureReason, FakeClock, Grant, Limit, Outcome, Plan, Reason, Refund, RefundId,
     Source, Store, StoreError,
 };
-use spile_limiter::{Ask, RateLimiter, StoreFailed};
+use spile_limiter::{Ask, RateLimiter, StoreFailed, Wait};
+use spile_memory::MemoryStore;
 
 /// A store that answers every call with one error, or never.
 #[derive(Clone)]
@@ -210,4 +212,129 @@ async fn shadow_mode_never_blocks_and_blames_no_limit_for_a_failing_store() {
     let decision = limiter.decide(Ask::from(charges).shadow(true)).await;
     assert!(decision.allowed());
     assert_eq!((decision.reason(), decision.limited_by()), (Reason::FailOpen, None));
+}
+
+/// A store that spends, and whose first answers are lost on the way.
+struct Lossy {
+    store: MemoryStore<FakeClock>,
+    lost: u32,
+    may_have_run: bool,
+    asked: AtomicU32,
+}
+
+impl Lossy {
+    fn new(lost: u32, may_have_run: bool) -> Self {
+        let store = MemoryStore::builder().clock(FakeClock::default()).build();
+        Self { store, lost, may_have_run, asked: AtomicU32::new(0) }
+    }
+
+    /// A limiter that refuses while the store fails, and tells callers to come back after `wait`.
+    fn refusing(self, policy: FailurePolicy, wait: Duration) -> RateLimiter<Self> {
+        RateLimiter::builder()
+            .store(self)
+            .plans([Plan::new("free", Limit::per_second(3).burst(30)).unwrap()])
+            .on_failure(policy)
+            .replicas(30)
+            .fail_closed_retry_after(wait)
+            .build()
+    }
+}
+
+impl Store for Lossy {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        assert!(asked < 1_000, "the store is asked without end");
+        if asked >= self.lost {
+            return self.store.spend(charges).await;
+        }
+        if self.may_have_run {
+            self.store.spend(charges).await?;
+        }
+        Err(StoreError::Unavailable { message: "connection reset".into(), may_have_run: self.may_have_run })
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.store.peek(charges).await
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        self.store.spend_up_to(charges).await
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.store.refund(charges).await
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.store.reset(charges).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_waits_is_never_charged_twice_for_an_answer_that_was_lost() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Local] {
+        let limiter = Lossy::new(2, true).refusing(policy, Duration::from_secs(1));
+        // Alone, this instance's share is one token. The first of these two takes it, so that the second is denied.
+        let spent = if policy == FailurePolicy::Local { 6 } else { 3 };
+        if policy == FailurePolicy::Local {
+            assert!(limiter.allow("ann", ["free"], 3).await.unwrap().may_have_run());
+        }
+        let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
+        assert!(!decision.allowed() && decision.may_have_run(), "{policy}");
+        assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 30 - spent, "{policy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_waits_is_let_in_once_a_store_that_did_not_run_is_back() {
+    let limiter = Lossy::new(2, false).refusing(FailurePolicy::Deny, Duration::from_secs(1));
+    let started = tokio::time::Instant::now();
+    let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
+    assert!(decision.allowed() && !decision.may_have_run());
+    assert_eq!((decision.remaining(), started.elapsed().as_secs()), (27, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_waits_gives_up_when_no_time_is_left_whatever_the_denial_says() {
+    let limiter = Lossy::new(u32::MAX, false).refusing(FailurePolicy::Deny, Duration::ZERO);
+    let (started, at_most) = (tokio::time::Instant::now(), Duration::from_millis(20));
+    let decision = limiter.until_ready("ann", ["free"], 1, Wait::at_most(at_most)).await.unwrap();
+    assert_eq!(decision.reason(), Reason::FailClosed);
+    assert!(started.elapsed() >= at_most);
+}
+
+#[tokio::test]
+async fn whether_the_store_may_have_charged_is_told_by_the_decision_that_is_made_in_its_place() {
+    for (why, may_have_run) in [
+        (StoreError::TimedOut(Duration::from_millis(50)), true),
+        (StoreError::BadResponse("garbage".into()), true),
+        (StoreError::BreakerOpen, false),
+        (StoreError::Overloaded(1_024), false),
+    ] {
+        for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Local] {
+            let limiter = limiter(Broken::With(why.clone()), policy, &FakeClock::default());
+            let told = |decision: &spile_core::Decision| decision.may_have_run();
+            assert_eq!(told(&limiter.allow("ann", ["free"], 1).await.unwrap()), may_have_run);
+            assert_eq!(told(&limiter.spend_up_to("ann", ["free"], 1).await.unwrap().decision), may_have_run);
+            assert!(!told(&limiter.peek("ann", ["free"], 1).await.unwrap()), "a look charges nothing");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_partial_spend_that_is_granted_nothing_locally_learns_when_there_is_a_token() {
+    let limiter = limiter(down(), FailurePolicy::Local, &FakeClock::default());
+    assert_eq!(limiter.spend_up_to("ann", ["free"], 30).await.unwrap().tokens, 10);
+    let nothing = limiter.spend_up_to("ann", ["free"], 30).await.unwrap();
+    assert_eq!((nothing.tokens, nothing.decision.retry_after()), (0, Duration::from_secs(1)));
+}
+
+#[tokio::test]
+async fn a_partial_spend_follows_the_policy_of_its_rule() {
+    let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
+    let ask = |policy| Ask::from(limiter.charges("ann", ["free"], 12).unwrap()).on_failure(policy);
+    let refused = limiter.grant(ask(FailurePolicy::Deny)).await;
+    assert_eq!((refused.tokens, refused.decision.reason()), (0, Reason::FailClosed));
+    let shared = limiter.grant(ask(FailurePolicy::Local)).await;
+    assert_eq!((shared.tokens, shared.decision.reason()), (10, Reason::Local));
 }

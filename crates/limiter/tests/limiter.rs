@@ -1,10 +1,14 @@
 //! What the limiter promises over the embedded store.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{ChargeError, FakeClock, InMemoryPlans, KeyError, Limit, Plan, Reason, Source};
+use spile_core::{
+    Bucket, Charge, ChargeError, Charges, Clock, FakeClock, Grant, InMemoryPlans, KeyError, Limit, Outcome,
+    Plan, Reason, Source, Store, StoreError,
+};
 use spile_limiter::{
     Ask, Counts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
 };
@@ -145,7 +149,7 @@ impl Observer for Counting {
     fn decided(&self, observed: &Observed<'_>) {
         let series = Series::of(observed);
         assert!(self.0.add(series) || (self.0.make_room(series) && self.0.add(series)));
-        self.0.pick(observed.decision());
+        self.0.pick(observed);
         self.1.lock().push(series);
     }
 
@@ -195,6 +199,63 @@ async fn an_observer_with_counts_hears_of_each_decision_for_a_tenant_and_of_a_ru
         let _decision = limiter.decide(Ask::from(charges).shadow(true)).await;
     }
     assert_eq!(counting.1.lock().len(), 6_000);
+}
+
+/// A store behind a network that always lets pass. Its nodes answer in turn, each by a clock of its own.
+struct Nodes {
+    clock: FakeClock,
+    ahead_us: [u64; 3],
+    turn: AtomicUsize,
+}
+
+impl Nodes {
+    fn answer(&self, charges: &Charges<'_>) -> Outcome {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let at = self.clock.now().plus_us(self.ahead_us[turn % self.ahead_us.len()]);
+        let full = |charge: &Charge<'_>| Bucket::full(charge.limit().limit(), at);
+        Outcome { allowed: true, at, buckets: charges.iter().map(full).collect() }
+    }
+}
+
+impl Store for Nodes {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Ok(self.answer(charges))
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Ok(self.answer(charges))
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        Ok(Grant { tokens: 1, outcome: self.answer(charges) })
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        Ok(self.answer(charges))
+    }
+
+    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn nodes_whose_clocks_differ_do_not_make_an_observer_hear_of_more() {
+    for ahead_us in [[0, 2_500, 0], [0, 60_000_000, 5_000], [3_600_000_000, 0, 10]] {
+        let (counting, clock) = (Counting::default(), FakeClock::default());
+        let nodes = Nodes { clock: clock.clone(), ahead_us, turn: AtomicUsize::new(0) };
+        let limiter = RateLimiter::builder().store(nodes).plans(plans()).clock(clock.clone());
+        let limiter = limiter.observer(counting.clone()).build();
+        for _ in 0..50_000 {
+            let _decision = limiter.allow("ann", ["free"], 1).await.unwrap();
+            clock.advance(Duration::from_micros(10));
+        }
+        let heard = counting.1.lock().len();
+        assert!((1_000..2_500).contains(&heard), "{heard} with nodes ahead by {ahead_us:?}");
+        let mut counted = 0;
+        counting.0.drain(|_, more| counted += more);
+        assert_eq!(counted, 50_000);
+    }
 }
 
 /// A limiter whose buckets refill as tokio's paused time passes.

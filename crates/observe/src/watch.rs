@@ -235,7 +235,7 @@ impl Observer for Watch {
             let series = Series::hashed(inner.prints.tenant(tenant, verdict as u64));
             inner.count(series, |book| book.learn_tenant(series, tenant, verdict));
         }
-        if let Some(weight) = inner.counts.pick(decision) {
+        if let Some(weight) = inner.counts.pick(seen) {
             inner.close_look.lock().take(seen, verdict, weight, &inner.events);
         }
         if let Some(why) = decision.failure() {
