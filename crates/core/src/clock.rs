@@ -1,9 +1,15 @@
 //! The only place that reads time. Everything else is handed a [`Clock`].
 
+mod counter;
+mod slewed;
+mod system;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub use self::slewed::SlewedClock;
+pub use self::system::SystemClock;
 use crate::Micros;
 
 /// Says what time it is.
@@ -24,48 +30,6 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn wall(&self) -> Micros {
         (**self).wall()
-    }
-}
-
-/// The machine's clock: the wall time when it was made, and monotonic time from there, so that a step of the
-/// wall clock neither mints tokens nor takes them.
-#[derive(Clone, Debug)]
-pub struct SystemClock {
-    source: quanta::Clock,
-    /// The counter when the clock was made.
-    started: u64,
-    started_at: Micros,
-}
-
-impl SystemClock {
-    /// A clock anchored to the wall time of this moment.
-    pub fn new() -> Self {
-        let source = quanta::Clock::new();
-        let started = source.raw();
-        Self { source, started, started_at: wall() }
-    }
-
-    /// The wall time of this moment, steps and all, for what people and other machines read.
-    pub fn wall_now() -> Micros {
-        wall()
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Clock for SystemClock {
-    #[inline]
-    fn now(&self) -> Micros {
-        let elapsed_ns = self.source.delta_as_nanos(self.started, self.source.raw());
-        self.started_at.plus_us(elapsed_ns / 1_000)
-    }
-
-    fn wall(&self) -> Micros {
-        wall()
     }
 }
 

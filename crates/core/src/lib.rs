@@ -36,7 +36,7 @@ mod units;
 pub use bucket::Bucket;
 pub use chain::{Slot, peek, refund, refund_once, spend, spend_up_to};
 pub use charge::{Charge, ChargeError, Charges};
-pub use clock::{Clock, FakeClock, SystemClock};
+pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
 pub use cost::{Cost, CostError};
 pub use decision::{Decision, LimitStatus, Reason, Source};
 pub use failure::{FailurePolicy, FailureReason, UnknownPolicy};

@@ -12,7 +12,7 @@ pub enum TimeSource {
     #[default]
     Server,
     /// The caller's, for services that refuse `TIME` in scripts, and for tests. Every caller's clock should agree:
-    /// one that is ahead refills early.
+    /// one that is ahead refills early. A [`SlewedClock`](spile_core::SlewedClock) keeps to the wall clock.
     Client(Arc<dyn Clock>),
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, Grant, Outcome, Refund, RefundId, Store, StoreError};
+use spile_core::{Charges, Clock, Grant, Outcome, Refund, RefundId, SlewedClock, Store, StoreError};
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
@@ -28,7 +28,7 @@ enum Kind {
 
 impl AnyStore {
     /// The store that the configuration names. This process's clock tells the time of the embedded store, and of Redis
-    /// where the configuration or a test says so. `kept` is the embedded store, where there is one already.
+    /// if a test says so. `kept` is the embedded store, where there is one already.
     pub(crate) fn new(
         config: &StoreConfig,
         clocks: &Clocks,
@@ -38,8 +38,12 @@ impl AnyStore {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
             None => Kind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
-            Some(redis) if clocks.decide_everywhere || config.time == TimeOf::Client => {
+            Some(redis) if clocks.decide_everywhere => {
                 Kind::Redis(redis.time(TimeSource::Client(clock)).build()?)
+            }
+            // Instances share these buckets, so the clock of each must keep to the wall clock.
+            Some(redis) if config.time == TimeOf::Client => {
+                Kind::Redis(redis.time(TimeSource::client(SlewedClock::new())).build()?)
             }
             Some(redis) => Kind::Redis(redis.build()?),
         };

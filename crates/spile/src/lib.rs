@@ -47,7 +47,7 @@ pub use spile_core::{
     Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, FailurePolicy, FailureReason, FakeClock,
     Grant, InMemoryPlans, Key, KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, Micros,
     NameError, NamedLimit, Outcome, Plan, PlanError, PlanName, PlanRegistry, Reason, Refund, RefundId,
-    RefundIdError, Source, Store, StoreError, SystemClock,
+    RefundIdError, SlewedClock, Source, Store, StoreError, SystemClock,
 };
 pub use spile_limiter::{
     Ask, Builder, Granted, LimiterError, Observed, Observer, RateLimiter, Refunded, StoreFailed, TokioClock,

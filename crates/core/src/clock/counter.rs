@@ -1,0 +1,100 @@
+//! The CPU's counter as a time that never goes back, whatever the counter does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Micros;
+
+/// How often the slow path looks after the counter, in microseconds of the time that is told.
+pub(super) const CHECK_EVERY_US: u64 = 100_000;
+/// A counter that is further behind than this has restarted. What is less is the difference between two cores, or a clock
+/// that is held back for a moment.
+const RESTARTED_US: i64 = 100_000;
+
+/// The counter, and what makes a time of it.
+#[derive(Debug)]
+pub(super) struct AnchoredCounter {
+    source: quanta::Clock,
+    /// What is added to the counter's microseconds. Wraps around if the counter is ahead of the time.
+    offset_us: AtomicU64,
+    /// The time that was told when the counter was last checked. Written ten times a second at most, so that threads
+    /// which share the clock do not take its cache line from each other.
+    checked_us: AtomicU64,
+}
+
+impl AnchoredCounter {
+    /// Tells `now` at this moment.
+    pub(super) fn new(source: quanta::Clock, now: Micros) -> Self {
+        let offset_us = AtomicU64::new(now.get().wrapping_sub(counted_us(&source)));
+        Self { source, offset_us, checked_us: AtomicU64::new(now.get()) }
+    }
+
+    /// The time now. `correct` is asked ten times a second at most, with the time and the microseconds since it was last
+    /// asked, by how much the clock is to be moved from then on.
+    #[inline]
+    pub(super) fn now(&self, correct: impl FnOnce(u64, u64) -> i64) -> Micros {
+        let now_us = self.read_us().1;
+        if now_us.wrapping_sub(self.checked_us.load(Ordering::Relaxed)) < CHECK_EVERY_US {
+            return Micros::new(now_us);
+        }
+        Micros::new(self.checked_now_us(correct))
+    }
+
+    /// The offset, and the time that it makes of the counter. The counter is read last: with an offset that another thread
+    /// has replaced by then, a restarted counter gives a time long ago, which is noticed, and none in the future.
+    #[inline]
+    fn read_us(&self) -> (u64, u64) {
+        let offset_us = self.offset_us.load(Ordering::Acquire);
+        (offset_us, counted_us(&self.source).wrapping_add(offset_us))
+    }
+
+    #[cold]
+    fn checked_now_us(&self, correct: impl FnOnce(u64, u64) -> i64) -> u64 {
+        loop {
+            let checked_us = self.checked_us.load(Ordering::Acquire);
+            let (offset_us, now_us) = self.read_us();
+            let elapsed_us = now_us.wrapping_sub(checked_us).cast_signed();
+            if elapsed_us >= 0 {
+                self.check(checked_us, now_us, correct);
+                return now_us;
+            }
+            if elapsed_us >= -RESTARTED_US {
+                return checked_us;
+            }
+            if let Some(resumed_us) = self.resume(offset_us, now_us, checked_us) {
+                return resumed_us;
+            }
+        }
+    }
+
+    /// Moves the clock as `correct` says. One thread does so for each stretch of time.
+    fn check(&self, checked_us: u64, now_us: u64, correct: impl FnOnce(u64, u64) -> i64) {
+        let elapsed_us = now_us.wrapping_sub(checked_us);
+        let due = elapsed_us >= CHECK_EVERY_US;
+        if due && replaced(&self.checked_us, checked_us, now_us) {
+            let by_us = correct(now_us, elapsed_us);
+            self.offset_us.fetch_add(by_us.cast_unsigned(), Ordering::AcqRel);
+        }
+    }
+
+    /// Goes on after the counter has restarted, from the latest time that can have been told. `None` if another thread was
+    /// faster.
+    fn resume(&self, offset_us: u64, now_us: u64, checked_us: u64) -> Option<u64> {
+        let resumed_us = checked_us.wrapping_add(CHECK_EVERY_US);
+        let anew_us = offset_us.wrapping_add(resumed_us.wrapping_sub(now_us));
+        let resumed = replaced(&self.offset_us, offset_us, anew_us);
+        resumed.then(|| {
+            self.checked_us.fetch_max(resumed_us, Ordering::AcqRel);
+            resumed_us
+        })
+    }
+}
+
+fn replaced(value: &AtomicU64, old: u64, new: u64) -> bool {
+    value.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Microseconds that the counter has counted since it started.
+#[inline]
+fn counted_us(source: &quanta::Clock) -> u64 {
+    source.delta_as_nanos(0, source.raw()) / 1_000
+}
