@@ -12,6 +12,8 @@ use crate::limiter::RateLimiter;
 pub struct Settled {
     /// Tokens that a bucket did not have any more. They stay unpaid: a bucket never goes below empty.
     pub uncovered: u64,
+    /// True if it had been settled before: this time nothing was charged and nothing given back.
+    pub already: bool,
 }
 
 impl<S: Store> RateLimiter<S> {

@@ -82,7 +82,7 @@ where
             return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
         }
         let told = shared.fields.render(&decision, now);
-        parts.extensions.insert(Admission::new(decision, chain, Arc::clone(shared)));
+        Admission::new(decision, chain, Arc::clone(shared)).leave_in(&mut parts.extensions);
         Self::passing(ready.call(Request::from_parts(parts, body)), Some(told))
     }
 }

@@ -2,16 +2,20 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Broken, Clocked, from_user, limiter, small};
+use common::{Broken, Clocked, Slow, from_user, large, limiter, small};
 use http::{Request, Response};
 use parking_lot::Mutex;
 use spile_core::{FailurePolicy, Store};
-use spile_limiter::RateLimiter;
+use spile_limiter::{RateLimiter, TokioClock};
+use spile_memory::MemoryStore;
 use spile_tower::key::{Fixed, Header, ResolvedKey};
 use spile_tower::{Admission, RateLimitLayer, Rule};
-use tower::{Layer, ServiceExt, service_fn};
+use tower::layer::util::Stack;
+use tower::util::BoxCloneService;
+use tower::{Layer, Service, ServiceExt, service_fn};
 
 mod common;
 
@@ -20,15 +24,20 @@ fn ann() -> String {
     ResolvedKey::header("x-user", b"ann").as_str().to_owned()
 }
 
+type Handler = BoxCloneService<Request<()>, Response<Bytes>, Infallible>;
+
 /// Sends one request of Ann's through the layer, and takes out what the handler would find to settle with.
-async fn admitted<S: Store + 'static>(layer: RateLimitLayer<S>) -> Admission {
+async fn admitted<L>(layer: L) -> Admission
+where
+    L: Layer<Handler, Service: Service<Request<()>, Response = Response<Bytes>, Error = Infallible>>,
+{
     let found = Arc::new(Mutex::new(None));
     let handler = {
         let found = Arc::clone(&found);
-        service_fn(move |request: Request<()>| {
+        Handler::new(service_fn(move |request: Request<()>| {
             *found.lock() = request.extensions().get::<Admission>().cloned();
             async { Ok::<_, Infallible>(Response::new(Bytes::new())) }
-        })
+        }))
     };
     let response = layer.layer(handler).oneshot(from_user("ann")).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -39,7 +48,7 @@ fn by_user(cost: u64) -> Rule {
     Rule::new(Header::named("x-user").unwrap(), "large").cost(cost)
 }
 
-async fn left(limiter: &RateLimiter<Clocked>, key: &str) -> u64 {
+async fn left<S: Store>(limiter: &RateLimiter<S>, key: &str) -> u64 {
     limiter.peek(key, ["large"], 0).await.unwrap().remaining()
 }
 
@@ -112,4 +121,74 @@ async fn where_the_store_is_down_nothing_is_refunded_and_nothing_breaks() {
     let admission = admitted(RateLimitLayer::new(limiter, rule)).await;
     assert!(admission.refund(1).await.is_ok());
     assert!(admission.settle(0).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_settled_once_however_often_and_by_whichever_clone() {
+    let limiter = limiter();
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
+    let clone = admission.clone();
+    let settled = admission.settle(20).await.unwrap();
+    assert!(!settled.already);
+    for again in [&admission, &clone, &clone.clone()] {
+        for tokens in [0, 20, 70] {
+            let settled = again.settle(tokens).await.unwrap();
+            assert!(settled.already && settled.uncovered == 0);
+        }
+    }
+    assert_eq!(left(&limiter, &ann()).await, 80);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_settling_was_given_up_is_not_settled_again() {
+    let pause = Duration::from_millis(10);
+    let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), pause);
+    let limiter = RateLimiter::builder().store(store).plans([large()]).build();
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
+    assert!(tokio::time::timeout(pause / 2, admission.settle(20)).await.is_err());
+    assert!(admission.settle(20).await.unwrap().already, "the store may have given back already");
+    assert_eq!(left(&limiter, &ann()).await, 50);
+}
+
+/// An outer layer that charges everybody's bucket ten, and an inner one that charges Ann's fifty.
+fn two_layers(
+    everybody: &RateLimiter<Clocked>,
+    users: &RateLimiter<Clocked>,
+) -> Stack<RateLimitLayer<Clocked>, RateLimitLayer<Clocked>> {
+    let all = Rule::new(Fixed::new("all"), "large").cost(10);
+    let (outer, inner) =
+        (RateLimitLayer::new(everybody.clone(), all), RateLimitLayer::new(users.clone(), by_user(50)));
+    Stack::new(inner, outer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn settling_what_a_handler_finds_settles_every_layer_by_its_own_chain() {
+    let (everybody, users) = (limiter(), limiter());
+    let admission = admitted(two_layers(&everybody, &users)).await;
+    assert!(!admission.settle(20).await.unwrap().already);
+    assert_eq!((left(&everybody, "static:all").await, left(&users, &ann()).await), (80, 80));
+    assert!(admission.settle(30).await.unwrap().already);
+    assert_eq!((left(&everybody, "static:all").await, left(&users, &ann()).await), (80, 80));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_layer_can_be_reached_and_settled_by_itself() {
+    let (everybody, users) = (limiter(), limiter());
+    let admission = admitted(two_layers(&everybody, &users)).await;
+    let outer = admission.outer().expect("two layers let the request in");
+    assert!(outer.outer().is_none());
+    assert_eq!((admission.decision().remaining(), outer.decision().remaining()), (50, 90));
+    outer.settle(5).await.unwrap();
+    assert_eq!((left(&everybody, "static:all").await, left(&users, &ann()).await), (95, 50));
+    assert!(!admission.settle(20).await.unwrap().already, "the inner layer was not settled yet");
+    assert_eq!((left(&everybody, "static:all").await, left(&users, &ann()).await), (95, 80));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_any_layer_could_not_cover_is_told() {
+    let (everybody, users) = (limiter(), limiter());
+    let admission = admitted(two_layers(&everybody, &users)).await;
+    assert!(users.allow(&ann(), ["large"], 50).await.unwrap().allowed());
+    assert_eq!(admission.settle(60).await.unwrap().uncovered, 10);
+    assert_eq!(left(&everybody, "static:all").await, 40);
 }

@@ -54,6 +54,7 @@ impl<S: Store> Store for Slow<S> {
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        tokio::time::sleep(self.1).await;
         self.0.refund(charges).await
     }
 
