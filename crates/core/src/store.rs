@@ -131,6 +131,11 @@ impl StoreError {
         }
     }
 
+    /// False if nothing was sent to the store: its breaker is open, or too many calls wait for it already.
+    pub const fn was_asked(&self) -> bool {
+        !matches!(self, Self::BreakerOpen | Self::Overloaded(_))
+    }
+
     /// How it is counted.
     pub const fn reason(&self) -> FailureReason {
         match self {

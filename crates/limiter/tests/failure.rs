@@ -265,6 +265,10 @@ impl Store for Lossy {
         self.store.refund(charges).await
     }
 
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        self.store.refund_once(charges, id).await
+    }
+
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.store.reset(charges).await
     }

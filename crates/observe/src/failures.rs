@@ -1,11 +1,11 @@
-//! Decisions that were made without the store, by reason.
+//! Decisions that were made without the store, and calls that were not sent to it, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, counter};
-use spile_core::{Decision, FailureReason, Reason};
+use spile_core::{Decision, FailureReason, Reason, Source, StoreError};
 
-use crate::names::{FAIL_CLOSED, FAIL_OPEN};
+use crate::names::{FAIL_CLOSED, FAIL_OPEN, LOCAL, STORE_UNSENT};
 use crate::registrar::Registrar;
 
 const REASONS: [FailureReason; 6] = [
@@ -17,23 +17,32 @@ const REASONS: [FailureReason; 6] = [
     FailureReason::Overloaded,
 ];
 
+/// Why a call is not sent.
+const UNSENT: [FailureReason; 2] = [FailureReason::BreakerOpen, FailureReason::Overloaded];
+
 /// One counter for each reason, there from the start so that an alert can see the first failure as a rise.
 pub(crate) struct Failures {
     open: [Counter; REASONS.len()],
     closed: [Counter; REASONS.len()],
+    local: [Counter; REASONS.len()],
+    unsent: [Counter; UNSENT.len()],
     all: AtomicU64,
 }
 
 impl Failures {
     pub(crate) fn new(registrar: &Registrar) -> Self {
-        let counters = |name: &'static str| {
-            REASONS.map(|why| {
-                let counter = registrar.register(|| counter!(name, "reason" => why.as_str()));
-                counter.increment(0);
-                counter
-            })
+        let counter = |name: &'static str, why: FailureReason| {
+            let counter = registrar.register(|| counter!(name, "reason" => why.as_str()));
+            counter.increment(0);
+            counter
         };
-        Self { open: counters(FAIL_OPEN), closed: counters(FAIL_CLOSED), all: AtomicU64::new(0) }
+        Self {
+            open: REASONS.map(|why| counter(FAIL_OPEN, why)),
+            closed: REASONS.map(|why| counter(FAIL_CLOSED, why)),
+            local: REASONS.map(|why| counter(LOCAL, why)),
+            unsent: UNSENT.map(|why| counter(STORE_UNSENT, why)),
+            all: AtomicU64::new(0),
+        }
     }
 
     /// Counts a decision that was made without the store.
@@ -44,7 +53,17 @@ impl Failures {
         match decision.reason() {
             Reason::FailOpen => self.open[index].increment(1),
             Reason::FailClosed => self.closed[index].increment(1),
+            // Also under a rule that only watches, whose denials have a reason of their own.
+            _ if decision.source() == Source::Local => self.local[index].increment(1),
             _ => {}
+        }
+    }
+
+    /// Counts a call that was not sent to the store.
+    #[cold]
+    pub(crate) fn count_unsent(&self, why: &StoreError) {
+        if let Some(index) = UNSENT.iter().position(|&known| known == why.reason()) {
+            self.unsent[index].increment(1);
         }
     }
 

@@ -5,6 +5,8 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 pub(crate) const DECISIONS: &str = "ratelimit_decisions_total";
 pub(crate) const FAIL_OPEN: &str = "ratelimit_failopen_total";
 pub(crate) const FAIL_CLOSED: &str = "ratelimit_failclosed_total";
+pub(crate) const LOCAL: &str = "ratelimit_local_total";
+pub(crate) const STORE_UNSENT: &str = "ratelimit_store_unsent_total";
 pub(crate) const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 pub(crate) const BUCKET_LEVEL: &str = "ratelimit_bucket_level_ratio";
 pub(crate) const BREAKER: &str = "ratelimit_breaker_state";
@@ -31,6 +33,11 @@ pub(crate) fn describe() {
     describe_counter!(DECISIONS, "Decisions, by rule, the limit that bound, outcome and who decided.");
     describe_counter!(FAIL_OPEN, "Requests let pass because the store failed, by reason.");
     describe_counter!(FAIL_CLOSED, "Requests refused because the store failed, by reason.");
+    describe_counter!(LOCAL, "Requests decided by this instance alone because the store failed, by reason.");
+    describe_counter!(
+        STORE_UNSENT,
+        "Calls that were not sent to the store, by reason. They have no duration."
+    );
     describe_histogram!(STORE_DURATION, Unit::Seconds, "Time that the store took, by operation.");
     describe_histogram!(BUCKET_LEVEL, "How full buckets are when asked, from 0 to 1, by limit. Sampled.");
     describe_gauge!(BREAKER, "Store nodes that are not asked because they stopped answering; 0 is well.");

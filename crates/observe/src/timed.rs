@@ -65,10 +65,22 @@ impl<S: Store> TimedStore<S> {
     fn timed_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let started = self.clock.now();
         let answer = self.store.spend_at_once(charges);
-        if answer.is_some() {
-            drop(self.timing_since(started, &self.spend));
+        if let Some(answer) = &answer {
+            self.end(Some(self.timing_since(started, &self.spend)), answer);
         }
         answer
+    }
+
+    /// Notes the time of a call that was answered. A call that was not sent took none, and is counted apart.
+    #[inline]
+    fn end<T>(&self, timing: Option<Timing<'_, S>>, answer: &Result<T, StoreError>) {
+        match answer {
+            Err(why) if !why.was_asked() => {
+                self.watch.store_not_asked(why);
+                timing.map(Timing::forget);
+            }
+            _ => drop(timing),
+        }
     }
 
     /// What notes the time of this call, where it is one of those that are timed.
@@ -92,7 +104,7 @@ impl<S: Store> TimedStore<S> {
 
     #[inline]
     fn timed<'a, F: Future>(&'a self, op: &'a Histogram, call: F) -> Timed<'a, F, S> {
-        Timed { call, timing: self.timing(op) }
+        Timed { call, store: self, timing: self.timing(op) }
     }
 }
 
@@ -110,18 +122,22 @@ pin_project! {
     struct Timed<'a, F, S> {
         #[pin]
         call: F,
+        store: &'a TimedStore<S>,
         timing: Option<Timing<'a, S>>,
     }
 }
 
-impl<F: Future, S> Future for Timed<'_, F, S> {
+impl<F, T, S: Store> Future for Timed<'_, F, S>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
     type Output = F::Output;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let answer = ready!(this.call.poll(cx));
-        drop(this.timing.take());
+        this.store.end(this.timing.take(), &answer);
         Poll::Ready(answer)
     }
 }
@@ -131,6 +147,14 @@ struct Timing<'a, S> {
     store: &'a TimedStore<S>,
     op: &'a Histogram,
     started: Micros,
+}
+
+impl<S> Timing<'_, S> {
+    /// Notes nothing.
+    fn forget(self) {
+        // Nothing in it needs to be dropped: it borrows.
+        std::mem::forget(self);
+    }
 }
 
 impl<S> Drop for Timing<'_, S> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use metrics::counter;
 use parking_lot::Mutex;
-use spile_core::{Clock, Key, LimitName, Micros};
+use spile_core::{Clock, Key, LimitName, Micros, StoreError};
 use spile_limiter::{Counts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
@@ -98,6 +98,11 @@ impl Watch {
     /// Notes how long a call to the store took.
     pub fn store_took(&self, us: u64) {
         self.inner.latencies.took(us);
+    }
+
+    /// Counts a call that was not sent to the store, and so took no time that says anything of it.
+    pub fn store_not_asked(&self, why: &StoreError) {
+        self.inner.failures.count_unsent(why);
     }
 
     /// A new configuration is in force.

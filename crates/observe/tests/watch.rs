@@ -216,7 +216,8 @@ async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
     let (watch, metrics, clock) = watch(|builder| builder);
     let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
     let limiter = RateLimiter::builder().store(Down).plans([free]).observer(watch.clone()).build();
-    for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Deny] {
+    let local = [FailurePolicy::Local; 12];
+    for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Deny].into_iter().chain(local) {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
         let _decision = limiter.decide(Ask::from(charges).on_failure(policy)).await;
     }
@@ -226,6 +227,8 @@ async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
         "ratelimit_failopen_total{reason=\"badresponse\"} 1",
         "ratelimit_failclosed_total{reason=\"badresponse\"} 2",
         "ratelimit_failclosed_total{reason=\"rediserror\"} 0",
+        "ratelimit_local_total{reason=\"badresponse\"} 12",
+        "ratelimit_local_total{reason=\"breakeropen\"} 0",
     ] {
         assert!(shown.contains(line), "{line} in {shown}");
     }
@@ -282,6 +285,23 @@ async fn a_call_that_must_be_waited_for_is_timed_once() {
     let limiter = RateLimiter::builder().store(store).plans([free]).build();
     let _decision = limiter.allow("ann", ["free"], 1).await.unwrap();
     assert!(metrics.render().contains("ratelimit_store_duration_seconds_count{op=\"spend\"} 1"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_sent_is_counted_apart_and_has_no_duration() {
+    for timed in [TimedStore::every_call, TimedStore::sampled] {
+        let (watch, metrics, _) = watch(|builder| builder);
+        let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+        let limiter = RateLimiter::builder().store(timed(Down, watch.clone())).plans([free]).build();
+        for _ in 0..3 {
+            let _looked = limiter.peek("ann", ["free"], 1).await.unwrap();
+        }
+        watch.tick();
+        let shown = metrics.render();
+        assert!(shown.contains("ratelimit_store_unsent_total{reason=\"breakeropen\"} 3"), "{shown}");
+        assert!(!shown.contains("ratelimit_store_duration_seconds_count{op=\"peek\"}"), "{shown}");
+        assert_eq!(watch.snapshot().store_latency.calls, 0);
+    }
 }
 
 #[tokio::test]

@@ -116,10 +116,14 @@ impl AnyStore {
         }
     }
 
-    async fn timed<T>(&self, operation: Operation, call: impl Future<Output = T>) -> T {
-        let started = self.metrics.started();
+    async fn timed<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let timing = self.metrics.timing(operation);
         let answer = trace::span(operation.span(), call).await;
-        self.metrics.answered(operation, started);
+        timing.end(&answer);
         answer
     }
 }
@@ -136,10 +140,8 @@ impl Store for AnyStore {
         match &self.kind {
             // A span is made of a future; where nobody traces, none is needed.
             Kind::Memory(store) if trace::current().is_none() => {
-                let started = self.metrics.started();
-                let answer = store.spend_at_once(charges);
-                self.metrics.answered(Operation::Spend, started);
-                answer
+                let _timing = self.metrics.timing(Operation::Spend);
+                store.spend_at_once(charges)
             }
             _ => None,
         }

@@ -1,7 +1,7 @@
 //! Times every call to the store, and tells how it stands.
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use spile_core::{Clock, Micros, SystemClock};
+use spile_core::{Clock, Micros, StoreError, SystemClock};
 use spile_memory::Usage;
 use spile_observe::Watch;
 use spile_redis::{RefusalKind, Stats};
@@ -46,16 +46,38 @@ impl StoreMetrics {
         Self { watch: telemetry.watch().clone(), clock, enabled, durations: OPERATIONS.map(duration) }
     }
 
-    /// When a call begins, where anybody wants to know how long it takes.
-    pub(crate) fn started(&self) -> Option<Micros> {
-        self.enabled.then(|| self.clock.now())
+    /// Begins to time a call.
+    pub(crate) fn timing(&self, operation: Operation) -> Timing<'_> {
+        Timing { metrics: self, operation, started: self.enabled.then(|| self.clock.now()) }
     }
+}
 
-    pub(crate) fn answered(&self, operation: Operation, started: Option<Micros>) {
-        if let Some(started) = started {
-            let us = self.clock.now().since_us(started);
-            self.durations[operation as usize].record(us as f64 / 1e6);
-            self.watch.store_took(us);
+/// A call that is being timed. Notes the time when dropped, so that a call which its caller gave up on counts too.
+pub(crate) struct Timing<'a> {
+    metrics: &'a StoreMetrics,
+    operation: Operation,
+    /// `None` if nothing is to be noted.
+    started: Option<Micros>,
+}
+
+impl Timing<'_> {
+    /// Ends a call that was answered. A call that was not sent took no time, and is counted apart.
+    pub(crate) fn end<T>(mut self, answer: &Result<T, StoreError>) {
+        if let Err(why) = answer
+            && !why.was_asked()
+            && self.started.take().is_some()
+        {
+            self.metrics.watch.store_not_asked(why);
+        }
+    }
+}
+
+impl Drop for Timing<'_> {
+    fn drop(&mut self) {
+        if let Some(started) = self.started {
+            let us = self.metrics.clock.now().since_us(started);
+            self.metrics.durations[self.operation as usize].record(us as f64 / 1e6);
+            self.metrics.watch.store_took(us);
         }
     }
 }

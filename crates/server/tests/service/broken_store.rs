@@ -20,6 +20,12 @@ async fn without_redis(on_failure: FailurePolicy) -> Spile {
     Spile::start_with(config).await
 }
 
+/// The sum of all samples whose line starts so.
+fn sum_of(metrics: &str, start: &str) -> f64 {
+    let samples = metrics.lines().filter(|line| line.starts_with(start));
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
 fn question() -> serde_json::Value {
     json!({"ruleId": "default", "identity": "user:123"})
 }
@@ -89,6 +95,29 @@ async fn local_decides_with_this_instances_share() {
         spile.check(question()).await.is(200).says("/reason", "local").says("/degraded", true);
     }
     spile.check(question()).await.is(429).says("/limitedBy", "free").carries("x-ratelimit-degraded", "true");
+    let metrics = spile.admin("/metrics").await.text;
+    assert!((sum_of(&metrics, "ratelimit_local_total{") - 6.0).abs() < 1e-9, "{metrics}");
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_shown_as_slow_and_what_is_not_sent_to_it_apart() {
+    let (redis, mut config) = (RedisServer::start(), Config::default());
+    config.store.url = StoreUrl::Redis(redis.url());
+    let spile = Spile::start_with(config).await;
+    until_reason(&spile, "ok").await;
+    redis.freeze();
+    let before = spile.admin("/metrics").await.text;
+    for _ in 0..60 {
+        spile.check(question()).await.is(200).says("/reason", "fail_open");
+    }
+    let after = spile.admin("/metrics").await.text;
+    let more = |start: &str| sum_of(&after, start) - sum_of(&before, start);
+    let timed = more("ratelimit_store_duration_seconds_count{op=\"spend\"}");
+    let fast = more("ratelimit_store_duration_seconds_bucket{op=\"spend\",le=\"0.025\"}");
+    let unsent = more("ratelimit_store_unsent_total{");
+    assert!(timed >= 1.0 && unsent >= 1.0, "{timed} timed, {unsent} not sent\n{after}");
+    assert!((timed + unsent - 60.0).abs() < 1e-9, "{timed} timed, {unsent} not sent\n{after}");
+    assert!(fast.abs() < 1e-9, "{fast} look fast\n{after}");
 }
 
 #[tokio::test]

@@ -27,6 +27,8 @@ async fn every_metric_of_the_design_is_there() {
         "ratelimit_failclosed_total{reason=\"badresponse\"}",
         "ratelimit_failclosed_total{reason=\"badtypes\"}",
         "ratelimit_failopen_total{reason=\"timeout\"}",
+        "ratelimit_local_total{reason=\"breakeropen\"}",
+        "ratelimit_store_unsent_total{reason=\"overloaded\"}",
         "ratelimit_store_duration_seconds_bucket{op=\"spend\"",
         "ratelimit_bucket_level_ratio_bucket{limit=\"free\"",
         "ratelimit_breaker_state ",
