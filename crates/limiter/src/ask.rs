@@ -23,6 +23,7 @@ pub(crate) struct Terms<'a> {
     on_failure: Option<FailurePolicy>,
     pub(crate) shadow: bool,
     within: Option<Duration>,
+    pub(crate) patience: Duration,
 }
 
 impl<'a> Ask<'a> {
@@ -64,6 +65,15 @@ impl<'a> Ask<'a> {
         self
     }
 
+    /// Asks again for so long while the store is too busy to be asked, which costs nothing: for one of many questions that
+    /// come together.
+    #[must_use]
+    #[inline]
+    pub const fn patient(mut self, patience: Duration) -> Self {
+        self.terms.patience = patience;
+        self
+    }
+
     /// Only watches: what would be denied is spent on nobody and let pass.
     #[must_use]
     #[inline]
@@ -82,6 +92,7 @@ impl<'a> Ask<'a> {
             on_failure: chain.failure_policy(),
             shadow: chain.is_shadow(),
             within: None,
+            patience: Duration::ZERO,
         };
         Self { charges, terms }
     }

@@ -357,7 +357,14 @@ impl<S: Store> Inner<S> {
     fn wait_for<'a>(&'a self, ask: Ask<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
             let deadline = ask.terms.deadline(self.deadline);
-            let answer = in_time(deadline, self.store.spend(&ask.charges)).await;
+            let mut answer = in_time(deadline, self.store.spend(&ask.charges)).await;
+            if !ask.terms.patience.is_zero() {
+                let give_up = Instant::now() + ask.terms.patience;
+                while matches!(answer, Err(StoreError::Overloaded(_))) && Instant::now() < give_up {
+                    tokio::time::sleep(SHORTEST_PAUSE).await;
+                    answer = in_time(deadline, self.store.spend(&ask.charges)).await;
+                }
+            }
             // Nodes of a store behind a network have clocks that differ, so samples are spaced by the clock of this
             // machine.
             let heard_at = self.observer.as_ref().map(|_| self.fallback.clock.now());

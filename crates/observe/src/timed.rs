@@ -77,7 +77,9 @@ impl<S: Store> TimedStore<S> {
         match answer {
             Err(why) if !why.was_asked() => {
                 self.watch.store_not_asked(why);
-                timing.map(Timing::forget);
+                if let Some(timing) = timing {
+                    timing.forget();
+                }
             }
             _ => drop(timing),
         }

@@ -157,7 +157,7 @@ impl Moves {
     /// Waits until the node moves. May be dropped at any time.
     pub(crate) async fn heard(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

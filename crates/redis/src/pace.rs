@@ -95,11 +95,18 @@ impl DialPace {
             None => failed.await,
             Some(end) => {
                 sleep_until(end).await;
-                let now = Instant::now();
-                while let Some((_, purpose)) = self.penalties.lock().pop_front_if(|(end, _)| *end <= now) {
-                    self.free(purpose);
-                }
+                self.free_until(Instant::now());
             }
+        }
+    }
+
+    fn free_until(&self, now: Instant) {
+        let mut penalties = self.penalties.lock();
+        while let Some((end, purpose)) = penalties.front().copied()
+            && end <= now
+        {
+            penalties.pop_front();
+            self.free(purpose);
         }
     }
 

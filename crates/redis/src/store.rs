@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use spile_core::{Bucket, Charges, Grant, Outcome, Refund, RefundId, Store, StoreError};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::builder::RedisStoreBuilder;
 use crate::encoding::Prefix;
@@ -20,6 +20,9 @@ use crate::router::{Route, Router, Unanswered};
 use crate::side::{Session, SideSetup};
 use crate::spread::Spread;
 use crate::stats::{Census, Counter, Counters, Stats};
+
+/// How much longer than its deadline a caller waits for an answer that may have come.
+const SECOND_LOOK: Duration = Duration::from_millis(2);
 
 /// Buckets in Redis. Clones share the connections, which close when the last clone is dropped.
 #[derive(Clone)]
@@ -190,7 +193,7 @@ impl Inner {
             let (answer, answered) = oneshot::channel();
             let waiting = Waiting::new(Arc::clone(request), route.group, answer, Some(deadline));
             node.submit(waiting).inspect_err(|_| self.router.doubt())?;
-            let refusal = match timeout_at(deadline, answered).await {
+            let refusal = match answer_in_time(answered, deadline).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
                 Ok(Ok(Err(refusal))) => refusal,
                 // A lane drops what it must not send any more, and what it has sent when it ends.
@@ -225,6 +228,18 @@ impl Inner {
         let before = self.waiting.fetch_add(charges, Ordering::AcqRel);
         let fits = before == 0 || before + charges <= self.most_waiting;
         if fits { Ok(turn) } else { Err(StoreError::Overloaded(before)) }
+    }
+}
+
+/// Waits for an answer until the deadline, and then a moment more: a process that was not let run for a while finds that
+/// its time is up before it finds the answers that came meanwhile.
+async fn answer_in_time<T>(
+    mut answered: oneshot::Receiver<T>,
+    deadline: Instant,
+) -> Result<Result<T, oneshot::error::RecvError>, tokio::time::error::Elapsed> {
+    match timeout_at(deadline, &mut answered).await {
+        Err(_) => timeout(SECOND_LOOK, answered).await,
+        answer => answer,
     }
 }
 

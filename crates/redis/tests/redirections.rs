@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{charge, charges, patient};
-use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
+use spile_core::{Charges, Clock, RefundId, Store, StoreError, SystemClock};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{RedisCluster, RedisServer};
 use spile_testkit::wait;
@@ -65,6 +65,12 @@ async fn a_chain_is_decided_exactly_while_its_slot_moves_whatever_keys_exist() {
     assert_eq!(granted.tokens, 1);
     store.refund(&chain(&names)).await.unwrap();
     assert_eq!(left(&store, &names).await, expected);
+    let id = RefundId::new("an id").unwrap();
+    assert!(store.refund_once(&chain(&names), id).await.unwrap().given);
+    assert!(!store.refund_once(&chain(&names), id).await.unwrap().given, "once, also while the slot moves");
+    let refunded = expected.map(|left| left + 1);
+    assert_eq!(left(&store, &names).await, refunded);
+    assert!(store.spend(&chain(&names)).await.unwrap().allowed);
     // Requests of one slot that come at once share a call until it moves. None may take another's redirection for its own.
     let alone = |name: &'static str| {
         let store = store.clone();

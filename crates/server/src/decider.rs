@@ -19,11 +19,14 @@ use crate::secret::Secret;
 use crate::store::AnyStore;
 
 /// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
-const GRACE: Duration = Duration::from_millis(5);
+const GRACE: Duration = Duration::from_millis(10);
 
 /// How many charges of batches may be with a store across the network at once: enough to keep it busy, and few enough
 /// that those who ask by themselves hardly wait behind them.
 const BULK: usize = 512;
+
+/// How long a question of a batch is asked again while this process is too busy to send it.
+const BULK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
 pub(crate) struct InForce {
@@ -129,6 +132,13 @@ impl Decider {
     pub(crate) async fn check(&self, chain: Option<&Chain>) -> Decision {
         let Some(chain) = chain else { return self.unlimited() };
         self.check_ask(chain, Ask::from(chain)).await
+    }
+
+    /// The same for a question of a batch, when it is its turn.
+    pub(crate) async fn check_in_turn(&self, chain: Option<&Chain>) -> Decision {
+        let Some(chain) = chain else { return self.unlimited() };
+        let ask = Ask::from(chain).patient(BULK_PATIENCE);
+        self.in_turn(Some(chain), self.check_ask(chain, ask)).await
     }
 
     /// Asks a question of a batch when it is its turn: its time begins then. All batches take turns.

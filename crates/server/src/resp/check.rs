@@ -72,12 +72,15 @@ impl<'a> Check<'a> {
         &self,
         decider: &Decider,
         chain: Option<&Chain>,
+        in_bulk: bool,
     ) -> Result<(Decision, Option<bool>), StoreError> {
-        match self.verb {
-            Verb::Check => Ok((decider.check(chain).await, None)),
-            Verb::Peek => Ok((decider.peek(chain).await, None)),
-            Verb::Refund => {
-                let (decision, given) = decider.refund_once(chain, self.id).await?;
+        match (self.verb, in_bulk) {
+            (Verb::Check, false) => Ok((decider.check(chain).await, None)),
+            (Verb::Check, true) => Ok((decider.check_in_turn(chain).await, None)),
+            (Verb::Peek, false) => Ok((decider.peek(chain).await, None)),
+            (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None)),
+            (Verb::Refund, _) => {
+                let (decision, given) = decider.in_turn(chain, decider.refund_once(chain, self.id)).await?;
                 Ok((decision, Some(given)))
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use spile_core::{Decision, Reason};
-use spile_policy::{Chain, Policy};
+use spile_policy::Policy;
 
 use super::catalogue::{self, Entry};
 use super::check::{self, Check, Verb};
@@ -84,7 +84,8 @@ impl Session {
             0
         };
         if run > 0 {
-            self.decide_all(&frames[..run], out).await;
+            // On the heap: it holds a whole decision, and whoever holds this future would hold that.
+            Box::pin(self.decide_all(&frames[..run], out)).await;
             return (run, Then::GoOn);
         }
         let Some(frame) = frames.first() else { return (0, Then::GoOn) };
@@ -149,8 +150,14 @@ impl Session {
     ) -> Result<(Reply, Answered), Reply> {
         let throttle = Throttle::parse(arguments)?;
         let chain = throttle.owed(policy, self.database)?;
-        let decided = self.metrics.traced("resp throttle", self.decider.check(Some(&chain)));
-        let decision = self.perhaps_in_turn(in_bulk, Some(&chain), decided).await;
+        let decided = async {
+            if in_bulk {
+                self.decider.check_in_turn(Some(&chain)).await
+            } else {
+                self.decider.check(Some(&chain)).await
+            }
+        };
+        let decision = self.metrics.traced("resp throttle", decided).await;
         Ok((throttle.reply(&decision), answered(&decision)))
     }
 
@@ -163,23 +170,14 @@ impl Session {
     ) -> Result<(Reply, Answered), Reply> {
         let asked = Check::parse(verb, arguments)?;
         let chain = asked.owed(policy)?;
-        let decided = self.metrics.traced("resp check", asked.decide(&self.decider, chain.as_ref()));
-        let decided = self.perhaps_in_turn(in_bulk, chain.as_ref(), decided).await;
+        let decided = asked.decide(&self.decider, chain.as_ref(), in_bulk);
+        let decided = self.metrics.traced("resp check", decided).await;
         let (decision, refunded) = decided.map_err(|why| {
             let given =
                 if why.may_have_run() { "it may have been given back" } else { "nothing was given back" };
             Reply::error(format!("UNAVAILABLE rate limiter backend error: {given}"))
         })?;
         Ok((check::reply(&decision, refunded), answered(&decision)))
-    }
-
-    async fn perhaps_in_turn<T>(
-        &self,
-        in_bulk: bool,
-        chain: Option<&Chain>,
-        question: impl Future<Output = T>,
-    ) -> T {
-        if in_bulk { self.decider.in_turn(chain, question).await } else { question.await }
     }
 
     /// A command that is no question, or one that waits for its transaction.
