@@ -347,7 +347,7 @@ impl Lane {
                 }
                 ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.setup.by_slot.is_none() => {
                     let why = format!("{text}: this is a node of a cluster, whose URL is redis-cluster://");
-                    self.node.troubled(why.clone());
+                    self.node.misdirected(why.clone());
                     Refusal::Failed(not_run(why))
                 }
                 ErrorReply::Moved { to } => Refusal::Moved { to },

@@ -1,7 +1,7 @@
 //! One Redis node: the queue in front of it, the breaker that guards it and the lanes that serve it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use spile_core::StoreError;
 use tokio::sync::{Mutex, watch};
@@ -31,6 +31,8 @@ pub(crate) struct Node {
     moves: watch::Sender<Option<Endpoint>>,
     /// Why the node could not be reached last, until it is.
     trouble: parking_lot::Mutex<Option<String>>,
+    /// Why the URL that leads to the node is wrong.
+    misdirected: OnceLock<String>,
     /// How it proves that it decides, and the slot of that.
     probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
     pub(crate) refusals: Refusals,
@@ -45,6 +47,7 @@ impl Node {
             dialing: Mutex::default(),
             moves: watch::Sender::new(None),
             trouble: parking_lot::Mutex::default(),
+            misdirected: OnceLock::new(),
             refusals: Refusals::default(),
             probe: parking_lot::Mutex::default(),
         }
@@ -65,7 +68,8 @@ impl Node {
 
     /// Why the node cannot be reached, or what it refuses, while that is so.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone().or_else(|| self.refusals.trouble())
+        let unreachable = self.trouble.lock().clone();
+        unreachable.or_else(|| self.misdirected.get().cloned()).or_else(|| self.refusals.trouble())
     }
 
     /// Lets a request wait for a lane, unless the node is not being asked.
@@ -90,15 +94,15 @@ impl Node {
 
     /// Notes that the node cannot be reached. With no other lane connected, there is nothing to wait for.
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
-        self.troubled(why.to_string());
+        *self.trouble.lock() = Some(why.to_string());
         if self.connections() == 0 && self.breaker.trip() {
             self.turn_away();
         }
     }
 
-    /// Notes why the node is of no use as it is, until a connection is opened anew.
-    pub(crate) fn troubled(&self, why: String) {
-        *self.trouble.lock() = Some(why);
+    /// Notes that the URL of the store leads to the wrong kind of node. Only another URL helps.
+    pub(crate) fn misdirected(&self, why: String) {
+        let _known = self.misdirected.set(why);
     }
 
     /// Makes every lane that is connected elsewhere drop its connection after what is under way, and find the node again.

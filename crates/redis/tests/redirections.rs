@@ -106,7 +106,7 @@ async fn a_cluster_that_is_down_opens_the_breaker_and_is_found_again_when_it_is_
     }
     let took = Duration::from_micros(clock.now().since_us(started));
     assert!(store.stats().is_breaker_open(), "{:?}", store.stats());
-    assert!(took < Duration::from_millis(200 * 5), "200 decisions took {took:?}");
+    assert!(took < Duration::from_secs(1), "200 decisions took {took:?}");
     let asked = all_calls(&cluster) - before;
     assert!(asked < 100, "Redis was asked {asked} times for 200 decisions");
 

@@ -88,7 +88,7 @@ impl AnyStore {
         tokio::time::sleep(patience).await;
         let answers = |stats: Stats| stats.connections > 0 && !stats.is_breaker_open();
         if self.redis_stats().is_none_or(answers) {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
