@@ -77,9 +77,8 @@ impl<S: Store> TimedStore<S> {
         match answer {
             Err(why) if !why.was_asked() => {
                 self.watch.store_not_asked(why);
-                if let Some(timing) = timing {
-                    timing.forget();
-                }
+                // It borrows all that it has, so that nothing but the note is left out.
+                std::mem::forget(timing);
             }
             _ => drop(timing),
         }
@@ -149,14 +148,6 @@ struct Timing<'a, S> {
     store: &'a TimedStore<S>,
     op: &'a Histogram,
     started: Micros,
-}
-
-impl<S> Timing<'_, S> {
-    /// Notes nothing.
-    fn forget(self) {
-        // Nothing in it needs to be dropped: it borrows.
-        std::mem::forget(self);
-    }
 }
 
 impl<S> Drop for Timing<'_, S> {
