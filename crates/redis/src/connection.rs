@@ -103,7 +103,7 @@ impl Connection {
     }
 
     /// Logs in with the credentials of now. Where Redis refuses them, the connection stays as it was.
-    pub(crate) async fn log_in_again(&mut self) -> Result<(), ConnectionError> {
+    pub(crate) async fn reauthenticate(&mut self) -> Result<(), ConnectionError> {
         let Some(credentials) = self.login.borrow_and_update().clone() else {
             // There is no way back to a user without a password but a new connection.
             return Err(ConnectionError::Closed);

@@ -150,7 +150,7 @@ impl Lane {
                 if leaving || (node.breaker.is_open() && self.prove(&mut connection).await.is_err()) {
                     return;
                 }
-                if connection.is_outdated() && self.log_in_again(&mut connection).await.is_err() {
+                if connection.is_outdated() && self.reauthenticate(&mut connection).await.is_err() {
                     return;
                 }
             }
@@ -187,9 +187,9 @@ impl Lane {
     }
 
     /// Goes on with the old credentials where Redis does not take the new ones yet: new connections use those.
-    async fn log_in_again(&self, connection: &mut Connection) -> Result<(), Lost> {
+    async fn reauthenticate(&self, connection: &mut Connection) -> Result<(), Lost> {
         let warnings = &self.setup.counters.warnings;
-        match timeout(self.setup.stall, connection.log_in_again()).await {
+        match timeout(self.setup.stall, connection.reauthenticate()).await {
             Ok(Ok(())) => warnings.clear(CREDENTIALS),
             Ok(Err(ConnectionError::Refused(why))) => warnings.set(CREDENTIALS, why),
             _ => return Err(Lost),

@@ -46,7 +46,7 @@ mod url;
 mod warnings;
 
 pub use builder::{BuildError, RedisStoreBuilder};
-pub use login::{CredentialsError, is_same_place};
+pub use login::{CredentialsError, names_same_store};
 pub use refusals::RefusalKind;
 pub use resp::Value;
 pub use script::Script;

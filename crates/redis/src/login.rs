@@ -70,7 +70,7 @@ pub enum CredentialsError {
 }
 
 /// Whether two store URLs differ in nothing but users and passwords.
-pub fn is_same_place(one: &str, other: &str) -> bool {
+pub fn names_same_store(one: &str, other: &str) -> bool {
     let place = |url| Target::read(url).map(|target| taken_apart(target).0);
     one == other || matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
 }
@@ -101,7 +101,7 @@ mod tests {
             ("redis-cluster://:old@a,b", "redis-cluster://:new@a,b"),
         ];
         for (one, other) in same {
-            assert!(is_same_place(one, other), "{one} {other}");
+            assert!(names_same_store(one, other), "{one} {other}");
         }
         let different = [
             ("redis://:p@h", "redis://:p@g"),
@@ -112,7 +112,7 @@ mod tests {
             ("redis-cluster://a", "redis-cluster://a,b"),
         ];
         for (one, other) in different {
-            assert!(!is_same_place(one, other), "{one} {other}");
+            assert!(!names_same_store(one, other), "{one} {other}");
             assert_eq!(
                 Access::new(&Target::read(one).unwrap()).renew(other),
                 Err(CredentialsError::Elsewhere)

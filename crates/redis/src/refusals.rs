@@ -20,7 +20,7 @@ use crate::stats::Counters;
 /// How often it is tried whether the node writes again.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// What follows the hash tag in the key that is written. No limit's name begins with a colon, so it is nobody's bucket.
+/// What follows the hash tag in the key that is written. No limit's name begins with a colon, so no bucket has this key.
 const PROBE: &[u8] = b"::probe";
 
 /// The longest text of Redis's that is told.

@@ -32,7 +32,7 @@ async fn a_failover_costs_each_connection_once_however_many_sentinels_tell_of_it
     wait::until_true("both connections", || store.stats().connections == 2);
     sentinel.wait_for_replica();
     let lost_before = store.stats().connections_lost;
-    // Returns when every sentinel has switched. Each tells its subscribers before it tells whoever asks.
+    // Returns when every sentinel has switched. Each tells its subscribers before it answers questions.
     sentinel.fail_over();
     until_it_spends(&store).await;
     wait::until_true("both connections", || store.stats().connections == 2);

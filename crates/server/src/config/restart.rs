@@ -18,7 +18,7 @@ impl Config {
             ("listen.drain_timeout", listen.bounds.drain_timeout != next_listen.bounds.drain_timeout),
             ("grpc.timeout", self.grpc.timeout != next.grpc.timeout),
             ("resp.idle_timeout", self.resp.idle_timeout != next.resp.idle_timeout),
-            ("store.url", !store.url.is_same_place(&next_store.url)),
+            ("store.url", !store.url.names_same_store(&next_store.url)),
             ("store.prefix", store.prefix != next_store.prefix),
             ("store.timeout", store.timeout != next_store.timeout),
             (

@@ -199,9 +199,9 @@ fn check_prefix(prefix: &str) -> Result<(), BuildError> {
 
 impl StoreUrl {
     /// Whether they differ in nothing but users and passwords, which can change while the server runs.
-    pub(crate) fn is_same_place(&self, other: &Self) -> bool {
+    pub(crate) fn names_same_store(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Redis(one), Self::Redis(other)) => spile_redis::is_same_place(one, other),
+            (Self::Redis(one), Self::Redis(other)) => spile_redis::names_same_store(one, other),
             (one, other) => one == other,
         }
     }

@@ -50,7 +50,7 @@ fn a_redis_without_memory_is_told_of_in_its_own_words_wherever_operators_look() 
     });
     spile.until_logged("store lost");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    // Nobody asks for a decision meanwhile, as where a balancer leaves out whoever is not ready.
+    // No decision is asked for meanwhile: a load balancer leaves out an instance that is not ready.
     wait::until_true("the instance to be ready", || is_ready(&spile));
     spile.until_logged("store recovered");
     let log = spile.log();
