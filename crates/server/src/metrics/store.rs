@@ -1,6 +1,6 @@
 //! Times every call to the store, and tells how it stands.
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, describe_counter, gauge, histogram};
 use spile_core::{Clock, Micros, StoreError, SystemClock};
 use spile_memory::Usage;
 use spile_observe::Watch;
@@ -82,6 +82,8 @@ impl Drop for Timing<'_> {
     }
 }
 
+const REFUSALS: &str = "ratelimit_store_refusals_total";
+
 /// How a Redis store stands, looked at whenever metrics are asked for.
 #[derive(Clone)]
 pub(crate) struct RedisGauges {
@@ -92,11 +94,13 @@ pub(crate) struct RedisGauges {
 
 impl RedisGauges {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
-        telemetry.register(|| Self {
-            breaker: gauge!("ratelimit_breaker_state"),
-            queue: gauge!("ratelimit_queue_depth"),
-            refusals: RefusalKind::ALL
-                .map(|kind| counter!("ratelimit_store_refusals_total", "kind" => kind.as_str())),
+        telemetry.register(|| {
+            describe_counter!(REFUSALS, "Requests that Redis could be asked and did not run, by kind.");
+            Self {
+                breaker: gauge!("ratelimit_breaker_state"),
+                queue: gauge!("ratelimit_queue_depth"),
+                refusals: RefusalKind::ALL.map(|kind| counter!(REFUSALS, "kind" => kind.as_str())),
+            }
         })
     }
 

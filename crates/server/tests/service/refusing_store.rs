@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use spile_testkit::redis::RedisServer;
+use spile_testkit::redis::{RedisSentinel, RedisServer};
 use spile_testkit::wait;
 
 use crate::support::Process;
@@ -69,6 +69,33 @@ fn an_instance_that_lets_requests_pass_is_ready_and_says_what_the_store_refuses(
     let answer = readiness(&spile);
     assert!(answer.contains("ready\n") && answer.contains("store lost: Redis refuses: "), "{answer}");
     assert!(is_ready(&spile) && refusals(&spile, "acl") >= 1.0);
+}
+
+#[test]
+fn a_refusal_that_may_be_a_failover_is_logged_in_redis_own_words_once_it_lasts() {
+    let redis = RedisServer::start();
+    let spile = Process::serve(&["--store", &redis.url()]);
+    assert_eq!(reason(&spile), "ok");
+    redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_eq!(reason(&spile), "fail_open");
+    spile.until_logged("NOREPLICAS");
+    assert!(refusals(&spile, "noreplicas") >= 1.0);
+}
+
+#[test]
+fn a_sentinel_that_refuses_the_subscription_is_warned_of_and_costs_no_readiness() {
+    let mut sentinel = RedisSentinel::start();
+    for one in sentinel.sentinels() {
+        let rights = ["resetchannels", "-@all", "+sentinel|master", "+subscribe", "+ping"];
+        one.command(&[&["ACL", "SETUSER", "deaf", "on", ">s3cret"], &rights[..]].concat());
+    }
+    let url = sentinel.url_as("deaf", "s3cret");
+    let spile = Process::serve(&["--store", &url, "--on-failure", "deny"]);
+    spile.until_logged("NOPERM");
+    wait::until_true("a decision by the store", || reason(&spile) == "ok");
+    let answer = readiness(&spile);
+    assert!(is_ready(&spile) && answer.contains("store warning: sentinel 127.0.0.1:"), "{answer}");
+    assert!(!spile.log().contains("s3cret"), "{}", spile.log());
 }
 
 #[test]

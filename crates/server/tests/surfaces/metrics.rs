@@ -33,6 +33,7 @@ async fn every_metric_of_the_design_is_there() {
         "ratelimit_bucket_level_ratio_bucket{limit=\"free\"",
         "ratelimit_breaker_state ",
         "ratelimit_queue_depth ",
+        "ratelimit_store_refusals_total{kind=\"oom\"} 0",
         "ratelimit_config_reloads_total{result=\"applied\"}",
         "http_server_requests_total{listener=\"http\",status=\"200\"}",
         "http_server_request_duration_seconds_bucket{listener=\"http\"",
