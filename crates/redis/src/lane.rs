@@ -9,14 +9,14 @@ use std::time::Duration;
 use spile_core::StoreError;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::call::{Call, Replies};
+use crate::call::Call;
 use crate::connection::{Connection, ConnectionError};
 use crate::dialer::{Dialer, Whereabouts};
 use crate::encoding::Prefix;
 use crate::endpoint::Endpoint;
 use crate::node::{Moves, Node};
 use crate::pace::{Backoff, LASTING};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Answered, Pipeline};
 use crate::queue::Flight;
 use crate::refusal::{ErrorReply, Refusal, may_have_run, not_run};
 use crate::refusals;
@@ -279,8 +279,8 @@ impl Lane {
             return Err(Lost);
         }
         match heard.and_then(|value| pipeline.answer(value)) {
-            Ok(Some((call, replies, sent_at))) => {
-                self.hand_out(call, replies, sent_at);
+            Ok(Some(answered)) => {
+                self.hand_out(answered);
                 Ok(())
             }
             Ok(None) => Ok(()),
@@ -302,7 +302,8 @@ impl Lane {
         Ok(())
     }
 
-    fn hand_out(&self, call: Call, replies: Replies, sent_at: Instant) {
+    fn hand_out(&self, answered: Answered<'_>) {
+        let Answered { call, replies, sent_at, .. } = answered;
         let counters = &self.setup.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);

@@ -27,6 +27,15 @@ pub(crate) struct Pipeline<'q> {
     asking: Asking,
 }
 
+/// A call that was answered.
+pub(crate) struct Answered<'q> {
+    pub(crate) call: Call,
+    pub(crate) replies: Replies,
+    pub(crate) sent_at: Instant,
+    /// Lands when dropped: once its callers have their answers and may ask again, so that they share the next flight.
+    _landed: Option<Flight<'q>>,
+}
+
 /// One flight.
 struct Batch<'q> {
     calls: VecDeque<Call>,
@@ -34,8 +43,7 @@ struct Batch<'q> {
     /// Since when it seems overdue.
     suspected_at: Option<Instant>,
     is_overdue: bool,
-    /// Lands when dropped.
-    _flight: Flight<'q>,
+    flight: Flight<'q>,
 }
 
 impl Batch<'_> {
@@ -79,16 +87,12 @@ impl<'q> Pipeline<'q> {
             sent_at,
             suspected_at: None,
             is_overdue: false,
-            _flight: flight,
+            flight,
         });
     }
 
-    /// The call that this reply answers, with what it says and when it was sent. `None` if it was refused, or if more is to
-    /// come.
-    pub(crate) fn answer(
-        &mut self,
-        value: Value,
-    ) -> Result<Option<(Call, Replies, Instant)>, ConnectionError> {
+    /// The call that this reply answers, with what it says. `None` if it was refused, or if more is to come.
+    pub(crate) fn answer(&mut self, value: Value) -> Result<Option<Answered<'q>>, ConnectionError> {
         self.heard_at = Some(Instant::now());
         let Some(flight) = self.flights.front_mut() else { return Err(ConnectionError::Closed) };
         let sent_at = flight.sent_at;
@@ -105,9 +109,9 @@ impl<'q> Pipeline<'q> {
             (Asking::Refused(refusal), _) | (_, Value::Error(refusal)) => Err(refusal),
             (_, value) => Ok(call.read(&value)?),
         };
-        let Some(call) = self.landed() else { return Err(ConnectionError::Closed) };
+        let Some((call, landed)) = self.landed() else { return Err(ConnectionError::Closed) };
         match refusal {
-            Ok(replies) => Ok(Some((call, replies, sent_at))),
+            Ok(replies) => Ok(Some(Answered { call, replies, sent_at, _landed: landed })),
             Err(refusal) => {
                 self.refused.push((call, refusal));
                 Ok(None)
@@ -154,12 +158,11 @@ impl<'q> Pipeline<'q> {
         Some(self.heard_at.map_or(sent_at, |heard_at| heard_at.max(sent_at)))
     }
 
-    fn landed(&mut self) -> Option<Call> {
-        let flight = self.flights.front_mut()?;
-        let call = flight.calls.pop_front();
-        if flight.calls.is_empty() {
-            self.flights.pop_front();
-        }
-        call
+    /// The call that was answered, and its flight if that was the last of it.
+    fn landed(&mut self) -> Option<(Call, Option<Flight<'q>>)> {
+        let batch = self.flights.front_mut()?;
+        let call = batch.calls.pop_front()?;
+        let landed = if batch.calls.is_empty() { self.flights.pop_front() } else { None };
+        Some((call, landed.map(|batch| batch.flight)))
     }
 }

@@ -22,7 +22,7 @@ local TOKEN = 1000000
 local MOST_HELD = 1e15
 local LAST_US = 9007199254740991
 
-local call, floor, ceil, max, format = redis.call, math.floor, math.ceil, math.max, string.format
+local call, floor, ceil, format = redis.call, math.floor, math.ceil, string.format
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[2]
 if now == 0 then
@@ -31,8 +31,9 @@ if now == 0 then
 end
 
 -- What each key held when it was read, and what it is to hold: `held` is nil for a key without state. `ttl_ms` is the
--- longest that any limit asks for which named the key. `fills_us` is how long a key that was denied takes to be full.
-local found, held, written, dirty, ttl_ms, fills_us = {}, {}, {}, {}, {}, {}
+-- longest that any limit asks for which named the key. `fills_us` is how long a key that was denied takes to
+-- be full, and `denied` the limit that denied it last.
+local found, held, written, dirty, ttl_ms, fills_us, denied = {}, {}, {}, {}, {}, {}, {}
 
 for k = 1, #KEYS do
   local fields = redis.pcall('HMGET', KEYS[k], 't', 'ts', 'v')
@@ -161,11 +162,20 @@ while i < last do
         if args[limit + 2] > (ttl_ms[k] or 0) then
           ttl_ms[k] = args[limit + 2]
         end
-      elseif step ~= PEEK and cost > 0 then
+      elseif denied[k] ~= limit and step ~= PEEK and cost > 0 then
+        -- Once for each limit: another denial by the same one, in the same instant, waits no longer.
         if known then
-          local us = (args[limit] - available[at]) / args[limit + 1] + max(ts - now, 0)
-          fills_us[k] = max(fills_us[k] or 0, us)
-          ttl_ms[k] = max(ttl_ms[k] or 0, args[limit + 2])
+          denied[k] = limit
+          local us = (args[limit] - available[at]) / args[limit + 1]
+          if ts > now then
+            us = us + ts - now
+          end
+          if us > (fills_us[k] or 0) then
+            fills_us[k] = us
+          end
+          if args[limit + 2] > (ttl_ms[k] or 0) then
+            ttl_ms[k] = args[limit + 2]
+          end
         elseif found[k] == BROKEN then
           dirty[k] = true
         end

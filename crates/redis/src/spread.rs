@@ -202,6 +202,10 @@ impl Spread {
     /// Asks for one part. If its keys turn out to be on two nodes, each of them becomes a part, and the first is asked for.
     async fn ask(&mut self, at: usize, request: impl Fn(&Part) -> Arc<Request>) -> Result<Reply, StoreError> {
         loop {
+            // Time that was lost at one node is no failure of the next.
+            if Instant::now() >= self.deadline {
+                return Err(StoreError::TimedOut(self.inner.timeout));
+            }
             let asked = request(&self.parts[at]);
             match self.inner.ask(&asked, self.deadline).await {
                 Err(Unanswered::Divided) if asked.has_several_keys() => {

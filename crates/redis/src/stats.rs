@@ -20,7 +20,7 @@ pub struct Stats {
     pub dials: u64,
     /// Connections that were open and were given up.
     pub connections_lost: u64,
-    /// Callers that wait for an answer now.
+    /// Charges that wait for an answer now.
     pub waiting: u64,
     /// Nodes whose breaker is open now.
     pub breakers_open: u64,

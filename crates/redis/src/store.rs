@@ -186,9 +186,6 @@ impl Inner {
         let slot = request.slot();
         let mut route = Route::default();
         loop {
-            if Instant::now() >= deadline {
-                return Err(StoreError::TimedOut(self.timeout).into());
-            }
             let node = self.router.node(slot, &route, deadline).await?;
             let (answer, answered) = oneshot::channel();
             let waiting = Waiting::new(Arc::clone(request), route.group, answer, Some(deadline));

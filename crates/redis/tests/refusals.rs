@@ -27,7 +27,7 @@ fn count(store: &RedisStore, kind: RefusalKind) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_is_told_in_redis_own_words_until_redis_writes_again_though_nobody_asks() {
+async fn a_refusal_is_told_in_redis_own_words_until_redis_writes_again_even_without_traffic() {
     for flavour in Flavour::ALL {
         let server = RedisServer::builder().flavour(flavour).line("user app on >s3cret ~* &* +@all").start();
         for (kind, breaks, heals, word) in WAYS {
