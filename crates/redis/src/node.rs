@@ -41,7 +41,7 @@ pub(crate) struct Node {
 impl Node {
     fn new(setup: &LaneSetup) -> Self {
         Self {
-            queue: Queue::new(setup.connections, setup.flights, setup.most_waiting),
+            queue: Queue::new(setup.connections, setup.timeout, setup.most_waiting),
             breaker: Breaker::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
