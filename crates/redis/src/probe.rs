@@ -11,7 +11,7 @@ use crate::connection::{Connection, ConnectionError};
 use crate::encoding::Prefix;
 use crate::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
 use crate::resp::Value;
-use crate::slot::slot_of;
+use crate::slot::ending_in;
 
 /// What a node is asked to prove that it decides. This shows more than `PING` would: a paused, stuck or loading node
 /// does not run the script, and a cluster that is down runs it without a key only.
@@ -24,8 +24,9 @@ pub(crate) struct Probe {
 impl Probe {
     /// A probe for the node that serves `slot`.
     pub(crate) fn of_slot(prefix: &Prefix, slot: u16) -> Self {
-        let mut keys = (0_u32..).map(|number| prefix.space(&format!("probe-{number}")).into_bytes());
-        Self { key: keys.find(|key| slot_of(key) == slot) }
+        let ending = ending_in(slot, b":probe-");
+        let name = ending.map(|ending| format!("probe-{}", String::from_utf8_lossy(&ending)));
+        Self { key: name.map(|name| prefix.space(&name).into_bytes()) }
     }
 
     /// Asks, and says whether the node answered as one that decides. A node whose slot has moved answers as well as any.
@@ -55,11 +56,12 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::{SLOTS, slot_of};
 
     #[test]
     fn a_probe_has_a_key_of_its_slot() {
         let prefix = Prefix::new("spile").unwrap();
-        for slot in [0, 1, 8_191, 16_383] {
+        for slot in (0..SLOTS).step_by(37) {
             assert_eq!(Probe::of_slot(&prefix, slot).key.map(|key| slot_of(&key)), Some(slot));
         }
     }

@@ -1,6 +1,6 @@
 //! Times every call to the store, and tells how it stands.
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram};
 use spile_core::{Clock, Micros, StoreError, SystemClock};
 use spile_memory::Usage;
 use spile_observe::Watch;
@@ -123,9 +123,12 @@ pub(crate) struct EmbeddedMetrics {
 
 impl EmbeddedMetrics {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
-        telemetry.register(|| Self {
-            keys: gauge!("ratelimit_embedded_keys"),
-            evictions: counter!("ratelimit_embedded_evictions_total"),
+        const KEYS: &str = "ratelimit_embedded_keys";
+        const EVICTIONS: &str = "ratelimit_embedded_evictions_total";
+        telemetry.register(|| {
+            describe_gauge!(KEYS, "Buckets held in this process.");
+            describe_counter!(EVICTIONS, "Buckets forgotten at the bound before they were full.");
+            Self { keys: gauge!(KEYS), evictions: counter!(EVICTIONS) }
         })
     }
 
