@@ -90,7 +90,7 @@ impl RedisStoreBuilder {
             time: TimeSource::Server,
             connections: 2,
             flights: 16,
-            max_waiting: 4_096,
+            max_waiting: 16_384,
             tls: TlsFiles::default(),
         }
     }
@@ -126,8 +126,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How many charges may wait or be under way at once; the next caller is turned away. 4096 unless said otherwise,
-    /// which is what Redis decides in a fraction of the usual timeout.
+    /// How many charges may wait or be under way at once; the next caller is turned away. 16384 unless said otherwise,
+    /// which is about what Redis decides within the usual timeout.
     pub fn max_waiting(mut self, charges: usize) -> Self {
         self.max_waiting = charges;
         self

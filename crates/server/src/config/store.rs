@@ -83,7 +83,7 @@ impl Default for StoreConfig {
             replicas: 1,
             connections: 2,
             flights: 16,
-            queue: 4_096,
+            queue: 16_384,
             time: TimeOf::default(),
             max_keys: 1_000_000,
             path: None,

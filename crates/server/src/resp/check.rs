@@ -79,9 +79,10 @@ impl<'a> Check<'a> {
             (Verb::Check, true) => Ok((decider.check_in_turn(chain).await, None)),
             (Verb::Peek, false) => Ok((decider.peek(chain).await, None)),
             (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None)),
-            (Verb::Refund, _) => {
-                let (decision, given) = decider.in_turn(chain, decider.refund_once(chain, self.id)).await?;
-                Ok((decision, Some(given)))
+            (Verb::Refund, in_bulk) => {
+                let refund = decider.refund_once(chain, self.id);
+                let refunded = if in_bulk { decider.in_turn(chain, refund).await } else { refund.await };
+                refunded.map(|(decision, given)| (decision, Some(given)))
             }
         }
     }

@@ -84,7 +84,7 @@ impl Session {
             0
         };
         if run > 0 {
-            // On the heap: it holds a whole decision, and whoever holds this future would hold that.
+            // On the heap: the future of a run is large, and this one would be as large.
             Box::pin(self.decide_all(&frames[..run], out)).await;
             return (run, Then::GoOn);
         }
