@@ -69,7 +69,7 @@ impl<'a> Ask<'a> {
     /// come together.
     #[must_use]
     #[inline]
-    pub const fn patient(mut self, patience: Duration) -> Self {
+    pub const fn retry_overloaded_for(mut self, patience: Duration) -> Self {
         self.terms.patience = patience;
         self
     }

@@ -96,8 +96,8 @@ impl Table {
 
     /// Drops the fullest of the next few entries: the one whose loss gives its key the least. Says how full it was.
     ///
-    /// If all of them are nearly drained, the one of middle age goes. Whoever floods the store with drained keys then
-    /// evicts keys of the flood: those that were there before it are older, and stay; those that have just come are
+    /// If all of them are nearly drained, the one of middle age goes. A flood of drained keys then evicts keys of the
+    /// flood: those that were there before it are older, and stay; those that have just come are
     /// younger, and stay for half as many insertions as the table has entries.
     pub(crate) fn evict(&mut self, now: Micros) -> Option<f64> {
         let slots = self.slots.len();

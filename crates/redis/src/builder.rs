@@ -268,7 +268,7 @@ impl Plan<'_> {
         let dialer = self.dialer(0, RoleCheck::None);
         // Each node gets its own whereabouts when it is found; the first seed stands in until then.
         let anywhere = Whereabouts::Fixed(seeds[0].clone());
-        let setup = LaneSetup { by_slot: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
+        let setup = LaneSetup { cluster_prefix: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
         let cluster = Arc::new(Cluster::new(setup, seeds));
         let keeper = tokio::spawn(cluster.clone().keep_up()).abort_handle();
         Router::Cluster { cluster, keeper }
@@ -300,7 +300,7 @@ impl Plan<'_> {
             connections: self.settings.connections,
             flights: self.settings.flights,
             most_waiting: self.settings.max_waiting,
-            by_slot: None,
+            cluster_prefix: None,
             // A random start keeps the replies to one process from ever looking like those to another.
             sequence: Arc::new(AtomicU64::new(fastrand::u64(..1 << 48))),
             counters: self.counters.clone(),

@@ -249,7 +249,7 @@ impl Cluster {
             if let Some(master) = range.nodes.first() {
                 let node = self.member(&mut nodes, master);
                 let is_new = !map.ranges.iter().any(|(.., known)| Arc::ptr_eq(known, &node));
-                if let Some(prefix) = self.setup.by_slot.as_ref().filter(|_| is_new) {
+                if let Some(prefix) = self.setup.cluster_prefix.as_ref().filter(|_| is_new) {
                     node.serves(range.first, prefix);
                 }
                 map.ranges.push((range.first, range.last, node));

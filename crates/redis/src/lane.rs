@@ -47,8 +47,8 @@ pub(crate) struct LaneSetup {
     pub(crate) flights: usize,
     /// The most charges that may wait.
     pub(crate) most_waiting: usize,
-    /// What the keys of the store begin with, if one call may only hold keys of one slot.
-    pub(crate) by_slot: Option<Prefix>,
+    /// What keys begin with, if the node is one of a cluster: a call then holds keys of one slot only.
+    pub(crate) cluster_prefix: Option<Prefix>,
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -219,7 +219,7 @@ impl Lane {
 
     /// Sorts requests into as few script calls as the topology allows.
     fn calls(&self, gathered: Vec<Waiting>) -> Vec<Call> {
-        if self.setup.by_slot.is_none() {
+        if self.setup.cluster_prefix.is_none() {
             return vec![self.call(gathered)];
         }
         let mut by_slot: Vec<(u16, Vec<Waiting>)> = Vec::new();
@@ -346,7 +346,7 @@ impl Lane {
                     unknown.push(call.by_text());
                     continue;
                 }
-                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.setup.by_slot.is_none() => {
+                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.setup.cluster_prefix.is_none() => {
                     let why = format!("{text}: this is a node of a cluster, whose URL is redis-cluster://");
                     self.node.misdirected(why.clone());
                     Refusal::Failed(not_run(why))

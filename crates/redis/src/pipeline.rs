@@ -18,7 +18,7 @@ const SECOND_LOOK: Duration = Duration::from_millis(1);
 /// What was sent and is not answered yet.
 #[derive(Default)]
 pub(crate) struct Pipeline<'q> {
-    flights: VecDeque<Batch<'q>>,
+    flights: VecDeque<SentFlight<'q>>,
     /// Calls that Redis refused. A refusal is only believed once every reply around it was the one expected.
     refused: Vec<(Call, String)>,
     /// When the last reply came.
@@ -36,8 +36,8 @@ pub(crate) struct Answered<'q> {
     _landed: Option<Flight<'q>>,
 }
 
-/// One flight.
-struct Batch<'q> {
+/// A flight that was sent, and the calls of it that are not answered yet.
+struct SentFlight<'q> {
     calls: VecDeque<Call>,
     sent_at: Instant,
     /// Since when it seems overdue.
@@ -46,7 +46,7 @@ struct Batch<'q> {
     flight: Flight<'q>,
 }
 
-impl Batch<'_> {
+impl SentFlight<'_> {
     fn next_look(&self, timeout: Duration) -> Instant {
         self.suspected_at.map_or(self.sent_at + timeout, |since| since + SECOND_LOOK)
     }
@@ -82,7 +82,7 @@ impl<'q> Pipeline<'q> {
     }
 
     pub(crate) fn push(&mut self, calls: Vec<Call>, flight: Flight<'q>, sent_at: Instant) {
-        self.flights.push_back(Batch {
+        self.flights.push_back(SentFlight {
             calls: calls.into(),
             sent_at,
             suspected_at: None,
@@ -160,9 +160,9 @@ impl<'q> Pipeline<'q> {
 
     /// The call that was answered, and its flight if that was the last of it.
     fn landed(&mut self) -> Option<(Call, Option<Flight<'q>>)> {
-        let batch = self.flights.front_mut()?;
-        let call = batch.calls.pop_front()?;
-        let landed = if batch.calls.is_empty() { self.flights.pop_front() } else { None };
-        Some((call, landed.map(|batch| batch.flight)))
+        let flight = self.flights.front_mut()?;
+        let call = flight.calls.pop_front()?;
+        let landed = if flight.calls.is_empty() { self.flights.pop_front() } else { None };
+        Some((call, landed.map(|sent| sent.flight)))
     }
 }

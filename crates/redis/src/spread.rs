@@ -45,13 +45,15 @@ impl Part {
         Arc::new(Request::new(operation, self.charges.iter().map(priced).collect()))
     }
 
-    /// The same charges, those of each key by themselves.
+    /// The same charges, those of each key by themselves, in the order of the chain.
     fn by_key(self) -> Vec<Self> {
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
             by_key.entry(charge.key.clone()).or_default().push(position, charge);
         }
-        by_key.into_values().collect()
+        let mut parts: Vec<Self> = by_key.into_values().collect();
+        parts.sort_by_key(|part| part.positions[0]);
+        parts
     }
 
     fn push(&mut self, position: usize, charge: WireCharge) {
@@ -91,6 +93,12 @@ impl Spread {
     }
 
     pub(crate) async fn run(mut self) -> Result<Reply, StoreError> {
+        if let [only] = &self.parts[..] {
+            match self.inner.ask(&only.request(self.operation), self.deadline).await {
+                Err(Unanswered::Divided) => self.divide(0),
+                answered => return Ok(answered?),
+            }
+        }
         match self.operation {
             Operation::Spend => self.spend().await,
             Operation::SpendUpTo => self.spend_up_to().await,
@@ -177,13 +185,6 @@ impl Spread {
     /// A refund with an id comes with the charges of one key, and so of one slot. While that slot moves, the marker is
     /// spent before anything is given back: what is lost in between stays lost, and is never given twice.
     async fn refund_once(&mut self) -> Result<Reply, StoreError> {
-        let whole = self.parts[0].request(Operation::RefundOnce);
-        match self.inner.ask(&whole, self.deadline).await {
-            Err(Unanswered::Divided) => {}
-            answered => return Ok(answered?),
-        }
-        self.parts = std::mem::take(&mut self.parts[0]).by_key();
-        self.parts.sort_by_key(|part| part.positions[0]);
         let mut replies = vec![self.ask(0, |marker| marker.request(Operation::Spend)).await?];
         let granted = replies[0].granted;
         let rest = if granted > 0 { Operation::Refund } else { Operation::Peek };
@@ -208,13 +209,16 @@ impl Spread {
             }
             let asked = request(&self.parts[at]);
             match self.inner.ask(&asked, self.deadline).await {
-                Err(Unanswered::Divided) if asked.has_several_keys() => {
-                    let part = std::mem::take(&mut self.parts[at]);
-                    self.parts.splice(at..=at, part.by_key());
-                }
+                Err(Unanswered::Divided) if asked.has_several_keys() => self.divide(at),
                 answered => return Ok(answered?),
             }
         }
+    }
+
+    /// Makes each key of a part a part of its own.
+    fn divide(&mut self, at: usize) {
+        let part = std::mem::take(&mut self.parts[at]);
+        self.parts.splice(at..=at, part.by_key());
     }
 
     /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs, and

@@ -11,6 +11,7 @@ use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
 use spile_redis::{RedisStore, Script};
 use spile_testkit::proxy::{Mode, Proxy};
 use spile_testkit::redis::{RedisCluster, RedisSentinel, RedisServer};
+use spile_testkit::wait;
 use tokio::net::TcpListener;
 
 const LIMIT: &str = "100000, 100/h";
@@ -83,16 +84,13 @@ async fn what_was_not_sent_in_time_is_neither_asked_nor_charged() {
     // The first flies alone; what came after it has 5 ms left when it lands, and what is beyond one flight has none.
     let answers = join_all((0..400).map(ask)).await;
     proxy.set(Mode::Pass);
+    let near = patient(&server.url()).prefix("spile").build().unwrap();
     let mut refused = 0;
     for (caller, answer) in answers.iter().enumerate() {
         if let Err(StoreError::Overloaded(_)) = answer {
             refused += 1;
-            let left = patient(&server.url()).prefix("spile").build().unwrap();
-            let bucket = left.peek(&charges(&key(caller), LIMIT, 0)).await.unwrap().buckets[0];
+            let bucket = near.peek(&charges(&key(caller), LIMIT, 0)).await.unwrap().buckets[0];
             assert_eq!(bucket.held().whole_tokens(), 100_000, "{} was charged", key(caller));
-            if refused > 20 {
-                break;
-            }
         }
     }
     assert!(refused > 0, "somebody waited too long");
@@ -167,10 +165,14 @@ async fn the_deadline_holds_from_the_first_decision_at_a_store_that_never_answer
         let (first, took) = timed(store.spend(&charges("ann", LIMIT, 1))).await;
         assert!(first.is_err());
         assert!(took <= Duration::from_millis(50) + GRACE, "{url}: the first took {took:?}");
-        tokio::time::sleep(Duration::from_millis(60)).await;
-        let (next, took) = timed(store.spend(&charges("ann", LIMIT, 1))).await;
-        assert!(next.is_err());
-        assert!(took <= GRACE, "{url}: it is known by then, and the next took {took:?}");
+        // One more may begin before that is known. Those after it do not wait.
+        let mut times = Vec::new();
+        for _ in 0..10 {
+            let (next, took) = timed(store.spend(&charges("ann", LIMIT, 1))).await;
+            assert!(next.is_err());
+            times.push(took);
+        }
+        assert!(times.iter().filter(|took| **took > GRACE).count() <= 1, "{url}: {times:?}");
     }
 }
 
@@ -227,8 +229,7 @@ async fn twenty_four_masters_serve_within_a_second_of_coming_back_with_every_ses
         for key in &keys {
             assert!(store.spend(&charges(key, LIMIT, 1)).await.is_err());
         }
-        // Long enough for every connection to be given up and dialled again, in vain.
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        wait::until_true("every connection to be given up", || store.stats().connections == 0);
         for node in cluster.nodes() {
             node.thaw();
         }

@@ -51,7 +51,7 @@ async fn a_chain_is_decided_exactly_while_its_slot_moves_whatever_keys_exist() {
     let before = left(&store, &["a", "b"]).await;
     target.command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &ids[from]]);
     source.command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &ids[to]]);
-    // One that exists at the source and moves, one that stays, and two that nobody has asked for yet.
+    // One that exists at the source and moves, one that stays, and two that do not exist yet.
     let port = target.port().to_string();
     source.command(&["MIGRATE", "127.0.0.1", &port, "spile:{ann}:a", "0", "5000"]);
     let names = ["a", "b", "c", "d"];

@@ -137,7 +137,7 @@ impl Decider {
     /// The same for a question of a batch, when it is its turn.
     pub(crate) async fn check_in_turn(&self, chain: Option<&Chain>) -> Decision {
         let Some(chain) = chain else { return self.unlimited() };
-        let ask = Ask::from(chain).patient(BULK_PATIENCE);
+        let ask = Ask::from(chain).retry_overloaded_for(BULK_PATIENCE);
         self.in_turn(Some(chain), self.check_ask(chain, ask)).await
     }
 

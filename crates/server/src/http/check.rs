@@ -102,7 +102,7 @@ pub(crate) async fn batch(decider: &Decider, request: &mut Request<Incoming>) ->
     let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
     let chains = owed_by_all(&typed, &decider.in_force().policy)?;
     // Asked side by side, so that a store across the network can answer many in one round trip, but in turn with other
-    // batches, so that none of them and nobody else runs out of time.
+    // batches, so that neither they nor single questions run out of time.
     let decisions = join_all(chains.iter().map(|chain| decider.check_in_turn(chain.as_ref()))).await;
     let mut body = Vec::with_capacity(USUAL_BYTES * decisions.len());
     body.push(b'[');

@@ -62,7 +62,7 @@ pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: S
     }
 }
 
-/// Whoever else uses the same id gets their own refund, and after an hour an id is as good as new.
+/// Another key with the same id gets a refund of its own, and after an hour an id is as good as new.
 pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(subject: Subject<impl Store>) {
     let limit = Limit::per_day(1).burst(10);
     for key in ["ann", "bob"] {
