@@ -1,6 +1,7 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use http::header::UPGRADE;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use smallvec::SmallVec;
@@ -56,19 +58,9 @@ pub(crate) enum Source {
 
 /// An attempt that came to nothing.
 struct Failed {
-    /// Whether the request may be sent again: none of it was sent, or sending it twice does no harm.
-    repeatable: bool,
-    reused: Reused,
-    why: Refusal,
-}
-
-/// Whether the connection had been used before.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Reused {
-    No,
-    Yes,
-    /// It had, and was closing while the request was on its way.
-    Stale,
+    why: Unanswered,
+    /// Whether the connection was a kept one that closed while the request was on its way.
+    stale: bool,
 }
 
 impl Exchange<'_> {
@@ -79,28 +71,38 @@ impl Exchange<'_> {
         self.served.retries.deposit();
         loop {
             let index = self.served.pool.pick(&tried, self.clock.now());
+            let endpoint = &self.served.pool.endpoints()[index];
+            let place = endpoint.enter(&self.caller).await?;
             let failed = match self.attempt(index, errand, upload).await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(Answer { response, place }),
                 Err(failed) => failed,
             };
-            if !failed.repeatable {
-                return Err(failed.why);
+            if !self.is_repeatable(failed.why, errand, upload) {
+                return Err(self.refusal(failed.why));
             }
             // A kept connection that was closing is nobody's fault, and no retry of the upstream itself.
-            if failed.reused == Reused::Stale && stale < MAX_STALE {
+            if failed.stale && stale < MAX_STALE {
                 stale += 1;
-            } else if self.may_retry(tried.len(), &failed.why) {
+            } else if self.may_retry(tried.len(), failed.why) {
                 tried.push(index);
             } else {
-                return Err(failed.why);
+                return Err(self.refusal(failed.why));
             }
         }
     }
 
+    /// Whether the request may be sent again: the upstream has not run it, or running it twice does no harm.
+    fn is_repeatable(&self, why: Unanswered, errand: &Errand<'_>, upload: &Upload) -> bool {
+        let untouched =
+            self.meter.as_ref().is_none_or(|meter| meter.frames() == 0 && !upload.is_end_stream());
+        let harmless = self.meter.is_none() && is_idempotent(&errand.parts.method);
+        (why.did_not_run() && untouched) || harmless
+    }
+
     /// Whether another attempt may be made. What took its full time is not tried again: the upstream may be working
     /// on it still.
-    fn may_retry(&self, attempts: usize, why: &Refusal) -> bool {
-        let worth_it = matches!(why, Refusal::Unreachable | Refusal::BadAnswer);
+    fn may_retry(&self, attempts: usize, why: Unanswered) -> bool {
+        let worth_it = !matches!(why, Unanswered::Silent | Unanswered::Undelivered);
         let granted =
             worth_it && attempts < usize::from(self.served.route.retries) && self.served.retries.withdraw();
         self.served.telemetry.retries.increment(u64::from(granted));
@@ -112,42 +114,43 @@ impl Exchange<'_> {
         index: usize,
         errand: &mut Errand<'_>,
         upload: &mut Upload,
-    ) -> Result<Answer, Failed> {
-        let endpoint = &self.served.pool.endpoints()[index];
-        let place = match endpoint.enter(&self.caller).await {
-            Ok(place) => place,
-            Err(why) => return Err(Failed { repeatable: false, reused: Reused::No, why }),
-        };
-        let attempted = self.attempt_over(index, errand, upload).await;
-        match &attempted {
-            Ok(_) => endpoint.health.answered(),
-            Err(failed) if failed.is_upstreams_fault() => endpoint.health.failed(self.clock.now()),
-            Err(_) => {}
-        }
-        attempted.map(|response| Answer { response, place })
-    }
-
-    async fn attempt_over(
-        &self,
-        index: usize,
-        errand: &mut Errand<'_>,
-        upload: &mut Upload,
     ) -> Result<Response<Source>, Failed> {
+        let health = &self.served.pool.endpoints()[index].health;
         let upgrades = self.wants_upgrade_over_tls(index, errand.parts);
         let standing = if upgrades { None } else { self.lines[index].standing() };
-        let reused = if standing.is_some() { Reused::Yes } else { Reused::No };
+        let kept = standing.is_some();
+        let why = match self.ask(index, standing, upgrades, errand, upload).await {
+            Ok(response) => {
+                health.answered();
+                return Ok(response);
+            }
+            Err(why) => why,
+        };
+        let stale = kept && matches!(why, Unanswered::Closed { .. });
+        if why.is_upstreams_fault(stale) {
+            health.failed(self.clock.now());
+        }
+        Err(Failed { why, stale })
+    }
+
+    /// The answer over the connection that stands already, or over a new one.
+    async fn ask(
+        &self,
+        index: usize,
+        standing: Option<Line>,
+        upgrades: bool,
+        errand: &mut Errand<'_>,
+        upload: &mut Upload,
+    ) -> Result<Response<Source>, Unanswered> {
         let line = match standing {
             Some(line) => line,
             // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
-            None => match Box::pin(self.dial(index, upgrades)).await {
-                Ok(line) => line,
-                Err(why) => return Err(Failed { repeatable: true, reused, why }),
-            },
+            None => Box::pin(self.dial(index, upgrades)).await?,
         };
         match line {
-            Line::Http1(line) => self.ask_http1(index, line, errand, upload, reused).await,
+            Line::Http1(line) => self.ask_http1(index, line, errand, upload).await,
             // Boxed as well: requests over HTTP/1.1 need none of it.
-            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, errand, upload, reused)).await,
+            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, errand, upload)).await,
         }
     }
 
@@ -157,7 +160,7 @@ impl Exchange<'_> {
         upstream.speaks_tls() && parts.headers.contains_key(UPGRADE)
     }
 
-    async fn dial(&self, index: usize, upgrades: bool) -> Result<Line, Refusal> {
+    async fn dial(&self, index: usize, upgrades: bool) -> Result<Line, Unanswered> {
         let upstream = &self.served.pool.endpoints()[index].upstream;
         let within = self.served.route.timeouts.connect;
         let line = if upgrades {
@@ -165,7 +168,7 @@ impl Exchange<'_> {
         } else {
             self.dialer.dial(upstream, within).await
         };
-        let line = line.map_err(|_| Refusal::Unreachable)?;
+        let line = line.map_err(|_| Unanswered::Unreachable)?;
         if let Line::Http2(sender) = &line {
             self.lines[index].keep(Line::Http2(sender.clone()));
         }
@@ -178,24 +181,14 @@ impl Exchange<'_> {
         line: Box<Http1>,
         errand: &Errand<'_>,
         upload: &mut Upload,
-        reused: Reused,
-    ) -> Result<Response<Source>, Failed> {
+    ) -> Result<Response<Source>, Unanswered> {
         let own = self.served.pool.endpoints()[index].upstream.authority.as_str();
         let host = if self.authority.is_empty() { own } else { self.authority };
         let (parts, push_more) = (&errand.parts, &|lines: &mut Vec<u8>| errand.push_apart(lines));
         let (method, path, headers) = (&parts.method, &self.path, &parts.headers);
         let asked = Asked { method, path, host, headers, push_more };
-        let why = match line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await {
-            Ok(response) => return Ok(response.map(Source::Http1)),
-            Err(why) => why,
-        };
-        let unsent = matches!(why, Unanswered::Closed { sent: false });
-        let stale = reused == Reused::Yes && matches!(why, Unanswered::Closed { .. });
-        Err(Failed {
-            repeatable: self.meter.is_none() && (unsent || is_idempotent(&parts.method)),
-            reused: if stale { Reused::Stale } else { reused },
-            why: if matches!(why, Unanswered::Silent) { Refusal::TimedOut } else { self.blame() },
-        })
+        let answer = line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await;
+        answer.map(|response| response.map(Source::Http1))
     }
 
     async fn ask_http2(
@@ -204,33 +197,45 @@ impl Exchange<'_> {
         mut sender: http2::SendRequest<Upload>,
         errand: &mut Errand<'_>,
         upload: &mut Upload,
-        reused: Reused,
-    ) -> Result<Response<Source>, Failed> {
-        let repeatable = self.meter.is_none() && is_idempotent(&errand.parts.method);
+    ) -> Result<Response<Source>, Unanswered> {
         let headers = errand.all_fields();
-        let headers = if repeatable { headers.clone() } else { mem::take(headers) };
+        // Kept for another attempt where there can be one.
+        let headers = if self.meter.is_none() { headers.clone() } else { mem::take(headers) };
         let mut sent = Request::new(mem::replace(upload, Upload::none()));
         *sent.method_mut() = errand.parts.method.clone();
         *sent.headers_mut() = headers;
         self.address(&mut sent, &self.served.pool.endpoints()[index].upstream);
         let mut answer = std::pin::pin!(sender.try_send_request(sent));
         let first_byte = self.served.route.timeouts.first_byte;
-        let (unsent, why) = loop {
+        loop {
             let moved = self.frames_sent();
             match tokio::time::timeout(first_byte, answer.as_mut()).await {
                 Ok(Ok(response)) => return Ok(response.map(Source::Http2)),
-                Ok(Err(mut error)) => break (error.take_message(), self.blame()),
-                Err(_) if self.frames_sent() == moved => break (None, Refusal::TimedOut),
+                Ok(Err(mut error)) => {
+                    let Some(unsent) = error.take_message() else { return Err(self.ended(error.error())) };
+                    let (head, body) = unsent.into_parts();
+                    (errand.parts.headers, *upload) = (head.headers, body);
+                    return Err(Unanswered::Closed { sent: false });
+                }
+                Err(_) if self.frames_sent() == moved => return Err(Unanswered::Silent),
                 Err(_) => {}
             }
-        };
-        let stale = reused == Reused::Yes && matches!(why, Refusal::BadAnswer);
-        let repeatable = repeatable || unsent.is_some();
-        if let Some(unsent) = unsent {
-            let (head, body) = unsent.into_parts();
-            (errand.parts.headers, *upload) = (head.headers, body);
         }
-        Err(Failed { repeatable, reused: if stale { Reused::Stale } else { reused }, why })
+    }
+
+    /// What the end of an exchange over HTTP/2 says.
+    fn ended(&self, error: &hyper::Error) -> Unanswered {
+        let frame = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+        match frame.filter(|frame| frame.is_remote()) {
+            _ if self.meter.as_ref().is_some_and(|meter| meter.failure().is_some()) => {
+                Unanswered::Undelivered
+            }
+            Some(frame) if frame.is_go_away() || frame.reason() == Some(h2::Reason::REFUSED_STREAM) => {
+                Unanswered::NotProcessed
+            }
+            Some(_) => Unanswered::Unreadable,
+            None => Unanswered::Closed { sent: true },
+        }
     }
 
     /// Puts the upstream's own address on a request, in the form that HTTP/2 wants.
@@ -245,22 +250,16 @@ impl Exchange<'_> {
         self.meter.as_ref().map_or(0, |meter| meter.frames())
     }
 
-    /// Whose fault a broken exchange is: a body that the client did not deliver breaks it too.
-    fn blame(&self) -> Refusal {
+    /// What the client is told. A body that it did not deliver ends an exchange too.
+    fn refusal(&self, why: Unanswered) -> Refusal {
         match self.meter.as_ref().and_then(|meter| meter.failure()) {
+            _ if why == Unanswered::Silent => Refusal::TimedOut,
+            _ if why == Unanswered::Unreachable => Refusal::Unreachable,
             Some(UploadFailure::TooLarge) => Refusal::BodyTooLarge,
             Some(UploadFailure::Stalled) => Refusal::BodyStalled,
             Some(UploadFailure::Broken) => Refusal::Unclear("the body broke off"),
             None => Refusal::BadAnswer,
         }
-    }
-}
-
-impl Failed {
-    /// Whether it says anything about the upstream. A connection that was kept for long may close at any time.
-    fn is_upstreams_fault(&self) -> bool {
-        let its_doing = matches!(self.why, Refusal::Unreachable | Refusal::BadAnswer | Refusal::TimedOut);
-        self.reused == Reused::No && its_doing
     }
 }
 

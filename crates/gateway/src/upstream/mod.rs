@@ -9,6 +9,7 @@ mod health;
 mod http1;
 mod lines;
 mod tls;
+mod unanswered;
 
 pub use address::{Upstream, UpstreamError};
 pub use balance::Balance;
@@ -20,5 +21,6 @@ pub(crate) use checker::check_forever;
 pub(crate) use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
-pub(crate) use http1::{Asked, Http1, Inbound, Unanswered, Upgraded};
+pub(crate) use http1::{Asked, Http1, Inbound, Upgraded};
 pub(crate) use lines::{Line, Lines, SWEEP_INTERVAL};
+pub(crate) use unanswered::Unanswered;

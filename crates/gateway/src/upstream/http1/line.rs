@@ -17,7 +17,7 @@ use super::outgoing::{Outgoing, SendError};
 use super::transport::{Transport, poll_bytes};
 use crate::body::{Idle, Upload};
 use crate::route::Timeouts;
-use crate::upstream::Lines;
+use crate::upstream::{Lines, Unanswered};
 
 /// A connection on which nothing is under way.
 #[derive(Debug)]
@@ -25,22 +25,6 @@ pub(crate) struct Http1 {
     pub(super) transport: Transport,
     /// Runs out when the upstream is silent. Kept, for a timer costs more to set up than to leave running.
     pub(super) idle: Idle,
-}
-
-/// Why a request was not answered.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// The upstream was silent for too long.
-    Silent,
-    /// The connection ended before anything of an answer arrived.
-    Closed {
-        /// Whether the upstream may have got any of the request.
-        sent: bool,
-    },
-    /// The answer broke off, or cannot be read in one way only.
-    Unreadable,
-    /// The client did not deliver its body.
-    Undelivered,
 }
 
 /// What is under way: a request that leaves while its answer may already arrive.

@@ -19,5 +19,5 @@ mod transport;
 
 pub(crate) use asked::Asked;
 pub(crate) use inbound::Inbound;
-pub(crate) use line::{Http1, Unanswered};
+pub(crate) use line::Http1;
 pub(crate) use transport::{Transport, Upgraded};
