@@ -23,6 +23,9 @@ pub struct Bounds {
     pub uri_bytes: usize,
     /// Requests under way on one HTTP/2 connection. Default 200.
     pub streams: u32,
+    /// Bytes of one body over HTTP/2 that may arrive, from a client or an upstream, before the other side takes
+    /// them. Default 512 KiB.
+    pub stream_window: u32,
     /// How long requests under way may take once the gateway is told to stop. Default 30 s.
     pub drain: Duration,
 }
@@ -38,6 +41,7 @@ impl Default for Bounds {
             header_fields: 100,
             uri_bytes: 8 * 1024,
             streams: 200,
+            stream_window: 512 * 1024,
             drain: Duration::from_secs(30),
         }
     }

@@ -127,7 +127,7 @@ impl<S: Store> Builder<S> {
         Ok(Gateway::from(Shared {
             live: Live::new(self.settings)?,
             limits,
-            dialer: Dialer::new(self.roots.client()?),
+            dialer: Dialer::new(self.roots.client()?, self.bounds.stream_window),
             bounds: self.bounds,
             tls: self.tls,
             telemetry: Telemetry::new(),

@@ -6,9 +6,10 @@
 //! HTTP/2's preface, or all of it and then only answers pings, would otherwise keep a connection for good, and so would
 //! whoever asks and then never reads.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -31,6 +32,8 @@ pub struct ClientStream<I> {
     stream: I,
     /// Gone once the version is known.
     patience: Option<Pin<Box<Sleep>>>,
+    /// What was read to find out the version, and is still to be served.
+    first: ArrayVec<u8, { PREFACE.len() }>,
     matched: usize,
     unread: Idle,
     framing: Framing,
@@ -63,6 +66,7 @@ impl<I> ClientStream<I> {
         Self {
             stream,
             patience: Some(Box::pin(sleep(version_within))),
+            first: ArrayVec::new(),
             matched: 0,
             unread: Idle::after(taken_within),
             framing: Framing::new(),
@@ -76,9 +80,44 @@ impl<I> ClientStream<I> {
         self
     }
 
+    /// Whether the client speaks HTTP/2, once its first bytes show that. One that hangs up before has shown nothing, and
+    /// is left to HTTP/1.
+    pub(crate) async fn speaks_http2(&mut self) -> io::Result<bool>
+    where
+        I: AsyncRead + Unpin,
+    {
+        loop {
+            if self.first.len() == PREFACE.len() || !PREFACE.starts_with(&self.first) {
+                return Ok(*self.first == *PREFACE);
+            }
+            if poll_fn(|cx| self.poll_first(cx)).await? == 0 {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Tells which request has two ends, once it has arrived.
     pub(crate) fn ambiguity(&self) -> Ambiguity {
         self.framing.found()
+    }
+
+    /// Reads more of the first bytes. Says how many.
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
+    where
+        I: AsyncRead + Unpin,
+    {
+        let mut space = [0; PREFACE.len()];
+        let mut buffer = ReadBuf::new(&mut space[self.first.len()..]);
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        if read.is_pending()
+            && let Some(patience) = &mut self.patience
+            && patience.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        ready!(read)?;
+        self.first.extend(buffer.filled().iter().copied());
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Looks at what arrived first: a byte that differs from the preface is HTTP/1, and all of it is HTTP/2.
@@ -112,8 +151,15 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let this = &mut *self;
+        let read = if this.first.is_empty() {
+            Pin::new(&mut this.stream).poll_read(cx, buffer)
+        } else {
+            let served = this.first.len().min(buffer.remaining());
+            buffer.put_slice(&this.first[..served]);
+            drop(this.first.drain(..served));
+            Poll::Ready(Ok(()))
+        };
         if read.is_ready() {
             let arrived = &buffer.filled()[before..];
             this.framing.read(arrived);

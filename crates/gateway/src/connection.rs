@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::{Builder, UpgradeableConnection};
 use spile_core::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,12 +22,13 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
+use crate::body::ClientBody;
 use crate::bounds::Bounds;
 use crate::client_stream::ClientStream;
 use crate::farewell::{Farewell, Guest};
+use crate::http2::{self, Received};
 use crate::route::Served;
 use crate::shared::Shared;
-use crate::stream_patience::StreamExecutor;
 use crate::streams::Streams;
 use crate::upstream::{Endpoint, HealthCheck, SWEEP_INTERVAL, check_forever};
 use crate::worker::Worker;
@@ -151,23 +154,19 @@ impl<S: Store + 'static> Connections<S> {
     }
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        let (worker, guest, streams) = (Arc::clone(&self.worker), self.farewell.guest(), Streams::default());
-        let http = protocol(&self.bounds, &streams);
+        let (worker, guest) = (Arc::clone(&self.worker), self.farewell.guest());
+        let bounds = self.bounds.clone();
         let origin = Origin { peer, secure: self.tls.is_some(), ambiguous: false };
-        let (first_bytes, unread) = (self.bounds.header_timeout, self.bounds.write_timeout);
         let Some(tls) = self.tls.clone() else {
             tokio::spawn(async move {
-                let stream = ClientStream::new(stream, first_bytes, unread).resting(first_bytes, streams);
-                talk(stream, origin, worker, http, guest).await;
+                talk(stream, origin, worker, &bounds, guest).await;
                 drop(permit);
             });
             return;
         };
-        let patience = self.bounds.handshake_timeout;
         tokio::spawn(async move {
-            if let Ok(Ok(stream)) = tokio::time::timeout(patience, tls.accept(stream)).await {
-                let stream = ClientStream::new(stream, first_bytes, unread).resting(first_bytes, streams);
-                talk(stream, origin, worker, http, guest).await;
+            if let Ok(Ok(stream)) = tokio::time::timeout(bounds.handshake_timeout, tls.accept(stream)).await {
+                talk(stream, origin, worker, &bounds, guest).await;
             }
             drop(permit);
         });
@@ -186,37 +185,52 @@ impl<S: Store + 'static> Connections<S> {
 
 /// Serves one connection to its end.
 async fn talk<S: Store + 'static>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    origin: Origin,
+    worker: Arc<Worker<S>>,
+    bounds: &Bounds,
+    guest: Guest,
+) {
+    let streams = Streams::default();
+    let mut stream = ClientStream::new(stream, bounds.header_timeout, bounds.write_timeout)
+        .resting(bounds.header_timeout, streams.clone());
+    match stream.speaks_http2().await {
+        Ok(false) => talk_http1(stream, origin, worker, bounds, guest).await,
+        // Boxed, so that connections of HTTP/1 need not carry it around.
+        Ok(true) => {
+            let answer = move |request: Request<Received>| {
+                Arc::clone(&worker).answer_dated(origin, request.map(ClientBody::Http2))
+            };
+            Box::pin(http2::serve(stream, bounds, streams, guest, answer)).await;
+        }
+        Err(_) => {}
+    }
+}
+
+async fn talk_http1<S: Store + 'static>(
     stream: ClientStream<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     origin: Origin,
     worker: Arc<Worker<S>>,
-    http: Builder<StreamExecutor>,
+    bounds: &Bounds,
     guest: Guest,
 ) {
     let (ambiguity, asked) = (stream.ambiguity(), AtomicU64::new(0));
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
         let origin = Origin { ambiguous: ambiguity.reaches(number), ..origin };
-        Arc::clone(&worker).answer(origin, request).map(Ok::<_, Infallible>)
+        Arc::clone(&worker).answer(origin, request.map(ClientBody::Http1)).map(Ok::<_, Infallible>)
     });
-    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+    let connection = http1(bounds).serve_connection(TokioIo::new(stream), service).with_upgrades();
     // A connection that breaks is its client's affair: there is nobody left to tell.
     let _ended = guest.stay(connection, UpgradeableConnection::graceful_shutdown).await;
 }
 
-fn protocol(bounds: &Bounds, streams: &Streams) -> Builder<StreamExecutor> {
-    let (taken_within, streams) = (bounds.write_timeout, streams.clone());
-    let mut http = Builder::new(StreamExecutor { taken_within, streams });
+fn http1(bounds: &Bounds) -> Builder {
+    let mut http = Builder::new();
     // Without a timer hyper's header timeout does nothing.
-    http.http1()
-        .timer(TokioTimer::new())
+    http.timer(TokioTimer::new())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(bounds.header_bytes)
         .max_headers(bounds.header_fields);
-    http.http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(bounds.streams)
-        .max_header_list_size(u32::try_from(bounds.header_bytes).unwrap_or(u32::MAX))
-        .adaptive_window(true)
-        .keep_alive_interval(bounds.header_timeout);
     http
 }

@@ -7,12 +7,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::Either as Whichever;
-use http::header::{CONNECTION, HeaderValue};
+use http::header::{CONNECTION, DATE, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use spile_core::{Micros, Store};
 use spile_observe::trace::{Tracer, note, span};
 use spile_policy::{Credential, Facts, Refusal as PolicyRefusal};
@@ -20,8 +19,9 @@ use spile_tower::response::is_grpc;
 use tokio::sync::watch;
 
 use crate::auth::Caller;
-use crate::body::{Deadline, Meter, Reply, Upload, discard};
+use crate::body::{ClientBody, Deadline, Meter, Reply, Upload, discard};
 use crate::connection::Origin;
+use crate::date;
 use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
 use crate::limit::Ruling;
 use crate::refusal::Refusal;
@@ -87,7 +87,7 @@ impl<S: Store + 'static> Worker<S> {
     pub(crate) fn answer(
         self: Arc<Self>,
         origin: Origin,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
     ) -> impl Future<Output = Response<Reply>> + Send {
         let (parts, body) = request.into_parts();
         match self.shared.tracer.clone() {
@@ -97,12 +97,24 @@ impl<S: Store + 'static> Worker<S> {
         }
     }
 
+    /// The same with a date, which HTTP/1 adds by itself.
+    pub(crate) async fn answer_dated(
+        self: Arc<Self>,
+        origin: Origin,
+        request: Request<ClientBody>,
+    ) -> Response<Reply> {
+        let shared = Arc::clone(&self.shared);
+        let mut response = self.answer(origin, request).await;
+        response.headers_mut().entry(DATE).or_insert_with(|| date::header_value(shared.clock.now()));
+        response
+    }
+
     async fn traced(
         self: Arc<Self>,
         tracer: Tracer,
         origin: Origin,
         mut parts: Parts,
-        body: Incoming,
+        body: ClientBody,
     ) -> Response<Reply> {
         let came_with = trace::context_of(&mut parts.headers);
         let answered = async {
@@ -120,7 +132,7 @@ impl<S: Store + 'static> Worker<S> {
         self: Arc<Self>,
         origin: Origin,
         mut parts: Parts,
-        body: Incoming,
+        body: ClientBody,
     ) -> impl Future<Output = Response<Reply>> + Send {
         async move {
             let started = self.shared.clock.now();
@@ -156,7 +168,7 @@ impl<S: Store + 'static> Worker<S> {
         hop: Hop,
         arrival: Arrival,
         mut parts: Parts,
-        body: Incoming,
+        body: ClientBody,
     ) -> Response<Reply> {
         let worker = Arc::clone(&self);
         let exchange = async move {
@@ -242,7 +254,7 @@ impl<S: Store + 'static> Worker<S> {
         hop: &Hop,
         id: &RequestId,
         parts: &mut Parts,
-        body: Incoming,
+        body: ClientBody,
     ) -> Result<Response<Reply>, Refusal> {
         let Admitted { target, route, caller, ruling } = admitted;
         let way = roads.way(*route);
@@ -299,7 +311,7 @@ impl<S: Store + 'static> Worker<S> {
         caller: &'r Caller,
         hop: &Hop,
         mut errand: Errand<'r>,
-        body: Incoming,
+        body: ClientBody,
     ) -> impl Future<Output = Result<Answer, Refusal>> + Send + 'r {
         let Way { served, lines } = way;
         let (mut upload, meter) = upload(body, served);
@@ -404,7 +416,7 @@ fn own_words(words: Bytes) -> Reply {
     Either::Left(Full::new(words))
 }
 
-fn upload(body: Incoming, served: &Served) -> (Upload, Option<Arc<Meter>>) {
+fn upload(body: ClientBody, served: &Served) -> (Upload, Option<Arc<Meter>>) {
     if body.is_end_stream() {
         return (Upload::none(), None);
     }

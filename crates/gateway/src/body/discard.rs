@@ -9,8 +9,9 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::timeout;
+
+use super::client_body::ClientBody;
 
 /// Bytes that are read for nothing. A larger body costs more than a new connection.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -19,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(2);
 
 /// Sees to it that the connection can go on, and says whether it can. A body that was announced by `Expect` may come or
 /// not, so that nobody could tell it from the next request.
-pub(crate) fn discard(body: Incoming, request: &Parts) -> bool {
+pub(crate) fn discard(body: ClientBody, request: &Parts) -> bool {
     if body.is_end_stream() || request.version == Version::HTTP_2 {
         return true;
     }
@@ -31,7 +32,7 @@ pub(crate) fn discard(body: Incoming, request: &Parts) -> bool {
 }
 
 /// Reads to the end, or to where it gets too much: hyper then closes the connection.
-async fn read_through(mut body: Incoming) {
+async fn read_through(mut body: ClientBody) {
     let mut left = MAX_BYTES;
     while let Some(Ok(frame)) = body.frame().await {
         let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body_util::{Either, Full};
 
 use super::deadline::Deadline;
-use super::idle::Idle;
-use crate::stream_patience::{self, Said};
-use crate::upstream::{Inbound, Outstanding};
+use super::movement::{Movement, SharedIdle};
+use crate::http2;
+use crate::upstream::{Http2Body, Inbound, Outstanding};
 
 /// A body that is read from the upstream only as fast as the client takes it, within a silence. Holds a place at the
 /// upstream until it has arrived whole.
@@ -25,7 +25,7 @@ pub(crate) struct Download {
 #[derive(Debug)]
 enum Source {
     Http1(Inbound),
-    Http2 { body: Incoming, idle: Idle },
+    Http2 { body: Http2Body, idle: SharedIdle },
 }
 
 /// An answer that did not arrive whole. The client sees a connection that breaks off.
@@ -34,13 +34,14 @@ enum Source {
 pub(crate) struct BrokenOff;
 
 impl Download {
-    pub(crate) fn http1(mut body: Inbound, place: Outstanding) -> Self {
+    pub(crate) fn http1(mut body: Inbound, movement: Movement, place: Outstanding) -> Self {
+        body.moves_with(movement);
         body.let_go_at_end();
         Self::new(Source::Http1(body), place)
     }
 
-    pub(crate) fn http2(body: Incoming, max_idle: Duration, place: Outstanding) -> Self {
-        Self::new(Source::Http2 { body, idle: Idle::after(max_idle) }, place)
+    pub(crate) fn http2(body: Http2Body, max_idle: Duration, movement: Movement, place: Outstanding) -> Self {
+        Self::new(Source::Http2 { body, idle: SharedIdle::after(max_idle, movement) }, place)
     }
 
     fn new(body: Source, place: Outstanding) -> Self {
@@ -68,12 +69,20 @@ impl Source {
         match self {
             Self::Http1(body) => Pin::new(body).poll_frame(cx),
             Self::Http2 { body, idle } => {
-                let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
+                let Poll::Ready(frame) = Pin::new(&mut body.received).poll_frame(cx) else {
                     return idle.poll_over(cx).map(|()| Some(Err(BrokenOff)));
                 };
                 idle.stir();
                 Poll::Ready(frame.map(|frame| frame.map_err(|_| BrokenOff)))
             }
+        }
+    }
+}
+
+impl http2::Source for Either<Full<Bytes>, Download> {
+    fn read_at_most(&mut self, bytes: usize) {
+        if let Self::Right(Download { body: Source::Http1(body), .. }) = self {
+            body.read_at_most(bytes);
         }
     }
 }
@@ -88,12 +97,8 @@ impl Body for Download {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let frame = match self.deadline.poll_over(cx) {
             Poll::Ready(()) => Some(Err(BrokenOff)),
-            Poll::Pending => {
-                stream_patience::note(Said::Nothing);
-                ready!(self.body.poll_frame(cx))
-            }
+            Poll::Pending => ready!(self.body.poll_frame(cx)),
         };
-        stream_patience::note(Said::Piece);
         match frame {
             Some(Ok(_)) => self.leave_at_end(),
             Some(Err(_)) | None => self.place = None,
@@ -104,14 +109,14 @@ impl Body for Download {
     fn is_end_stream(&self) -> bool {
         match &self.body {
             Source::Http1(body) => body.is_end_stream(),
-            Source::Http2 { body, .. } => body.is_end_stream(),
+            Source::Http2 { body, .. } => body.received.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
             Source::Http1(body) => body.size_hint(),
-            Source::Http2 { body, .. } => body.size_hint(),
+            Source::Http2 { body, .. } => body.received.size_hint(),
         }
     }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::idle::Idle;
+use super::client_body::ClientBody;
+use super::movement::{Movement, SharedIdle};
 use crate::forward::fields;
+use crate::http2::Source;
 
 /// A body that is read from the client only as fast as the upstream takes it, up to a size and within a silence.
 #[derive(Debug)]
@@ -19,9 +20,9 @@ pub(crate) struct Upload(Option<Stream>);
 
 #[derive(Debug)]
 struct Stream {
-    body: Incoming,
+    body: ClientBody,
     bytes_left: u64,
-    idle: Idle,
+    idle: SharedIdle,
     meter: Arc<Meter>,
 }
 
@@ -30,6 +31,7 @@ struct Stream {
 pub(crate) struct Meter {
     frames: AtomicU32,
     state: AtomicU8,
+    movement: Movement,
 }
 
 const SOUND: u8 = 0;
@@ -54,8 +56,9 @@ impl Upload {
         Self(None)
     }
 
-    pub(crate) fn streamed(body: Incoming, max_bytes: u64, max_idle: Duration, meter: Arc<Meter>) -> Self {
-        Self(Some(Stream { body, bytes_left: max_bytes, idle: Idle::after(max_idle), meter }))
+    pub(crate) fn streamed(body: ClientBody, max_bytes: u64, max_idle: Duration, meter: Arc<Meter>) -> Self {
+        let idle = SharedIdle::after(max_idle, meter.movement());
+        Self(Some(Stream { body, bytes_left: max_bytes, idle, meter }))
     }
 }
 
@@ -63,6 +66,11 @@ impl Meter {
     /// Counts up while the body moves.
     pub(crate) fn frames(&self) -> u32 {
         self.frames.load(Ordering::Relaxed)
+    }
+
+    /// What the answer's body shares with this one.
+    pub(crate) fn movement(&self) -> Movement {
+        self.movement.clone()
     }
 
     pub(crate) fn failure(&self) -> Option<UploadFailure> {
@@ -118,6 +126,11 @@ fn without_claims(frame: Frame<Bytes>) -> Frame<Bytes> {
         }
         Err(frame) => frame,
     }
+}
+
+impl Source for Upload {
+    /// It is read as it arrives.
+    fn read_at_most(&mut self, _bytes: usize) {}
 }
 
 impl Body for Upload {

@@ -1,8 +1,6 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
 use std::borrow::Cow;
-use std::error::Error;
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,19 +9,20 @@ use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use http_body::Body;
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
 use smallvec::SmallVec;
 use spile_core::Clock;
 
 use super::errand::Errand;
-use crate::body::{Download, Meter, Upload, UploadFailure};
+use crate::body::{Download, Meter, Movement, Upload, UploadFailure};
 use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{
-    Asked, Dialer, Http1, Inbound, Line, Lines, Outstanding, Unanswered, Upgraded, Upstream,
+    Asked, Dialer, Http1, Http2Body, Http2Stream, Inbound, Line, Lines, NewLine, Outstanding, Unanswered,
+    Upgraded, Upstream,
 };
 
+/// How long a connection that has rested may take to show that it is still there.
+const ALIVE_WITHIN: Duration = Duration::from_secs(1);
 /// Kept connections that may turn out to be closing, one after the other.
 const MAX_STALE: u32 = 3;
 
@@ -47,13 +46,14 @@ pub(crate) struct Exchange<'w> {
 pub(crate) struct Answer {
     pub(crate) response: Response<Source>,
     place: Outstanding,
+    movement: Movement,
 }
 
 /// The body of an answer.
 #[derive(Debug)]
 pub(crate) enum Source {
     Http1(Inbound),
-    Http2(Incoming),
+    Http2(Http2Body),
 }
 
 /// An attempt that came to nothing.
@@ -74,7 +74,7 @@ impl Exchange<'_> {
             let endpoint = &self.served.pool.endpoints()[index];
             let place = endpoint.enter(&self.caller).await?;
             let failed = match self.attempt(index, errand, upload).await {
-                Ok(response) => return Ok(Answer { response, place }),
+                Ok(response) => return Ok(Answer { response, place, movement: self.movement() }),
                 Err(failed) => failed,
             };
             if !self.is_repeatable(failed.why, errand, upload) {
@@ -142,7 +142,7 @@ impl Exchange<'_> {
         errand: &mut Errand<'_>,
         upload: &mut Upload,
     ) -> Result<Response<Source>, Unanswered> {
-        let line = match standing {
+        let line = match self.alive(standing).await {
             Some(line) => line,
             // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
             None => Box::pin(self.dial(index, upgrades)).await?,
@@ -150,7 +150,7 @@ impl Exchange<'_> {
         match line {
             Line::Http1(line) => self.ask_http1(index, line, errand, upload).await,
             // Boxed as well: requests over HTTP/1.1 need none of it.
-            Line::Http2(sender) => Box::pin(self.ask_http2(index, sender, errand, upload)).await,
+            Line::Http2(stream) => Box::pin(self.ask_http2(index, stream, errand, upload)).await,
         }
     }
 
@@ -160,19 +160,49 @@ impl Exchange<'_> {
         upstream.speaks_tls() && parts.headers.contains_key(UPGRADE)
     }
 
+    /// The connection, unless it has rested for long and turns out to be gone.
+    async fn alive(&self, standing: Option<Line>) -> Option<Line> {
+        match standing? {
+            Line::Http2(stream) => {
+                let within = self.served.route.timeouts.connect.min(ALIVE_WITHIN);
+                stream.is_alive(within).await.then_some(Line::Http2(stream))
+            }
+            line @ Line::Http1(_) => Some(line),
+        }
+    }
+
+    /// A new connection, or a place on one that came about while others were being set up.
     async fn dial(&self, index: usize, upgrades: bool) -> Result<Line, Unanswered> {
-        let upstream = &self.served.pool.endpoints()[index].upstream;
         let within = self.served.route.timeouts.connect;
+        let dialled = tokio::time::timeout(within, self.dial_in_turn(index, upgrades, within)).await;
+        dialled.unwrap_or(Err(Unanswered::Unreachable))
+    }
+
+    /// Connections that can be shared are set up one after the other, or a crowd of requests would set up a crowd of them.
+    async fn dial_in_turn(&self, index: usize, upgrades: bool, within: Duration) -> Result<Line, Unanswered> {
+        let (upstream, lines) = (&self.served.pool.endpoints()[index].upstream, &self.lines[index]);
+        let is_shared = || !upgrades && upstream.may_speak_http2() && lines.are_shared();
+        let turn = if is_shared() { Some(lines.turn_to_dial().await) } else { None };
+        let turn = turn.filter(|_| is_shared());
+        if turn.is_some()
+            && let Some(line) = lines.standing()
+        {
+            return Ok(line);
+        }
         let line = if upgrades {
             self.dialer.dial_to_upgrade(upstream, within).await
         } else {
             self.dialer.dial(upstream, within).await
         };
-        let line = line.map_err(|_| Unanswered::Unreachable)?;
-        if let Line::Http2(sender) = &line {
-            self.lines[index].keep(Line::Http2(sender.clone()));
+        match line.map_err(|_| Unanswered::Unreachable)? {
+            NewLine::Http1(line) => {
+                lines.are_not_shared();
+                Ok(Line::Http1(line))
+            }
+            NewLine::Http2(connection) => {
+                lines.share(connection).map(Line::Http2).ok_or(Unanswered::Unreachable)
+            }
         }
-        Ok(line)
     }
 
     async fn ask_http1(
@@ -194,60 +224,29 @@ impl Exchange<'_> {
     async fn ask_http2(
         &self,
         index: usize,
-        mut sender: http2::SendRequest<Upload>,
+        stream: Http2Stream,
         errand: &mut Errand<'_>,
         upload: &mut Upload,
     ) -> Result<Response<Source>, Unanswered> {
-        let headers = errand.all_fields();
-        // Kept for another attempt where there can be one.
-        let headers = if self.meter.is_none() { headers.clone() } else { mem::take(headers) };
-        let mut sent = Request::new(mem::replace(upload, Upload::none()));
-        *sent.method_mut() = errand.parts.method.clone();
-        *sent.headers_mut() = headers;
-        self.address(&mut sent, &self.served.pool.endpoints()[index].upstream);
-        let mut answer = std::pin::pin!(sender.try_send_request(sent));
-        let first_byte = self.served.route.timeouts.first_byte;
-        loop {
-            let moved = self.frames_sent();
-            match tokio::time::timeout(first_byte, answer.as_mut()).await {
-                Ok(Ok(response)) => return Ok(response.map(Source::Http2)),
-                Ok(Err(mut error)) => {
-                    let Some(unsent) = error.take_message() else { return Err(self.ended(error.error())) };
-                    let (head, body) = unsent.into_parts();
-                    (errand.parts.headers, *upload) = (head.headers, body);
-                    return Err(Unanswered::Closed { sent: false });
-                }
-                Err(_) if self.frames_sent() == moved => return Err(Unanswered::Silent),
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// What the end of an exchange over HTTP/2 says.
-    fn ended(&self, error: &hyper::Error) -> Unanswered {
-        let frame = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-        match frame.filter(|frame| frame.is_remote()) {
-            _ if self.meter.as_ref().is_some_and(|meter| meter.failure().is_some()) => {
-                Unanswered::Undelivered
-            }
-            Some(frame) if frame.is_go_away() || frame.reason() == Some(h2::Reason::REFUSED_STREAM) => {
-                Unanswered::NotProcessed
-            }
-            Some(_) => Unanswered::Unreadable,
-            None => Unanswered::Closed { sent: true },
-        }
+        let mut head = Request::new(());
+        *head.method_mut() = errand.parts.method.clone();
+        // Kept for another attempt.
+        *head.headers_mut() = errand.all_fields().clone();
+        self.address(&mut head, &self.served.pool.endpoints()[index].upstream);
+        let answer = stream.ask(head, upload, &self.served.route.timeouts).await;
+        answer.map(|response| response.map(Source::Http2))
     }
 
     /// Puts the upstream's own address on a request, in the form that HTTP/2 wants.
-    fn address(&self, request: &mut Request<Upload>, upstream: &Upstream) {
+    fn address(&self, request: &mut Request<()>, upstream: &Upstream) {
         let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
         *request.uri_mut() = whole.path_and_query(self.path.clone()).build().unwrap_or_default();
         *request.version_mut() = Version::HTTP_2;
         request.headers_mut().remove(http::header::HOST);
     }
 
-    fn frames_sent(&self) -> u32 {
-        self.meter.as_ref().map_or(0, |meter| meter.frames())
+    fn movement(&self) -> Movement {
+        self.meter.as_ref().map_or_else(Movement::default, |meter| meter.movement())
     }
 
     /// What the client is told. A body that it did not deliver ends an exchange too.
@@ -266,10 +265,10 @@ impl Exchange<'_> {
 impl Answer {
     /// The answer as it goes to the client. What is held is let go with the last of its body.
     pub(crate) fn into_download(self, max_idle: Duration) -> Response<Download> {
-        let place = self.place;
-        self.response.map(|body| match body {
-            Source::Http1(body) => Download::http1(body, place),
-            Source::Http2(body) => Download::http2(body, max_idle, place),
+        let Self { response, place, movement } = self;
+        response.map(|body| match body {
+            Source::Http1(body) => Download::http1(body, movement, place),
+            Source::Http2(body) => Download::http2(body, max_idle, movement, place),
         })
     }
 

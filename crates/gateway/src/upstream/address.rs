@@ -34,6 +34,11 @@ impl Upstream {
         self.authority.port_u16().unwrap_or(if self.protocol == Protocol::Tls { 443 } else { 80 })
     }
 
+    /// Whether connections to it may turn out to be of HTTP/2.
+    pub(crate) fn may_speak_http2(&self) -> bool {
+        self.protocol != Protocol::Http1
+    }
+
     pub(crate) fn speaks_tls(&self) -> bool {
         self.protocol == Protocol::Tls
     }

@@ -9,7 +9,7 @@ use super::dial::Dialer;
 use super::endpoint::Endpoint;
 use super::health::HealthCheck;
 use super::http1::Asked;
-use super::lines::Line;
+use super::lines::NewLine;
 use crate::body::Upload;
 use crate::route::Timeouts;
 
@@ -30,7 +30,7 @@ pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check
 async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<StatusCode> {
     let upstream = &endpoint.upstream;
     match dialer.dial(upstream, check.timeout).await.ok()? {
-        Line::Http1(line) => {
+        NewLine::Http1(line) => {
             let (host, waits, kept) =
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
             let (method, path, headers) = (&Method::GET, &check.path, &HeaderMap::new());
@@ -38,12 +38,14 @@ async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Optio
             let answer = line.ask(asked, &mut Upload::none(), &waits, &kept).await;
             answer.ok().map(|answer| answer.status())
         }
-        Line::Http2(mut sender) => {
-            let mut request = Request::new(Upload::none());
+        NewLine::Http2(connection) => {
+            let mut request = Request::new(());
             let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
             *request.uri_mut() = whole.path_and_query(check.path.clone()).build().ok()?;
             *request.version_mut() = Version::HTTP_2;
-            sender.send_request(request).await.ok().map(|answer| answer.status())
+            let waits = Timeouts::all(check.timeout);
+            let answer = connection.begin()?.ask(request, &mut Upload::none(), &waits).await;
+            answer.ok().map(|answer| answer.status())
         }
     }
 }

@@ -4,8 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,10 +12,8 @@ use tokio_rustls::TlsConnector;
 
 use super::address::{Protocol, Upstream};
 use super::http1::{Http1, Transport};
-use super::lines::Line;
-
-/// How often an HTTP/2 upstream is asked whether it is still there.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
+use super::http2::Http2;
+use super::lines::NewLine;
 
 /// Opens connections within a time.
 #[derive(Clone)]
@@ -25,6 +21,8 @@ pub(crate) struct Dialer {
     tls: Arc<ClientConfig>,
     /// The same without HTTP/2.
     only_http1: Arc<ClientConfig>,
+    /// Bytes of one answer over HTTP/2 that may arrive before the client takes them.
+    stream_window: u32,
 }
 
 /// Why no connection came about. Nothing was sent.
@@ -35,17 +33,17 @@ pub(crate) enum DialError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Http(#[from] hyper::Error),
+    Http(#[from] h2::Error),
 }
 
 impl Dialer {
-    pub(crate) fn new(tls: Arc<ClientConfig>) -> Self {
+    pub(crate) fn new(tls: Arc<ClientConfig>, stream_window: u32) -> Self {
         let mut only_http1 = ClientConfig::clone(&tls);
         only_http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Self { tls, only_http1: Arc::new(only_http1) }
+        Self { tls, only_http1: Arc::new(only_http1), stream_window }
     }
 
-    pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<Line, DialError> {
+    pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<NewLine, DialError> {
         let dialing = tokio::time::timeout(within, self.open(upstream, &self.tls));
         dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
     }
@@ -55,46 +53,45 @@ impl Dialer {
         &self,
         upstream: &Upstream,
         within: Duration,
-    ) -> Result<Line, DialError> {
+    ) -> Result<NewLine, DialError> {
         let dialing = tokio::time::timeout(within, self.open(upstream, &self.only_http1));
         dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
     }
 
-    async fn open(&self, upstream: &Upstream, tls: &Arc<ClientConfig>) -> Result<Line, DialError> {
+    async fn open(&self, upstream: &Upstream, tls: &Arc<ClientConfig>) -> Result<NewLine, DialError> {
         let stream = TcpStream::connect((upstream.host(), upstream.port())).await?;
         // Requests are written whole: waiting to fill a segment would only delay them.
         stream.set_nodelay(true)?;
         match upstream.protocol {
             Protocol::Http1 => Ok(http1_line(Transport::Plain(stream))),
-            Protocol::Http2 => http2_line(stream).await,
-            Protocol::Tls => open_tls(upstream, stream, tls).await,
+            Protocol::Http2 => self.http2_line(stream).await,
+            Protocol::Tls => self.open_tls(upstream, stream, tls).await,
         }
     }
-}
 
-async fn open_tls(
-    upstream: &Upstream,
-    stream: TcpStream,
-    tls: &Arc<ClientConfig>,
-) -> Result<Line, DialError> {
-    let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
-    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        http2_line(stream).await
-    } else {
-        Ok(http1_line(Transport::Tls(Box::new(stream))))
+    async fn open_tls(
+        &self,
+        upstream: &Upstream,
+        stream: TcpStream,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<NewLine, DialError> {
+        let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            self.http2_line(stream).await
+        } else {
+            Ok(http1_line(Transport::Tls(Box::new(stream))))
+        }
+    }
+
+    async fn http2_line(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<NewLine, DialError> {
+        Ok(NewLine::Http2(Http2::open(stream, self.stream_window).await?))
     }
 }
 
-fn http1_line(transport: Transport) -> Line {
-    Line::Http1(Box::new(Http1::new(transport)))
-}
-
-async fn http2_line(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Line, DialError> {
-    let mut http = http2::Builder::new(TokioExecutor::new());
-    http.timer(TokioTimer::new()).keep_alive_interval(PING_INTERVAL).adaptive_window(true);
-    let (sender, connection) = http.handshake(TokioIo::new(stream)).await?;
-    // Whoever waits for an answer hears of a failure; the connection itself has nobody else to tell.
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(Line::Http2(sender))
+fn http1_line(transport: Transport) -> NewLine {
+    NewLine::Http1(Box::new(Http1::new(transport)))
 }

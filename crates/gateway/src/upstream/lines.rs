@@ -2,13 +2,14 @@
 //!
 //! Each worker has its own, so that a connection never moves between threads and no lock is waited for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hyper::client::conn::http2;
 use parking_lot::Mutex;
+use tokio::sync::{Mutex as Turns, MutexGuard};
 
 use super::http1::Http1;
-use crate::body::Upload;
+use super::http2::{Http2, Http2Stream};
 
 /// Connections that wait for work at once; more are closed when their work is done.
 const MAX_PARKED: usize = 512;
@@ -22,8 +23,14 @@ const MAX_SWEEPS: u32 = 4;
 pub(crate) enum Line {
     /// Carries one request at a time.
     Http1(Box<Http1>),
-    /// Carries many at once.
-    Http2(http2::SendRequest<Upload>),
+    /// A place on one that carries many at once.
+    Http2(Http2Stream),
+}
+
+/// A connection that has just come about.
+pub(crate) enum NewLine {
+    Http1(Box<Http1>),
+    Http2(Http2),
 }
 
 /// A connection that waits for work, and the sweeps it has seen. Counting them spares two looks at the clock for every
@@ -34,14 +41,18 @@ type Parked = (Box<Http1>, u32);
 #[derive(Default)]
 pub(crate) struct Lines {
     parked: Mutex<Vec<Parked>>,
-    shared: Mutex<Option<http2::SendRequest<Upload>>>,
+    shared: Mutex<Vec<Http2>>,
+    /// Held while a connection that others can share is being set up.
+    dialing: Turns<()>,
+    /// Whether the last new connection carries one request at a time.
+    exclusive: AtomicBool,
 }
 
 impl Lines {
-    /// A connection that stands already, if one does.
+    /// A connection that stands already, if one does that can take a request.
     pub(crate) fn standing(&self) -> Option<Line> {
-        if let Some(sender) = self.shared() {
-            return Some(Line::Http2(sender));
+        if let Some(stream) = self.shared() {
+            return Some(Line::Http2(stream));
         }
         while let Some(mut line) = self.unpark() {
             if line.is_open() {
@@ -51,17 +62,35 @@ impl Lines {
         None
     }
 
-    /// Keeps a connection for whoever comes next.
-    pub(crate) fn keep(&self, line: Line) {
-        match line {
-            Line::Http2(sender) => *self.shared.lock() = Some(sender),
-            Line::Http1(line) => {
-                let mut parked = self.parked.lock();
-                if parked.len() < MAX_PARKED {
-                    parked.push((line, 0));
-                }
-            }
+    /// Waits until no other connection that could be shared is being set up.
+    pub(crate) async fn turn_to_dial(&self) -> MutexGuard<'_, ()> {
+        self.dialing.lock().await
+    }
+
+    /// Keeps a connection for the next request.
+    pub(crate) fn park(&self, line: Box<Http1>) {
+        let mut parked = self.parked.lock();
+        if parked.len() < MAX_PARKED {
+            parked.push((line, 0));
         }
+    }
+
+    /// Lets a connection be used by all requests that it has places for. The first of them is taken.
+    pub(crate) fn share(&self, line: Http2) -> Option<Http2Stream> {
+        self.exclusive.store(false, Ordering::Relaxed);
+        let first = line.begin();
+        self.shared.lock().push(line);
+        first
+    }
+
+    /// Whether new connections are likely to carry many requests at once, as the last one did.
+    pub(crate) fn are_shared(&self) -> bool {
+        !self.exclusive.load(Ordering::Relaxed)
+    }
+
+    /// A new connection turned out to carry one request at a time.
+    pub(crate) fn are_not_shared(&self) {
+        self.exclusive.store(true, Ordering::Relaxed);
     }
 
     /// Closes what has waited too long or was closed by the upstream.
@@ -70,14 +99,17 @@ impl Lines {
             *sweeps += 1;
             *sweeps <= MAX_SWEEPS && line.is_open()
         });
+        self.shared.lock().retain(|line| line.is_open() && line.sweep() <= MAX_SWEEPS);
     }
 
-    fn shared(&self) -> Option<http2::SendRequest<Upload>> {
+    /// A place on the first connection that has one. The others get the chance to rest, and to end.
+    fn shared(&self) -> Option<Http2Stream> {
         let mut shared = self.shared.lock();
-        if shared.as_ref().is_some_and(http2::SendRequest::is_closed) {
-            *shared = None;
+        if shared.is_empty() {
+            return None;
         }
-        shared.clone()
+        shared.retain(Http2::is_open);
+        shared.iter().find_map(Http2::begin)
     }
 
     /// The connection that was parked last, for it is the least likely to have been closed meanwhile.
@@ -105,12 +137,12 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_upstream, _) = listener.accept().await.unwrap();
         let lines = Lines::default();
-        lines.keep(Line::Http1(Box::new(Http1::new(Transport::Plain(stream)))));
+        lines.park(Box::new(Http1::new(Transport::Plain(stream))));
         for _ in 0..4 {
             lines.sweep();
         }
-        let used = lines.standing().expect("forty seconds are not too long");
-        lines.keep(used);
+        let Some(Line::Http1(used)) = lines.standing() else { panic!("forty seconds are not too long") };
+        lines.park(used);
         for _ in 0..4 {
             lines.sweep();
         }

@@ -36,9 +36,10 @@ impl Buffer {
         &mut self.0
     }
 
-    /// The first bytes of the buffer.
-    pub(super) fn into_bytes(self, bytes: usize) -> Bytes {
-        if bytes <= WORTH_COPYING {
+    /// The first bytes of the buffer, of which no more than these were asked for. A reader who asks for less than all
+    /// wants little to be held.
+    pub(super) fn into_bytes(self, bytes: usize, asked_for: usize) -> Bytes {
+        if bytes <= WORTH_COPYING || asked_for < BYTES {
             return Bytes::copy_from_slice(&self.0[..bytes]);
         }
         Bytes::from_owner(Filled { buffer: self, bytes })
@@ -65,7 +66,7 @@ mod tests {
     fn filled(bytes: usize) -> Bytes {
         let mut buffer = Buffer::take();
         buffer.space()[..bytes].fill(b'x');
-        buffer.into_bytes(bytes)
+        buffer.into_bytes(bytes, BYTES)
     }
 
     fn spare() -> usize {

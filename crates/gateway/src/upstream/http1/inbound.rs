@@ -12,8 +12,8 @@ use super::early::Early;
 use super::framing::Length;
 use super::line::Http1;
 use super::transport::{Upgraded, poll_bytes};
-use crate::body::{BrokenOff, Idle};
-use crate::upstream::{Line, Lines};
+use crate::body::{BrokenOff, Idle, Movement};
+use crate::upstream::Lines;
 
 /// A body, and the connection that it arrives on.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Inbound {
     left: Left,
     /// Where the connection goes with the last of the body; nowhere if it must be closed then.
     lines: Option<Arc<Lines>>,
+    movement: Movement,
+    read_at_most: usize,
 }
 
 /// Where the rest of the body comes from.
@@ -52,7 +54,17 @@ impl Inbound {
             Length::Chunked => Left::Chunked(Box::default()),
             Length::UntilClose => Left::UntilClose,
         };
-        Self { source, arrived, left, lines }
+        Self { source, arrived, left, lines, movement: Movement::default(), read_at_most: usize::MAX }
+    }
+
+    /// Is not idle while the request's body moves.
+    pub(crate) fn moves_with(&mut self, movement: Movement) {
+        self.movement = movement;
+    }
+
+    /// Takes no more than this from the connection at a time, so that no more has to be held if the client is slow.
+    pub(crate) const fn read_at_most(&mut self, bytes: usize) {
+        self.read_at_most = bytes;
     }
 
     /// The connection, for whatever both sides speak from now on.
@@ -72,7 +84,7 @@ impl Inbound {
         let source = std::mem::replace(&mut self.source, Source::Gone);
         if let (Source::Line(line), Some(lines), true) = (source, self.lines.take(), self.arrived.is_empty())
         {
-            lines.keep(Line::Http1(line));
+            lines.park(line);
         }
     }
 
@@ -105,13 +117,22 @@ impl Inbound {
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BrokenOff>> {
+        let at_most = self.read_at_most;
         let (read, idle): (_, &mut Idle) = match &mut self.source {
-            Source::Line(line) => (poll_bytes(&mut line.transport, cx), &mut line.idle),
-            Source::Early(early) => (poll_bytes(&mut early.reader, cx), &mut early.idle),
+            Source::Line(line) => (poll_bytes(&mut line.transport, cx, at_most), &mut line.idle),
+            Source::Early(early) => (poll_bytes(&mut early.reader, cx, at_most), &mut early.idle),
             Source::Gone => return Poll::Ready(Err(BrokenOff)),
         };
-        let Poll::Ready(read) = read else { return idle.poll_over(cx).map(|()| Err(BrokenOff)) };
+        let Poll::Ready(read) = read else {
+            ready!(idle.poll_over(cx));
+            while self.movement.has_moved() {
+                idle.stir();
+                ready!(idle.poll_over(cx));
+            }
+            return Poll::Ready(Err(BrokenOff));
+        };
         idle.stir();
+        self.movement.stir();
         self.arrived = read.map_err(|_| BrokenOff)?;
         if self.arrived.is_empty() {
             let Left::UntilClose = self.left else { return Poll::Ready(Err(BrokenOff)) };

@@ -87,7 +87,7 @@ impl Exchange<'_> {
             }
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
-        while let Poll::Ready(read) = poll_bytes(transport, cx) {
+        while let Poll::Ready(read) = poll_bytes(transport, cx, usize::MAX) {
             match read {
                 Ok(bytes) if !bytes.is_empty() => {
                     if let Some(whole) = self.answer.take_in(bytes)? {

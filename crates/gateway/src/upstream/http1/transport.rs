@@ -35,16 +35,19 @@ impl Transport {
     }
 }
 
-/// What has arrived, as much as there is. Nothing is the end.
+/// What has arrived, up to so many bytes. Nothing is the end.
 pub(super) fn poll_bytes(
     reader: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
+    at_most: usize,
 ) -> Poll<io::Result<Bytes>> {
     let mut buffer = Buffer::take();
-    let mut space = ReadBuf::new(buffer.space());
+    let whole = buffer.space();
+    let within = at_most.min(whole.len());
+    let mut space = ReadBuf::new(&mut whole[..within]);
     ready!(Pin::new(reader).poll_read(cx, &mut space))?;
     let bytes = space.filled().len();
-    Poll::Ready(Ok(buffer.into_bytes(bytes)))
+    Poll::Ready(Ok(buffer.into_bytes(bytes, within)))
 }
 
 impl AsyncRead for Transport {

@@ -1,0 +1,39 @@
+//! The date that answers carry, written out once a second.
+
+use std::cell::RefCell;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::header::HeaderValue;
+use spile_core::Micros;
+
+thread_local! {
+    /// The second that was written last, and how it reads.
+    static WRITTEN: RefCell<(u64, HeaderValue)> = const { RefCell::new((0, HeaderValue::from_static(""))) };
+}
+
+/// The date at this moment, as header fields have it.
+pub(crate) fn header_value(now: Micros) -> HeaderValue {
+    let second = now.get() / 1_000_000;
+    WRITTEN.with_borrow_mut(|(written, value)| {
+        if *written != second {
+            let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
+            // A date is made of letters, digits, blanks, commas and colons.
+            if let Ok(text) = HeaderValue::try_from(text) {
+                (*written, *value) = (second, text);
+            }
+        }
+        value.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_of_its_own_second() {
+        let at = |seconds| header_value(Micros::from_secs(seconds));
+        assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(at(784_111_778), "Sun, 06 Nov 1994 08:49:38 GMT");
+    }
+}

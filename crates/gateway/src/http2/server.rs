@@ -1,0 +1,197 @@
+//! One client's HTTP/2 connection: its streams are accepted, answered each by a task of its own, and ended where the
+//! client does not take its answer.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{Method, Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Sleep;
+
+use super::received::Received;
+use super::sending::{Sending, Source};
+use crate::bounds::Bounds;
+use crate::farewell::Guest;
+use crate::streams::{Streams, UnderWay};
+
+/// Fields that only mean something over HTTP/1.
+const OF_HTTP_1: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+/// Streams whose unread bodies fit into a connection's window together.
+const WINDOWS: u32 = 32;
+/// What h2 keeps of a stream's answer while the client's side of the connection is full.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// What small frames may add up to within one turn, before the streams have taken them: 256 bytes for each.
+const SMALL_FRAMES: usize = 64 * 1024 * 1024;
+/// How long a client may take to answer a ping.
+const PONG_WITHIN: Duration = Duration::from_secs(20);
+
+/// Serves a connection to its end.
+pub(crate) async fn serve<I, B, F>(
+    io: I,
+    bounds: &Bounds,
+    streams: Streams,
+    guest: Guest,
+    answer: impl Fn(Request<Received>) -> F + Unpin,
+) where
+    I: AsyncRead + AsyncWrite + Unpin,
+    B: Source + Send + 'static,
+    B::Error: Send,
+    F: Future<Output = Response<B>> + Send + 'static,
+{
+    let Ok(mut connection) = settings(bounds).handshake(io).await else { return };
+    let pings = connection.ping_pong().map(|pings| KeepAlive::new(pings, bounds.header_timeout));
+    let taken_within = bounds.write_timeout;
+    let accepting = Accepting { connection, pings, streams, taken_within, answer };
+    guest.stay(accepting, Accepting::end_gracefully).await;
+}
+
+fn settings(bounds: &Bounds) -> Builder {
+    let window = bounds.stream_window;
+    let mut settings = Builder::new();
+    settings
+        .max_concurrent_streams(bounds.streams)
+        .max_header_list_size(u32::try_from(bounds.header_bytes).unwrap_or(u32::MAX))
+        .initial_window_size(window)
+        .initial_connection_window_size(window.saturating_mul(WINDOWS).min(MAX_WINDOW))
+        .max_send_buffer_size(MAX_SEND_BUFFER)
+        .data_frame_budget(SMALL_FRAMES);
+    settings
+}
+
+/// The largest window that HTTP/2 knows.
+pub(crate) const MAX_WINDOW: u32 = (1 << 31) - 1;
+
+/// Accepts streams until the connection ends.
+struct Accepting<I, A> {
+    connection: Connection<I, Bytes>,
+    pings: Option<KeepAlive>,
+    streams: Streams,
+    taken_within: Duration,
+    answer: A,
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin, A: Unpin> Accepting<I, A> {
+    /// Accepts no more streams, and ends with the last of those under way.
+    fn end_gracefully(self: Pin<&mut Self>) {
+        self.get_mut().connection.graceful_shutdown();
+    }
+}
+
+impl<I, A, B, F> Future for Accepting<I, A>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    A: Fn(Request<Received>) -> F + Unpin,
+    B: Source + Send + 'static,
+    B::Error: Send,
+    F: Future<Output = Response<B>> + Send + 'static,
+{
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        // A connection that breaks is its client's affair: there is nobody left to tell.
+        while let Poll::Ready(accepted) = this.connection.poll_accept(cx) {
+            let Some(Ok((request, reply))) = accepted else { return Poll::Ready(()) };
+            let is_head = request.method() == Method::HEAD;
+            let (head, stream) = request.into_parts();
+            let body = Received::new(stream, &head.headers);
+            let answering = (this.answer)(Request::from_parts(head, body));
+            let under_way = this.streams.begin();
+            tokio::spawn(respond(answering, reply, is_head, this.taken_within, under_way));
+        }
+        let streams = &this.streams;
+        this.pings.as_mut().map_or(Poll::Pending, |pings| pings.poll_lost(cx, || streams.any()))
+    }
+}
+
+/// Answers one stream, unless its client gives up on it first.
+async fn respond<B: Source>(
+    answering: impl Future<Output = Response<B>>,
+    mut reply: SendResponse<Bytes>,
+    is_head: bool,
+    taken_within: Duration,
+    under_way: UnderWay,
+) {
+    let Some(answer) = unless_reset(answering, &mut reply).await else { return };
+    let (mut head, body) = answer.into_parts();
+    let bodiless = body.is_end_stream();
+    if let Some(length) = body.size_hint().exact().filter(|_| !bodiless) {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    drop_fields_of_http_1(&mut head.headers);
+    let ends = is_head || bodiless;
+    if let Ok(stream) = reply.send_response(Response::from_parts(head, ()), ends)
+        && !ends
+    {
+        // The client has heard of whatever went wrong, or is gone.
+        let _sent = Sending::new(stream, body, taken_within).await;
+    }
+    drop(under_way);
+}
+
+async fn unless_reset<T>(answering: impl Future<Output = T>, reply: &mut SendResponse<Bytes>) -> Option<T> {
+    let mut answering = pin!(answering);
+    poll_fn(|cx| match answering.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => reply.poll_reset(cx).map(|_| None),
+    })
+    .await
+}
+
+fn drop_fields_of_http_1(headers: &mut HeaderMap) {
+    for name in OF_HTTP_1 {
+        headers.remove(name);
+    }
+}
+
+/// Finds out whether a client with streams under way is still there.
+struct KeepAlive {
+    pings: PingPong,
+    interval: Duration,
+    timer: Pin<Box<Sleep>>,
+    unanswered: bool,
+}
+
+impl KeepAlive {
+    fn new(pings: PingPong, interval: Duration) -> Self {
+        Self { pings, interval, timer: Box::pin(tokio::time::sleep(interval)), unanswered: false }
+    }
+
+    /// Ready once a ping stays without an answer.
+    fn poll_lost(&mut self, cx: &mut Context<'_>, is_used: impl Fn() -> bool) -> Poll<()> {
+        if self.unanswered && self.pings.poll_pong(cx).is_ready() {
+            self.unanswered = false;
+            self.wait(self.interval);
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if self.unanswered {
+                return Poll::Ready(());
+            }
+            self.unanswered = is_used() && self.pings.send_ping(Ping::opaque()).is_ok();
+            self.wait(if self.unanswered { PONG_WITHIN } else { self.interval });
+            if self.unanswered && self.pings.poll_pong(cx).is_ready() {
+                self.unanswered = false;
+            }
+        }
+        Poll::Pending
+    }
+
+    fn wait(&mut self, span: Duration) {
+        self.timer.as_mut().reset(tokio::time::Instant::now() + span);
+    }
+}

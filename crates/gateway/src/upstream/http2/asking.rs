@@ -1,0 +1,126 @@
+//! One request over HTTP/2, and its answer.
+
+use std::future::poll_fn;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream};
+use http::{Request, Response};
+use http_body::Body;
+
+use super::connection::{Http2Stream, Slot};
+use crate::body::{Idle, Upload, UploadFailure};
+use crate::http2::{Received, Sending, Unsent};
+use crate::route::Timeouts;
+use crate::upstream::Unanswered;
+
+/// The body of an answer. Its place on the connection is kept until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Http2Body {
+    pub(crate) received: Received,
+    _slot: Slot,
+}
+
+/// What is under way: a request that leaves while its answer may already arrive.
+struct Exchange {
+    sending: Option<Sending<Upload>>,
+    sent_bytes: u64,
+    response: ResponseFuture,
+    silence: Idle,
+}
+
+impl Http2Stream {
+    /// The answer to a request. If there is none, what was not sent of the body is put back.
+    pub(crate) async fn ask(
+        mut self,
+        head: Request<()>,
+        upload: &mut Upload,
+        waits: &Timeouts,
+    ) -> Result<Response<Http2Body>, Unanswered> {
+        let bodiless = upload.is_end_stream();
+        let begun = self.connection.sender.send_request(head, bodiless);
+        let (response, stream) = begun.map_err(|_| Unanswered::Closed { sent: false })?;
+        let body = (!bodiless).then(|| mem::replace(upload, Upload::none()));
+        let sending = body.map(|body| Sending::new(stream, body, waits.idle));
+        let silence = Idle::after(waits.first_byte);
+        let mut exchange = Exchange { sending, sent_bytes: 0, response, silence };
+        let answer = poll_fn(|cx| exchange.poll(cx)).await;
+        let rest = exchange.sending.take();
+        match answer {
+            Ok(answer) => Ok(self.answered(answer, rest)),
+            Err(why) => {
+                if why == Unanswered::Silent {
+                    self.connection.retire();
+                }
+                *upload = rest.map_or_else(Upload::none, Sending::into_body);
+                Err(why)
+            }
+        }
+    }
+
+    /// The answer, while the rest of the request goes its own way.
+    fn answered(self, answer: Response<RecvStream>, rest: Option<Sending<Upload>>) -> Response<Http2Body> {
+        if let Some(rest) = rest {
+            let slot = self.slot.clone();
+            tokio::spawn(async move {
+                // What becomes of it is between the client and the upstream.
+                let _sent = rest.await;
+                drop(slot);
+            });
+        }
+        let (head, stream) = answer.into_parts();
+        let received = Received::new(stream, &head.headers);
+        Response::from_parts(head, Http2Body { received, _slot: self.slot })
+    }
+}
+
+impl Exchange {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<RecvStream>, Unanswered>> {
+        let Ok(awaits_client) = self.poll_upload(cx) else {
+            return Poll::Ready(Err(Unanswered::Undelivered));
+        };
+        if let Poll::Ready(answer) = Pin::new(&mut self.response).poll(cx) {
+            return Poll::Ready(answer.map_err(|why| ended(&why)));
+        }
+        if awaits_client {
+            // The upstream has nothing to answer yet.
+            self.silence.stir();
+            return Poll::Pending;
+        }
+        self.silence.poll_over(cx).map(|()| Err(Unanswered::Silent))
+    }
+
+    /// Goes on with the request's body. Says whether the client is to send more of it.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, UploadFailure> {
+        let Some(sending) = &mut self.sending else { return Ok(false) };
+        match Pin::new(&mut *sending).poll(cx) {
+            Poll::Pending => {
+                if mem::replace(&mut self.sent_bytes, sending.sent_bytes()) != sending.sent_bytes() {
+                    self.silence.stir();
+                }
+                Ok(sending.awaits_body())
+            }
+            Poll::Ready(Err(Unsent::Broken(why))) => Err(why),
+            // An upstream may answer without taking all of the request. If it does not answer, that says why.
+            Poll::Ready(Ok(()) | Err(Unsent::Refused | Unsent::Untaken)) => {
+                self.sending = None;
+                self.silence.stir();
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// What the end of a stream says about its request.
+fn ended(why: &h2::Error) -> Unanswered {
+    if why.is_remote() && (why.is_go_away() || why.reason() == Some(Reason::REFUSED_STREAM)) {
+        // Streams beyond the last one that a GOAWAY names were not looked at.
+        Unanswered::NotProcessed
+    } else if why.is_io() {
+        Unanswered::Closed { sent: true }
+    } else {
+        Unanswered::Unreadable
+    }
+}

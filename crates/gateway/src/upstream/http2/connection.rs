@@ -1,0 +1,178 @@
+//! One connection to an upstream, and the places for requests on it.
+//!
+//! Pings are sent where their answer decides something: when the connection is new, before one that has rested is used
+//! again, and when a request on it was not answered. Servers of gRPC take pings without work for abuse, and hang up.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use h2::{Ping, PingPong};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::timeout;
+
+use crate::http2::MAX_WINDOW;
+
+/// Requests that one connection carries at once, even if its upstream would take more.
+const MAX_STREAMS: usize = 256;
+/// Bytes of an answer's header.
+const MAX_HEADER_BYTES: u32 = 64 * 1024;
+/// How long an upstream that left a request unanswered may take to answer a ping, before all of its streams are ended.
+const PONG_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection. Clones are the same one; it ends with the last of them and of its streams.
+#[derive(Clone)]
+pub(crate) struct Http2 {
+    pub(super) sender: SendRequest<Bytes>,
+    state: Arc<State>,
+}
+
+struct State {
+    /// Requests under way.
+    streams: AtomicUsize,
+    /// Whether no more requests may be begun.
+    retired: AtomicBool,
+    /// Sweeps since a request was begun.
+    sweeps: AtomicU32,
+    pings: Mutex<PingPong>,
+    /// Ends the connection, with all of its streams.
+    lost: Notify,
+}
+
+/// A place for one request on a connection.
+pub(crate) struct Http2Stream {
+    pub(super) connection: Http2,
+    pub(super) slot: Slot,
+    rested: bool,
+}
+
+/// Counts as a request under way until the last clone is dropped.
+#[derive(Clone)]
+pub(super) struct Slot {
+    _taken: Arc<Taken>,
+}
+
+struct Taken(Arc<State>);
+
+impl Http2 {
+    /// Sets up a connection over these bytes.
+    pub(crate) async fn open(
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        stream_window: u32,
+    ) -> Result<Self, h2::Error> {
+        let mut settings = Builder::new();
+        settings
+            .enable_push(false)
+            .initial_window_size(stream_window)
+            // Streams have windows of their own: one that is not read must not use up what the others need.
+            .initial_connection_window_size(MAX_WINDOW)
+            .max_header_list_size(MAX_HEADER_BYTES);
+        let (sender, mut connection) = settings.handshake(io).await?;
+        let pings = connection.ping_pong().ok_or(h2::Reason::INTERNAL_ERROR)?;
+        let state = Arc::new(State::new(pings));
+        tokio::spawn(Arc::clone(&state).drive(connection));
+        let opened = Self { sender, state };
+        // The upstream's settings are the first that it sends. With its answer to a ping they are known, and with them
+        // how many streams it takes.
+        opened.ping().await?;
+        Ok(opened)
+    }
+
+    /// A place for a request, if there is one.
+    pub(crate) fn begin(&self) -> Option<Http2Stream> {
+        let most = self.sender.current_max_send_streams().min(MAX_STREAMS);
+        let one_more = |streams| (streams < most).then_some(streams + 1);
+        let before = self.state.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        let slot = Slot { _taken: Arc::new(Taken(Arc::clone(&self.state))) };
+        let rested = self.state.sweeps.swap(0, Ordering::Relaxed) > 0 && before == 0;
+        Some(Http2Stream { connection: self.clone(), slot, rested })
+    }
+
+    /// Whether requests may be begun, now or once others have ended.
+    pub(crate) fn is_open(&self) -> bool {
+        let ready = self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
+        !matches!(ready, Poll::Ready(Err(_))) && !self.state.retired.load(Ordering::Relaxed)
+    }
+
+    /// Counts a sweep, and says how many there were since the connection was last used.
+    pub(crate) fn sweep(&self) -> u32 {
+        if self.state.streams.load(Ordering::Relaxed) > 0 {
+            self.state.sweeps.store(0, Ordering::Relaxed);
+            return 0;
+        }
+        self.state.sweeps.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Begins no more requests. Those under way go on, unless the upstream does not answer a ping either.
+    pub(super) fn retire(&self) {
+        if self.state.retired.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let suspect = self.clone();
+        tokio::spawn(async move { suspect.end_unless_alive(PONG_WITHIN).await });
+    }
+
+    /// Says whether the upstream answers a ping. If it does not, the connection and all of its streams end.
+    async fn end_unless_alive(&self, within: Duration) -> bool {
+        let alive = matches!(timeout(within, self.ping()).await, Ok(Ok(())));
+        if !alive {
+            self.state.retired.store(true, Ordering::Relaxed);
+            self.state.lost.notify_one();
+        }
+        alive
+    }
+
+    async fn ping(&self) -> Result<(), h2::Error> {
+        let mut pings = self.state.pings.lock().await;
+        // Fails if an earlier ping is not answered yet, whose answer serves as well.
+        let _under_way = pings.send_ping(Ping::opaque());
+        poll_fn(|cx| pings.poll_pong(cx)).await.map(drop)
+    }
+}
+
+impl State {
+    fn new(pings: PingPong) -> Self {
+        Self {
+            streams: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
+            sweeps: AtomicU32::new(0),
+            pings: Mutex::new(pings),
+            lost: Notify::new(),
+        }
+    }
+
+    /// Carries frames to and fro until the connection ends.
+    async fn drive(self: Arc<Self>, connection: Connection<impl AsyncRead + AsyncWrite + Unpin, Bytes>) {
+        tokio::select! {
+            // Each request hears of a failure by itself.
+            _ended = connection => {}
+            () = self.lost.notified() => {}
+        }
+        self.retired.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Http2Stream {
+    /// Whether the connection is still there. One that has rested may have been forgotten by something on the way, which
+    /// shows only when nothing comes back.
+    pub(crate) async fn is_alive(&self, within: Duration) -> bool {
+        !self.rested || self.connection.end_unless_alive(within).await
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Slot")
+    }
+}
