@@ -13,7 +13,8 @@ use super::idle::Idle;
 /// One body's part in an exchange. Clones are parts in the same exchange.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Movement {
-    moves: Arc<AtomicU32>,
+    /// `None` if there is no other body.
+    moves: Option<Arc<AtomicU32>>,
     /// How many moves there were when this side last looked.
     seen: u32,
 }
@@ -26,14 +27,22 @@ pub(crate) struct SharedIdle {
 }
 
 impl Movement {
+    /// Part in an exchange of two bodies.
+    pub(crate) fn of_two() -> Self {
+        Self { moves: Some(Arc::default()), seen: 0 }
+    }
+
     /// This side has moved.
     pub(crate) fn stir(&mut self) {
-        self.seen = self.moves.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if let Some(moves) = &self.moves {
+            self.seen = moves.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        }
     }
 
     /// Whether the other side has moved since this one last looked.
     pub(crate) fn has_moved(&mut self) -> bool {
-        let moves = self.moves.load(Ordering::Relaxed);
+        let Some(moves) = &self.moves else { return false };
+        let moves = moves.load(Ordering::Relaxed);
         std::mem::replace(&mut self.seen, moves) != moves
     }
 }
@@ -72,7 +81,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     fn sides() -> (SharedIdle, SharedIdle) {
-        let movement = Movement::default();
+        let movement = Movement::of_two();
         (SharedIdle::after(LIMIT, movement.clone()), SharedIdle::after(LIMIT, movement))
     }
 

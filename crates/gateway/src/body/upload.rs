@@ -27,7 +27,7 @@ struct Stream {
 }
 
 /// What became of an upload, for whoever waits for the answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Meter {
     frames: AtomicU32,
     state: AtomicU8,
@@ -59,6 +59,12 @@ impl Upload {
     pub(crate) fn streamed(body: ClientBody, max_bytes: u64, max_idle: Duration, meter: Arc<Meter>) -> Self {
         let idle = SharedIdle::after(max_idle, meter.movement());
         Self(Some(Stream { body, bytes_left: max_bytes, idle, meter }))
+    }
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self { frames: AtomicU32::new(0), state: AtomicU8::new(SOUND), movement: Movement::of_two() }
     }
 }
 

@@ -14,6 +14,7 @@ use spile_core::Clock;
 
 use super::errand::Errand;
 use crate::body::{Download, Meter, Movement, Upload, UploadFailure};
+use crate::http2::FIRST_READ;
 use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{
@@ -216,7 +217,9 @@ impl Exchange<'_> {
         let host = if self.authority.is_empty() { own } else { self.authority };
         let (parts, push_more) = (&errand.parts, &|lines: &mut Vec<u8>| errand.push_apart(lines));
         let (method, path, headers) = (&parts.method, &self.path, &parts.headers);
-        let asked = Asked { method, path, host, headers, push_more };
+        // A client of HTTP/2 may ask for much and take nothing of it.
+        let read_at_most = if parts.version == Version::HTTP_2 { FIRST_READ } else { usize::MAX };
+        let asked = Asked { method, path, host, headers, read_at_most, push_more };
         let answer = line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await;
         answer.map(|response| response.map(Source::Http1))
     }

@@ -8,5 +8,5 @@ mod sending;
 mod server;
 
 pub(crate) use received::Received;
-pub(crate) use sending::{Sending, Source, Unsent};
+pub(crate) use sending::{FIRST_READ, Sending, Source, Unsent};
 pub(crate) use server::{MAX_WINDOW, serve};

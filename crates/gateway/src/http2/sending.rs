@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use crate::body::Idle;
 
 /// What is read of a body at first, before it shows that the other side takes it quickly.
-const FIRST_READ: usize = 16 * 1024;
+pub(crate) const FIRST_READ: usize = 16 * 1024;
 /// What is read at most.
 const MAX_READ: usize = 64 * 1024;
 
@@ -74,10 +74,8 @@ impl<B: Source> Sending<B> {
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent<B::Error>>> {
         loop {
-            if !self.piece.is_empty() {
-                if ready!(self.poll_piece(cx))? {
-                    return Poll::Ready(Ok(()));
-                }
+            if !self.piece.is_empty() && ready!(self.poll_piece(cx))? {
+                return Poll::Ready(Ok(()));
             }
             self.awaits_body = true;
             let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));

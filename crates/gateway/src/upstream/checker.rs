@@ -34,7 +34,7 @@ async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Optio
             let (host, waits, kept) =
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
             let (method, path, headers) = (&Method::GET, &check.path, &HeaderMap::new());
-            let asked = Asked { method, path, host, headers, push_more: &|_| () };
+            let asked = Asked { method, path, host, headers, read_at_most: usize::MAX, push_more: &|_| () };
             let answer = line.ask(asked, &mut Upload::none(), &waits, &kept).await;
             answer.ok().map(|answer| answer.status())
         }

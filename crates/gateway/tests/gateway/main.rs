@@ -13,6 +13,7 @@ mod routes;
 mod security;
 mod smuggling;
 mod streaming;
+mod streams;
 mod support;
 mod tls;
 mod tokens;

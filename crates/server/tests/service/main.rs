@@ -12,6 +12,7 @@ mod doors;
 mod example;
 mod fleet;
 mod forward_auth;
+mod gateway;
 mod grpc;
 mod instances;
 mod manners;

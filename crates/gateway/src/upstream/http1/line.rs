@@ -33,6 +33,7 @@ struct Exchange<'r> {
     upload: &'r mut Upload,
     outgoing: &'r mut Outgoing,
     answer: HeadReader,
+    read_at_most: usize,
 }
 
 impl Http1 {
@@ -54,11 +55,12 @@ impl Http1 {
         waits: &'r Timeouts,
         lines: &'r Arc<Lines>,
     ) -> impl Future<Output = Result<Response<Inbound>, Unanswered>> + Send + use<'r> {
-        let (method, mut outgoing) = (asked.method, Outgoing::new(asked, upload));
+        let (method, read_at_most) = (asked.method, asked.read_at_most);
+        let mut outgoing = Outgoing::new(asked, upload);
         async move {
             self.idle.restart(waits.first_byte);
-            let mut exchange =
-                Exchange { line: &mut self, upload, outgoing: &mut outgoing, answer: HeadReader::default() };
+            let (line, answer) = (&mut *self, HeadReader::default());
+            let mut exchange = Exchange { line, upload, outgoing: &mut outgoing, answer, read_at_most };
             let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
             let framing = Framing::of(method, &head)?;
             self.idle.restart(waits.idle);
@@ -87,7 +89,7 @@ impl Exchange<'_> {
             }
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
-        while let Poll::Ready(read) = poll_bytes(transport, cx, usize::MAX) {
+        while let Poll::Ready(read) = poll_bytes(transport, cx, self.read_at_most) {
             match read {
                 Ok(bytes) if !bytes.is_empty() => {
                     if let Some(whole) = self.answer.take_in(bytes)? {

@@ -57,7 +57,7 @@ pub(super) enum SendError {
 impl Outgoing {
     /// A request. How its body is framed depends on the body alone.
     pub(super) fn new(asked: Asked<'_>, upload: &Upload) -> Self {
-        let Asked { method, path, host, headers, push_more } = asked;
+        let Asked { method, path, host, headers, push_more, .. } = asked;
         let mut text = Text::take();
         for part in [method.as_str(), " ", path.as_str(), " HTTP/1.1\r\nhost: ", host, "\r\n"] {
             text.extend_from_slice(part.as_bytes());

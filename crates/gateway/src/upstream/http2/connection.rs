@@ -176,3 +176,82 @@ impl std::fmt::Debug for Slot {
         f.write_str("Slot")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::body::Upload;
+    use crate::route::Timeouts;
+    use crate::upstream::Unanswered;
+
+    /// An upstream that answers until it is told to fall silent.
+    async fn opened() -> (Http2, watch::Sender<bool>) {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let (silence, silent) = watch::channel(false);
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(far).await.expect("a connection");
+            let mut silenced = silent.clone();
+            loop {
+                tokio::select! {
+                    biased;
+                    () = async { drop(silenced.wait_for(|silent| *silent).await) } => std::future::pending().await,
+                    accepted = connection.accept() => {
+                        let Some(Ok((_, mut reply))) = accepted else { return };
+                        reply.send_response(Response::new(()), true).expect("an open stream");
+                    }
+                }
+            }
+        });
+        (Http2::open(near, 65_535).await.expect("a connection"), silence)
+    }
+
+    async fn ask(stream: Http2Stream) -> Result<(), Unanswered> {
+        let request = Request::get("http://upstream.test/").body(()).expect("a request");
+        stream.ask(request, &mut Upload::none(), &Timeouts::default()).await.map(drop)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_forgotten_on_the_way_is_found_out_before_anything_is_sent() {
+        let (connection, silence) = opened().await;
+        let within = Duration::from_secs(1);
+        ask(connection.begin().expect("a place")).await.expect("an answer");
+        connection.sweep();
+        let stream = connection.begin().expect("a place");
+        assert!(stream.is_alive(within).await, "it answers");
+        drop(stream);
+        silence.send_replace(true);
+        let stream = connection.begin().expect("a place");
+        assert!(stream.is_alive(within).await, "it was used a moment ago, and is not asked");
+        drop(stream);
+        connection.sweep();
+        let stream = connection.begin().expect("a place");
+        assert!(!stream.is_alive(within).await);
+        assert!(!connection.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_upstream_ends_all_streams_if_it_answers_no_ping_either() {
+        let (connection, silence) = opened().await;
+        silence.send_replace(true);
+        let [first, second] = [(); 2].map(|()| connection.begin().expect("a place"));
+        let patient = Timeouts { first_byte: Duration::from_secs(3_600), ..Timeouts::default() };
+        let stranger = tokio::spawn(async move {
+            let request = Request::get("http://upstream.test/").body(()).expect("a request");
+            second.ask(request, &mut Upload::none(), &patient).await.map(drop)
+        });
+        assert_eq!(ask(first).await, Err(Unanswered::Silent));
+        assert_eq!(stranger.await.expect("it ends"), Err(Unanswered::Closed { sent: true }));
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_again_when_its_answer_is_dropped() {
+        let (connection, _silence) = opened().await;
+        let taken: Vec<_> = std::iter::from_fn(|| connection.begin()).collect();
+        assert_eq!(taken.len(), MAX_STREAMS);
+        drop(taken);
+        ask(connection.begin().expect("a place")).await.expect("an answer");
+    }
+}

@@ -128,6 +128,10 @@ impl Process {
         caller
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The number of its threads that have this name.
     pub(crate) fn threads(&self, name: &str) -> usize {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
