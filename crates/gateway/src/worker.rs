@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::Either as Whichever;
-use http::header::{CONNECTION, DATE, HeaderValue};
+use http::header::{CONNECTION, DATE, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -238,10 +238,7 @@ impl<S: Store + 'static> Worker<S> {
         let accepted = identified.map_err(|why| Refusal::Unauthenticated(why.0));
         let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
         match accepted.and_then(|caller| served.route.let_in(&caller).map(|()| caller)) {
-            Ok(caller) => {
-                setup.auth.take_keys_out(&caller, &mut request.headers);
-                Ok(Admitted { target, route, caller, ruling })
-            }
+            Ok(caller) => Ok(Admitted { target, route, caller, ruling }),
             Err(why) => Err(TurnedAway { why, ruling }),
         }
     }
@@ -263,7 +260,8 @@ impl<S: Store + 'static> Worker<S> {
             return Err(Refusal::BodyTooLarge);
         }
         let upgrade = Upgrade::wanted(parts, &served.route.upgrades);
-        fields::clean(&mut parts.headers, hop.trusted, parts.version);
+        let holds_key = |name: &HeaderName| roads.setup.auth.holds_key(caller, name);
+        fields::clean(&mut parts.headers, hop.trusted, parts.version, holds_key);
         if let Some(upgrade) = &upgrade {
             upgrade.write(&mut parts.headers);
         }

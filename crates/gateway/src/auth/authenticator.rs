@@ -9,8 +9,9 @@ use spile_policy::Policy;
 
 use super::caller::Caller;
 use super::jwt::JwtVerifier;
+use crate::forward::spelling::reads_as;
 
-const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const BEARER: &[u8] = b"bearer";
 
 /// Turns credentials into callers.
@@ -47,14 +48,10 @@ impl Authenticator {
         Ok(Caller { by_bearer: true, ..self.by_key(token.as_bytes())? })
     }
 
-    /// Takes API keys out of a request that goes on: they are meant for the gateway alone.
-    pub(crate) fn take_keys_out(&self, caller: &Caller, headers: &mut HeaderMap) {
-        if self.policy.has_tenants() {
-            headers.remove(&X_API_KEY);
-        }
-        if caller.by_bearer {
-            headers.remove(AUTHORIZATION);
-        }
+    /// Whether the field holds the caller's API key, in whatever spelling: that is meant for the gateway alone.
+    pub(crate) fn holds_key(&self, caller: &Caller, name: &HeaderName) -> bool {
+        (reads_as(name.as_str(), X_API_KEY.as_str()) && self.policy.has_tenants())
+            || (caller.by_bearer && *name == AUTHORIZATION)
     }
 
     fn by_key(&self, key: &[u8]) -> Result<Caller, Unaccepted> {

@@ -19,7 +19,7 @@ impl<'r> Errand<'r> {
     pub(crate) fn new(parts: &'r mut Parts, introduction: Introduction<'r>, changes: &HeaderChanges) -> Self {
         let mut errand = Self { parts, introduction: Some(introduction) };
         if !changes.is_empty() || !introduction.stands_alone() {
-            changes.apply(errand.all_fields());
+            changes.apply_to_request(errand.all_fields());
         }
         errand
     }

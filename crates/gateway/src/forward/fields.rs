@@ -8,8 +8,10 @@ use http::header::{
 };
 
 use super::forwarded::X_REAL_IP;
-use super::hop_by_hop::drop_hop_by_hop;
+use super::hop_by_hop::{OWN, drop_hop_by_hop};
 use super::request_id::X_REQUEST_ID;
+use super::spelling::{begins_as, is_plain, reads_as};
+use crate::auth::X_API_KEY;
 
 pub(super) const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id");
 pub(super) const X_PLAN: HeaderName = HeaderName::from_static("x-plan");
@@ -20,26 +22,30 @@ const PSEUDONYM: &str = "spile";
 /// Gateways of this kind that a request may come through. More of them are the same ones again.
 const MAX_HOPS: usize = 8;
 
-/// Names that upstreams believe because the gateway wrote them. Some upstreams read `_` as `-`, so that both
-/// spellings of what a client sends are dropped.
-const OURS: [&str; 6] =
-    ["x-tenant-id", "x-plan", "x-real-ip", "x-request-id", "content-length", "transfer-encoding"];
+/// Fields that are the gateway's alone to write, or no one's. It asks for the body itself, once an upstream is there to
+/// take it, and `Proxy` sets the proxy of CGI programs.
+const OURS: [HeaderName; 6] =
+    [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP, X_REQUEST_ID, HeaderName::from_static("proxy")];
 
 /// What all fields begin with in which proxies speak of the hops before.
-const OF_PROXIES: &str = "x-forwarded-";
+const OF_PROXIES: &str = "x-forwarded";
 /// Fields by which some servers are told to take another path than the one that was asked for. Rules and routes have
 /// matched that one.
 const OTHER_PATHS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
 /// Fields that say who asks, or what for, and have no business behind a body.
-const OF_HEADERS: [HeaderName; 6] =
-    [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, HeaderName::from_static("x-api-key")];
+const OF_HEADERS: [HeaderName; 6] = [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, X_API_KEY];
 
-/// Takes out of the client's fields what no upstream is to get from a client, and writes the rest as every upstream
-/// reads it.
-pub(crate) fn clean(headers: &mut HeaderMap, trusted: bool, version: Version) {
-    drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, trusted));
+/// Takes out of the client's fields what no upstream is to get from a client, and what is `meant_for_us`, and writes the
+/// rest as every upstream reads it.
+pub(crate) fn clean(
+    headers: &mut HeaderMap,
+    trusted: bool,
+    version: Version,
+    meant_for_us: impl Fn(&HeaderName) -> bool,
+) {
+    drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, trusted) || meant_for_us(name));
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
@@ -48,7 +54,8 @@ pub(crate) fn clean(headers: &mut HeaderMap, trusted: bool, version: Version) {
 /// Takes out of a request's trailers what is no client's to say, and what only counts in a header: some upstreams take
 /// trailers for fields of it.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
-    drop_hop_by_hop(trailers, |name| is_no_clients_to_say(name, false) || OF_HEADERS.contains(name));
+    let of_headers = |name: &HeaderName| OF_HEADERS.iter().any(|own| reads_as(name.as_str(), own.as_str()));
+    drop_hop_by_hop(trailers, |name| is_no_clients_to_say(name, false) || of_headers(name));
 }
 
 /// Makes of the upstream's fields those that the client gets, and takes out what the upstream says that the request
@@ -79,19 +86,24 @@ pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
 
 /// Whether a field is the gateway's own to write. What trusted proxies say of the hops before is kept.
 fn is_no_clients_to_say(name: &HeaderName, trusted: bool) -> bool {
-    let spelt_otherwise = || name.as_str().bytes().any(|byte| byte == b'_');
-    // The gateway asks for the body itself, once an upstream is there to take it.
-    [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP, X_REQUEST_ID].contains(name)
-        || (!trusted && is_proxies_to_say(name))
-        || (spelt_otherwise() && is_ours(&name.as_str().replace('_', "-")))
+    OURS.contains(name) || (!trusted && is_proxies_to_say(name)) || is_misspelt(name.as_str())
 }
 
 fn is_proxies_to_say(name: &HeaderName) -> bool {
-    name.as_str().starts_with(OF_PROXIES) || *name == FORWARDED || OTHER_PATHS.contains(name)
+    is_of_proxies(name.as_str()) || *name == FORWARDED || OTHER_PATHS.contains(name)
 }
 
-fn is_ours(name: &str) -> bool {
-    OURS.contains(&name) || name.starts_with(OF_PROXIES) || OTHER_PATHS.iter().any(|own| own == name)
+/// Whether some upstreams take the name for one that means something to the gateway, though it is not the same.
+fn is_misspelt(name: &str) -> bool {
+    let is_one_of = |names: &[HeaderName]| names.iter().any(|own| reads_as(name, own.as_str()));
+    let is_known = || [&OURS[..], &OTHER_PATHS, &OWN, &[CONTENT_LENGTH]].into_iter().any(is_one_of);
+    !is_plain(name) && (is_of_proxies(name) || is_known())
+}
+
+/// `X-Forwarded` and every `X-Forwarded-…`, however it is spelt.
+fn is_of_proxies(name: &str) -> bool {
+    let ends = |byte: &u8| !byte.is_ascii_alphanumeric();
+    begins_as(name, OF_PROXIES) && name.as_bytes().get(OF_PROXIES.len()).is_none_or(ends)
 }
 
 /// Makes one line of the cookies that HTTP/2 lets a client send in several (RFC 9113, 8.2.3): servers of HTTP/1.1 read
@@ -180,18 +192,85 @@ mod tests {
         })
     }
 
+    /// What no client may say, whatever stands between the words of the name.
+    const NO_CLIENTS: [&str; 21] = [
+        "x-tenant-id",
+        "x-plan",
+        "x-real-ip",
+        "x-request-id",
+        "x-forwarded",
+        "x-forwarded-for",
+        "x-forwarded-client-cert",
+        "x-original-url",
+        "x-rewrite-url",
+        "content-length",
+        "transfer-encoding",
+        "proxy",
+        "proxy-connection",
+        "proxy-authorization",
+        "keep-alive",
+        "http2-settings",
+        "connection",
+        "te",
+        "upgrade",
+        "expect",
+        "x-api-key",
+    ];
+
+    /// A name of the list whose dashes have become any other bytes that a name can hold.
+    fn respelt() -> impl Strategy<Value = String> {
+        let byte = proptest::sample::select("!#$%&'*+.^_`|~-".chars().collect::<Vec<_>>());
+        (proptest::sample::select(NO_CLIENTS.to_vec()), proptest::collection::vec(byte, 4)).prop_map(
+            |(name, bytes)| {
+                let mut bytes = bytes.into_iter();
+                name.chars()
+                    .map(|letter| if letter == '-' { bytes.next().unwrap_or('_') } else { letter })
+                    .collect()
+            },
+        )
+    }
+
+    fn one(name: &str) -> HeaderMap {
+        let name = HeaderName::try_from(name).expect("a name");
+        HeaderMap::from_iter([(name, HeaderValue::from_static("claimed"))])
+    }
+
     fn rewritten(mut headers: HeaderMap, trusted: bool) -> HeaderMap {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
         let hop = Hop { peer, client: peer, trusted, secure: true };
         let id = RequestId::of(&headers, trusted);
         let (caller, version) = (Caller::default(), Version::HTTP_11);
-        clean(&mut headers, trusted, version);
+        clean(&mut headers, trusted, version, |_| false);
         Introduction { caller: &caller, hop: &hop, authority: "g.test", version, id: &id }
             .insert(&mut headers);
         headers
     }
 
     proptest! {
+        #[test]
+        fn no_spelling_of_a_name_gets_a_claim_through(name in respelt()) {
+            let (mut header, mut trailers) = (one(&name), one(&name));
+            clean(&mut header, false, Version::HTTP_11, |name| reads_as(name.as_str(), "x-api-key"));
+            // Its length is the body's own affair, and it is never written from here.
+            header.remove(CONTENT_LENGTH);
+            prop_assert!(header.is_empty(), "{:?}", header);
+            clean_trailers(&mut trailers);
+            prop_assert!(trailers.is_empty(), "{:?}", trailers);
+        }
+
+        #[test]
+        fn what_the_connection_names_goes_in_every_spelling(named in "[a-z]{3}[!#$%&'*+.^_`|~-][a-z0-9]{3}", sent in "[!#$%&'*+.^_`|~-]") {
+            let mut headers = one(&format!("{}{sent}{}", &named[..3], &named[4..]));
+            headers.insert("connection", HeaderValue::from_str(&format!("close, {}", named.to_uppercase())).unwrap());
+            clean(&mut headers, false, Version::HTTP_11, |_| false);
+            prop_assert!(headers.is_empty(), "{:?}", headers);
+        }
+
+        #[test]
+        fn a_name_of_any_bytes_that_is_no_ones_goes_through(name in "q[a-z0-9!#$%&'*+.^_`|~-]{0,20}") {
+            prop_assert!(rewritten(one(&name), false).contains_key(&name));
+        }
+
         #[test]
         fn no_field_of_the_connection_and_no_claim_gets_through(headers in fields(), trusted: bool) {
             let rewritten = rewritten(headers, trusted);

@@ -1,16 +1,20 @@
 //! Header fields that are meant for this connection only, and end here.
 
+use foldhash::HashSet;
 use http::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 
+use super::spelling::dashed;
+
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-const OWN: [HeaderName; 9] = [
+/// What is always the connection's own.
+pub(super) const OWN: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_CONNECTION,
@@ -32,14 +36,24 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap, also: impl Fn(&HeaderName
     let mut names: Names = headers.keys().filter(|name| OWN.contains(name) || also(name)).cloned().collect();
     let takes_trailers = names.contains(&TE) && names_option(headers, &TE, "trailers");
     if names.contains(&CONNECTION) {
-        let options = listed(headers, &CONNECTION);
-        names.extend(options.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()));
+        add_named_by_connection(headers, &mut names);
     }
     for name in names {
         headers.remove(name);
     }
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Adds the fields that the connection names, in any spelling that an upstream takes for the name.
+fn add_named_by_connection(headers: &HeaderMap, names: &mut Names) {
+    let is_usual =
+        |option: &&str| ["keep-alive", "close", "upgrade"].iter().any(|own| own.eq_ignore_ascii_case(option));
+    let others = listed(headers, &CONNECTION).filter(|option| !is_usual(option));
+    let options: HashSet<String> = others.map(dashed).collect();
+    if !options.is_empty() {
+        names.extend(headers.keys().filter(|name| options.contains(&dashed(name.as_str()))).cloned());
     }
 }
 

@@ -9,6 +9,7 @@ mod hop_by_hop;
 mod introduction;
 mod request_id;
 mod retries;
+pub(crate) mod spelling;
 mod tunnel;
 mod upgrade;
 

@@ -4,6 +4,8 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
+use crate::forward::spelling::reads_as;
+
 /// Changes to the header of a request or of an answer: first what goes, then what is set, then what is added.
 ///
 /// ```
@@ -40,6 +42,17 @@ impl HeaderChanges {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+    }
+
+    /// Applies them to a request. What goes or is set is gone in every spelling that an upstream takes for the name.
+    pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap) {
+        for name in self.remove.iter().chain(self.set.iter().map(|(name, _)| name)) {
+            let alike = |other: &&HeaderName| *other != name && reads_as(other.as_str(), name.as_str());
+            while let Some(other) = headers.keys().find(alike).cloned() {
+                headers.remove(other);
+            }
+        }
+        self.apply(headers);
     }
 
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
@@ -100,6 +113,20 @@ mod tests {
         assert!(!headers.contains_key("server"));
         assert_eq!(headers["a"], "2");
         assert_eq!(headers.get_all("b").iter().collect::<Vec<_>>(), ["1", "2"]);
+    }
+
+    #[test]
+    fn what_goes_from_a_request_or_is_set_in_it_is_gone_in_every_spelling() {
+        let changes = HeaderChanges::default().remove("x-debug").unwrap().set("x-env-name", "prod").unwrap();
+        let changes = changes.add("x-more", "1").unwrap();
+        let names = ["x_debug", "x.debug", "x-env_name", "x|env|name", "x_more", "x-debugs"];
+        let fields = names.map(|name| (HeaderName::from_static(name), HeaderValue::from_static("mine")));
+        let mut headers = HeaderMap::from_iter(fields);
+        changes.apply_to_request(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["x-debugs", "x-env-name", "x-more", "x_more"]);
+        assert_eq!(headers["x-env-name"], "prod");
     }
 
     #[test]

@@ -63,6 +63,69 @@ async fn nobody_can_claim_to_be_a_tenant() {
     );
 }
 
+/// Names that PHP, CGI and WSGI read as the gateway's own.
+const RESPELT: [&str; 12] = [
+    "x.tenant.id",
+    "X_Plan",
+    "x~plan",
+    "x!tenant-id",
+    "X|Plan",
+    "x.real.ip",
+    "x+request^id",
+    "x'forwarded*for",
+    "x.forwarded",
+    "content.length",
+    "x.api.key",
+    "x%original&url",
+];
+
+#[tokio::test]
+async fn no_spelling_of_a_claim_reaches_an_upstream() {
+    let backend = Backend::friendly().await;
+    let gateway = guarded(&backend).await;
+    let plain = ["proxy", "x-forwarded", "x-forwarded-port", "x-rewrite-url"];
+    let names: Vec<_> = RESPELT.iter().chain(&plain).collect();
+    let claims = names.iter().map(|name| format!("{name}: claimed\r\n")).collect::<Vec<_>>().concat();
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: g\r\nConnection: close, x-hop\r\nX.Hop: 1\r\nX.Other: 1\r\n{claims}\
+         Transfer-Encoding: chunked\r\nTrailer: x.sum, {}\r\n\r\n2\r\nok\r\n0\r\nx.sum: 7\r\n{claims}\r\n",
+        RESPELT.join(", ")
+    );
+    let answer = exchange(gateway.address, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    let stream = TcpStream::connect(gateway.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let mut request = http::Request::post("http://g/").header("x.other", "1").body(()).unwrap();
+    let fields: http::HeaderMap =
+        names.iter().map(|name| (name.parse().unwrap(), http::HeaderValue::from_static("claimed"))).collect();
+    request.headers_mut().extend(fields.clone());
+    let (answer, mut body) = client.ready().await.unwrap().send_request(request, false).unwrap();
+    let mut trailers = fields;
+    trailers.insert("x.sum", http::HeaderValue::from_static("7"));
+    body.send_trailers(trailers).unwrap();
+    assert_eq!(in_time("an answer", answer).await.unwrap().status(), 200);
+
+    assert_eq!(backend.seen().len(), 2);
+    for seen in backend.seen() {
+        let trailers = seen.trailers.unwrap_or_default();
+        let claimed = |fields: &http::HeaderMap| fields.values().any(|value| value == "claimed");
+        assert!(!claimed(&seen.headers) && !claimed(&trailers), "{:?} {trailers:?}", seen.headers);
+        assert!(seen.headers.contains_key("x.other") && !seen.headers.contains_key("x.hop"));
+    }
+    assert!(backend.seen()[0].trailers.as_ref().unwrap().contains_key("x.sum"));
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_the_gateways_to_read_goes_through() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    assert_eq!(gateway.get("/", &[("x-api-key", "own"), ("x_api_key", "own")]).await.status, 200);
+    let seen = backend.last();
+    assert_eq!((seen.header("x-api-key"), seen.header("x_api_key")), (Some("own"), Some("own")));
+}
+
 #[tokio::test]
 async fn a_private_route_needs_a_credential_and_a_known_one() {
     let backend = Backend::friendly().await;
