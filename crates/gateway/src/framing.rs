@@ -2,19 +2,31 @@
 //!
 //! A request with both `Content-Length` and `Transfer-Encoding` has two ends, and whoever believes the other one finds a
 //! second request in it. hyper goes by the latter and drops the former before anybody could see that there were two,
-//! so they are looked for here. This only ever leads to a refusal: what a request is, hyper alone says. Where the two
-//! should read differently, a refusal is missed, and hyper still forwards one framing and closes the connection.
+//! so they are looked for here. This only ever leads to a refusal: what a request is, hyper alone says. Where bytes
+//! cannot be followed here, hyper may still be able to, so the next request on the connection is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
+use http::HeaderMap;
+use http::header::TRANSFER_ENCODING;
 use memchr::memchr;
 
-/// What is kept of a line that arrives in pieces: enough for the names and numbers that matter.
+/// What is kept of a line that arrives in pieces: enough for the names and numbers that matter. A number that does not
+/// fit is one that cannot be followed.
 const KEPT: usize = 64;
-const CONTENT_LENGTH: &[u8] = b"content-length";
-const TRANSFER_ENCODING: &[u8] = b"transfer-encoding";
+const LENGTH: &[u8] = b"content-length";
+const CODING: &[u8] = b"transfer-encoding";
+/// Digits of the largest chunk.
+const MAX_CHUNK_DIGITS: usize = 16;
+
+/// Whether the body has no coding but `chunked`, in one line. The gateway takes that one off; any other it would lose.
+pub(crate) fn is_only_chunked(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
+    let first = lines.next();
+    first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) && lines.next().is_none()
+}
 
 /// Reads along on one connection.
 #[derive(Debug)]
@@ -22,11 +34,22 @@ pub(crate) struct Framing {
     next: Next,
     /// The beginning of a line that has not arrived whole.
     line: ArrayVec<u8, KEPT>,
+    /// How many bytes of it have arrived, and the last of them.
+    arrived: (usize, u8),
     /// Requests whose header has arrived.
     requests: u64,
-    length: Option<u64>,
+    length: Length,
     encoded: bool,
     found: Ambiguity,
+}
+
+/// What a request says of its length.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Length {
+    Unsaid,
+    Bytes(u64),
+    /// Something that is no number, or one that was not kept whole.
+    Unknown,
 }
 
 /// What comes next on the connection.
@@ -44,12 +67,12 @@ enum Next {
     Nothing,
 }
 
-/// Which request of a connection has two ends: the first is number one.
+/// Which request of a connection has two ends, or follows one whose end is not known: the first is number one.
 #[derive(Clone, Debug)]
 pub(crate) struct Ambiguity(Arc<AtomicU64>);
 
 impl Ambiguity {
-    /// Whether the request of this number, or one before it, has two ends.
+    /// Whether that is the request of this number, or one before it.
     pub(crate) fn reaches(&self, request: u64) -> bool {
         self.0.load(Ordering::Relaxed) <= request
     }
@@ -60,8 +83,9 @@ impl Framing {
         Self {
             next: Next::RequestLine,
             line: ArrayVec::new(),
+            arrived: (0, 0),
             requests: 0,
-            length: None,
+            length: Length::Unsaid,
             encoded: false,
             found: Ambiguity(Arc::new(AtomicU64::new(u64::MAX))),
         }
@@ -101,12 +125,13 @@ impl Framing {
             self.keep(arrived);
             return &[];
         };
-        if self.line.is_empty() {
-            self.take(&arrived[..end]);
+        let piece = &arrived[..end];
+        if self.arrived.0 == 0 {
+            self.take(piece, piece.len() <= KEPT, piece.ends_with(b"\r"));
         } else {
-            self.keep(&arrived[..end]);
-            let line = std::mem::take(&mut self.line);
-            self.take(&line);
+            self.keep(piece);
+            let (line, (bytes, last)) = (std::mem::take(&mut self.line), std::mem::take(&mut self.arrived));
+            self.take(&line, bytes <= KEPT, last == b'\r');
         }
         &arrived[end + 1..]
     }
@@ -114,70 +139,83 @@ impl Framing {
     fn keep(&mut self, piece: &[u8]) {
         let room = self.line.remaining_capacity().min(piece.len());
         self.line.extend(piece[..room].iter().copied());
+        self.arrived = (self.arrived.0 + piece.len(), piece.last().copied().unwrap_or(self.arrived.1));
     }
 
-    fn take(&mut self, line: &[u8]) {
+    /// Takes a line, or the beginning of one that is not `whole`. `returns` if it ended in a carriage return.
+    fn take(&mut self, line: &[u8], whole: bool, returns: bool) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.next {
             // Empty lines before a request are not part of it.
             Next::RequestLine if line.is_empty() => {}
             Next::RequestLine => {
-                (self.length, self.encoded, self.next) = (None, false, Next::Field);
+                (self.length, self.encoded, self.next) = (Length::Unsaid, false, Next::Field);
             }
             Next::Field if line.is_empty() => self.end_header(),
-            Next::Field => self.take_field(line),
+            Next::Field => self.take_field(line, whole),
             Next::ChunkSize => self.take_chunk_size(line),
+            // Among trailers hyper takes a bare line feed for a part of the line.
+            Next::Trailer if !returns => self.lose(),
             Next::Trailer if line.is_empty() => self.next = Next::RequestLine,
             Next::Trailer | Next::Body(_) | Next::Chunk(_) | Next::Nothing => {}
         }
     }
 
-    fn end_header(&mut self) {
-        self.requests += 1;
-        self.next = match (self.encoded, self.length) {
-            (true, Some(_)) => {
-                self.found.0.store(self.requests, Ordering::Relaxed);
-                Next::Nothing
-            }
-            (true, None) => Next::ChunkSize,
-            (false, None | Some(0)) => Next::RequestLine,
-            (false, Some(length)) => Next::Body(length),
-        };
+    /// Follows no further, and lets nothing pass that comes behind this request.
+    fn lose(&mut self) {
+        self.found.0.store(self.requests + 1, Ordering::Relaxed);
+        self.next = Next::Nothing;
     }
 
-    fn take_field(&mut self, line: &[u8]) {
+    fn end_header(&mut self) {
+        self.requests += 1;
+        match (self.encoded, self.length) {
+            (true, Length::Bytes(_) | Length::Unknown) => {
+                self.found.0.store(self.requests, Ordering::Relaxed);
+                self.next = Next::Nothing;
+            }
+            (true, Length::Unsaid) => self.next = Next::ChunkSize,
+            (false, Length::Unsaid | Length::Bytes(0)) => self.next = Next::RequestLine,
+            (false, Length::Bytes(length)) => self.next = Next::Body(length),
+            // hyper refuses what is no number.
+            (false, Length::Unknown) => self.lose(),
+        }
+    }
+
+    fn take_field(&mut self, line: &[u8], whole: bool) {
         // Few fields begin with one of these letters, and most need no further look.
         match line[0] | 0x20 {
-            b't' => self.encoded |= value_of(line, TRANSFER_ENCODING).is_some(),
-            b'c' => match value_of(line, CONTENT_LENGTH).map(whole) {
-                None => {}
-                Some(Some(length)) => self.length = Some(length),
-                // hyper refuses what is no number; whether there were two framings is then beside the point.
-                Some(None) => self.next = Next::Nothing,
-            },
+            b't' => self.encoded |= value_of(line, CODING).is_some(),
+            b'c' => {
+                if let Some(value) = value_of(line, LENGTH) {
+                    self.length = number(value).filter(|_| whole).map_or(Length::Unknown, Length::Bytes);
+                }
+            }
             _ => {}
         }
     }
 
     fn take_chunk_size(&mut self, line: &[u8]) {
         let digits = line.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-        let size = std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        self.next = match size {
-            Some(0) => Next::Trailer,
-            Some(size) => Next::Chunk(size.saturating_add(2)),
-            None => Next::Nothing,
-        };
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() <= MAX_CHUNK_DIGITS);
+        match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+            Some(0) => self.next = Next::Trailer,
+            Some(size) => self.next = Next::Chunk(size.saturating_add(2)),
+            None => self.lose(),
+        }
     }
 }
 
-/// The value of the field, where the line is of that name. A space before the colon makes no other name of it.
+/// What stands behind the name, where the line is of that name. Blanks make no other name of it, and neither does a
+/// colon that is missing or was not kept.
 fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let (start, rest) = line.split_at_checked(name.len())?;
-    let rest = start.eq_ignore_ascii_case(name).then_some(rest)?;
-    rest.trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii)
+    let ends = rest.first().is_none_or(|&byte| byte == b':' || byte.is_ascii_whitespace());
+    let rest = (ends && start.eq_ignore_ascii_case(name)).then_some(rest)?.trim_ascii();
+    Some(rest.strip_prefix(b":").map_or(rest, <[u8]>::trim_ascii))
 }
 
-fn whole(digits: &[u8]) -> Option<u64> {
+fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -208,9 +246,18 @@ mod tests {
             "Transfer-Encoding: chunked\r\nContent-Length: 5",
             "transfer-encoding:chunked\ncontent-length:0",
             "TRANSFER-ENCODING : gzip, chunked\r\nX: y\r\nContent-Length:\t4",
+            "Transfer-Encoding: chunked\r\nContent-Length: abc",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5, 5",
+            "Transfer-Encoding: chunked\r\nContent-Length: +5",
+            "Transfer-Encoding: chunked\r\nContent-Length:",
+            "Transfer-Encoding: chunked\r\nContent-Length",
+            "Transfer-Encoding: chunked\r\nContent-Length \t: 5\r\nContent-Length: -",
+            &format!("Content-Length:{}5\r\nTransfer-Encoding{}: chunked", " ".repeat(99), "\t".repeat(99)),
         ] {
             let request = format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n");
-            assert_eq!(found(&request, 7), Some(1), "{fields}");
+            for piece in [1, 7, 64, 65, 4096] {
+                assert_eq!(found(&request, piece), Some(1), "{fields}");
+            }
         }
     }
 
@@ -219,6 +266,28 @@ mod tests {
         for request in [GET, POST, CHUNKED, &format!("{POST}{CHUNKED}{GET}{CHUNKED}")] {
             assert_eq!(found(request, request.len()), None, "{request}");
         }
+    }
+
+    #[test]
+    fn what_follows_a_request_that_cannot_be_followed_is_refused() {
+        let blanks = " ".repeat(99);
+        for lost in [
+            format!("POST / HTTP/1.1\r\nContent-Length:{blanks}5\r\n\r\nhello"),
+            format!("{CHUNKED}POST / HTTP/1.1\r\nContent-Length: 0{}5\r\n\r\nhello", "0".repeat(99)),
+            format!(
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{}5\r\nhello\r\n0\r\n\r\n",
+                "0".repeat(99)
+            ),
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: 1\n\nX: 2\r\n\r\n".to_owned(),
+            format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: {blanks}\n\nX: 2\r\n\r\n"),
+        ] {
+            let number = lost.matches("HTTP/1.1").count() as u64;
+            for piece in [1, 7, 4096] {
+                assert_eq!(found(&format!("{lost}{BOTH}"), piece), Some(number + 1), "{lost}");
+            }
+        }
+        let sound = CHUNKED.replace("1f;x=y", &format!("1f;x={}", "y".repeat(99)));
+        assert_eq!(found(&format!("{sound}{GET}{BOTH}"), 5), Some(3), "a long extension hides no size");
     }
 
     #[test]

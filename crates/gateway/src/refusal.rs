@@ -17,6 +17,8 @@ pub(crate) enum Refusal {
     Unclear(&'static str),
     /// The request has two ends, and what follows may be part of it.
     TwoFramings,
+    /// The request's body is in a coding that the gateway would lose.
+    OtherCoding,
     /// The request has come through too often.
     Circling,
     /// The method is one that no gateway forwards.
@@ -60,8 +62,13 @@ impl Refusal {
     fn words(&self) -> (StatusCode, u16, &'static str) {
         match self {
             Self::Unclear(why) => (StatusCode::BAD_REQUEST, 3, why),
-            Self::TwoFramings => {
-                (StatusCode::BAD_REQUEST, 3, "the request has both Content-Length and Transfer-Encoding")
+            Self::TwoFramings => (
+                StatusCode::BAD_REQUEST,
+                3,
+                "the request has both Content-Length and Transfer-Encoding, or follows one whose end is unclear",
+            ),
+            Self::OtherCoding => {
+                (StatusCode::BAD_REQUEST, 3, "the request's Transfer-Encoding is not just chunked")
             }
             Self::Circling => (StatusCode::LOOP_DETECTED, 9, "the request goes in circles"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 12, "this method is not forwarded"),
@@ -92,7 +99,9 @@ impl Refusal {
             Self::Method => Some((ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
             Self::Busy => Some((RETRY_AFTER, "1")),
             // What is left of the body has not been read, and never will be.
-            Self::TwoFramings | Self::BodyTooLarge | Self::BodyStalled => Some((CONNECTION, "close")),
+            Self::TwoFramings | Self::OtherCoding | Self::BodyTooLarge | Self::BodyStalled => {
+                Some((CONNECTION, "close"))
+            }
             _ => None,
         }
     }

@@ -23,6 +23,7 @@ use crate::body::{ClientBody, Deadline, Meter, Reply, Upload, discard};
 use crate::connection::Origin;
 use crate::date;
 use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
+use crate::framing::is_only_chunked;
 use crate::limit::Ruling;
 use crate::refusal::Refusal;
 use crate::roads::{Roads, Way};
@@ -140,6 +141,10 @@ impl<S: Store + 'static> Worker<S> {
             let hop = roads.setup.trust.hop(origin.peer, origin.secure, &parts.headers);
             let id = RequestId::of(&parts.headers, hop.trusted);
             let arrival = Arrival { started, id, grpc: is_grpc(&parts.headers) };
+            // Only a body of unknown length can have a coding, and most requests are spared the look.
+            if !origin.ambiguous && body.size_hint().exact().is_none() && !is_only_chunked(&parts.headers) {
+                return self.conclude(&arrival, None, Err(Refusal::OtherCoding));
+            }
             let mut admitted = match self.admit(&roads.setup, origin, &hop, &mut parts, started).await {
                 Ok(admitted) => admitted,
                 Err(TurnedAway { why, ruling }) => {

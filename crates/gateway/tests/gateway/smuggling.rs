@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use spile_gateway::{Bounds, Timeouts, Upstream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::support::{Backend, LaxBackend, Running, exchange, open, running, to};
+use crate::support::{Backend, LaxBackend, Running, exchange, in_time, open, running, to};
 
 /// Each holds a second request that only a confused server would find.
 const CORPUS: &[(&str, &str)] = &[
@@ -186,4 +188,78 @@ async fn requests_before_one_with_two_framings_are_served() {
     let targets: Vec<_> = backend.seen().into_iter().map(|seen| seen.target).collect();
     assert_eq!(targets, ["/one", "/two"], "{answer}");
     assert_eq!((allowed_answers(&answer), answer.matches("HTTP/1.1 400").count()), (2, 1), "{answer}");
+}
+
+/// The statuses of what the gateway says to these bytes, each in a connection of its own and however they arrive.
+async fn statuses(gateway: &Running, request: &str) -> Vec<String> {
+    let mut statuses = Vec::new();
+    for piece in [request.len(), 1] {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        for piece in request.as_bytes().chunks(piece) {
+            if stream.write_all(piece).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let mut answer = Vec::new();
+        let _ended = in_time("the gateway to hang up", stream.read_to_end(&mut answer)).await;
+        let answer = String::from_utf8_lossy(&answer);
+        statuses.extend(answer.match_indices("HTTP/1.").map(|(at, _)| answer[at + 9..at + 12].to_owned()));
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn a_body_in_any_coding_but_chunked_is_refused_and_its_connection_closed() {
+    let backend = Backend::friendly().await;
+    let gateway = impatient(backend.upstream()).await;
+    let long = format!("{}gzip, chunked", " ".repeat(200));
+    for (version, codings) in [
+        ("1.1", &["gzip, chunked"][..]),
+        ("1.1", &["identity"]),
+        ("1.1", &["chunked, chunked"]),
+        ("1.1", &["chunked, identity"]),
+        ("1.1", &["chunked;x=y"]),
+        ("1.1", &[", chunked"]),
+        ("1.1", &[""]),
+        ("1.1", &["", "chunked"]),
+        ("1.1", &["gzip", "chunked"]),
+        ("1.1", &["chunked", "chunked"]),
+        ("1.1", &[&long]),
+        ("1.0", &["chunked"]),
+        ("1.0", &["identity"]),
+    ] {
+        let codings: Vec<_> =
+            codings.iter().map(|coding| format!("Transfer-Encoding: {coding}\r\n")).collect();
+        let codings = codings.concat();
+        let request = format!(
+            "POST / HTTP/{version}\r\nHost: g\r\nConnection: keep-alive\r\n{codings}\r\n2\r\nok\r\n0\r\n\r\n\
+             GET /next HTTP/1.1\r\nHost: g\r\n\r\n"
+        );
+        assert_eq!(statuses(&gateway, &request).await, ["400", "400"], "{request}");
+    }
+    assert!(backend.seen().is_empty(), "{:?}", backend.seen());
+    let sound = "POST / HTTP/1.1\r\nHost: g\r\nConnection: close\r\nTransfer-Encoding: \tCHUNKED \r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    assert_eq!(statuses(&gateway, sound).await, ["200", "200"]);
+}
+
+#[tokio::test]
+async fn whatever_a_length_says_beside_a_coding_it_is_refused_and_the_connection_closed() {
+    let backend = Backend::friendly().await;
+    let gateway = impatient(backend.upstream()).await;
+    let blanks = " ".repeat(200);
+    for length in ["abc", "5, 5", "", "+5", "-1", "0x5", "0", &format!("{blanks}5"), &format!("5{blanks}")] {
+        for name in ["Content-Length", "content-length", "CONTENT-LENGTH ", "Content-Length\t"] {
+            let coding = "Transfer-Encoding: chunked\r\n";
+            let length = format!("{name}: {length}\r\n");
+            for fields in [format!("{coding}{length}"), format!("{length}{coding}")] {
+                let request = format!(
+                    "POST / HTTP/1.1\r\nHost: g\r\n{fields}\r\n2\r\nok\r\n0\r\n\r\nGET /next HTTP/1.1\r\nHost: g\r\n\r\n"
+                );
+                assert_eq!(statuses(&gateway, &request).await, ["400", "400"], "{request}");
+            }
+        }
+    }
+    assert!(backend.seen().is_empty(), "{:?}", backend.seen());
 }
