@@ -242,3 +242,77 @@ async fn trailers_of_a_request_go_through_where_they_were_announced() {
     assert!(seen.contains("transfer-encoding: chunked") && !seen.contains("content-length:"), "{seen}");
     assert!(seen.ends_with("2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n"), "{seen}");
 }
+
+/// Answers its first request by these words, says the rest only once it is asked again, and answers well on every other
+/// connection.
+async fn late(words: &'static str) -> RawBackend {
+    let connections = Arc::new(AtomicUsize::new(0));
+    RawBackend::start(move |mut stream| {
+        let first = connections.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            if first && read_until(&mut stream, b"\r\n\r\n").await.is_some() {
+                let _said = stream.write_all(words.as_bytes()).await;
+                if read_until(&mut stream, b"\r\n\r\n").await.is_some() {
+                    let _late = stream.write_all(SMUGGLED.as_bytes()).await;
+                }
+            }
+            while read_until(&mut stream, b"\r\n\r\n").await.is_some() {
+                let _said = stream.write_all(FRESH).await;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_body_that_comes_late_where_none_should_is_not_the_next_answer() {
+    for (method, words) in [
+        ("HEAD", "HTTP/1.1 200 OK\r\ncontent-length: 45\r\n\r\n"),
+        ("HEAD", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"),
+        ("GET", "HTTP/1.1 304 Not Modified\r\ncontent-length: 45\r\n\r\n"),
+        ("GET", "HTTP/1.1 304 Not Modified\r\ntransfer-encoding: chunked\r\n\r\n"),
+        ("DELETE", "HTTP/1.1 204 No Content\r\ncontent-length: 45\r\n\r\n"),
+    ] {
+        let backend = late(words).await;
+        let gateway = running(open(to(backend.upstream()))).await;
+        let mut client = gateway.client().await;
+        let first = in_time("the first answer", client.ask(method, "/", &[], "")).await;
+        assert!(first.status.as_u16() < 400, "{method} {words}");
+        let next = in_time("the next answer", client.get("/", &[])).await;
+        assert_eq!(next.body, "fresh", "{method} {words}");
+    }
+}
+
+#[tokio::test]
+async fn connections_that_an_upstream_closed_while_they_waited_cost_no_request() {
+    const MANY: usize = 150;
+    let (asked, restart) = (Arc::new(tokio::sync::Barrier::new(MANY)), Arc::new(Notify::new()));
+    let backend = {
+        let (asked, restart) = (Arc::clone(&asked), Arc::clone(&restart));
+        RawBackend::start(move |mut stream| {
+            let (asked, restart) = (Arc::clone(&asked), Arc::clone(&restart));
+            async move {
+                let header = read_until(&mut stream, b"\r\n\r\n").await.unwrap_or_default();
+                if header.starts_with(b"POST") {
+                    drop(read_until(&mut stream, b"hello").await);
+                    drop(stream.write_all(FRESH).await);
+                    return;
+                }
+                asked.wait().await;
+                let restarted = restart.notified();
+                drop(stream.write_all(FRESH).await);
+                restarted.await;
+            }
+        })
+        .await
+    };
+    let gateway = running(open(to(backend.upstream()).retries(0))).await;
+    let gets = (0..MANY).map(|_| async { gateway.get("/", &[]).await.status.as_u16() });
+    let statuses = in_time("all answers", futures_util::future::join_all(gets)).await;
+    assert!(statuses.iter().all(|&status| status == 200));
+    restart.notify_waiters();
+    let mut client = gateway.client().await;
+    for _ in 0..6 {
+        assert_eq!(in_time("an answer", client.ask("POST", "/", &[], "hello")).await.status, 200);
+    }
+}

@@ -20,7 +20,8 @@ pub(super) enum Length {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Framing {
     pub(super) length: Length,
-    /// Whether the upstream lets its connection be used again after this answer.
+    /// Whether the connection can be used again after this answer. It cannot where an answer that has no body announces
+    /// one: some upstreams send it late, and it would be taken for the answer to the next request.
     pub(super) keeps_alive: bool,
 }
 
@@ -55,7 +56,9 @@ impl Framing {
             None if chunked => Length::Chunked,
             None => Length::UntilClose,
         };
-        Ok(Self { length, keeps_alive: !fields.close && (version != Version::HTTP_10 || fields.keep_alive) })
+        let announces_more = length == Length::None && (chunked || exact.is_some_and(|bytes| bytes > 0));
+        let goes_on = !fields.close && (version != Version::HTTP_10 || fields.keep_alive);
+        Ok(Self { length, keeps_alive: goes_on && !announces_more })
     }
 }
 
@@ -161,6 +164,20 @@ mod tests {
         }
         let old = answer(200, Version::HTTP_10, &[("transfer-encoding", "chunked")]);
         assert!(Framing::of(&Method::GET, &old).is_err());
+    }
+
+    #[test]
+    fn a_connection_ends_after_an_answer_that_announces_a_body_it_must_not_have() {
+        for (method, status) in
+            [(Method::HEAD, 200), (Method::GET, 204), (Method::GET, 304), (Method::HEAD, 404)]
+        {
+            let keeps_alive = |fields: &[(&str, &str)]| {
+                Framing::of(&method, &answer(status, Version::HTTP_11, fields)).unwrap().keeps_alive
+            };
+            assert!(!keeps_alive(&[("content-length", "7")]), "{method} {status}");
+            assert!(!keeps_alive(&[("transfer-encoding", "chunked")]), "{method} {status}");
+            assert!(keeps_alive(&[("content-length", "0")]) && keeps_alive(&[]), "{method} {status}");
+        }
     }
 
     #[test]

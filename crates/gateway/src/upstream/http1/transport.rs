@@ -1,12 +1,14 @@
 //! The bytes under HTTP/1.1: TCP, or TLS over it.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 use tokio_rustls::client::TlsStream;
 
 use super::buffer::Buffer;
@@ -30,8 +32,9 @@ impl Transport {
     /// connection useless: it would be taken for the answer to the next request.
     pub(super) fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
-        let mut cx = Context::from_waker(Waker::noop());
-        Pin::new(self).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
+        let look = poll_fn(|cx| Pin::new(&mut *self).poll_read(cx, &mut ReadBuf::new(&mut byte)));
+        // A task that has used up tokio's budget is told that there is nothing to read, whatever there is.
+        pin!(unconstrained(look)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 }
 
@@ -128,5 +131,35 @@ impl AsyncWrite for Upgraded {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.transport).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// More looks than tokio lets one task make at a time.
+    const MANY: usize = 200;
+
+    #[tokio::test]
+    async fn a_closed_connection_is_seen_however_many_were_looked_at_before() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut parked = Vec::new();
+        for _ in 0..MANY {
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (upstream, _) = listener.accept().await.unwrap();
+            let mut transport = Transport::Plain(stream);
+            assert!(transport.is_quiet());
+            drop(upstream);
+            let Transport::Plain(stream) = &transport else { unreachable!("it is plain") };
+            stream.readable().await.unwrap();
+            parked.push(transport);
+        }
+        // All looks are made in one turn of this task, which starts here.
+        tokio::task::yield_now().await;
+        let quiet = parked.iter_mut().map(Transport::is_quiet).filter(|quiet| *quiet).count();
+        assert_eq!(quiet, 0);
     }
 }
