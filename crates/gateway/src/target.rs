@@ -40,10 +40,11 @@ impl Target {
         }
         let authority = authority(request)?;
         let host = match authority {
-            "" => SmolStr::default(),
-            named => canonical_host(named).ok_or(Refusal::Unclear("the host is not one"))?,
+            None => SmolStr::default(),
+            Some(named) => canonical_host(named).ok_or(Refusal::Unclear("the host is not one"))?,
         };
-        Ok(Self { host, authority: SmolStr::new(authority), path: path(asked)? })
+        let authority = SmolStr::new(authority.unwrap_or_default());
+        Ok(Self { host, authority, path: path(asked)? })
     }
 }
 
@@ -51,8 +52,9 @@ fn path(asked: &PathAndQuery) -> Result<CleanPath, Refusal> {
     CleanPath::of(asked).map_err(|unclear| Refusal::Unclear(unclear.0))
 }
 
-/// The one authority that the request names. Two that differ are how requests get past a host's rules.
-fn authority(request: &Parts) -> Result<&str, Refusal> {
+/// The one authority that the request names; `None` if an HTTP/1.0 client named none. Two that differ are how requests
+/// get past a host's rules.
+fn authority(request: &Parts) -> Result<Option<&str>, Refusal> {
     let mut named = request.headers.get_all(HOST).iter();
     let header =
         named.next().map(|value| value.to_str().map_err(|_| Refusal::Unclear("the host is not one")));
@@ -65,8 +67,8 @@ fn authority(request: &Parts) -> Result<&str, Refusal> {
         (Some(uri), Some(header)) if !uri.eq_ignore_ascii_case(header) => {
             Err(Refusal::Unclear("the request target and the host header differ"))
         }
-        (Some(named), _) | (None, Some(named)) => Ok(named),
-        (None, None) if request.version == Version::HTTP_10 => Ok(""),
+        (Some(named), _) | (None, Some(named)) => Ok(Some(named)),
+        (None, None) if request.version == Version::HTTP_10 => Ok(None),
         (None, None) => Err(Refusal::Unclear("the request names no host")),
     }
 }

@@ -1,9 +1,13 @@
 //! Which hosts a route or a rule is for: `api.example.com`, `*.example.com`.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use smol_str::{SmolStr, StrExt};
+use smol_str::{SmolStr, StrExt, format_smolstr};
+
+/// The longest name that DNS knows has fewer.
+const MAX_BYTES: usize = 255;
 
 /// One host, or all below a domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -62,29 +66,31 @@ impl FromStr for HostPattern {
 }
 
 /// The host in lower case, without port and final dot; `None` if it is no host.
+///
+/// A host is labels of letters, digits, `-` and `_` between single dots, an IPv4 address, or an IPv6 address in brackets,
+/// with a port up to 65535 or none. URLs allow more: names with percent-encoding, with a user, with a colon and no port.
+/// Servers read these in different ways, so there is no reading of them here.
 pub fn canonical(authority: &str) -> Option<SmolStr> {
-    let host = without_port(authority)?;
+    if let Some(rest) = authority.strip_prefix('[') {
+        let (address, after) = rest.split_once(']')?;
+        let address: Ipv6Addr = address.parse().ok()?;
+        return (after.is_empty() || after.strip_prefix(':').is_some_and(is_port))
+            .then(|| format_smolstr!("[{address}]"));
+    }
+    let host = match authority.split_once(':') {
+        None => authority,
+        Some((host, port)) => is_port(port).then_some(host)?,
+    };
     let host = host.strip_suffix('.').unwrap_or(host);
-    let allowed =
-        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']');
-    let sound = !host.is_empty() && host.len() <= 255 && host.bytes().all(allowed);
-    sound.then(|| host.to_ascii_lowercase_smolstr())
+    (host.len() <= MAX_BYTES && host.split('.').all(is_label)).then(|| host.to_ascii_lowercase_smolstr())
 }
 
-fn without_port(authority: &str) -> Option<&str> {
-    if let Some(rest) = authority.strip_prefix('[') {
-        let end = rest.find(']')? + 2;
-        let after = &authority[end..];
-        return (after.is_empty() || is_port(after)).then(|| &authority[..end]);
-    }
-    match authority.find(':') {
-        None => Some(authority),
-        Some(colon) => is_port(&authority[colon..]).then(|| &authority[..colon]),
-    }
+fn is_label(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
 fn is_port(text: &str) -> bool {
-    text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+    text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 /// A text that names no host.
@@ -94,6 +100,8 @@ pub struct HostError(String);
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -132,8 +140,104 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_refused() {
-        for text in ["", "a b", "a/b", "user@host", "host:port", "host:99999", "[::1", "[::1]x", "a\\b"] {
+        let long = "a.".repeat(128) + "a";
+        let table = [
+            "",
+            ".",
+            "..",
+            ".a",
+            "a..b",
+            "a..",
+            "..a",
+            "a b",
+            " a",
+            "a\t",
+            "a/b",
+            "a\\b",
+            "a?b",
+            "a#b",
+            "a,b",
+            "a;b",
+            "user@host",
+            "user:pw@host",
+            "@",
+            "a%2eb",
+            "a%41",
+            "a!b",
+            "a~b",
+            "a$b",
+            "a*b",
+            "a(b)",
+            "a'b",
+            "a=b",
+            "\u{e4}.test",
+            "a:",
+            ":",
+            ":80",
+            "host:port",
+            "a:+80",
+            "a:-80",
+            "a: 80",
+            "a:80 ",
+            "a:8_0",
+            "a:65536",
+            "a:99999",
+            "a:000080",
+            "a:80:80",
+            "a::1",
+            "::1",
+            "2001:db8::1",
+            "a[b",
+            "a]b",
+            "[a]",
+            "[",
+            "]",
+            "[]",
+            "[::1",
+            "::1]",
+            "[::1]x",
+            "[::1]:",
+            "[::1]:+80",
+            "[::1]:65536",
+            "[::1]80",
+            "[[::1]]",
+            "[::1%25eth0]",
+            "[::1%eth0]",
+            "[v1.a]",
+            "[127.0.0.1]",
+            "x[::1]",
+            &long,
+        ];
+        for text in table {
             assert!(canonical(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_other_host_has_one_spelling() {
+        for (text, host) in [
+            ("a", "a"),
+            ("A_b-1.Test.:65535", "a_b-1.test"),
+            ("a:0", "a"),
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+            ("[::1]", "[::1]"),
+            ("[2001:DB8:0:0::0001]:443", "[2001:db8::1]"),
+            ("[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]"),
+        ] {
+            assert_eq!(canonical(text).as_deref(), Some(host), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_passes_is_made_of_a_hosts_characters_and_passes_again(text in "[a-c0-9A-C._:+@%\\[\\] -]{0,12}|\\PC{0,12}") {
+            if let Some(host) = canonical(&text) {
+                prop_assert_eq!(canonical(&host), Some(host.clone()));
+                let name = host.split('.').all(is_label);
+                let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                prop_assert!(name || address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()));
+            }
         }
     }
 }

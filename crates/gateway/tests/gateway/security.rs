@@ -234,6 +234,67 @@ async fn it_is_no_open_proxy() {
     assert_eq!(backend.seen().len(), 1);
 }
 
+/// None of these is a host.
+const NO_HOSTS: [&str; 20] = [
+    "",
+    "a:+80",
+    "a[b",
+    "..",
+    ".",
+    "a..b",
+    ".a",
+    "a:",
+    "a:80:80",
+    "a:65536",
+    "a:8a",
+    "u@a",
+    "u:p@a",
+    "a%2eb",
+    "a,b",
+    "a b",
+    "[::1",
+    "[::1]:x",
+    "[1.2.3.4]",
+    "::1",
+];
+
+#[tokio::test]
+async fn a_host_is_read_in_one_way_only_over_either_version() {
+    let backend = Backend::friendly().await;
+    let own =
+        Route::new("/", [backend.upstream()]).unwrap().host("gateway.test").unwrap().host("[::1]").unwrap();
+    let gateway = running(open(own)).await;
+    let ask = async |target: &str, host: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(gateway.address, request.as_bytes()).await.get(9..12).map(str::to_owned)
+    };
+    for host in NO_HOSTS {
+        assert_eq!(ask("/", host).await.as_deref(), Some("400"), "{host}");
+        assert_eq!(ask(&format!("http://{host}/"), host).await.as_deref(), Some("400"), "{host}");
+        assert_eq!(over_http_2(gateway.address, host).await, None, "{host}");
+    }
+    assert!(backend.seen().is_empty(), "{:?}", backend.seen());
+    for host in
+        ["gateway.test", "GATEWAY.test.", "gateway.test.:80", "gateway.test:65535", "[::1]", "[0::0:1]:1"]
+    {
+        assert_eq!(ask("/", host).await.as_deref(), Some("200"), "{host}");
+        assert_eq!(over_http_2(gateway.address, host).await, Some(200), "{host}");
+    }
+}
+
+/// The status of an answer over HTTP/2 to a request with this authority. Nothing where it was not served: it is refused
+/// with 400, by a reset, or by the client's own library.
+async fn over_http_2(address: std::net::SocketAddr, authority: &str) -> Option<u16> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let uri = http::Uri::builder().scheme("http").authority(authority).path_and_query("/").build().ok()?;
+    let request = http::Request::get(uri).body(()).unwrap();
+    let (answer, _) = client.ready().await.unwrap().send_request(request, true).ok()?;
+    let status = in_time("an answer", answer).await.ok()?.status().as_u16();
+    Some(status).filter(|&status| status != 400)
+}
+
 #[tokio::test]
 async fn upstream_errors_leak_nothing() {
     let gone = TcpStream::connect("127.0.0.1:1").await.is_err();

@@ -317,6 +317,10 @@ async fn a_url_whose_path_or_host_is_in_doubt_is_refused() {
         asked(url, "").await.is(400).says("/field", "path");
     }
     asked("http://free/login", "shop").await.is(400).says("/field", "path");
+    for host in ["a:+80", "a[b", "..", "a..b", "a:", "u@a", "a%2eb"] {
+        asked("/login", host).await.is(400);
+        asked(&format!("http://{host}/login"), "").await.is(400);
+    }
     asked("http://Shop:80/login?next=http://free?", "shop").await.is(200).carries("x-ratelimit-limit", "1");
     asked("/login", "shop").await.is(429);
 }
