@@ -17,7 +17,10 @@ pub(crate) struct Target {
     pub(crate) host: SmolStr,
     /// As the client wrote it, with the port.
     pub(crate) authority: SmolStr,
+    /// `/` where the request is about the server as a whole.
     pub(crate) path: CleanPath,
+    /// Whether the request is `OPTIONS *`.
+    pub(crate) is_whole_server: bool,
 }
 
 impl Target {
@@ -44,7 +47,9 @@ impl Target {
             Some(named) => canonical_host(named).ok_or(Refusal::Unclear("the host is not one"))?,
         };
         let authority = SmolStr::new(authority.unwrap_or_default());
-        Ok(Self { host, authority, path: path(asked)? })
+        let is_whole_server = request.method == Method::OPTIONS && asked.as_str() == "*";
+        let path = if is_whole_server { path(&PathAndQuery::from_static("/"))? } else { path(asked)? };
+        Ok(Self { host, authority, path, is_whole_server })
     }
 }
 

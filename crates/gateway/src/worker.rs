@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future::Either as Whichever;
 use http::header::{CONNECTION, DATE, HeaderName, HeaderValue};
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
@@ -323,7 +324,11 @@ impl<S: Store + 'static> Worker<S> {
             lines,
             dialer: &self.shared.dialer,
             authority: &target.authority,
-            path: upstream_path(&target.path, served.rewrite.as_ref()),
+            path: if target.is_whole_server {
+                PathAndQuery::from_static("*")
+            } else {
+                upstream_path(&target.path, served.rewrite.as_ref())
+            },
             meter,
             caller: caller.queues_as(hop.client),
             clock: &*self.shared.clock,

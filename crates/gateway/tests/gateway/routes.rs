@@ -6,7 +6,7 @@ use http::uri::PathAndQuery;
 use spile_core::FakeClock;
 use spile_gateway::{Balance, Gateway, HeaderChanges, HealthCheck, Route};
 
-use crate::support::{Backend, RawBackend, limiter_on, open, running, text, to, until};
+use crate::support::{Backend, RawBackend, exchange, limiter_on, open, running, text, to, until};
 
 #[tokio::test]
 async fn the_most_specific_route_serves() {
@@ -162,4 +162,28 @@ async fn checks_leave_out_an_upstream_that_is_not_well_and_bring_it_back() {
     until("the upstream to be left out", only_steady).await;
     well.store(true, std::sync::atomic::Ordering::Relaxed);
     until("the upstream to be back", || async { !only_steady().await }).await;
+}
+
+#[tokio::test]
+async fn options_for_the_whole_server_goes_to_the_route_of_the_root_as_it_is() {
+    let (root, other) = (Backend::friendly().await, Backend::friendly().await);
+    let api = || Route::new("/api", [other.upstream()]).unwrap();
+    let h2c = format!("h2c://{}", root.address).parse().unwrap();
+    for upstream in [root.upstream(), h2c] {
+        let own = Route::new("/", [upstream]).unwrap().rewrite_prefix("/elsewhere").unwrap();
+        let gateway = running(open(own).route(api())).await;
+        let request = b"OPTIONS * HTTP/1.1\r\nHost: gateway.test\r\nConnection: close\r\n\r\n";
+        let answer = exchange(gateway.address, request).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let seen = root.last();
+        assert!(
+            seen.method == "OPTIONS" && seen.target.ends_with('*') && !seen.target.contains("elsewhere"),
+            "{seen:?}"
+        );
+    }
+    assert_eq!((root.seen().len(), other.seen().len()), (2, 0));
+    let gateway = running(open(api())).await;
+    let answer =
+        exchange(gateway.address, b"OPTIONS * HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "no route has the root: {answer}");
 }

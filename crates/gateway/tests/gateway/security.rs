@@ -222,7 +222,8 @@ async fn it_is_no_open_proxy() {
         ("GET http://gateway.test@example.com/ HTTP/1.1\r\nHost: gateway.test", "400"),
         ("GET / HTTP/1.1\r\nHost: example.com", "404"),
         ("GET / HTTP/1.1\r\nHost: gateway.test/x", "400"),
-        ("OPTIONS * HTTP/1.1\r\nHost: gateway.test", "400"),
+        ("GET * HTTP/1.1\r\nHost: gateway.test", "400"),
+        ("OPTIONS * HTTP/1.1\r\nHost: example.com", "404"),
         ("TRACE / HTTP/1.1\r\nHost: gateway.test", "405"),
         ("GET http://gateway.test/ok HTTP/1.1\r\nHost: gateway.test", "200"),
     ];
