@@ -1,6 +1,6 @@
 //! A client's connection, with what HTTP itself does not bound: how long a client may take to show which HTTP it
 //! speaks, how long it may ask for nothing over HTTP/2, how long it may leave an answer unread, and requests that have
-//! two ends.
+//! two ends. It holds its place among all connections until it is closed, whatever it has become by then.
 //!
 //! hyper's own header timeout starts once the version is known, and knows HTTP/1 only. Whoever sends nothing, half of
 //! HTTP/2's preface, or all of it and then only answers pings, would otherwise keep a connection for good, and so would
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
 use crate::body::Idle;
@@ -38,6 +39,8 @@ pub struct ClientStream<I> {
     unread: Idle,
     framing: Framing,
     rest: Option<Rest>,
+    /// Given back with the stream, which a tunnel takes along.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// What tells that nothing is asked for over HTTP/2.
@@ -71,6 +74,7 @@ impl<I> ClientStream<I> {
             unread: Idle::after(taken_within),
             framing: Framing::new(),
             rest: None,
+            place: None,
         }
     }
 
@@ -94,6 +98,12 @@ impl<I> ClientStream<I> {
                 return Ok(false);
             }
         }
+    }
+
+    /// The same, which keeps this place until it is dropped.
+    pub(crate) fn holding(mut self, place: OwnedSemaphorePermit) -> Self {
+        self.place = Some(place);
+        self
     }
 
     /// Tells which request has two ends, once it has arrived.

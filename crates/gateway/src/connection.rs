@@ -159,16 +159,14 @@ impl<S: Store + 'static> Connections<S> {
         let origin = Origin { peer, secure: self.tls.is_some(), ambiguous: false };
         let Some(tls) = self.tls.clone() else {
             tokio::spawn(async move {
-                talk(stream, origin, worker, &bounds, guest).await;
-                drop(permit);
+                talk(stream, permit, origin, worker, &bounds, guest).await;
             });
             return;
         };
         tokio::spawn(async move {
             if let Ok(Ok(stream)) = tokio::time::timeout(bounds.handshake_timeout, tls.accept(stream)).await {
-                talk(stream, origin, worker, &bounds, guest).await;
+                talk(stream, permit, origin, worker, &bounds, guest).await;
             }
-            drop(permit);
         });
     }
 
@@ -186,6 +184,7 @@ impl<S: Store + 'static> Connections<S> {
 /// Serves one connection to its end.
 async fn talk<S: Store + 'static>(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    permit: OwnedSemaphorePermit,
     origin: Origin,
     worker: Arc<Worker<S>>,
     bounds: &Bounds,
@@ -193,7 +192,8 @@ async fn talk<S: Store + 'static>(
 ) {
     let streams = Streams::default();
     let mut stream = ClientStream::new(stream, bounds.header_timeout, bounds.write_timeout)
-        .resting(bounds.header_timeout, streams.clone());
+        .resting(bounds.header_timeout, streams.clone())
+        .holding(permit);
     match stream.speaks_http2().await {
         Ok(false) => talk_http1(stream, origin, worker, bounds, guest).await,
         // Boxed, so that connections of HTTP/1 need not carry it around.

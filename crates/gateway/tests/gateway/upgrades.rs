@@ -1,5 +1,8 @@
 //! Connections that become something else, and those that must not.
 
+use std::net::SocketAddr;
+
+use spile_gateway::Bounds;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -50,6 +53,63 @@ async fn a_websocket_talks_through_the_gateway() {
     let stopped = gateway.stop();
     drop(client);
     in_time("the gateway to stop", stopped).await.unwrap();
+}
+
+async fn tunnel(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let asks = b"GET / HTTP/1.1\r\nHost: g\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    client.write_all(asks).await.unwrap();
+    assert!(header(&mut client).await.starts_with("http/1.1 101"));
+    client
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_its_place_among_the_connections_until_it_ends() {
+    let backend = echoing().await;
+    let mut bounds = Bounds::default();
+    bounds.connections = 2;
+    let gateway = running(open(to(backend.upstream())).bounds(bounds)).await;
+    let (mut first, second) = (tunnel(gateway.address).await, tunnel(gateway.address).await);
+    let mut third = TcpStream::connect(gateway.address).await.unwrap();
+    third.write_all(b"GET / HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n").await.unwrap();
+    for word in ["one", "two", "six"] {
+        first.write_all(word.as_bytes()).await.unwrap();
+        let mut echo = [0; 3];
+        in_time("the echo", first.read_exact(&mut echo)).await.unwrap();
+        let answered = third.try_read(&mut [0; 1]);
+        assert!(answered.is_err(), "a third connection is not served beside two tunnels");
+    }
+    drop(second);
+    let mut answer = String::new();
+    in_time("room", third.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_tunnel_goes_on_one_way_after_the_upstream_has_said_its_last() {
+    let (heard, mut rest) = tokio::sync::mpsc::unbounded_channel();
+    let backend = RawBackend::start(move |mut stream| {
+        let heard = heard.clone();
+        async move {
+            header(&mut stream).await;
+            let switch =
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+            stream.write_all(switch).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).await.unwrap();
+            heard.send(rest).unwrap();
+        }
+    })
+    .await;
+    let gateway = running(open(to(backend.upstream()))).await;
+    let mut client = tunnel(gateway.address).await;
+    client.write_all(b"half a line").await.unwrap();
+    assert_eq!(in_time("the end", client.read(&mut [0; 1])).await.unwrap(), 0);
+    client.write_all(b", and the other half").await.unwrap();
+    client.shutdown().await.unwrap();
+    let rest = in_time("the rest", rest.recv()).await;
+    assert_eq!(rest.as_deref(), Some("half a line, and the other half"));
 }
 
 #[tokio::test]
