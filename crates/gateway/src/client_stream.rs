@@ -19,6 +19,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::body::Idle;
 use crate::framing::{Ambiguity, Framing};
+use crate::linger::Linger;
 use crate::streams::Streams;
 
 /// What an HTTP/2 client says first.
@@ -39,6 +40,8 @@ pub struct ClientStream<I> {
     unread: Idle,
     framing: Framing,
     rest: Option<Rest>,
+    /// From when this side is closed.
+    linger: Option<Linger>,
     /// Given back with the stream, which a tunnel takes along.
     place: Option<OwnedSemaphorePermit>,
 }
@@ -74,6 +77,7 @@ impl<I> ClientStream<I> {
             unread: Idle::after(taken_within),
             framing: Framing::new(),
             rest: None,
+            linger: None,
             place: None,
         }
     }
@@ -190,7 +194,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.taken(cx, written)
@@ -226,7 +230,15 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.taken(cx, shut)
+        if self.linger.is_none() {
+            let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+            ready!(self.taken(cx, shut))?;
+        }
+        let this = &mut *self;
+        let speaks_http_2 = this.matched == PREFACE.len();
+        if speaks_http_2 || !this.framing.expects_more() {
+            return Poll::Ready(Ok(()));
+        }
+        this.linger.get_or_insert_default().poll_over(cx, &mut this.stream).map(Ok)
     }
 }

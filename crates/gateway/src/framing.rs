@@ -18,6 +18,7 @@ use memchr::memchr;
 const KEPT: usize = 64;
 const LENGTH: &[u8] = b"content-length";
 const CODING: &[u8] = b"transfer-encoding";
+const UPGRADE: &[u8] = b"upgrade";
 /// Digits of the largest chunk.
 const MAX_CHUNK_DIGITS: usize = 16;
 
@@ -40,6 +41,8 @@ pub(crate) struct Framing {
     requests: u64,
     length: Length,
     encoded: bool,
+    /// Whether any request has asked for an upgrade, after which the connection may be something else.
+    upgrades: bool,
     found: Ambiguity,
 }
 
@@ -87,12 +90,19 @@ impl Framing {
             requests: 0,
             length: Length::Unsaid,
             encoded: false,
+            upgrades: false,
             found: Ambiguity(Arc::new(AtomicU64::new(u64::MAX))),
         }
     }
 
     pub(crate) fn found(&self) -> Ambiguity {
         self.found.clone()
+    }
+
+    /// Whether the client is in the middle of a request, or was when it could last be followed.
+    pub(crate) const fn expects_more(&self) -> bool {
+        let between_requests = matches!(self.next, Next::RequestLine) && self.arrived.0 == 0;
+        !between_requests && !self.upgrades
     }
 
     /// Looks no further: this is not HTTP/1.
@@ -186,6 +196,7 @@ impl Framing {
         // Few fields begin with one of these letters, and most need no further look.
         match line[0] | 0x20 {
             b't' => self.encoded |= value_of(line, CODING).is_some(),
+            b'u' => self.upgrades |= value_of(line, UPGRADE).is_some(),
             b'c' => {
                 if let Some(value) = value_of(line, LENGTH) {
                     self.length = number(value).filter(|_| whole).map_or(Length::Unknown, Length::Bytes);
@@ -288,6 +299,23 @@ mod tests {
         }
         let sound = CHUNKED.replace("1f;x=y", &format!("1f;x={}", "y".repeat(99)));
         assert_eq!(found(&format!("{sound}{GET}{BOTH}"), 5), Some(3), "a long extension hides no size");
+    }
+
+    #[test]
+    fn more_is_expected_in_the_middle_of_a_request_of_a_connection_that_stays_what_it_is() {
+        let expects_more = |bytes: &str| {
+            let mut framing = Framing::new();
+            framing.read(bytes.as_bytes());
+            framing.expects_more()
+        };
+        for whole in ["", GET, POST, CHUNKED, &format!("{GET}{POST}")] {
+            assert!(!expects_more(whole), "{whole}");
+        }
+        for part in ["G", &GET[..20], &POST[..POST.len() - 1], &CHUNKED[..CHUNKED.len() - 1], BOTH] {
+            assert!(expects_more(part), "{part}");
+        }
+        let upgrade = "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
+        assert!(!expects_more(&format!("{upgrade}any bytes")), "a tunnel is no request");
     }
 
     #[test]

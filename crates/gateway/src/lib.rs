@@ -39,6 +39,7 @@ mod framing;
 mod gateway;
 mod http2;
 mod limit;
+mod linger;
 mod live;
 mod overload;
 mod refusal;

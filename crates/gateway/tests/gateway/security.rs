@@ -87,6 +87,25 @@ async fn oversized_headers_targets_and_bodies_are_refused() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_too_large_a_body_in_one_go_gets_to_read_why_it_was_refused() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(backend.upstream()).max_body(100_000))).await;
+    let body = vec![b'x'; 10_000_000];
+    let plain = format!("Content-Length: {}\r\n\r\n", body.len());
+    let chunked = format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len());
+    for round in 0..30 {
+        let framing = if round % 2 == 0 { &plain } else { &chunked };
+        let head = format!("POST / HTTP/1.1\r\nHost: g\r\n{framing}");
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        let sent = in_time("all to be sent", client.write_all(&[head.as_bytes(), &body].concat())).await;
+        assert!(sent.is_ok(), "round {round}: {sent:?}");
+        let mut answer = String::new();
+        let read = in_time("the refusal", client.read_to_string(&mut answer)).await;
+        assert!(read.is_ok() && answer.starts_with("HTTP/1.1 413"), "round {round}: {read:?} {answer}");
+    }
+}
+
+#[tokio::test]
 async fn no_spelling_of_a_path_dodges_its_rule() {
     let spellings = [
         "/login",
