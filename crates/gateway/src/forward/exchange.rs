@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use spile_core::Clock;
 
 use super::errand::Errand;
+use super::retries::{Failed, Repeat, Repeats};
 use crate::body::{Download, Meter, Movement, Upload, UploadFailure};
 use crate::http2::FIRST_READ;
 use crate::refusal::Refusal;
@@ -24,8 +25,9 @@ use crate::upstream::{
 
 /// How long a connection that has rested may take to show that it is still there.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
-/// Kept connections that may turn out to be closing, one after the other.
-const MAX_STALE: u32 = 3;
+/// A kept connection that closes within this time of being used again had been closed by the upstream before. What takes
+/// longer is taken for the request's doing. As long as a packet takes to the other end of the world and back.
+const STALE_WITHIN: Duration = Duration::from_millis(500);
 
 /// Takes a request to one of a route's upstreams.
 pub(crate) struct Exchange<'w> {
@@ -57,69 +59,51 @@ pub(crate) enum Source {
     Http2(Http2Body),
 }
 
-/// An attempt that came to nothing.
-struct Failed {
-    why: Unanswered,
-    /// Whether the connection was a kept one that closed while the request was on its way.
-    stale: bool,
-}
-
 impl Exchange<'_> {
     /// The upstream's answer, of whichever upstream gives one.
     pub(crate) async fn run(&self, errand: &mut Errand<'_>, upload: &mut Upload) -> Result<Answer, Refusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
-        let mut stale = 0;
+        let (mut repeats, mut repeat) = (Repeats::default(), None);
         self.served.retries.deposit();
         loop {
-            let index = self.served.pool.pick(&tried, self.clock.now());
+            let index = match (repeat, tried.last()) {
+                (Some(Repeat::SameUpstream), Some(&last)) => last,
+                _ => self.served.pool.pick(&tried, self.clock.now()),
+            };
             let endpoint = &self.served.pool.endpoints()[index];
             let place = endpoint.enter(&self.caller).await?;
-            let failed = match self.attempt(index, errand, upload).await {
+            let failed = match self.attempt(index, repeat.is_none(), errand, upload).await {
                 Ok(response) => return Ok(Answer { response, place, movement: self.movement() }),
                 Err(failed) => failed,
             };
-            if !self.is_repeatable(failed.why, errand, upload) {
+            repeat = self.again(&mut repeats, failed);
+            if repeat.is_none() {
                 return Err(self.refusal(failed.why));
             }
-            // A kept connection that was closing is nobody's fault, and no retry of the upstream itself.
-            if failed.stale && stale < MAX_STALE {
-                stale += 1;
-            } else if self.may_retry(tried.len(), failed.why) {
-                tried.push(index);
-            } else {
-                return Err(self.refusal(failed.why));
-            }
+            tried.push(index);
         }
     }
 
-    /// Whether the request may be sent again: the upstream has not run it, or running it twice does no harm.
-    fn is_repeatable(&self, why: Unanswered, errand: &Errand<'_>, upload: &Upload) -> bool {
-        let untouched =
-            self.meter.as_ref().is_none_or(|meter| meter.frames() == 0 && !upload.is_end_stream());
-        let harmless = self.meter.is_none() && is_idempotent(&errand.parts.method);
-        (why.did_not_run() && untouched) || harmless
+    /// Where the request goes once more, if it may.
+    fn again(&self, repeats: &mut Repeats, failed: Failed) -> Option<Repeat> {
+        let before = repeats.counted();
+        let repeat = repeats.after(failed, self.served.route.retries, &self.served.retries);
+        self.served.telemetry.retries.increment(u64::from(repeats.counted() - before));
+        repeat
     }
 
-    /// Whether another attempt may be made. What took its full time is not tried again: the upstream may be working
-    /// on it still.
-    fn may_retry(&self, attempts: usize, why: Unanswered) -> bool {
-        let worth_it = !matches!(why, Unanswered::Silent | Unanswered::Undelivered);
-        let granted =
-            worth_it && attempts < usize::from(self.served.route.retries) && self.served.retries.withdraw();
-        self.served.telemetry.retries.increment(u64::from(granted));
-        granted
-    }
-
+    /// The answer of one upstream, over a connection that stands already if it `may_reuse` one.
     async fn attempt(
         &self,
         index: usize,
+        may_reuse: bool,
         errand: &mut Errand<'_>,
         upload: &mut Upload,
     ) -> Result<Response<Source>, Failed> {
         let health = &self.served.pool.endpoints()[index].health;
         let upgrades = self.wants_upgrade_over_tls(index, errand.parts);
-        let standing = if upgrades { None } else { self.lines[index].standing() };
-        let kept = standing.is_some();
+        let standing = if upgrades || !may_reuse { None } else { self.lines[index].standing() };
+        let (kept, asked) = (standing.is_some(), self.clock.now());
         let why = match self.ask(index, standing, upgrades, errand, upload).await {
             Ok(response) => {
                 health.answered();
@@ -127,11 +111,15 @@ impl Exchange<'_> {
             }
             Err(why) => why,
         };
-        let stale = kept && matches!(why, Unanswered::Closed { .. });
+        let now = self.clock.now();
+        let soon = now.since_us(asked) <= STALE_WITHIN.as_micros() as u64;
+        let stale = kept && soon && matches!(why, Unanswered::Closed { .. });
         if why.is_upstreams_fault(stale) {
-            health.failed(self.clock.now());
+            health.failed(now);
         }
-        Err(Failed { why, stale })
+        let whole = self.meter.as_ref().is_none_or(|meter| meter.frames() == 0 && !upload.is_end_stream());
+        let harmless = self.meter.is_none() && is_idempotent(&errand.parts.method);
+        Err(Failed { why, stale, whole, harmless })
     }
 
     /// The answer over the connection that stands already, or over a new one.

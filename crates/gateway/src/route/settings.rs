@@ -96,8 +96,9 @@ impl Route {
         self
     }
 
-    /// Tries again this often where that is safe: nothing of the request was sent, or it is idempotent and has no
-    /// body. Once by default, and never more than one request in five.
+    /// Tries again this often where that is safe: no upstream has run the request. What may have run is repeated once
+    /// at most, if it is idempotent and has no body, and never with 0 retries. Once by default, and never more than one
+    /// request in five.
     #[must_use]
     pub const fn retries(mut self, retries: u8) -> Self {
         self.retries = retries;

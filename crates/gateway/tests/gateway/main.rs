@@ -9,6 +9,7 @@ mod nginx;
 mod overload;
 mod proxying;
 mod reload;
+mod retries;
 mod routes;
 mod security;
 mod smuggling;
