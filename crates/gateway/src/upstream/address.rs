@@ -1,18 +1,27 @@
 //! Where an upstream is, and what it speaks.
 
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
 use std::str::FromStr;
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
 
+/// How a socket in the file system is called in requests that have to name a host.
+const LOCAL: &str = "localhost";
+
 /// One server that requests are forwarded to: `http://10.0.0.1:9000`, `https://api.internal`, or `h2c://…` for
-/// HTTP/2 without TLS, as gRPC servers inside a cluster speak it.
+/// HTTP/2 without TLS, as gRPC servers inside a cluster speak it. `unix:/run/app.sock` and `h2c+unix:/run/app.sock` are
+/// servers on this machine that listen on a socket in the file system.
 ///
 /// Over `https` the two sides agree on HTTP/2 or HTTP/1.1 in the handshake.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Upstream {
     pub(crate) protocol: Protocol,
+    /// Host and port, as requests name them. `localhost` for a socket in the file system.
     pub(crate) authority: Authority,
+    /// The socket in the file system. `None` for a server that is reached over the network.
+    pub(crate) socket: Option<Box<Path>>,
 }
 
 /// What is spoken with an upstream.
@@ -25,6 +34,14 @@ pub(crate) enum Protocol {
 }
 
 impl Upstream {
+    /// What the upstream is called in metrics: its host and port, or `unix:` and the path of its socket.
+    pub fn label(&self) -> String {
+        match &self.socket {
+            Some(path) => format!("unix:{}", path.display()),
+            None => self.authority.to_string(),
+        }
+    }
+
     /// The name or address, without brackets.
     pub(crate) fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
@@ -52,7 +69,13 @@ impl FromStr for Upstream {
     type Err = UpstreamError;
 
     fn from_str(text: &str) -> Result<Self, UpstreamError> {
-        let wrong = || UpstreamError(text.to_owned());
+        for (scheme, protocol) in [("unix:", Protocol::Http1), ("h2c+unix:", Protocol::Http2)] {
+            if let Some(path) = text.strip_prefix(scheme) {
+                let socket = socket(path).ok_or_else(|| UpstreamError::Socket(text.to_owned()))?;
+                return Ok(Self { protocol, authority: Authority::from_static(LOCAL), socket: Some(socket) });
+            }
+        }
+        let wrong = || UpstreamError::Url(text.to_owned());
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let protocol = match uri.scheme_str() {
             Some("http") => Protocol::Http1,
@@ -62,14 +85,33 @@ impl FromStr for Upstream {
         };
         let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
         let authority = uri.authority().filter(|authority| bare && !authority.as_str().contains('@'));
-        Ok(Self { protocol, authority: authority.ok_or_else(wrong)?.clone() })
+        Ok(Self { protocol, authority: authority.ok_or_else(wrong)?.clone(), socket: None })
     }
+}
+
+/// The path of a socket, if it is absolute and the kernel takes it. `unix:///run/a` is `unix:/run/a` as a URL.
+fn socket(text: &str) -> Option<Box<Path>> {
+    let path = text.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(text);
+    let names_file = path.starts_with('/') && !path.starts_with("//") && !path.ends_with('/');
+    (names_file && SocketAddr::from_pathname(path).is_ok()).then(|| Path::new(path).into())
 }
 
 /// A text that names no upstream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{0}` is no upstream: write http://HOST:PORT, https://HOST or h2c://HOST:PORT, without a path")]
-pub struct UpstreamError(String);
+#[non_exhaustive]
+pub enum UpstreamError {
+    /// It should have been a URL.
+    #[error(
+        "`{0}` is no upstream: write http://HOST:PORT, https://HOST or h2c://HOST:PORT, without a path, or \
+         unix:/PATH/OF/SOCKET"
+    )]
+    Url(String),
+    /// It should have named a socket in the file system.
+    #[error(
+        "`{0}` is no upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path of at most 107 bytes"
+    )]
+    Socket(String),
+}
 
 #[cfg(test)]
 mod tests {
@@ -86,8 +128,28 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_is_a_scheme_and_an_absolute_path() {
+        for (text, protocol) in [
+            ("unix:/run/app.sock", Protocol::Http1),
+            ("unix:///run/app.sock", Protocol::Http1),
+            ("h2c+unix:/run/app.sock", Protocol::Http2),
+        ] {
+            let upstream: Upstream = text.parse().unwrap();
+            assert_eq!(upstream.socket.as_deref(), Some(Path::new("/run/app.sock")), "{text}");
+            assert_eq!((upstream.protocol, upstream.host()), (protocol, "localhost"));
+            assert_eq!(upstream.label(), "unix:/run/app.sock");
+        }
+        let long = format!("unix:/{}", "a".repeat(108));
+        for text in ["unix:", "unix:/", "unix:app.sock", "unix://host/a", "unix:/run/", "unix:/a\0b", &long] {
+            assert!(matches!(text.parse::<Upstream>(), Err(UpstreamError::Socket(_))), "{text}");
+        }
+    }
+
+    #[test]
     fn anything_more_is_refused() {
-        for text in ["127.0.0.1:9000", "ftp://a", "http://a/path", "http://user:pw@a", "/a", ""] {
+        for text in
+            ["127.0.0.1:9000", "ftp://a", "http://a/path", "http://user:pw@a", "/a", "", "http://unix:/a"]
+        {
             assert!(text.parse::<Upstream>().is_err(), "{text}");
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::address::{Protocol, Upstream};
@@ -59,6 +59,13 @@ impl Dialer {
     }
 
     async fn open(&self, upstream: &Upstream, tls: &Arc<ClientConfig>) -> Result<NewLine, DialError> {
+        if let Some(path) = &upstream.socket {
+            let stream = UnixStream::connect(path).await?;
+            return match upstream.protocol {
+                Protocol::Http2 => self.http2_line(stream).await,
+                Protocol::Http1 | Protocol::Tls => Ok(http1_line(Transport::Unix(stream))),
+            };
+        }
         let stream = TcpStream::connect((upstream.host(), upstream.port())).await?;
         // Requests are written whole: waiting to fill a segment would only delay them.
         stream.set_nodelay(true)?;

@@ -30,7 +30,7 @@ pub(crate) struct Outstanding {
 
 impl Endpoint {
     pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<Concurrency>) -> Self {
-        let labels = [("route", route.to_owned()), ("upstream", upstream.authority.to_string())];
+        let labels = [("route", route.to_owned()), ("upstream", upstream.label())];
         let health = Health::new(gauge!("gateway_upstream_up", &labels));
         let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings, QueueGauges::new(&labels))));
         Self { upstream, health, concurrency, outstanding: AtomicUsize::new(0), queue }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use foldhash::HashSet;
+use spile_gateway::Upstream;
 
 use crate::config::Route;
 
@@ -36,10 +37,9 @@ fn series_of(route: &Route) -> impl Iterator<Item = String> {
     let of_route = |metric: &str| format!("{PREFIX}{metric}{{route=\"{name}\"");
     let mut series = vec![of_route("retries_total"), of_route("upstream_failures_total")];
     series.extend(route.adaptive.map(|_| of_route("adaptive_factor")));
-    for upstream in &route.upstreams {
-        let authority = upstream.split_once("://").map_or(upstream.as_str(), |(_, authority)| authority);
-        let authority = escaped(authority.trim_end_matches('/'));
-        let of_upstream = |metric| format!("{},upstream=\"{authority}\"", of_route(metric));
+    for upstream in route.upstreams.iter().filter_map(|text| text.parse::<Upstream>().ok()) {
+        let label = escaped(&upstream.label());
+        let of_upstream = |metric| format!("{},upstream=\"{label}\"", of_route(metric));
         series.push(of_upstream("upstream_up"));
         if route.concurrency.is_some() {
             series.extend(["concurrency_in_use", "queue_depth"].map(of_upstream));

@@ -44,6 +44,16 @@ async fn hosts_upstreams_prefixes_and_headers_are_as_the_file_says() {
 }
 
 #[tokio::test]
+async fn an_upstream_on_a_socket_goes_by_its_path_in_metrics() {
+    let socket = "unix:///run/nobody-listens.sock";
+    let spile = Spile::start(&format!("[[routes]]\npath = \"/\"\nupstream = \"{socket}\"\n")).await;
+    assert_eq!(spile.get("/", &[]).await.status, 502);
+    let metrics = spile.metrics().await;
+    let up = "gateway_upstream_up{route=\"/\",upstream=\"unix:/run/nobody-listens.sock\"}";
+    assert!(metrics.contains(up), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_signed_token_makes_a_principal_a_tenant_and_a_plan() {
     let folder = tempfile::tempdir().expect("a folder");
     let secret = "a shared secret of some length";

@@ -117,7 +117,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         keys = "pgp"
         [[routes]]
         path = "/a"
-        upstream = ["http://127.0.0.1:9000/path", "http://127.0.0.1:9000"]
+        upstream = ["http://127.0.0.1:9000/path", "http://127.0.0.1:9000", "unix:app.sock"]
         hosts = ["not a host"]
         balance = "fairly"
         retries = 9
@@ -151,6 +151,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         (10, "nowhere.json"),
         (11, "`pgp` is no kind of keys"),
         (14, "`http://127.0.0.1:9000/path` is no upstream"),
+        (14, "`unix:app.sock` is no upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path"),
         (15, "`not a host` is no host"),
         (16, "`fairly` is no way to balance"),
         (17, "9 is out of bounds"),

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use spile_gateway::Upstream;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 /// A request as an upstream saw it.
 #[derive(Clone, Debug)]
@@ -74,6 +75,19 @@ impl Backend {
     /// Answers everything with 200 and a word.
     pub(crate) async fn friendly() -> Self {
         Self::start(|_| text("hello")).await
+    }
+
+    /// Listens on this socket in the file system as well.
+    pub(crate) fn listen_on(&self, path: &Path) {
+        let (listener, address) = (UnixListener::bind(path).expect("a free path"), self.address);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut backend = TcpStream::connect(address).await.expect("a running backend");
+                    drop(tokio::io::copy_bidirectional(&mut stream, &mut backend).await);
+                });
+            }
+        });
     }
 
     pub(crate) fn upstream(&self) -> Upstream {

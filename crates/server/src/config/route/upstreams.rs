@@ -19,7 +19,9 @@ pub(super) fn check(Spot { value, place }: Spot<TextOrTexts>, faults: &mut Fault
     for Spot { value, place } in upstreams {
         match value.parse::<Upstream>() {
             Ok(_) => good.push(value),
-            Err(why) => faults.add(&place, why, "for instance `http://127.0.0.1:9000`"),
+            Err(why) => {
+                faults.add(&place, why, "for instance `http://127.0.0.1:9000` or `unix:/run/app.sock`");
+            }
         }
     }
     (!good.is_empty()).then_some(good)
