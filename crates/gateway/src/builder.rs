@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
-use crate::upstream::{Dialer, Roots};
+use crate::upstream::{Dialer, Resolver, Roots};
 
 /// How a [`Gateway`] is put together. Without routes it answers 404.
 #[must_use = "call build()"]
@@ -127,7 +127,7 @@ impl<S: Store> Builder<S> {
         Ok(Gateway::from(Shared {
             live: Live::new(self.settings)?,
             limits,
-            dialer: Dialer::new(self.roots.client()?, self.bounds.stream_window),
+            dialer: Dialer::new(self.roots.client()?, Resolver::system(), self.bounds.stream_window),
             bounds: self.bounds,
             tls: self.tls,
             telemetry: Telemetry::new(),

@@ -83,6 +83,7 @@ fn chores<S: Store + 'static>(shared: &Arc<Shared<S>>) -> JoinSet<()> {
     if !shared.checking.swap(true, Ordering::Relaxed) {
         chores.spawn(refresh_forever(Arc::clone(shared)));
         chores.spawn(check_upstreams(Arc::clone(shared)));
+        chores.spawn(follow_names(Arc::clone(shared)));
     }
     chores
 }
@@ -97,6 +98,17 @@ async fn check_upstreams<S: Store + 'static>(shared: Arc<Shared<S>>) {
                 checks.spawn(check_forever(shared.dialer.clone(), endpoint, check));
             }
         }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Resolves the names of upstreams again and again: those of the moment, whenever settings change.
+async fn follow_names<S: Store + 'static>(shared: Arc<Shared<S>>) {
+    let mut changes = shared.live.changes();
+    loop {
+        let _following = shared.dialer.resolver().follow(&shared.live.setup().table.names());
         if changes.changed().await.is_err() {
             return;
         }

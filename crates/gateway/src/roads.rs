@@ -44,7 +44,7 @@ impl Roads {
         Way { served: &self.setup.table.routes()[route], lines: &self.lines[route] }
     }
 
-    /// Closes connections to upstreams that have had nothing to do for long.
+    /// Closes connections to upstreams that have had nothing to do for long, or lead where their name no longer does.
     pub(crate) fn sweep(&self) {
         self.by_upstream.values().for_each(|lines| lines.sweep());
     }

@@ -183,12 +183,14 @@ impl Exchange<'_> {
         } else {
             self.dialer.dial(upstream, within).await
         };
-        match line.map_err(|_| Unanswered::Unreachable)? {
-            NewLine::Http1(line) => {
+        match line {
+            // One address of the name less is better than none.
+            Err(why) => lines.any_place().filter(|_| !upgrades).map(Line::Http2).ok_or(why.outcome()),
+            Ok(NewLine::Http1(line)) => {
                 lines.are_not_shared();
                 Ok(Line::Http1(line))
             }
-            NewLine::Http2(connection) => {
+            Ok(NewLine::Http2(connection)) => {
                 lines.share(connection).map(Line::Http2).ok_or(Unanswered::Unreachable)
             }
         }
@@ -245,6 +247,7 @@ impl Exchange<'_> {
         match self.meter.as_ref().and_then(|meter| meter.failure()) {
             _ if why == Unanswered::Silent => Refusal::TimedOut,
             _ if why == Unanswered::Unreachable => Refusal::Unreachable,
+            _ if why == Unanswered::NoRoom => Refusal::Busy,
             Some(UploadFailure::TooLarge) => Refusal::BodyTooLarge,
             Some(UploadFailure::Stalled) => Refusal::BodyStalled,
             Some(UploadFailure::Broken) => Refusal::Unclear("the body broke off"),

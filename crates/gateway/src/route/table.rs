@@ -1,6 +1,7 @@
 //! All routes, the most specific first.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use spile_policy::HostPattern;
@@ -28,6 +29,12 @@ impl Table {
 
     pub(crate) fn routes(&self) -> &[Arc<Served>] {
         &self.0
+    }
+
+    /// The names that upstreams are called by.
+    pub(crate) fn names(&self) -> HashSet<Box<str>> {
+        let endpoints = self.0.iter().flat_map(|served| served.pool.endpoints());
+        endpoints.filter_map(|endpoint| endpoint.upstream.name()).map(Into::into).collect()
     }
 
     /// The index of the route that the target belongs to.

@@ -1,5 +1,6 @@
 //! Where an upstream is, and what it speaks.
 
+use std::net::IpAddr;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
@@ -45,6 +46,12 @@ impl Upstream {
     /// The name or address, without brackets.
     pub(crate) fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// The name that has to be resolved. `None` for an address and for a socket in the file system.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let host = self.host();
+        (self.socket.is_none() && host.parse::<IpAddr>().is_err()).then_some(host)
     }
 
     pub(crate) fn port(&self) -> u16 {

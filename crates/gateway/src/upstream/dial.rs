@@ -1,19 +1,31 @@
 //! New connections to upstreams.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::address::{Protocol, Upstream};
 use super::http1::{Http1, Transport};
 use super::http2::Http2;
 use super::lines::NewLine;
+use super::resolver::{Answer, Reached, Resolver};
+use super::unanswered::Unanswered;
+
+/// How long one address of a name has to itself before the next is tried beside it (RFC 8305).
+const HEAD_START: Duration = Duration::from_millis(250);
+/// How often it is said that this machine has no room for another connection.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Opens connections within a time.
 #[derive(Clone)]
@@ -21,8 +33,11 @@ pub(crate) struct Dialer {
     tls: Arc<ClientConfig>,
     /// The same without HTTP/2.
     only_http1: Arc<ClientConfig>,
+    resolver: Arc<Resolver>,
     /// Bytes of one answer over HTTP/2 that may arrive before the client takes them.
     stream_window: u32,
+    /// When it was last said that this machine has no room for another connection.
+    told: Arc<Mutex<Option<Instant>>>,
 }
 
 /// Why no connection came about. Nothing was sent.
@@ -30,22 +45,47 @@ pub(crate) struct Dialer {
 pub(crate) enum DialError {
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
+    /// This machine has no descriptors, ports or memory left, or forbids the connection.
+    #[error("this machine cannot open another connection: {0}")]
+    Local(io::Error),
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error(transparent)]
     Http(#[from] h2::Error),
 }
 
+impl DialError {
+    /// Whether it says something about this machine and nothing about the upstream.
+    pub(crate) const fn is_local(&self) -> bool {
+        matches!(self, Self::Local(_))
+    }
+
+    /// What it means for the request.
+    pub(crate) const fn outcome(&self) -> Unanswered {
+        if self.is_local() { Unanswered::NoRoom } else { Unanswered::Unreachable }
+    }
+}
+
+impl From<io::Error> for DialError {
+    fn from(why: io::Error) -> Self {
+        if is_local(&why) { Self::Local(why) } else { Self::Io(why) }
+    }
+}
+
 impl Dialer {
-    pub(crate) fn new(tls: Arc<ClientConfig>, stream_window: u32) -> Self {
+    pub(crate) fn new(tls: Arc<ClientConfig>, resolver: Resolver, stream_window: u32) -> Self {
         let mut only_http1 = ClientConfig::clone(&tls);
         only_http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Self { tls, only_http1: Arc::new(only_http1), stream_window }
+        let (only_http1, resolver) = (Arc::new(only_http1), Arc::new(resolver));
+        Self { tls, only_http1, resolver, stream_window, told: Arc::default() }
+    }
+
+    pub(crate) const fn resolver(&self) -> &Arc<Resolver> {
+        &self.resolver
     }
 
     pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<NewLine, DialError> {
-        let dialing = tokio::time::timeout(within, self.open(upstream, &self.tls));
-        dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
+        self.dial_with(upstream, &self.tls, within).await
     }
 
     /// A connection that can become another protocol: one of HTTP/2 cannot.
@@ -54,25 +94,58 @@ impl Dialer {
         upstream: &Upstream,
         within: Duration,
     ) -> Result<NewLine, DialError> {
-        let dialing = tokio::time::timeout(within, self.open(upstream, &self.only_http1));
-        dialing.await.unwrap_or(Err(DialError::TimedOut(within)))
+        self.dial_with(upstream, &self.only_http1, within).await
+    }
+
+    async fn dial_with(
+        &self,
+        upstream: &Upstream,
+        tls: &Arc<ClientConfig>,
+        within: Duration,
+    ) -> Result<NewLine, DialError> {
+        let dialing = tokio::time::timeout(within, self.open(upstream, tls));
+        let dialed = dialing.await.unwrap_or(Err(DialError::TimedOut(within)));
+        if let Err(why @ DialError::Local(_)) = &dialed {
+            self.tell(why);
+        }
+        dialed
     }
 
     async fn open(&self, upstream: &Upstream, tls: &Arc<ClientConfig>) -> Result<NewLine, DialError> {
         if let Some(path) = &upstream.socket {
-            let stream = UnixStream::connect(path).await?;
+            // Not allowed to open a file is something about that file, and so about this upstream.
+            let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
+                io::ErrorKind::PermissionDenied => DialError::Io(why),
+                _ => why.into(),
+            })?;
             return match upstream.protocol {
-                Protocol::Http2 => self.http2_line(stream).await,
-                Protocol::Http1 | Protocol::Tls => Ok(http1_line(Transport::Unix(stream))),
+                Protocol::Http2 => self.http2_line(stream, None).await,
+                Protocol::Http1 | Protocol::Tls => Ok(http1_line(Transport::Unix(stream), None)),
             };
         }
-        let stream = TcpStream::connect((upstream.host(), upstream.port())).await?;
+        let (stream, reached) = self.connect(upstream).await?;
         // Requests are written whole: waiting to fill a segment would only delay them.
         stream.set_nodelay(true)?;
         match upstream.protocol {
-            Protocol::Http1 => Ok(http1_line(Transport::Plain(stream))),
-            Protocol::Http2 => self.http2_line(stream).await,
-            Protocol::Tls => self.open_tls(upstream, stream, tls).await,
+            Protocol::Http1 => Ok(http1_line(Transport::Plain(stream), reached)),
+            Protocol::Http2 => self.http2_line(stream, reached).await,
+            Protocol::Tls => self.open_tls(upstream, stream, tls, reached).await,
+        }
+    }
+
+    /// A connection to the upstream's address, or to one of those that its name has.
+    async fn connect(&self, upstream: &Upstream) -> io::Result<(TcpStream, Option<Reached>)> {
+        if let Ok(address) = upstream.host().parse::<IpAddr>() {
+            let stream = TcpStream::connect(SocketAddr::new(address, upstream.port())).await?;
+            return Ok((stream, None));
+        }
+        let (name, answer) = self.resolver.resolve(upstream.host()).await?;
+        match race(&answer, upstream.port()).await {
+            Ok((stream, address)) => Ok((stream, Some(Reached::new(name, address)))),
+            Err(why) => {
+                name.doubt();
+                Err(why)
+            }
         }
     }
 
@@ -81,24 +154,252 @@ impl Dialer {
         upstream: &Upstream,
         stream: TcpStream,
         tls: &Arc<ClientConfig>,
+        reached: Option<Reached>,
     ) -> Result<NewLine, DialError> {
         let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
         let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            self.http2_line(stream).await
+            self.http2_line(stream, reached).await
         } else {
-            Ok(http1_line(Transport::Tls(Box::new(stream))))
+            Ok(http1_line(Transport::Tls(Box::new(stream)), reached))
         }
     }
 
     async fn http2_line(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        reached: Option<Reached>,
     ) -> Result<NewLine, DialError> {
-        Ok(NewLine::Http2(Http2::open(stream, self.stream_window).await?))
+        Ok(NewLine::Http2(Http2::open(stream, self.stream_window).await?.at(reached)))
+    }
+
+    fn tell(&self, why: &DialError) {
+        let mut told = self.told.lock();
+        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+            *told = Some(Instant::now());
+            tracing::warn!(target: "spile::upstreams", "{why}; requests are answered with 503");
+        }
     }
 }
 
-fn http1_line(transport: Transport) -> NewLine {
-    NewLine::Http1(Box::new(Http1::new(transport)))
+/// Whether a connection failed for want of something on this machine, whatever the other side is like.
+fn is_local(why: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, OutOfMemory, PermissionDenied};
+    // What runs out without a kind of its own: descriptors of the machine and of the process, and buffers.
+    const NFILE: i32 = 23;
+    const MFILE: i32 = 24;
+    const NOBUFS: i32 = if cfg!(target_os = "linux") { 105 } else { 55 };
+    matches!(why.kind(), AddrInUse | AddrNotAvailable | OutOfMemory | PermissionDenied)
+        || matches!(why.raw_os_error(), Some(NFILE | MFILE | NOBUFS))
+}
+
+/// A connection to whichever address takes one first. The next is tried as soon as one fails, or is slow.
+async fn race(answer: &Answer, port: u16) -> io::Result<(TcpStream, IpAddr)> {
+    let (mut waiting, mut under_way) = (answer.in_turn().into_iter(), FuturesUnordered::new());
+    let (mut latest, mut failure) = (None, None);
+    loop {
+        if let Some(address) = waiting.next() {
+            latest = Some(address);
+            under_way.push(async move { (address, TcpStream::connect(address.at(port)).await) });
+        }
+        let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
+        match tokio::time::timeout(head_start, under_way.next()).await {
+            Ok(Some((address, Ok(stream)))) => {
+                address.took(true);
+                return Ok((stream, address.at(port).ip()));
+            }
+            Ok(Some((address, Err(why)))) => {
+                address.took(false);
+                // An address of a family that this machine does not have says nothing about the others.
+                if failure.is_none() || !is_local(&why) {
+                    failure = Some(why);
+                }
+            }
+            Ok(None) => return Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into())),
+            Err(_) => latest.iter().for_each(|address| address.took(false)),
+        }
+    }
+}
+
+fn http1_line(transport: Transport, reached: Option<Reached>) -> NewLine {
+    NewLine::Http1(Box::new(Http1::new(transport).at(reached)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+    use crate::upstream::{Line, Lines, Roots};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A dialer for which every name has the addresses of the moment.
+    fn dialer(addresses: &Arc<Mutex<Vec<SocketAddr>>>) -> Dialer {
+        let addresses = Arc::clone(addresses);
+        let resolver = Resolver::new(Box::new(move |_| {
+            let now = addresses.lock().clone();
+            Box::pin(async move { Ok(now) })
+        }));
+        Dialer::new(Roots::Only(Vec::new()).client().unwrap(), resolver, 65_535)
+    }
+
+    /// Listeners on one port of several addresses of this machine, and an upstream that is called by a name.
+    async fn listeners(hosts: &[&str]) -> (Vec<TcpListener>, Arc<Mutex<Vec<SocketAddr>>>, Upstream) {
+        let first = TcpListener::bind((hosts[0], 0)).await.unwrap();
+        let port = first.local_addr().unwrap().port();
+        let mut all = vec![first];
+        for host in &hosts[1..] {
+            all.push(TcpListener::bind((*host, port)).await.unwrap());
+        }
+        let addresses = all.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        (all, Arc::new(Mutex::new(addresses)), format!("http://app.test:{port}").parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn connections_go_to_all_addresses_of_a_name_in_turn() {
+        let (listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
+        let dialer = dialer(&addresses);
+        let mut lines = Vec::new();
+        for _ in 0..20 {
+            lines.push(dialer.dial(&upstream, PATIENCE).await.unwrap());
+        }
+        for listener in &listeners {
+            for _ in 0..10 {
+                listener.accept().await.unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_refuses_or_says_nothing_costs_no_connection() {
+        let (listeners, addresses, upstream) = listeners(&["127.0.0.1"]).await;
+        let refuses = SocketAddr::from(([127, 0, 0, 2], 0));
+        // A queue that is full takes no more: the kernel drops what asks to be let in.
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind(SocketAddr::from(([127, 0, 0, 3], upstream.port()))).unwrap();
+        let silent = silent.listen(1).unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) =
+            tokio::time::timeout(HEAD_START, TcpStream::connect(silent.local_addr().unwrap())).await
+        {
+            queued.push(stream.unwrap());
+        }
+        *addresses.lock() = vec![silent.local_addr().unwrap(), refuses, listeners[0].local_addr().unwrap()];
+        let dialer = dialer(&addresses);
+        for _ in 0..6 {
+            let NewLine::Http1(_) = dialer.dial(&upstream, PATIENCE).await.unwrap() else { unreachable!() };
+            assert!(listeners[0].accept().await.unwrap().1.ip().is_loopback());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_an_address_that_the_name_no_longer_has_is_not_used_again() {
+        let (listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
+        let dialer = dialer(&addresses);
+        let lines = Lines::default();
+        let mut accepted = Vec::new();
+        for _ in 0..2 {
+            let NewLine::Http1(line) = dialer.dial(&upstream, PATIENCE).await.unwrap() else {
+                unreachable!()
+            };
+            lines.park(line);
+        }
+        for listener in &listeners {
+            accepted.push(listener.accept().await.unwrap());
+        }
+        addresses.lock().remove(0);
+        let _following = dialer.resolver().follow(&HashSet::from([upstream.host().into()]));
+        let mut standing: Vec<_> = std::iter::from_fn(|| lines.standing()).collect();
+        // Until the change is seen, both are used.
+        while standing.len() == 2 {
+            for line in standing {
+                let Line::Http1(line) = line else { unreachable!() };
+                lines.park(line);
+            }
+            tokio::task::yield_now().await;
+            standing = std::iter::from_fn(|| lines.standing()).collect();
+        }
+        assert_eq!(standing.len(), 1, "the one to the address that stays");
+    }
+
+    /// Connections to each of these listeners, as one upstream's.
+    async fn shared(dialer: &Dialer, listeners: &[TcpListener], h2c: &Upstream, lines: &Lines) {
+        for listener in listeners {
+            let accept = async {
+                let (stream, _) = listener.accept().await.unwrap();
+                let mut connection = h2::server::handshake::<_>(stream).await.unwrap();
+                tokio::spawn(async move { while connection.accept().await.is_some() {} });
+            };
+            let (line, ()) = tokio::join!(dialer.dial(h2c, PATIENCE), accept);
+            let Ok(NewLine::Http2(line)) = line else { unreachable!() };
+            drop(lines.share(line));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_shared_connection_is_let_go_once_the_name_has_lost_its_address() {
+        let (listeners, addresses, upstream) = listeners(&["127.0.0.1"]).await;
+        let dialer = dialer(&addresses);
+        let lines = Lines::default();
+        let h2c = format!("h2c://{}", upstream.authority).parse().unwrap();
+        shared(&dialer, &listeners, &h2c, &lines).await;
+        assert!(lines.standing().is_some());
+        *addresses.lock() = vec![SocketAddr::from(([127, 0, 0, 9], 0))];
+        let _following = dialer.resolver().follow(&HashSet::from([upstream.host().into()]));
+        while lines.standing().is_some() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_with_two_addresses_has_two_shared_connections_that_take_turns() {
+        let (listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
+        let dialer = dialer(&addresses);
+        let lines = Lines::default();
+        let h2c = format!("h2c://{}", upstream.authority).parse().unwrap();
+        for _ in 0..2 {
+            assert!(lines.standing().is_none(), "there is an address without a connection");
+            let (first, second) = (listeners[0].accept(), listeners[1].accept());
+            let accept = async {
+                let accepted = tokio::select! { accepted = first => accepted, accepted = second => accepted };
+                let mut connection = h2::server::handshake(accepted.unwrap().0).await.unwrap();
+                tokio::spawn(async move { while connection.accept().await.is_some() {} });
+            };
+            let (line, ()) = tokio::join!(dialer.dial(&h2c, PATIENCE), accept);
+            let Ok(NewLine::Http2(line)) = line else { unreachable!() };
+            drop(lines.share(line));
+        }
+        let addresses: Vec<_> = (0..4)
+            .map(|_| match lines.standing() {
+                Some(Line::Http2(stream)) => stream.reached().unwrap(),
+                _ => unreachable!(),
+            })
+            .collect();
+        assert_eq!(addresses[0], addresses[2]);
+        assert_ne!(addresses[0], addresses[1]);
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_no_fault_of_the_upstream() {
+        for (code, local) in [
+            (23, true),
+            (24, true),
+            (12, true),
+            (13, true),
+            (98, true),
+            (99, true),
+            (105, true),
+            (101, false),
+            (104, false),
+            (110, false),
+            (111, false),
+            (113, false),
+        ] {
+            let why = DialError::from(io::Error::from_raw_os_error(code));
+            assert_eq!(why.is_local(), local, "{why}");
+        }
+    }
 }

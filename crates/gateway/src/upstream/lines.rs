@@ -2,7 +2,7 @@
 //!
 //! Each worker has its own, so that a connection never moves between threads and no lock is waited for.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -42,6 +42,8 @@ type Parked = (Box<Http1>, u32);
 pub(crate) struct Lines {
     parked: Mutex<Vec<Parked>>,
     shared: Mutex<Vec<Http2>>,
+    /// Counts up with each request over a shared connection, where there are several to take turns.
+    turn: AtomicUsize,
     /// Held while a connection that others can share is being set up.
     dialing: Turns<()>,
     /// Whether the last new connection carries one request at a time.
@@ -102,14 +104,27 @@ impl Lines {
         self.shared.lock().retain(|line| line.is_open() && line.sweep() <= MAX_SWEEPS);
     }
 
-    /// A place on the first connection that has one. The others get the chance to rest, and to end.
+    /// A place on the first connection that has one. The others get the chance to rest, and to end. If the upstream has
+    /// several addresses, there is a connection for each, and they take turns.
     fn shared(&self) -> Option<Http2Stream> {
         let mut shared = self.shared.lock();
-        if shared.is_empty() {
-            return None;
-        }
         shared.retain(Http2::is_open);
-        shared.iter().find_map(Http2::begin)
+        match shared.first()?.addresses() {
+            addresses if shared.len() < addresses => None,
+            1 => shared.iter().find_map(Http2::begin),
+            _ => self.place_in_turn(&shared),
+        }
+    }
+
+    fn place_in_turn(&self, shared: &[Http2]) -> Option<Http2Stream> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shared.len();
+        let (before, after) = shared.split_at(turn);
+        after.iter().chain(before).find_map(Http2::begin)
+    }
+
+    /// A place on any shared connection, though there should be more of them.
+    pub(crate) fn any_place(&self) -> Option<Http2Stream> {
+        self.shared.lock().iter().filter(|line| line.is_open()).find_map(Http2::begin)
     }
 
     /// The connection that was parked last, for it is the least likely to have been closed meanwhile.

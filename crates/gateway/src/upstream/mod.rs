@@ -9,6 +9,7 @@ mod health;
 mod http1;
 mod http2;
 mod lines;
+mod resolver;
 mod tls;
 mod unanswered;
 
@@ -25,4 +26,5 @@ pub(crate) use endpoint::Outstanding;
 pub(crate) use http1::{Asked, Http1, Inbound, Upgraded};
 pub(crate) use http2::{Http2Body, Http2Stream};
 pub(crate) use lines::{Line, Lines, NewLine, SWEEP_INTERVAL};
+pub(crate) use resolver::{Reached, Resolver};
 pub(crate) use unanswered::Unanswered;

@@ -5,6 +5,8 @@
 pub(crate) enum Unanswered {
     /// No connection came about.
     Unreachable,
+    /// No connection came about for want of something on this machine: descriptors, ports, memory.
+    NoRoom,
     /// The upstream was silent for too long.
     Silent,
     /// The connection ended before anything of an answer arrived.
@@ -23,7 +25,7 @@ pub(crate) enum Unanswered {
 impl Unanswered {
     /// Whether it is certain that the upstream has not run the request.
     pub(crate) const fn did_not_run(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Closed { sent: false } | Self::NotProcessed)
+        matches!(self, Self::Unreachable | Self::NoRoom | Self::Closed { sent: false } | Self::NotProcessed)
     }
 
     /// Whether it says that the upstream is not well. On a `kept` connection a close says nothing: the upstream may have
@@ -32,7 +34,7 @@ impl Unanswered {
         match self {
             Self::Unreachable | Self::Silent | Self::Unreadable => true,
             Self::Closed { .. } => !kept,
-            Self::NotProcessed | Self::Undelivered => false,
+            Self::NoRoom | Self::NotProcessed | Self::Undelivered => false,
         }
     }
 }

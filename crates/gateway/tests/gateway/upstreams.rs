@@ -1,10 +1,16 @@
 //! Upstreams of every kind: sockets in the file system, and names with several addresses.
 
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
+use parking_lot::Mutex;
 use spile_gateway::{HealthCheck, Upstream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::support::{Backend, exchange, open, running, text, to, until};
 
@@ -59,5 +65,45 @@ async fn upstreams_on_sockets_are_checked_too() {
             .await;
         let seen = backend.last();
         assert!(seen.header("host") == Some("localhost") || seen.target == "http://localhost/health");
+    }
+}
+
+/// Answers each connection once, and remembers on which address it came.
+fn answer_once(listener: TcpListener, used: &Arc<Mutex<HashSet<IpAddr>>>) {
+    let used = Arc::clone(used);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            used.lock().insert(stream.local_addr().unwrap().ip());
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(stream.read_u8().await.unwrap_or(b'\n'));
+            }
+            let _answered = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
+        }
+    });
+}
+
+#[tokio::test]
+async fn every_address_of_localhost_gets_connections_and_one_is_enough() {
+    let known = tokio::net::lookup_host("localhost:0").await.unwrap();
+    let known: HashSet<IpAddr> = known.map(|address| address.ip()).collect();
+    for hosts in [
+        vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+        vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
+    ] {
+        let (mut port, mut listening, used) = (0, HashSet::new(), Arc::default());
+        // A machine without IPv6 has the one address alone.
+        for host in hosts {
+            if let Ok(listener) = TcpListener::bind((host, port)).await {
+                port = listener.local_addr().unwrap().port();
+                listening.insert(host);
+                answer_once(listener, &used);
+            }
+        }
+        let gateway = running(open(to(format!("http://localhost:{port}").parse().unwrap()))).await;
+        for _ in 0..20 {
+            assert_eq!(gateway.get("/", &[]).await.status, 200);
+        }
+        assert_eq!(*used.lock(), listening.intersection(&known).copied().collect());
     }
 }

@@ -17,7 +17,7 @@ use super::outgoing::{Outgoing, SendError};
 use super::transport::{Transport, poll_bytes};
 use crate::body::{Idle, Upload};
 use crate::route::Timeouts;
-use crate::upstream::{Lines, Unanswered};
+use crate::upstream::{Lines, Reached, Unanswered};
 
 /// A connection on which nothing is under way.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Http1 {
     pub(super) transport: Transport,
     /// Runs out when the upstream is silent. Kept, for a timer costs more to set up than to leave running.
     pub(super) idle: Idle,
+    /// `None` if the upstream is not called by a name.
+    reached: Option<Reached>,
 }
 
 /// What is under way: a request that leaves while its answer may already arrive.
@@ -38,12 +40,17 @@ struct Exchange<'r> {
 
 impl Http1 {
     pub(crate) fn new(transport: Transport) -> Self {
-        Self { transport, idle: Idle::default() }
+        Self { transport, idle: Idle::default(), reached: None }
+    }
+
+    /// The same, to this address of a name.
+    pub(crate) fn at(self, reached: Option<Reached>) -> Self {
+        Self { reached, ..self }
     }
 
     /// Whether a request may be sent.
     pub(crate) fn is_open(&mut self) -> bool {
-        self.transport.is_quiet()
+        self.reached.as_ref().is_none_or(Reached::is_current) && self.transport.is_quiet()
     }
 
     /// The answer to a request. The connection goes back to `lines` with the last of the
@@ -79,7 +86,7 @@ impl Http1 {
 
 impl Exchange<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Response<()>, bytes::Bytes), Unanswered>> {
-        let Http1 { transport, idle } = &mut *self.line;
+        let Http1 { transport, idle, .. } = &mut *self.line;
         match self.outgoing.poll(cx, transport, self.upload, || idle.stir()) {
             Poll::Ready(Err(SendError::Upload(_))) => return Poll::Ready(Err(Unanswered::Undelivered)),
             // An upstream may answer and hang up without taking all of the request: what it said counts.

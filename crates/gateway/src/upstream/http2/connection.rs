@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use crate::http2::MAX_WINDOW;
+use crate::upstream::Reached;
 
 /// Requests that one connection carries at once, even if its upstream would take more.
 const MAX_STREAMS: usize = 256;
@@ -30,6 +31,8 @@ const PONG_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Http2 {
     pub(super) sender: SendRequest<Bytes>,
     state: Arc<State>,
+    /// `None` if its address is no name's.
+    reached: Option<Reached>,
 }
 
 struct State {
@@ -76,11 +79,21 @@ impl Http2 {
         let pings = connection.ping_pong().ok_or(h2::Reason::INTERNAL_ERROR)?;
         let state = Arc::new(State::new(pings));
         tokio::spawn(Arc::clone(&state).drive(connection));
-        let opened = Self { sender, state };
+        let opened = Self { sender, state, reached: None };
         // The upstream's settings are the first that it sends. With its answer to a ping they are known, and with them
         // how many streams it takes.
         opened.ping().await?;
         Ok(opened)
+    }
+
+    /// The same, which leads to this address of a name.
+    pub(crate) fn at(self, reached: Option<Reached>) -> Self {
+        Self { reached, ..self }
+    }
+
+    /// How many addresses the upstream has, one of which this connection leads to.
+    pub(crate) fn addresses(&self) -> usize {
+        self.reached.as_ref().map_or(1, Reached::addresses)
     }
 
     /// A place for a request, if there is one.
@@ -96,7 +109,8 @@ impl Http2 {
     /// Whether requests may be begun, now or once others have ended.
     pub(crate) fn is_open(&self) -> bool {
         let ready = self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
-        !matches!(ready, Poll::Ready(Err(_))) && !self.state.retired.load(Ordering::Relaxed)
+        let leads_there = self.reached.as_ref().is_none_or(Reached::is_current);
+        leads_there && !matches!(ready, Poll::Ready(Err(_))) && !self.state.retired.load(Ordering::Relaxed)
     }
 
     /// Counts a sweep, and says how many there were since the connection was last used.
@@ -158,6 +172,12 @@ impl State {
 }
 
 impl Http2Stream {
+    /// The address that it leads to, if that is a name's.
+    #[cfg(test)]
+    pub(crate) fn reached(&self) -> Option<std::net::IpAddr> {
+        self.connection.reached.as_ref().map(Reached::address)
+    }
+
     /// Whether the connection is still there. One that has rested may have been forgotten by something on the way, which
     /// shows only when nothing comes back.
     pub(crate) async fn is_alive(&self, within: Duration) -> bool {
