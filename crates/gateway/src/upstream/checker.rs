@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::uri::Uri;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
+use super::address::Upstream;
 use super::dial::Dialer;
 use super::endpoint::Endpoint;
 use super::health::HealthCheck;
@@ -20,16 +21,26 @@ pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check
     loop {
         ticks.tick().await;
         let asked = tokio::time::timeout(check.timeout, ask(&dialer, &endpoint, &check));
-        let status = asked.await.ok().flatten();
-        let well = status.is_some_and(|status| matches!(status.as_u16(), 200..400));
-        endpoint.health.checked(well, &check);
+        // A check that this machine had no room for says nothing.
+        if let Some(well) = asked.await.unwrap_or(Some(false)) {
+            endpoint.health.checked(well, &check);
+        }
     }
 }
 
+/// Whether the endpoint is well. `None` if this machine could not ask.
+async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<bool> {
+    let status = match dialer.dial(&endpoint.upstream, check.timeout).await {
+        Ok(line) => status_over(line, &endpoint.upstream, check).await,
+        Err(why) if why.is_local() => return None,
+        Err(_) => None,
+    };
+    Some(status.is_some_and(|status| matches!(status.as_u16(), 200..400)))
+}
+
 /// What the endpoint answers, over a connection of its own: one that is only kept alive proves little.
-async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<StatusCode> {
-    let upstream = &endpoint.upstream;
-    match dialer.dial(upstream, check.timeout).await.ok()? {
+async fn status_over(line: NewLine, upstream: &Upstream, check: &HealthCheck) -> Option<StatusCode> {
+    match line {
         NewLine::Http1(line) => {
             let (host, waits, kept) =
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
