@@ -49,6 +49,11 @@ impl<S> Gateway<S> {
     pub fn replace_policy(&self, policy: impl Into<Arc<Policy>>) {
         self.shared.live.replace_policy(policy.into());
     }
+
+    /// Reads certificates and the keys of tokens again, now; every second they are read anyway. Blocks while it reads.
+    pub fn refresh_files(&self) {
+        self.shared.refresh_files();
+    }
 }
 
 impl<S> From<Shared<S>> for Gateway<S> {

@@ -16,6 +16,8 @@ use crate::watched::{LoadError, Watched};
 
 /// The longest token that is looked at.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
+/// The shortest secret: as long as what HS256 makes of it (RFC 7518, 3.2). A shorter one can be guessed from a token.
+const MIN_SECRET_BYTES: usize = 32;
 
 /// Accepts tokens by their signature, issuer, audience and time.
 ///
@@ -40,7 +42,7 @@ struct TokenKey {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum JwtKeyFile {
-    /// A shared secret, just its bytes: HS256. A line end after it does not count.
+    /// A shared secret, just its bytes, of which there are 32 or more: HS256. A line end after it does not count.
     Secret,
     /// An RSA public key in PEM: RS256.
     RsaPem,
@@ -104,7 +106,7 @@ impl JwtVerifier {
         self.for_us(&claims)?;
         let subject = text(&claims, "sub").ok_or(Unaccepted("the token names no subject"))?;
         let principal = Some(subject.to_owned());
-        Ok(Caller { tenant: self.tenant(&claims, policy), principal, by_bearer: false })
+        Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, by_bearer: false })
     }
 
     fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, Unaccepted> {
@@ -163,10 +165,18 @@ impl JwtVerifier {
         }
     }
 
-    fn tenant(&self, claims: &Map<String, Value>, policy: &Policy) -> Option<CallerTenant> {
-        let id = text(claims, self.tenant_claim.as_deref()?)?;
+    fn tenant(
+        &self,
+        claims: &Map<String, Value>,
+        policy: &Policy,
+    ) -> Result<Option<CallerTenant>, Unaccepted> {
+        let id = self.tenant_claim.as_deref().and_then(|claim| text(claims, claim));
+        // Upstreams could not be told such a name.
+        if id.is_some_and(|id| id.contains(char::is_control)) {
+            return Err(Unaccepted("the token's tenant holds a control character"));
+        }
         let plan = self.plan_claim.as_deref().and_then(|claim| text(claims, claim));
-        Some(policy.tenant_of_claim(id, plan))
+        Ok(id.map(|id| policy.tenant_of_claim(id, plan)))
     }
 }
 
@@ -194,10 +204,11 @@ fn read(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, LoadError> {
     let wrong = |why: jsonwebtoken::errors::Error| LoadError::new(path, why);
     let one = |algorithm, key| vec![TokenKey { id: None, algorithm, key }];
     match kind {
-        JwtKeyFile::Secret if bytes.trim_ascii_end().is_empty() => {
-            Err(LoadError::new(path, "the secret is empty"))
+        JwtKeyFile::Secret => {
+            let secret = bytes.trim_ascii_end();
+            long_enough(path, "the secret", secret.len())?;
+            Ok(one(Algorithm::HS256, DecodingKey::from_secret(secret)))
         }
-        JwtKeyFile::Secret => Ok(one(Algorithm::HS256, DecodingKey::from_secret(bytes.trim_ascii_end()))),
         JwtKeyFile::RsaPem => Ok(one(Algorithm::RS256, DecodingKey::from_rsa_pem(&bytes).map_err(wrong)?)),
         JwtKeyFile::EcPem => Ok(one(Algorithm::ES256, DecodingKey::from_ec_pem(&bytes).map_err(wrong)?)),
         JwtKeyFile::Jwks => key_set(path, &bytes),
@@ -211,23 +222,34 @@ fn is_for(jwk: &Jwk, algorithm: KeyAlgorithm) -> bool {
         && usage.is_none_or(|usage| *usage == PublicKeyUse::Signature)
 }
 
+fn long_enough(path: &Path, what: &str, bytes: usize) -> Result<(), LoadError> {
+    if bytes >= MIN_SECRET_BYTES {
+        return Ok(());
+    }
+    let why = format!("{what} has {bytes} bytes; HS256 takes {MIN_SECRET_BYTES} or more (RFC 7518, 3.2)");
+    Err(LoadError::new(path, why))
+}
+
 /// The keys of a set that are of a kind known here. Others may be meant for somebody else, and are left out.
 fn key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|why| LoadError::new(path, why))?;
-    let known = set.keys.iter().filter_map(|jwk| {
+    let mut keys = Vec::new();
+    for jwk in &set.keys {
         let (algorithm, own) = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
             AlgorithmParameters::EllipticCurve(_) => (Algorithm::ES256, KeyAlgorithm::ES256),
             AlgorithmParameters::OctetKey(_) => (Algorithm::HS256, KeyAlgorithm::HS256),
-            _ => return None,
+            _ => continue,
         };
-        if !is_for(jwk, own) {
-            return None;
+        let (true, Ok(key)) = (is_for(jwk, own), DecodingKey::from_jwk(jwk)) else { continue };
+        let id = jwk.common.key_id.clone();
+        if let AlgorithmParameters::OctetKey(secret) = &jwk.algorithm {
+            let name = id.as_deref().map_or("a key".to_owned(), |id| format!("the key `{id}`"));
+            // It has passed as base64, in which four letters make three bytes.
+            long_enough(path, &name, secret.value.len() * 3 / 4)?;
         }
-        let key = DecodingKey::from_jwk(jwk).ok()?;
-        Some(TokenKey { id: jwk.common.key_id.clone(), algorithm, key })
-    });
-    let keys: Vec<_> = known.collect();
+        keys.push(TokenKey { id, algorithm, key });
+    }
     if keys.is_empty() {
         Err(LoadError::new(path, "the set holds no RSA, P-256 or shared key"))
     } else {

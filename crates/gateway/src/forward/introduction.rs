@@ -2,6 +2,7 @@
 
 use http::Version;
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue, VIA};
+use spile_policy::CallerTenant;
 
 use super::fields::{X_PLAN, X_TENANT_ID, via};
 use super::forwarded::{
@@ -34,7 +35,7 @@ impl Introduction<'_> {
     /// Puts it among the request's own fields.
     pub(crate) fn insert(&self, headers: &mut HeaderMap) {
         headers.reserve(FIELDS);
-        if let Some(tenant) = &self.caller.tenant {
+        if let Some(tenant) = self.tenant() {
             set(headers, X_TENANT_ID, Some(&tenant.id));
             set(headers, X_PLAN, self.caller.plan());
         }
@@ -46,9 +47,9 @@ impl Introduction<'_> {
     /// Writes it as lines of an HTTP/1.1 header, if it stands alone. It says what [`insert`](Self::insert) would, and
     /// is far cheaper: nothing is hashed, and nothing is kept until the answer is there.
     pub(crate) fn push(&self, lines: &mut Vec<u8>) {
-        if let Some(tenant) = &self.caller.tenant {
+        if let Some(tenant) = self.tenant() {
             for (name, value) in [(X_TENANT_ID, Some(tenant.id.as_str())), (X_PLAN, self.caller.plan())] {
-                if let Some(value) = value.filter(|value| is_value(value)) {
+                if let Some(value) = value {
                     push_line(lines, &name, &[value.as_bytes()]);
                 }
             }
@@ -56,6 +57,11 @@ impl Introduction<'_> {
         self.push_forwarded(lines);
         push_line(lines, &VIA, &[via(self.version).as_bytes()]);
         push_line(lines, &X_REQUEST_ID, &[self.id.as_bytes()]);
+    }
+
+    /// The tenant, unless its name cannot be told: its plan alone would be anybody's.
+    fn tenant(&self) -> Option<&CallerTenant> {
+        self.caller.tenant.as_ref().filter(|tenant| is_value(&tenant.id))
     }
 
     fn push_forwarded(&self, lines: &mut Vec<u8>) {
@@ -101,7 +107,6 @@ mod tests {
 
     use proptest::prelude::*;
     use spile_core::PlanName;
-    use spile_policy::CallerTenant;
 
     use super::*;
 
@@ -125,7 +130,7 @@ mod tests {
             peer: IpAddr,
             secure: bool,
             authority in "|[a-z0-9.]{1,20}(:[0-9]{1,4})?",
-            tenant in proptest::option::of(("\\PC{1,12}", proptest::option::of("[a-z.-]{1,12}"))),
+            tenant in proptest::option::of(("(?s).{1,12}|\\PC{1,12}", proptest::option::of("[a-z.-]{1,12}"))),
         ) {
             let plan = |name: String| PlanName::new(&name).expect("a name");
             let tenant = tenant.map(|(id, name)| CallerTenant::new(&id, name.map(plan)));

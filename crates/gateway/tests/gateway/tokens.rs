@@ -13,7 +13,7 @@ use crate::support::{
     Backend, Running, by_tenant_or_address, limiter_on, plan, policy, policy_for, running, tenant, to, until,
 };
 
-const SECRET: &[u8] = b"a shared secret of some length";
+const SECRET: &[u8] = b"a shared secret of 32 bytes or more";
 
 struct Keys {
     folder: TempDir,
@@ -279,4 +279,63 @@ async fn keys_of_a_set_are_used_for_what_they_are_for() {
     let gateway = guarded(&backend, &clock, set("use", "sig").unwrap()).await;
     assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200);
     assert!(set("use", "enc").is_err() && set("alg", "ES384").is_err(), "a set of no use is said to be one");
+}
+
+#[tokio::test]
+async fn a_rotated_secret_is_seen_though_its_file_looks_the_same() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let path = keys.file("secret", SECRET);
+    let written = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let jwt = JwtVerifier::from_file(path.clone(), JwtKeyFile::Secret).unwrap();
+    let gateway = guarded(&backend, &clock, jwt).await;
+    let mut next = SECRET.to_vec();
+    next.reverse();
+    let (old, new) = (by_secret(&good(&clock)), EncodingKey::from_secret(&next));
+    let new = signed(&Header::new(Algorithm::HS256), &good(&clock), &new);
+    assert_eq!(gateway.get("/", &[("authorization", &old)]).await.status, 200);
+    std::fs::write(&path, &next).unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+    until("the new secret", || async { gateway.get("/", &[("authorization", &new)]).await.status == 200 })
+        .await;
+    assert_ne!(gateway.get("/", &[("authorization", &old)]).await.status, 200);
+}
+
+#[test]
+fn a_secret_that_is_shorter_than_its_signatures_is_refused_by_its_length() {
+    let keys = Keys::new();
+    let refused = |bytes: &[u8], kind| {
+        JwtVerifier::from_file(keys.file("keys", bytes), kind).map(drop).map_err(|why| why.to_string())
+    };
+    let bound = "bytes; HS256 takes 32 or more";
+    for (secret, bytes) in
+        [(&b""[..], 0), (b"\n", 0), (b"x", 1), (&[b'x'; 31], 31), (b"x                               \n", 1)]
+    {
+        let why = refused(secret, JwtKeyFile::Secret).unwrap_err();
+        assert!(why.contains(&format!("the secret has {bytes} {bound}")), "{why}");
+    }
+    assert_eq!(refused(&[b'x'; 32], JwtKeyFile::Secret), Ok(()));
+    let long = json!({"kty": "oct", "k": "A".repeat(43), "kid": "long"});
+    let set = |short: Value| json!({"keys": [long, short]}).to_string();
+    for (k, bytes) in [("", 0), ("eA", 1), (&"A".repeat(42), 31)] {
+        let why = refused(set(json!({"kty": "oct", "k": k, "kid": "old"})).as_bytes(), JwtKeyFile::Jwks)
+            .unwrap_err();
+        assert!(why.contains(&format!("the key `old` has {bytes} {bound}")), "{why}");
+    }
+    for other in [json!({"kty": "oct", "k": "eA", "use": "enc"}), long.clone()] {
+        assert_eq!(refused(set(other).as_bytes(), JwtKeyFile::Jwks), Ok(()), "only keys that are used count");
+    }
+}
+
+#[tokio::test]
+async fn a_token_whose_tenant_no_field_can_hold_is_not_accepted() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let gateway = guarded(&backend, &clock, jwt).await;
+    for tenant in ["a\r\nx-plan: gold", "a\n", "\r", "a\0", "a\tb", "\u{7f}", "a\u{85}b", "\u{1b}[0m"] {
+        let token = by_secret(&with(good(&clock), "org", &json!(tenant)));
+        let answer = gateway.get("/", &[("authorization", &token)]).await;
+        assert_eq!(answer.status, 401, "{tenant:?}");
+        assert_eq!(answer.json()["detail"], "the token's tenant holds a control character");
+    }
+    assert!(backend.seen().is_empty());
 }

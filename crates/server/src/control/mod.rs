@@ -131,6 +131,9 @@ impl Control {
         match read {
             Ok(config) => {
                 self.put_to_work(config, entries).await;
+                if let Some(front) = self.gateway.clone() {
+                    blocking(move || front.gateway.refresh_files()).await;
+                }
                 *self.refusal.lock() = None;
                 self.watch.config_reloaded();
                 tracing::info!(target: "spile::reload", "configuration applied");

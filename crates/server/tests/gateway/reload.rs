@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use jsonwebtoken::{EncodingKey, Header};
+use spile_core::Clock;
+
 use crate::support::{Spile, echo, listening};
 
 const OPEN: &str = "[plans.free]\ncapacity = 1000000\nrefill = \"1000000/s\"\n\
@@ -33,6 +36,36 @@ async fn a_reload_changes_routes_and_a_bad_file_changes_none() {
     let refused = spile.reload().await;
     assert!(refused.status == 422 && refused.body.contains("9 is out of bounds"), "{refused:?}");
     assert_eq!(spile.get("/two", &[]).await.status, 200, "what worked still works");
+}
+
+#[tokio::test]
+async fn a_reload_reads_the_keys_of_tokens_again_though_no_file_looks_any_different() {
+    let one = echo("one").await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, key_file) = (folder.path().join("spile.toml"), folder.path().join("secret"));
+    let secrets = ["the secret of yesterday, long enough", "the secret of this day, long enough."];
+    std::fs::write(&key_file, secrets[0]).expect("a file");
+    let written = std::fs::metadata(&key_file).expect("a file").modified().expect("a time");
+    let jwt = format!("[gateway.jwt]\nkey_file = {:?}\nkeys = \"secret\"\n", key_file.display().to_string());
+    write(&path, &(jwt + &route("/", one) + "require_api_key = true\n"));
+    let spile = Spile::load(&path).await;
+    let expiry = spile.clock.now().get() / 1_000_000 + 1_000;
+    let tokens = secrets.map(|secret| {
+        let key = EncodingKey::from_secret(secret.as_bytes());
+        let claims = serde_json::json!({"sub": "ada", "exp": expiry});
+        format!("Bearer {}", jsonwebtoken::encode(&Header::default(), &claims, &key).expect("a token"))
+    });
+    let status = async |token: &str| spile.get("/", &[("authorization", token)]).await.status;
+    assert_eq!([status(&tokens[0]).await, status(&tokens[1]).await], [200, 401]);
+    std::fs::write(&key_file, secrets[1]).expect("a file");
+    std::fs::File::options()
+        .write(true)
+        .open(&key_file)
+        .expect("a file")
+        .set_modified(written)
+        .expect("a time");
+    assert_eq!(spile.reload().await.status, 200);
+    assert_eq!([status(&tokens[0]).await, status(&tokens[1]).await], [401, 200]);
 }
 
 #[tokio::test]

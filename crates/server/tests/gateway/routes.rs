@@ -56,7 +56,7 @@ async fn an_upstream_on_a_socket_goes_by_its_path_in_metrics() {
 #[tokio::test]
 async fn a_signed_token_makes_a_principal_a_tenant_and_a_plan() {
     let folder = tempfile::tempdir().expect("a folder");
-    let secret = "a shared secret of some length";
+    let secret = "a shared secret of 32 bytes or more";
     std::fs::write(folder.path().join("secret"), secret).expect("a file");
     let upstream = echo("one").await;
     let spile = Spile::start(&format!(

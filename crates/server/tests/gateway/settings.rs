@@ -103,6 +103,16 @@ fn known_keys() -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[test]
+fn a_secret_that_is_too_short_is_refused_with_its_length_and_the_bound() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key_file = folder.path().join("secret");
+    std::fs::write(&key_file, "short").expect("a file");
+    let file = format!("[gateway.jwt]\nkey_file = {:?}\nkeys = \"secret\"", key_file.display().to_string());
+    let why = parse(&file).expect_err("five bytes are too few");
+    assert!(why.contains("the secret has 5 bytes; HS256 takes 32 or more"), "{why}");
+}
+
+#[test]
 fn what_is_wrong_with_a_route_is_said_with_its_line() {
     let file = r#"
         [gateway]
