@@ -145,6 +145,9 @@ fn check_bounds(file: GatewayFile, faults: &mut Faults) -> Bounds {
     }
     let streams = bounded::check(file.max_streams, 1..=10_000, faults);
     bounds.streams = streams.map_or(bounds.streams, |streams| streams as u32);
+    // HTTP/2 begins with windows of 64 KiB.
+    let window = bounded::check_size(file.stream_window, 64 << 10..=16 << 20, faults);
+    bounds.stream_window = window.map_or(bounds.stream_window, |bytes| bytes as u32);
     bounds
 }
 
@@ -177,6 +180,7 @@ impl fmt::Display for GatewayConfig {
         let (header, uri) = (show_size(bounds.header_bytes as u64), show_size(bounds.uri_bytes as u64));
         writeln!(f, "max_header_bytes = \"{header}\"\nmax_header_fields = {}", bounds.header_fields)?;
         writeln!(f, "max_uri_bytes = \"{uri}\"\nmax_streams = {}", bounds.streams)?;
+        writeln!(f, "stream_window = \"{}\"", show_size(bounds.stream_window.into()))?;
         writeln!(f, "header_timeout = \"{}\"", span(bounds.header_timeout))?;
         writeln!(f, "write_timeout = \"{}\"", span(bounds.write_timeout))?;
         writeln!(f, "handshake_timeout = \"{}\"", span(bounds.handshake_timeout))?;
