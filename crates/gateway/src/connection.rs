@@ -166,7 +166,7 @@ impl<S: Store + 'static> Connections<S> {
     }
 
     fn open(&self, stream: TcpStream, peer: SocketAddr, permit: OwnedSemaphorePermit) {
-        let (worker, guest) = (Arc::clone(&self.worker), self.farewell.guest());
+        let (worker, mut guest) = (Arc::clone(&self.worker), self.farewell.guest());
         let bounds = self.bounds.clone();
         let origin = Origin { peer, secure: self.tls.is_some(), ambiguous: false };
         let Some(tls) = self.tls.clone() else {
@@ -176,7 +176,8 @@ impl<S: Store + 'static> Connections<S> {
             return;
         };
         tokio::spawn(async move {
-            if let Ok(Ok(stream)) = tokio::time::timeout(bounds.handshake_timeout, tls.accept(stream)).await {
+            let handshake = tokio::time::timeout(bounds.handshake_timeout, tls.accept(stream));
+            if let Some(Ok(Ok(stream))) = guest.unless_said(handshake).await {
                 talk(stream, permit, origin, worker, &bounds, guest).await;
             }
         });
@@ -200,22 +201,23 @@ async fn talk<S: Store + 'static>(
     origin: Origin,
     worker: Arc<Worker<S>>,
     bounds: &Bounds,
-    guest: Guest,
+    mut guest: Guest,
 ) {
     let streams = Streams::default();
     let mut stream = ClientStream::new(stream, bounds.header_timeout, bounds.write_timeout)
         .resting(bounds.header_timeout, streams.clone())
         .holding(permit);
-    match stream.speaks_http2().await {
-        Ok(false) => talk_http1(stream, origin, worker, bounds, guest).await,
+    // A client that has said nothing yet has nothing to wait for.
+    match guest.unless_said(stream.speaks_http2()).await {
+        Some(Ok(false)) => talk_http1(stream, origin, worker, bounds, guest).await,
         // Boxed, so that connections of HTTP/1 need not carry it around.
-        Ok(true) => {
+        Some(Ok(true)) => {
             let answer = move |request: Request<Received>| {
                 Arc::clone(&worker).answer_dated(origin, request.map(ClientBody::Http2))
             };
             Box::pin(http2::serve(stream, bounds, streams, guest, answer)).await;
         }
-        Err(_) => {}
+        Some(Err(_)) | None => {}
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A connection asks on every turn, so that asking must be next to free: one look at a flag that all of them share.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -71,6 +72,17 @@ impl Guest {
     /// it to its end: that is the one to be woken.
     pub(crate) const fn stay<F: Future, L: Fn(Pin<&mut F>)>(self, future: F, leave: L) -> Stay<F, L> {
         Stay { guest: self, future, leave: Some(leave) }
+    }
+
+    /// What the future resolves to, unless the farewell is said first. To be awaited like [`stay`](Self::stay).
+    pub(crate) async fn unless_said<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.hears_it(cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     }
 
     fn hears_it(&mut self, cx: &Context<'_>) -> bool {

@@ -187,3 +187,15 @@ async fn a_request_that_never_ends_does_not_keep_the_gateway_from_stopping() {
     client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
     in_time("the gateway to stop", gateway.stop()).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_connection_that_has_said_nothing_does_not_keep_the_gateway_from_stopping() {
+    let backend = Backend::friendly().await;
+    let mut gateway = running(open(to(backend.upstream()))).await;
+    let _silent = TcpStream::connect(gateway.address).await.unwrap();
+    let mut begun = TcpStream::connect(gateway.address).await.unwrap();
+    begun.write_all(b"PRI * HTT").await.unwrap();
+    // Accepted one after the other, so that both have been by now.
+    assert_eq!(gateway.get("/", &[]).await.status, 200);
+    in_time("the gateway to stop", gateway.stop()).await.unwrap();
+}
