@@ -41,7 +41,10 @@ struct Arrivals {
     joined: BytesMut,
     end: Option<End>,
     /// Whether the reader is gone.
-    unwanted: bool,
+    unread: bool,
+    /// Whether somebody waits for the end though the reader is gone.
+    awaited: bool,
+    /// Who waits for more, or for the end.
     reader: Option<Waker>,
     pump: Option<Waker>,
 }
@@ -71,17 +74,37 @@ impl Received {
         }
         Self { arrivals: Some(arrivals), announced }
     }
+
+    /// What keeps the stream open after the body is dropped.
+    pub(crate) fn rest(&self) -> Rest {
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.lock().awaited = true;
+        }
+        Rest(self.arrivals.clone())
+    }
+}
+
+/// Keeps a stream from being reset when its body is dropped, for as long as this is held.
+pub(crate) struct Rest(Option<Arc<Mutex<Arrivals>>>);
+
+impl Rest {
+    /// Resolves with the end of the body. What arrives is dropped and not acknowledged, so that no more than a window does.
+    pub(crate) async fn ended(&self) {
+        let Some(arrivals) = &self.0 else { return };
+        poll_fn(|cx| arrivals.lock().poll_ended(cx)).await;
+    }
 }
 
 impl Arrivals {
     fn of(stream: RecvStream) -> Self {
         let (pieces, joined) = (VecDeque::new(), BytesMut::new());
-        Self { stream, pieces, joined, end: None, unwanted: false, reader: None, pump: None }
+        let (unread, awaited) = (false, false);
+        Self { stream, pieces, joined, end: None, unread, awaited, reader: None, pump: None }
     }
 
     /// Takes what arrives until the end, or until the reader is gone.
     fn poll_pump(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.unwanted {
+        if self.unread && !self.awaited {
             return Poll::Ready(());
         }
         if self.pump.as_ref().is_none_or(|pump| !pump.will_wake(cx.waker())) {
@@ -113,6 +136,9 @@ impl Arrivals {
     }
 
     fn push(&mut self, bytes: Bytes) {
+        if self.unread {
+            return;
+        }
         let small = bytes.len() < WORTH_JOINING;
         if !self.joined.is_empty() && (!small || self.joined.len() + bytes.len() > MAX_JOINED) {
             self.pieces.push_back(self.joined.split().freeze());
@@ -135,6 +161,21 @@ impl Arrivals {
         // Fails if the stream was reset, which its end tells.
         let _open = self.stream.flow_control().release_capacity(piece.len());
         Some(piece)
+    }
+
+    fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<()> {
+        if self.end.is_some() {
+            return Poll::Ready(());
+        }
+        self.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Lets the pump see that something has changed.
+    fn wake_pump(&mut self) {
+        if let Some(pump) = self.pump.take() {
+            pump.wake();
+        }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
@@ -181,9 +222,18 @@ impl Drop for Received {
     fn drop(&mut self) {
         let Some(arrivals) = &self.arrivals else { return };
         let mut arrivals = arrivals.lock();
-        arrivals.unwanted = true;
-        if let Some(pump) = arrivals.pump.take() {
-            pump.wake();
-        }
+        arrivals.unread = true;
+        arrivals.pieces.clear();
+        arrivals.joined.clear();
+        arrivals.wake_pump();
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        let Some(arrivals) = &self.0 else { return };
+        let mut arrivals = arrivals.lock();
+        arrivals.awaited = false;
+        arrivals.wake_pump();
     }
 }

@@ -20,7 +20,7 @@ use super::received::Received;
 use super::sending::{Sending, Source};
 use crate::bounds::Bounds;
 use crate::farewell::Guest;
-use crate::streams::{Streams, UnderWay};
+use crate::streams::Streams;
 
 /// Fields that only mean something over HTTP/1.
 const OF_HTTP_1: [HeaderName; 6] = [
@@ -37,6 +37,8 @@ const WINDOWS: u32 = 32;
 const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// What small frames may add up to within one turn, before the streams have taken them: 256 bytes for each.
 const SMALL_FRAMES: usize = 64 * 1024 * 1024;
+/// How long a client that was answered early has to see that, before its stream is reset.
+const LINGER: Duration = Duration::from_secs(2);
 /// How long a client may take to answer a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 
@@ -110,24 +112,31 @@ where
             let is_head = request.method() == Method::HEAD;
             let (head, stream) = request.into_parts();
             let body = Received::new(stream, &head.headers);
+            let rest = body.rest();
             let answering = (this.answer)(Request::from_parts(head, body));
             let under_way = this.streams.begin();
-            tokio::spawn(respond(answering, reply, is_head, this.taken_within, under_way));
+            let taken_within = this.taken_within;
+            tokio::spawn(async move {
+                if respond(answering, reply, is_head, taken_within).await {
+                    // Clients that are still sending take a reset for a failure, and do not read the answer.
+                    let _ended = tokio::time::timeout(LINGER, rest.ended()).await;
+                }
+                drop((rest, under_way));
+            });
         }
         let streams = &this.streams;
         this.pings.as_mut().map_or(Poll::Pending, |pings| pings.poll_lost(cx, || streams.any()))
     }
 }
 
-/// Answers one stream, unless its client gives up on it first.
+/// Answers one stream, unless its client gives up on it first. Says whether the whole answer was sent.
 async fn respond<B: Source>(
     answering: impl Future<Output = Response<B>>,
     mut reply: SendResponse<Bytes>,
     is_head: bool,
     taken_within: Duration,
-    under_way: UnderWay,
-) {
-    let Some(answer) = unless_reset(answering, &mut reply).await else { return };
+) -> bool {
+    let Some(answer) = unless_reset(answering, &mut reply).await else { return false };
     let (mut head, body) = answer.into_parts();
     let bodiless = body.is_end_stream();
     if let Some(length) = body.size_hint().exact().filter(|_| !bodiless) {
@@ -135,13 +144,11 @@ async fn respond<B: Source>(
     }
     drop_fields_of_http_1(&mut head.headers);
     let ends = is_head || bodiless;
-    if let Ok(stream) = reply.send_response(Response::from_parts(head, ()), ends)
-        && !ends
-    {
-        // The client has heard of whatever went wrong, or is gone.
-        let _sent = Sending::new(stream, body, taken_within).await;
+    match reply.send_response(Response::from_parts(head, ()), ends) {
+        Ok(_) if ends => true,
+        Ok(stream) => Sending::new(stream, body, taken_within).await.is_ok(),
+        Err(_) => false,
     }
-    drop(under_way);
 }
 
 async fn unless_reset<T>(answering: impl Future<Output = T>, reply: &mut SendResponse<Bytes>) -> Option<T> {

@@ -327,3 +327,22 @@ async fn an_upstream_that_says_goodbye_is_asked_over_a_new_connection() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_client_that_is_answered_before_it_has_sent_everything_gets_to_read_that() {
+    let gateway = running(open(to("http://127.0.0.1:1".parse().unwrap()))).await;
+    let mut client = h2_client(&gateway).await;
+    let (answer, mut upload) = client.send_request(ask("POST", "/"), false).unwrap();
+    upload.send_data(Bytes::from_static(&[b'x'; 10_000]), false).unwrap();
+    let answer = in_time("a refusal", answer).await.unwrap();
+    assert_eq!(answer.status(), 502);
+    let mut body = answer.into_body();
+    while let Some(piece) = in_time("the whole of it", body.data()).await {
+        drop(piece.unwrap());
+    }
+    let reset = std::future::poll_fn(|cx| upload.poll_reset(cx));
+    let at_once = tokio::time::timeout(Duration::from_millis(300), reset).await;
+    assert!(at_once.is_err(), "many clients take a reset for a failure: {at_once:?}");
+    let reset = in_time("the reset", std::future::poll_fn(|cx| upload.poll_reset(cx))).await;
+    assert_eq!(reset.unwrap(), Reason::NO_ERROR, "a client that goes on sending is told to stop");
+}
