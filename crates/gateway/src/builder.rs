@@ -97,7 +97,8 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Tells the time by `clock`.
+    /// Tells the time by `clock`: durations by its time, and what tokens and clients are told by its wall time. A clock
+    /// that follows the wall clock's steps, as no [`SystemClock`] does, makes durations wrong.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self

@@ -107,7 +107,7 @@ impl<S: Store + 'static> Worker<S> {
     ) -> Response<Reply> {
         let shared = Arc::clone(&self.shared);
         let mut response = self.answer(origin, request).await;
-        response.headers_mut().entry(DATE).or_insert_with(|| date::header_value(shared.clock.now()));
+        response.headers_mut().entry(DATE).or_insert_with(|| date::header_value(shared.clock.wall()));
         response
     }
 
@@ -224,7 +224,7 @@ impl<S: Store + 'static> Worker<S> {
         let target = Target::of(request, &self.shared.bounds)?;
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];
-        let identified = setup.auth.identify(&request.headers, now);
+        let identified = setup.auth.identify(&request.headers, &*self.shared.clock);
         let caller = identified.as_ref().ok();
         let principal = caller.and_then(|caller| caller.principal.as_deref());
         let facts = Facts::new(&request.method, target.path.matched(), &request.headers)

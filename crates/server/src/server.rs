@@ -76,11 +76,11 @@ impl Server {
         let kept = Kept::open(&config.store, &clocks.buckets, &telemetry)?;
         let (store, keeper) = kept.map(|Kept { store, keeper }| (store, keeper)).unzip();
         let store = AnyStore::new(&config.store, &clocks, store, timings)?;
-        let wall = Arc::clone(&clocks.wall);
+        let clock = Arc::clone(&clocks.buckets);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
         let tracer = otlp.map(|otlp| otlp.start(telemetry.watch()).0);
-        let gateway = Front::new(config, &decider, wall, &telemetry, tracer.as_ref())?.map(Arc::new);
+        let gateway = Front::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
         let resp = config.listen.resp.map(|_| {
             let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
             Resp::new(Arc::clone(&decider), metrics, config.listen.bounds, &config.resp)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use spile_core::Micros;
+use spile_core::Clock;
 use spile_policy::Policy;
 
 use super::caller::Caller;
@@ -28,7 +28,7 @@ pub(crate) struct Unaccepted(pub(crate) &'static str);
 impl Authenticator {
     /// Says who sends a request with these headers. A request without any credential has no name; one with a wrong
     /// credential is an error, for its sender claims to have one.
-    pub(crate) fn identify(&self, headers: &HeaderMap, now: Micros) -> Result<Caller, Unaccepted> {
+    pub(crate) fn identify(&self, headers: &HeaderMap, clock: &dyn Clock) -> Result<Caller, Unaccepted> {
         let (has_tenants, jwt) = (self.policy.has_tenants(), self.jwt.as_deref());
         if !has_tenants && jwt.is_none() {
             return Ok(Caller::default());
@@ -38,7 +38,7 @@ impl Authenticator {
         let Some(token) = bearer(headers)? else { return Ok(by_key.unwrap_or_default()) };
         // Upstreams take it that what passes for a token here was checked, whatever else came with it.
         if let Some(jwt) = jwt.filter(|_| !has_tenants || by_key.is_some() || is_jwt(token)) {
-            let by_token = jwt.verify(token, now, &self.policy)?;
+            let by_token = jwt.verify(token, clock.wall(), &self.policy)?;
             let tenant = by_key.and_then(|caller| caller.tenant).or(by_token.tenant);
             return Ok(Caller { tenant, ..by_token });
         }

@@ -81,7 +81,7 @@ impl<S: Store> Limits<S> {
     }
 
     fn ruling(&self, decision: Decision, chain: Chain) -> Box<Ruling> {
-        Box::new(Ruling { decision, chain, now: self.clock.now() })
+        Box::new(Ruling { decision, chain, now: self.clock.wall() })
     }
 
     async fn ask(&self, ask: Ask<'_>) -> Decision {

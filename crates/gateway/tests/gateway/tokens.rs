@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
-use spile_core::{Clock, FakeClock, Plan};
+use spile_core::{Clock, FakeClock, Micros, Plan};
 use spile_gateway::{Gateway, JwtKeyFile, JwtVerifier};
 use tempfile::TempDir;
 
@@ -338,4 +338,33 @@ async fn a_token_whose_tenant_no_field_can_hold_is_not_accepted() {
         assert_eq!(answer.json()["detail"], "the token's tenant holds a control character");
     }
     assert!(backend.seen().is_empty());
+}
+
+/// Tells one time for durations and another for the calendar.
+struct TwoTimes {
+    counted: FakeClock,
+    wall: FakeClock,
+}
+
+impl Clock for TwoTimes {
+    fn now(&self) -> Micros {
+        self.counted.now()
+    }
+
+    fn wall(&self) -> Micros {
+        self.wall.now()
+    }
+}
+
+#[tokio::test]
+async fn tokens_expire_by_the_calendar_and_not_by_the_clock_for_durations() {
+    let (keys, wall, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let clock = TwoTimes { counted: FakeClock::at(Micros::from_secs(5)), wall: wall.clone() };
+    let route = to(backend.upstream()).require_auth(true);
+    let gateway = running(Gateway::builder(limiter_on(&wall)).clock(clock).jwt(jwt).route(route)).await;
+    let token = by_secret(&good(&wall));
+    assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 200);
+    wall.advance(Duration::from_secs(3_600));
+    assert_eq!(gateway.get("/", &[("authorization", &token)]).await.status, 401);
 }
