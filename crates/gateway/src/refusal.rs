@@ -37,6 +37,8 @@ pub(crate) enum Refusal {
     BodyStalled,
     /// Too many requests wait for the upstream already, or this one has waited too long.
     Busy,
+    /// This machine cannot open another connection.
+    Local,
     /// No connection to an upstream came about.
     Unreachable,
     /// The upstream's answer broke off or cannot be read.
@@ -84,6 +86,9 @@ impl Refusal {
             }
             Self::BodyStalled => (StatusCode::REQUEST_TIMEOUT, 1, "the body stopped arriving"),
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, 14, "the service is busy; please retry"),
+            Self::Local => {
+                (StatusCode::SERVICE_UNAVAILABLE, 14, "the gateway has no connections left; please retry")
+            }
             Self::Unreachable => (StatusCode::BAD_GATEWAY, 14, "the service cannot be reached"),
             Self::BadAnswer => (StatusCode::BAD_GATEWAY, 14, "the service gave no valid answer"),
             Self::TimedOut => (StatusCode::GATEWAY_TIMEOUT, 4, "the service did not answer in time"),
@@ -97,7 +102,7 @@ impl Refusal {
         match self {
             Self::Unauthenticated(_) => Some((WWW_AUTHENTICATE, "Bearer, ApiKey")),
             Self::Method => Some((ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
-            Self::Busy => Some((RETRY_AFTER, "1")),
+            Self::Busy | Self::Local => Some((RETRY_AFTER, "1")),
             // What is left of the body has not been read, and never will be.
             Self::TwoFramings | Self::OtherCoding | Self::BodyTooLarge | Self::BodyStalled => {
                 Some((CONNECTION, "close"))

@@ -9,10 +9,13 @@ use metrics::{
 };
 
 /// Statuses that have a series of their own; any other is counted as `other`.
-const STATUSES: [u16; 35] = [
+const STATUSES: [u16; 36] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
-    412, 413, 414, 415, 416, 422, 429, 431, 500, 501, 502, 503, 504, 508,
+    412, 413, 414, 415, 416, 422, 429, 431, 499, 500, 501, 502, 503, 504, 508,
 ];
+
+/// What other proxies log in place of a status that no client was there to get.
+const CLIENT_LEFT: u16 = 499;
 
 /// The series of the gateway's listener.
 pub(crate) struct Telemetry {
@@ -29,6 +32,8 @@ pub(crate) struct RouteTelemetry {
     pub(crate) timed_out: Counter,
     pub(crate) bad_answer: Counter,
     pub(crate) busy: Counter,
+    pub(crate) abandoned: Counter,
+    pub(crate) local: Counter,
 }
 
 impl Telemetry {
@@ -43,7 +48,16 @@ impl Telemetry {
     }
 
     pub(crate) fn answered(&self, status: StatusCode, took: Duration) {
-        let own = STATUSES.binary_search(&status.as_u16()).ok().map(|index| &self.requests[index]);
+        self.ended(status.as_u16(), took);
+    }
+
+    /// The client left before the header of an answer.
+    pub(crate) fn abandoned(&self, took: Duration) {
+        self.ended(CLIENT_LEFT, took);
+    }
+
+    fn ended(&self, status: u16, took: Duration) {
+        let own = STATUSES.binary_search(&status).ok().map(|index| &self.requests[index]);
         own.unwrap_or(&self.other).increment(1);
         self.duration.record(took.as_secs_f64());
     }
@@ -58,6 +72,8 @@ impl RouteTelemetry {
             timed_out: failures("timed_out"),
             bad_answer: failures("bad_answer"),
             busy: failures("busy"),
+            abandoned: failures("abandoned"),
+            local: failures("local"),
         }
     }
 }
@@ -89,14 +105,17 @@ impl QueueGauges {
 }
 
 fn describe() {
-    describe_counter!("http_server_requests_total", "HTTP requests answered.");
+    describe_counter!("http_server_requests_total", "HTTP requests answered; 499 if the client left before.");
     describe_histogram!("http_server_request_duration_seconds", "From request to answer.");
     describe_counter!("gateway_retries_total", "Requests that were sent to an upstream once more.");
     describe_counter!(
         "gateway_upstream_failures_total",
         "Requests that no upstream answered, by what went wrong."
     );
-    describe_gauge!("gateway_upstream_up", "What health checks say of an upstream: 1 is well.");
+    describe_gauge!(
+        "gateway_upstream_up",
+        "Whether an upstream gets requests: 0 while health checks say no, or it is ejected."
+    );
     describe_gauge!("gateway_adaptive_factor", "What the limits of a route are multiplied by at the moment.");
     describe_gauge!("gateway_concurrency_in_use", "Requests under way at an upstream that has a cap.");
     describe_gauge!("gateway_queue_depth", "Requests that wait for an upstream that has a cap.");

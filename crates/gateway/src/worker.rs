@@ -1,5 +1,6 @@
 //! One request's way through the gateway: target, route, caller, limits, upstream.
 
+use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,19 @@ struct Arrival {
     grpc: bool,
 }
 
+/// A request that has no answer yet. If it is dropped, its client has left.
+struct InFlight<'w, S> {
+    worker: &'w Worker<S>,
+    started: Micros,
+}
+
+impl<S> Drop for InFlight<'_, S> {
+    fn drop(&mut self) {
+        let took = self.worker.shared.clock.now().since_us(self.started);
+        self.worker.shared.telemetry.abandoned(Duration::from_micros(took));
+    }
+}
+
 /// A request that has been let in.
 struct Admitted {
     target: Target,
@@ -70,9 +84,13 @@ impl<S: Store + 'static> Worker<S> {
         Self { roads: shared.live.join(), shared, tunnels: watch::Sender::new(false) }
     }
 
-    /// Closes connections to upstreams that have had nothing to do for long.
+    /// Closes connections to upstreams that have had nothing to do for long, and ends ejections that are over.
     pub(crate) fn sweep(&self) {
-        self.roads.load().sweep();
+        let (roads, now) = (self.roads.load(), self.shared.clock.now());
+        roads.sweep();
+        for served in roads.setup.table.routes() {
+            served.pool.endpoints().iter().for_each(|endpoint| endpoint.health.refresh(now));
+        }
     }
 
     /// Resolves once no upgraded connection is left.
@@ -146,6 +164,7 @@ impl<S: Store + 'static> Worker<S> {
             if !origin.ambiguous && body.size_hint().exact().is_none() && !is_only_chunked(&parts.headers) {
                 return self.conclude(&arrival, None, Err(Refusal::OtherCoding));
             }
+            let in_flight = InFlight { worker: &self, started };
             let mut admitted = match self.admit(&roads.setup, origin, &hop, &mut parts, started).await {
                 Ok(admitted) => admitted,
                 Err(TurnedAway { why, ruling }) => {
@@ -154,21 +173,25 @@ impl<S: Store + 'static> Worker<S> {
                     if !goes_on {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
+                    mem::forget(in_flight);
                     return response;
                 }
             };
             if roads.way(admitted.route).served.route.cost_from_response {
-                return Box::pin(self.proxy_to_the_end(roads, admitted, hop, arrival, parts, body)).await;
+                let whole = Box::pin(self.proxy_to_the_end(roads, admitted, hop, arrival, parts, body)).await;
+                mem::forget(in_flight);
+                return whole;
             }
             let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             spare_fields::keep(mem::take(&mut parts.headers));
+            mem::forget(in_flight);
             self.conclude(&arrival, admitted.ruling.as_deref(), answer)
         }
     }
 
     /// The same in a task of its own: what the upstream reports is charged even if the client does not wait for it.
     async fn proxy_to_the_end(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         roads: Arc<Roads>,
         mut admitted: Admitted,
         hop: Hop,
@@ -176,7 +199,7 @@ impl<S: Store + 'static> Worker<S> {
         mut parts: Parts,
         body: ClientBody,
     ) -> Response<Reply> {
-        let worker = Arc::clone(&self);
+        let worker = Arc::clone(self);
         let exchange = async move {
             let answer = worker.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             (arrival, admitted.ruling, answer)
@@ -275,12 +298,12 @@ impl<S: Store + 'static> Worker<S> {
         let introduction = Introduction { caller, hop, authority, version, id };
         let errand = Errand::new(parts, introduction, &served.route.request_changes);
         let mut deadline = Deadline::after(served.route.timeouts.total);
-        let asking = self.ask_upstream(way, target, caller, hop, errand, body);
-        let mut answer = if served.route.timeouts.total.is_none() && self.shared.tracer.is_none() {
-            asking.await?
-        } else {
-            // Boxed, so that requests without either need not carry it around.
-            Box::pin(self.watched(served, &mut deadline, asking)).await?
+        let asking =
+            self.ask_upstream(way, target, caller.queues_as(hop.client), errand, body, &mut deadline);
+        let mut answer = match &self.shared.tracer {
+            None => asking.await?,
+            // Boxed, so that requests without a trace need not carry it around.
+            tracer => Box::pin(Tracer::within(tracer.as_ref(), "proxy", asking)).await?,
         };
         // The client is answered in its own version, whatever the upstream speaks.
         let version = std::mem::replace(answer.response.version_mut(), Version::HTTP_11);
@@ -291,31 +314,16 @@ impl<S: Store + 'static> Worker<S> {
         self.finish(served, answer, upgrade, deadline)
     }
 
-    /// The answer as a span of its own, and within the time that the route gives it.
-    async fn watched(
-        &self,
-        served: &Served,
-        deadline: &mut Deadline,
-        asking: impl Future<Output = Result<Answer, Refusal>>,
-    ) -> Result<Answer, Refusal> {
-        let asked = self.shared.clock.now();
-        let answer = Tracer::within(self.shared.tracer.as_ref(), "proxy", deadline.hold(asking)).await;
-        answer.unwrap_or_else(|| {
-            served.observe(self.shared.clock.now(), self.since(asked), Err(&Refusal::TimedOut));
-            Err(Refusal::TimedOut)
-        })
-    }
-
     /// The upstream's answer to a request whose header is ready to go. As with [`respond`](Self::respond), nothing is
     /// kept twice.
     fn ask_upstream<'r>(
         &'r self,
         way: Way<'r>,
         target: &'r Target,
-        caller: &'r Caller,
-        hop: &Hop,
+        caller: Cow<'r, str>,
         mut errand: Errand<'r>,
         body: ClientBody,
+        deadline: &'r mut Deadline,
     ) -> impl Future<Output = Result<Answer, Refusal>> + Send + 'r {
         let Way { served, lines } = way;
         let (mut upload, meter) = upload(body, served);
@@ -330,7 +338,7 @@ impl<S: Store + 'static> Worker<S> {
                 upstream_path(&target.path, served.rewrite.as_ref())
             },
             meter,
-            caller: caller.queues_as(hop.client),
+            caller,
             clock: &*self.shared.clock,
         };
         async move {
@@ -338,16 +346,13 @@ impl<S: Store + 'static> Worker<S> {
                 note("spile.route", || served.route.name.to_string());
                 trace::pass_on(&mut errand.parts.headers);
             }
-            let asked = self.shared.clock.now();
-            let answer = exchange.run(&mut errand, &mut upload).await;
-            let outcome = answer.as_ref().map(|answer| answer.response.status());
+            let answer = exchange.run(&mut errand, &mut upload, deadline).await;
             if self.shared.tracer.is_some() {
-                note("spile.upstream_answer", || {
-                    outcome.map_or_else(|why| format!("{why:?}"), |status| status.to_string())
+                note("spile.upstream_answer", || match &answer {
+                    Ok(answer) => answer.response.status().to_string(),
+                    Err(why) => format!("{why:?}"),
                 });
             }
-            let now = self.shared.clock.now();
-            served.observe(now, Duration::from_micros(now.since_us(asked)), outcome);
             answer
         }
     }

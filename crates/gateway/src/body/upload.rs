@@ -2,12 +2,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use super::client_body::ClientBody;
 use super::movement::{Movement, SharedIdle};
@@ -26,12 +27,19 @@ struct Stream {
     meter: Arc<Meter>,
 }
 
-/// What became of an upload, for whoever waits for the answer.
+/// What became of an upload, and what of its time was the client's.
 #[derive(Debug)]
 pub(crate) struct Meter {
     frames: AtomicU32,
     state: AtomicU8,
     movement: Movement,
+    begun: Instant,
+    /// Whether the client has yet to send what comes next.
+    waiting: AtomicBool,
+    /// When the body last moved, or when the wait for the client began. Since `begun`.
+    turned_us: AtomicU64,
+    /// How long the client was waited for so far, not counting the present wait.
+    waited_us: AtomicU64,
 }
 
 const SOUND: u8 = 0;
@@ -56,6 +64,11 @@ impl Upload {
         Self(None)
     }
 
+    /// Whether the next piece has yet to come from the client.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.as_ref().is_some_and(|stream| stream.meter.is_waiting())
+    }
+
     pub(crate) fn streamed(body: ClientBody, max_bytes: u64, max_idle: Duration, meter: Arc<Meter>) -> Self {
         let idle = SharedIdle::after(max_idle, meter.movement());
         Self(Some(Stream { body, bytes_left: max_bytes, idle, meter }))
@@ -64,11 +77,56 @@ impl Upload {
 
 impl Default for Meter {
     fn default() -> Self {
-        Self { frames: AtomicU32::new(0), state: AtomicU8::new(SOUND), movement: Movement::of_two() }
+        Self {
+            frames: AtomicU32::new(0),
+            state: AtomicU8::new(SOUND),
+            movement: Movement::of_two(),
+            begun: Instant::now(),
+            waiting: AtomicBool::new(false),
+            turned_us: AtomicU64::new(0),
+            waited_us: AtomicU64::new(0),
+        }
     }
 }
 
 impl Meter {
+    /// Whether the next piece has yet to come from the client.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How long the client has been waited for, not counting the present wait.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
+    }
+
+    /// How long the body has not moved.
+    pub(crate) fn still_for(&self) -> Duration {
+        let turned = Duration::from_micros(self.turned_us.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(turned)
+    }
+
+    /// The client has yet to send more.
+    fn wait(&self) {
+        if !self.waiting.swap(true, Ordering::Relaxed) {
+            self.turned_us.store(self.now_us(), Ordering::Relaxed);
+        }
+    }
+
+    /// A piece of the body has come.
+    fn step(&self) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        let now_us = self.now_us();
+        let turned_us = self.turned_us.swap(now_us, Ordering::Relaxed);
+        if self.waiting.swap(false, Ordering::Relaxed) {
+            self.waited_us.fetch_add(now_us.saturating_sub(turned_us), Ordering::Relaxed);
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
+    }
+
     /// Counts up while the body moves.
     pub(crate) fn frames(&self) -> u32 {
         self.frames.load(Ordering::Relaxed)
@@ -92,11 +150,12 @@ impl Meter {
 impl Stream {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadFailure>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            self.meter.wait();
             ready!(self.idle.poll_over(cx));
             return Poll::Ready(Some(Err(self.failed(STALLED, UploadFailure::Stalled))));
         };
         self.idle.stir();
-        self.meter.frames.fetch_add(1, Ordering::Relaxed);
+        self.meter.step();
         Poll::Ready(match frame {
             Some(Ok(frame)) if frame.is_trailers() => Some(Ok(without_claims(frame))),
             Some(Ok(frame)) => Some(self.count(frame)),

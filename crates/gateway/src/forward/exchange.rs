@@ -1,6 +1,7 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
 use std::borrow::Cow;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,17 +11,18 @@ use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use http_body::Body;
 use smallvec::SmallVec;
-use spile_core::Clock;
+use spile_core::{Clock, Micros};
+use tokio::time::Instant;
 
 use super::errand::Errand;
 use super::retries::{Failed, Repeat, Repeats};
-use crate::body::{Download, Meter, Movement, Upload, UploadFailure};
+use crate::body::{Deadline, Download, Meter, Movement, Upload, UploadFailure};
 use crate::http2::FIRST_READ;
 use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{
-    Asked, Dialer, Http1, Http2Body, Http2Stream, Inbound, Line, Lines, NewLine, Outstanding, Unanswered,
-    Upgraded, Upstream,
+    Abandoned, Asked, Dialer, Health, Http1, Http2Body, Http2Stream, Inbound, Line, Lines, NewLine,
+    Outstanding, Unanswered, Upgraded, Upstream,
 };
 
 /// How long a connection that has rested may take to show that it is still there.
@@ -60,19 +62,49 @@ pub(crate) enum Source {
 }
 
 impl Exchange<'_> {
-    /// The upstream's answer, of whichever upstream gives one.
-    pub(crate) async fn run(&self, errand: &mut Errand<'_>, upload: &mut Upload) -> Result<Answer, Refusal> {
+    /// The upstream's answer, of whichever upstream gives one, and within the time that the route gives it.
+    pub(crate) async fn run(
+        &self,
+        errand: &mut Errand<'_>,
+        upload: &mut Upload,
+        deadline: &mut Deadline,
+    ) -> Result<Answer, Refusal> {
+        self.served.retries.deposit();
+        let mut asked = self.clock.now();
+        let answer = self.attempts(errand, upload, deadline, &mut asked).await;
+        let now = self.clock.now();
+        let outcome = answer.as_ref().map(|answer| answer.response.status());
+        self.served.observe(now, self.upstreams_share(asked, now), outcome);
+        answer
+    }
+
+    /// Attempts until one is answered or none may follow. `asked` is when the first began, moved on by the time that was
+    /// spent in the queue.
+    async fn attempts(
+        &self,
+        errand: &mut Errand<'_>,
+        upload: &mut Upload,
+        deadline: &mut Deadline,
+        asked: &mut Micros,
+    ) -> Result<Answer, Refusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
         let (mut repeats, mut repeat) = (Repeats::default(), None);
-        self.served.retries.deposit();
+        let mut now = *asked;
         loop {
             let index = match (repeat, tried.last()) {
                 (Some(Repeat::SameUpstream), Some(&last)) => last,
-                _ => self.served.pool.pick(&tried, self.clock.now()),
+                _ => self.served.pool.pick(&tried, now),
             };
             let endpoint = &self.served.pool.endpoints()[index];
-            let place = endpoint.enter(&self.caller).await?;
-            let failed = match self.attempt(index, repeat.is_none(), errand, upload).await {
+            let place = deadline.hold(endpoint.enter(&self.caller)).await.unwrap_or(Err(Refusal::Busy))?;
+            if place.is_capped() {
+                let entered = self.clock.now();
+                *asked = *asked + Duration::from_micros(entered.since_us(now));
+                now = entered;
+            }
+            let (begun, answers) = (Instant::now(), endpoint.health.answers());
+            let attempt = Attempt { exchange: self, index, asked: now, begun, answers };
+            let failed = match attempt.run(repeat.is_none(), errand, upload, deadline).await {
                 Ok(response) => return Ok(Answer { response, place, movement: self.movement() }),
                 Err(failed) => failed,
             };
@@ -81,6 +113,7 @@ impl Exchange<'_> {
                 return Err(self.refusal(failed.why));
             }
             tried.push(index);
+            now = self.clock.now();
         }
     }
 
@@ -92,34 +125,10 @@ impl Exchange<'_> {
         repeat
     }
 
-    /// The answer of one upstream, over a connection that stands already if it `may_reuse` one.
-    async fn attempt(
-        &self,
-        index: usize,
-        may_reuse: bool,
-        errand: &mut Errand<'_>,
-        upload: &mut Upload,
-    ) -> Result<Response<Source>, Failed> {
-        let health = &self.served.pool.endpoints()[index].health;
-        let upgrades = self.wants_upgrade_over_tls(index, errand.parts);
-        let standing = if upgrades || !may_reuse { None } else { self.lines[index].standing() };
-        let (kept, asked) = (standing.is_some(), self.clock.now());
-        let why = match self.ask(index, standing, upgrades, errand, upload).await {
-            Ok(response) => {
-                health.answered();
-                return Ok(response);
-            }
-            Err(why) => why,
-        };
-        let now = self.clock.now();
-        let soon = now.since_us(asked) <= STALE_WITHIN.as_micros() as u64;
-        let stale = kept && soon && matches!(why, Unanswered::Closed { .. });
-        if why.is_upstreams_fault(stale) {
-            health.failed(now);
-        }
-        let whole = self.meter.as_ref().is_none_or(|meter| meter.frames() == 0 && !upload.is_end_stream());
-        let harmless = self.meter.is_none() && is_idempotent(&errand.parts.method);
-        Err(Failed { why, stale, whole, harmless })
+    /// What upstreams took of the time since `asked`: not what they waited for the client's body.
+    fn upstreams_share(&self, asked: Micros, now: Micros) -> Duration {
+        let took = Duration::from_micros(now.since_us(asked));
+        took.saturating_sub(self.meter.as_ref().map_or(Duration::ZERO, |meter| meter.waited()))
     }
 
     /// The answer over the connection that stands already, or over a new one.
@@ -242,16 +251,111 @@ impl Exchange<'_> {
         self.meter.as_ref().map_or_else(Movement::default, |meter| meter.movement())
     }
 
+    /// Whose time it was that ran out, if it was not the upstream's.
+    fn out_of_time(&self) -> Refusal {
+        let route = &self.served.route;
+        let waited = self.meter.as_ref().map_or(Duration::ZERO, |meter| meter.waited());
+        match route.timeouts.total {
+            Some(total) if waited >= total / 2 => Refusal::BodyStalled,
+            _ if route.concurrency.is_some() => Refusal::Busy,
+            _ => Refusal::TimedOut,
+        }
+    }
+
     /// What the client is told. A body that it did not deliver ends an exchange too.
     fn refusal(&self, why: Unanswered) -> Refusal {
-        match self.meter.as_ref().and_then(|meter| meter.failure()) {
-            _ if why == Unanswered::Silent => Refusal::TimedOut,
-            _ if why == Unanswered::Unreachable => Refusal::Unreachable,
-            _ if why == Unanswered::NoRoom => Refusal::Busy,
-            Some(UploadFailure::TooLarge) => Refusal::BodyTooLarge,
-            Some(UploadFailure::Stalled) => Refusal::BodyStalled,
-            Some(UploadFailure::Broken) => Refusal::Unclear("the body broke off"),
-            None => Refusal::BadAnswer,
+        let upload = self.meter.as_ref().and_then(|meter| meter.failure());
+        match (why, upload) {
+            (Unanswered::Silent, _) => Refusal::TimedOut,
+            (Unanswered::Unreachable, _) => Refusal::Unreachable,
+            (Unanswered::Local, _) => Refusal::Local,
+            (_, Some(UploadFailure::TooLarge)) => Refusal::BodyTooLarge,
+            (_, Some(UploadFailure::Stalled)) | (Unanswered::Undelivered, None) => Refusal::BodyStalled,
+            (_, Some(UploadFailure::Broken)) => Refusal::Unclear("the body broke off"),
+            (Unanswered::OutOfTime, None) => self.out_of_time(),
+            (_, None) => Refusal::BadAnswer,
+        }
+    }
+}
+
+/// One upstream that is being asked. If it is dropped before there is an answer, the client has left.
+struct Attempt<'a> {
+    exchange: &'a Exchange<'a>,
+    index: usize,
+    asked: Micros,
+    /// The same by the machine's own clock, whatever the gateway's is.
+    begun: Instant,
+    /// What the upstream's health said of answers before.
+    answers: usize,
+}
+
+impl Attempt<'_> {
+    /// The upstream's answer, over a connection that stands already if it `may_reuse` one.
+    async fn run(
+        self,
+        may_reuse: bool,
+        errand: &mut Errand<'_>,
+        upload: &mut Upload,
+        deadline: &mut Deadline,
+    ) -> Result<Response<Source>, Failed> {
+        let (exchange, index) = (self.exchange, self.index);
+        let upgrades = exchange.wants_upgrade_over_tls(index, errand.parts);
+        let standing = if upgrades || !may_reuse { None } else { exchange.lines[index].standing() };
+        let kept = standing.is_some();
+        let asking = exchange.ask(index, standing, upgrades, errand, upload);
+        let answer = deadline.hold(asking).await.unwrap_or_else(|| Err(self.out_of_time()));
+        let failed = match answer {
+            Ok(response) => {
+                self.health().answered(self.asked);
+                Ok(response)
+            }
+            Err(why) => Err(self.failed(why, kept, errand, upload)),
+        };
+        mem::forget(self);
+        failed
+    }
+
+    fn failed(&self, why: Unanswered, kept: bool, errand: &Errand<'_>, upload: &Upload) -> Failed {
+        let (meter, now) = (self.exchange.meter.as_deref(), self.exchange.clock.now());
+        let stale = kept && self.begun.elapsed() <= STALE_WITHIN && matches!(why, Unanswered::Closed { .. });
+        if why.is_upstreams_fault(stale) {
+            self.health().failed(now);
+        }
+        let whole = meter.is_none_or(|meter| meter.frames() == 0 && !upload.is_end_stream());
+        Failed { why, stale, whole, harmless: meter.is_none() && is_idempotent(&errand.parts.method) }
+    }
+
+    /// What it means that the time for all of the request has run out.
+    fn out_of_time(&self) -> Unanswered {
+        let total = self.exchange.served.route.timeouts.total.unwrap_or_default();
+        match self.silence() {
+            None => Unanswered::Undelivered,
+            Some(silence) if silence >= total / 2 => Unanswered::Silent,
+            Some(_) => Unanswered::OutOfTime,
+        }
+    }
+
+    /// How long the upstream has been silent; `None` if it waits for the client's body.
+    fn silence(&self) -> Option<Duration> {
+        let begun = self.begun.elapsed();
+        match &self.exchange.meter {
+            None => Some(begun),
+            Some(meter) => (!meter.is_waiting()).then(|| begun.min(meter.still_for())),
+        }
+    }
+
+    fn health(&self) -> &Health {
+        &self.exchange.served.pool.endpoints()[self.index].health
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let (served, now) = (self.exchange.served, self.exchange.clock.now());
+        let Some(silence) = self.silence() else { return };
+        let left = Abandoned { silence, timeout: served.route.timeouts.first_byte, answers: self.answers };
+        if self.health().abandoned(now, left) {
+            served.abandoned(now, silence);
         }
     }
 }

@@ -81,6 +81,11 @@ impl Aimd {
         f64::from(self.factor.load(Ordering::Relaxed)) / f64::from(WHOLE)
     }
 
+    /// The time that nine answers in ten have to keep to.
+    pub(crate) const fn target_latency(&self) -> Duration {
+        self.settings.target_latency
+    }
+
     /// An upstream answered, or failed to.
     pub(crate) fn observe(&self, now: Micros, took: Duration, failed: bool) {
         let mut window = self.window.lock();
@@ -92,7 +97,9 @@ impl Aimd {
 
     /// Judges the window that has passed, if one has. Windows in which nothing happened count as good ones.
     fn roll(&self, window: &mut Window, now: Micros) {
-        let started = *window.started.get_or_insert(now);
+        // A clock that was put back starts the window anew.
+        let started = window.started.filter(|started| *started <= now).unwrap_or(now);
+        window.started = Some(started);
         let span_us = u64::try_from(self.settings.window.as_micros()).unwrap_or(u64::MAX).max(1);
         let passed = now.since_us(started) / span_us;
         if passed == 0 {
@@ -188,10 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_changes_nothing() {
+    fn a_clock_that_is_put_back_stops_nothing() {
         let aimd = aimd();
-        traffic(&aimd, second(10), FAST, true);
+        traffic(&aimd, second(500), FAST, true);
         assert!(close(aimd.factor(second(0)), 1.0));
-        assert!(close(aimd.factor(second(11)), 0.7));
+        assert!(close(aimd.factor(second(1)), 0.7), "the window goes on by the new time");
+        assert!(close(aimd.factor(second(3)), 0.8));
     }
 }

@@ -44,19 +44,34 @@ impl Served {
         self.adaptive.as_ref().map_or(1.0, |adaptive| adaptive.factor(now))
     }
 
-    /// An upstream answered so after so long, or failed to.
+    /// An upstream answered so after so long, or failed to. What was spent in our queue, or waiting for the client, is not
+    /// part of `took`.
     pub(crate) fn observe(&self, now: Micros, took: Duration, answer: Result<http::StatusCode, &Refusal>) {
-        match answer {
-            Err(Refusal::Unreachable) => self.telemetry.unreachable.increment(1),
-            Err(Refusal::TimedOut) => self.telemetry.timed_out.increment(1),
-            Err(Refusal::BadAnswer) => self.telemetry.bad_answer.increment(1),
-            Err(Refusal::Busy) => self.telemetry.busy.increment(1),
-            // Whatever else goes wrong is the client's doing, and says nothing about the upstream.
+        let of_upstream = match answer {
+            Ok(_) => None,
+            Err(Refusal::Unreachable) => Some(&self.telemetry.unreachable),
+            Err(Refusal::TimedOut) => Some(&self.telemetry.timed_out),
+            Err(Refusal::BadAnswer) => Some(&self.telemetry.bad_answer),
+            // The rest is our own doing or the client's, and says nothing about the upstream.
+            Err(Refusal::Busy) => return self.telemetry.busy.increment(1),
+            Err(Refusal::Local) => return self.telemetry.local.increment(1),
             Err(_) => return,
-            Ok(_) => {}
+        };
+        if let Some(failures) = of_upstream {
+            failures.increment(1);
         }
         if let Some(adaptive) = &self.adaptive {
             adaptive.observe(now, took, answer.map_or(true, |status| status.is_server_error()));
+        }
+    }
+
+    /// A client left while an upstream had been silent for this long, which counts against the upstream.
+    pub(crate) fn abandoned(&self, now: Micros, silence: Duration) {
+        self.telemetry.abandoned.increment(1);
+        // What would have been in time for all that is known is not observed: clients could cut the limits by leaving.
+        if let Some(adaptive) = self.adaptive.as_ref().filter(|adaptive| silence > adaptive.target_latency())
+        {
+            adaptive.observe(now, silence, false);
         }
     }
 }

@@ -62,7 +62,7 @@ impl DialError {
 
     /// What it means for the request.
     pub(crate) const fn outcome(&self) -> Unanswered {
-        if self.is_local() { Unanswered::NoRoom } else { Unanswered::Unreachable }
+        if self.is_local() { Unanswered::Local } else { Unanswered::Unreachable }
     }
 }
 

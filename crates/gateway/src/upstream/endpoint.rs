@@ -25,13 +25,13 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) struct Outstanding {
     endpoint: Arc<Endpoint>,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 }
 
 impl Endpoint {
     pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<Concurrency>) -> Self {
         let labels = [("route", route.to_owned()), ("upstream", upstream.label())];
-        let health = Health::new(gauge!("gateway_upstream_up", &labels));
+        let health = Health::new(gauge!("gateway_upstream_up", &labels), route, &upstream.label());
         let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings, QueueGauges::new(&labels))));
         Self { upstream, health, concurrency, outstanding: AtomicUsize::new(0), queue }
     }
@@ -52,7 +52,14 @@ impl Endpoint {
             Some(queue) => Some(queue.enter(caller).await.map_err(|_| Refusal::Busy)?),
         };
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        Ok(Outstanding { endpoint: Arc::clone(self), _permit: permit })
+        Ok(Outstanding { endpoint: Arc::clone(self), permit })
+    }
+}
+
+impl Outstanding {
+    /// Whether the endpoint has a cap, so that it may have been waited for.
+    pub(crate) const fn is_capped(&self) -> bool {
+        self.permit.is_some()
     }
 }
 

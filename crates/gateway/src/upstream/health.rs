@@ -1,15 +1,23 @@
 //! Whether an upstream is well: what requests to it came to, and what checks say.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use metrics::Gauge;
 use spile_core::Micros;
 
-/// Failures in a row after which an upstream is left alone for a while.
-const MAX_FAILURES: u32 = 5;
-/// How long it is left alone.
-const LEFT_ALONE: Duration = Duration::from_secs(10);
+/// Strikes in a row, without an answer in between, that eject an upstream.
+const MAX_STRIKES: u32 = 10;
+/// What a request that failed weighs: five of them eject.
+const FAILED: u32 = 2;
+/// What a request weighs that its client gave up on early: ten of them eject.
+const GIVEN_UP: u32 = 1;
+/// A client that leaves sooner says nothing about the upstream.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(10);
+/// A client that has waited this long, or half of the route's `timeout`, has waited for an upstream that fails.
+const LONG_SILENCE: Duration = Duration::from_secs(1);
+/// How long an ejected upstream gets no requests.
+const EJECTED_FOR: Duration = Duration::from_secs(10);
 
 /// How a route's upstreams are asked whether they are well.
 #[derive(Clone, Debug)]
@@ -47,49 +55,137 @@ pub(crate) struct Health {
     up: AtomicBool,
     /// Checks in a row that say the opposite.
     contrary: AtomicU32,
-    /// Requests in a row that failed.
-    failures: AtomicU32,
-    /// When it may be tried again, in microseconds since the epoch.
-    left_alone_until_us: AtomicU64,
+    /// What speaks against it since its last answer.
+    strikes: AtomicU32,
+    /// Changes with every answer.
+    answers: AtomicUsize,
+    /// When it was ejected, by the gateway's clock, in microseconds; 0 if it is not.
+    ejected_at_us: AtomicU64,
     gauge: Gauge,
+    route: Box<str>,
+    upstream: Box<str>,
+}
+
+/// A client that left before anything of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandoned {
+    /// How long the upstream had been silent, not counting what it waited for the client.
+    pub(crate) silence: Duration,
+    /// The route's `timeout`.
+    pub(crate) timeout: Duration,
+    /// What [`Health::answers`] said when the upstream was asked.
+    pub(crate) answers: usize,
 }
 
 impl Health {
-    pub(crate) fn new(gauge: Gauge) -> Self {
+    pub(crate) fn new(gauge: Gauge, route: &str, upstream: &str) -> Self {
         gauge.set(1.0);
         Self {
             up: AtomicBool::new(true),
             contrary: AtomicU32::new(0),
-            failures: AtomicU32::new(0),
-            left_alone_until_us: AtomicU64::new(0),
+            strikes: AtomicU32::new(0),
+            answers: AtomicUsize::new(0),
+            ejected_at_us: AtomicU64::new(0),
             gauge,
+            route: route.into(),
+            upstream: upstream.into(),
         }
     }
 
     pub(crate) fn is_well(&self, now: Micros) -> bool {
-        self.up.load(Ordering::Relaxed) && self.left_alone_until_us.load(Ordering::Relaxed) <= now.get()
+        !self.is_ejected(now) && self.up.load(Ordering::Relaxed)
     }
 
-    /// A request was answered.
-    pub(crate) fn answered(&self) {
-        // Mostly there is nothing to write, and no cache line to move between cores.
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
+    /// Ends an ejection that is over, though no request asks.
+    pub(crate) fn refresh(&self, now: Micros) {
+        self.is_ejected(now);
+    }
+
+    /// Differs from what it was as soon as the upstream has answered anything.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// A request that was sent at `asked` was answered.
+    pub(crate) fn answered(&self, asked: Micros) {
+        // That it changes is enough: answers on two threads at once may count as one.
+        self.answers.store(self.answers().wrapping_add(1), Ordering::Relaxed);
+        if self.strikes.load(Ordering::Relaxed) != 0 {
+            self.strikes.store(0, Ordering::Relaxed);
+        }
+        // If all upstreams are ejected, they are asked all the same. An answer to an earlier request proves nothing.
+        let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
+        if ejected_at_us != 0 && asked.get() > ejected_at_us {
+            self.bring_back(ejected_at_us);
         }
     }
 
-    /// A request could not be sent, or its answer broke off.
+    /// A request could not be sent, was not answered in time, or its answer broke off.
     pub(crate) fn failed(&self, now: Micros) {
-        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES {
-            self.failures.store(0, Ordering::Relaxed);
-            self.left_alone_until_us.store((now + LEFT_ALONE).get(), Ordering::Relaxed);
+        self.strike(FAILED, now);
+    }
+
+    /// A client left before anything of an answer. True if that counts against the upstream.
+    ///
+    /// It does unless the upstream has answered anything since it was asked: clients that are in a hurry cannot eject an
+    /// upstream that is merely slow, while one that hangs is ejected even if no client waits for `timeout`.
+    pub(crate) fn abandoned(&self, now: Micros, left: Abandoned) -> bool {
+        let counts = left.silence >= SHORTEST_SILENCE && left.answers == self.answers();
+        if counts {
+            let long = left.silence >= LONG_SILENCE.min(left.timeout / 2);
+            self.strike(if long { FAILED } else { GIVEN_UP }, now);
         }
+        counts
+    }
+
+    fn strike(&self, weight: u32, now: Micros) {
+        if self.strikes.fetch_add(weight, Ordering::Relaxed) + weight < MAX_STRIKES {
+            return;
+        }
+        self.strikes.store(0, Ordering::Relaxed);
+        if self.ejected_at_us.swap(now.get().max(1), Ordering::Relaxed) == 0 {
+            let (route, upstream) = (&self.route, &self.upstream);
+            tracing::warn!(
+                target: "spile::gateway", %route, %upstream,
+                "upstream ejected for {EJECTED_FOR:?}: requests to it failed in a row"
+            );
+            self.show();
+        }
+    }
+
+    /// Ends an ejection that is over. A clock that was put back cannot tell when that is, so it ends the ejection too.
+    fn is_ejected(&self, now: Micros) -> bool {
+        let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
+        if ejected_at_us == 0 {
+            return false;
+        }
+        let ejected_at = Micros::new(ejected_at_us);
+        let ejected = now >= ejected_at && now < ejected_at + EJECTED_FOR;
+        if !ejected {
+            self.bring_back(ejected_at_us);
+        }
+        ejected
+    }
+
+    fn bring_back(&self, ejected_at_us: u64) {
+        let ended =
+            self.ejected_at_us.compare_exchange(ejected_at_us, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if ended.is_ok() {
+            let (route, upstream) = (&self.route, &self.upstream);
+            tracing::info!(target: "spile::gateway", %route, %upstream, "upstream gets requests again");
+            self.show();
+        }
+    }
+
+    fn show(&self) {
+        let well = self.up.load(Ordering::Relaxed) && self.ejected_at_us.load(Ordering::Relaxed) == 0;
+        self.gauge.set(f64::from(u8::from(well)));
     }
 
     /// Nobody checks any more: what checks last said would stand for good.
     pub(crate) fn unchecked(&self) {
         self.up.store(true, Ordering::Relaxed);
-        self.gauge.set(1.0);
+        self.show();
     }
 
     /// A check came to this.
@@ -104,21 +200,36 @@ impl Health {
         if contrary >= enough {
             self.contrary.store(0, Ordering::Relaxed);
             self.up.store(good, Ordering::Relaxed);
-            self.gauge.set(f64::from(u8::from(good)));
+            self.show();
+            let (route, upstream) = (&self.route, &self.upstream);
+            if good {
+                tracing::info!(target: "spile::gateway", %route, %upstream, "health checks of the upstream pass again");
+            } else {
+                tracing::warn!(target: "spile::gateway", %route, %upstream, "health checks of the upstream fail");
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
-    const NOW: Micros = Micros::from_secs(1_000);
+    const NOW: Micros = Micros::from_secs(10_000);
+
+    fn health() -> Health {
+        Health::new(Gauge::noop(), "/", "a:80")
+    }
 
     #[test]
     fn checks_take_an_upstream_out_and_bring_it_back() {
         let check = HealthCheck::new(http::uri::PathAndQuery::from_static("/health"));
-        let health = Health::new(Gauge::noop());
+        let health = health();
         for bad in 0..3 {
             assert!(health.is_well(NOW), "after {bad} bad answers");
             health.checked(false, &check);
@@ -131,14 +242,103 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_leave_an_upstream_alone_for_a_while() {
-        let health = Health::new(Gauge::noop());
+    fn failures_in_a_row_eject_an_upstream_for_a_while() {
+        let health = health();
         (0..4).for_each(|_| health.failed(NOW));
-        health.answered();
+        health.answered(NOW);
         (0..4).for_each(|_| health.failed(NOW));
         assert!(health.is_well(NOW), "an answer in between starts the count again");
         health.failed(NOW);
         assert!(!health.is_well(NOW));
-        assert!(health.is_well(NOW + LEFT_ALONE));
+        assert!(health.is_well(NOW + EJECTED_FOR));
+    }
+
+    #[test]
+    fn an_answer_to_a_later_request_ends_an_ejection() {
+        let (health, later) = (health(), NOW + Duration::from_secs(1));
+        (0..5).for_each(|_| health.failed(NOW));
+        health.answered(NOW);
+        assert!(!health.is_well(later), "the request was sent before");
+        health.answered(later);
+        assert!(health.is_well(later));
+    }
+
+    #[test]
+    fn a_clock_that_is_put_back_does_not_prolong_an_ejection() {
+        let health = health();
+        (0..5).for_each(|_| health.failed(NOW));
+        assert!(!health.is_well(NOW));
+        assert!(health.is_well(NOW - Duration::from_secs(3_600)));
+    }
+
+    #[test]
+    fn clients_that_leave_eject_an_upstream_that_answers_none_of_them() {
+        let after = |silence_ms, health: &Health| Abandoned {
+            silence: Duration::from_millis(silence_ms),
+            timeout: Duration::from_secs(30),
+            answers: health.answers(),
+        };
+        for (silence_ms, clients) in [(1_000, 5), (200, 10), (20, 10)] {
+            let health = health();
+            for _ in 0..clients {
+                assert!(health.is_well(NOW), "{silence_ms} ms");
+                assert!(health.abandoned(NOW, after(silence_ms, &health)));
+            }
+            assert!(!health.is_well(NOW), "{silence_ms} ms");
+        }
+        let health = health();
+        for _ in 0..100 {
+            assert!(!health.abandoned(NOW, after(5, &health)), "too soon to tell");
+            let left = after(60_000, &health);
+            health.answered(NOW);
+            assert!(!health.abandoned(NOW, left), "others were answered meanwhile");
+        }
+        assert!(health.is_well(NOW));
+    }
+
+    /// Keeps the levels and words of events.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut words = event.metadata().level().to_string();
+            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                let _ = write!(words, " {field}={value:?}");
+            });
+            self.0.lock().push(words);
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn an_ejection_and_its_end_are_logged_once_each() {
+        let (log, health) = (Log::default(), health());
+        tracing::subscriber::with_default(log.clone(), || {
+            (0..20).for_each(|_| health.failed(NOW));
+            (0..5).for_each(|_| assert!(!health.is_well(NOW)));
+            (0..5).for_each(|_| health.refresh(NOW + EJECTED_FOR));
+        });
+        let log = log.0.lock();
+        let told = |at: usize, words: [&str; 3]| words.iter().all(|words| log[at].contains(words));
+        assert_eq!(log.len(), 2, "{log:?}");
+        assert!(
+            told(0, ["WARN", "route=/", "upstream=a:80"]) && told(1, ["INFO", "route=/", "upstream=a:80"])
+        );
     }
 }

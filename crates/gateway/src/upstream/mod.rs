@@ -23,6 +23,7 @@ pub(crate) use checker::check_forever;
 pub(crate) use dial::Dialer;
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
+pub(crate) use health::{Abandoned, Health};
 pub(crate) use http1::{Asked, Http1, Inbound, Upgraded};
 pub(crate) use http2::{Http2Body, Http2Stream};
 pub(crate) use lines::{Line, Lines, NewLine, SWEEP_INTERVAL};

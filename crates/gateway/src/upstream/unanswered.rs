@@ -6,7 +6,7 @@ pub(crate) enum Unanswered {
     /// No connection came about.
     Unreachable,
     /// No connection came about for want of something on this machine: descriptors, ports, memory.
-    NoRoom,
+    Local,
     /// The upstream was silent for too long.
     Silent,
     /// The connection ended before anything of an answer arrived.
@@ -20,21 +20,23 @@ pub(crate) enum Unanswered {
     Unreadable,
     /// The client did not deliver its body.
     Undelivered,
+    /// The time for all of the request ran out, and most of it went by in our queue or waiting for the client.
+    OutOfTime,
 }
 
 impl Unanswered {
     /// Whether it is certain that the upstream has not run the request.
     pub(crate) const fn did_not_run(self) -> bool {
-        matches!(self, Self::Unreachable | Self::NoRoom | Self::Closed { sent: false } | Self::NotProcessed)
+        matches!(self, Self::Unreachable | Self::Local | Self::Closed { sent: false } | Self::NotProcessed)
     }
 
-    /// Whether it says that the upstream is not well. On a `kept` connection a close says nothing: the upstream may have
-    /// closed it before the request arrived. Nor does a request that the upstream turned away while it drains.
-    pub(crate) const fn is_upstreams_fault(self, kept: bool) -> bool {
+    /// Whether it says that the upstream is not well. A `stale` connection, kept and closed as soon as it was used again,
+    /// does not: the upstream had closed it before. Nor does a request that the upstream turned away, as while it drains.
+    pub(crate) const fn is_upstreams_fault(self, stale: bool) -> bool {
         match self {
             Self::Unreachable | Self::Silent | Self::Unreadable => true,
-            Self::Closed { .. } => !kept,
-            Self::NoRoom | Self::NotProcessed | Self::Undelivered => false,
+            Self::Closed { .. } => !stale,
+            Self::Local | Self::NotProcessed | Self::Undelivered | Self::OutOfTime => false,
         }
     }
 }

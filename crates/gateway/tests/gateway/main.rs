@@ -3,6 +3,7 @@
 mod answers;
 mod auth;
 mod guide;
+mod health;
 mod http2;
 mod limits;
 mod nginx;

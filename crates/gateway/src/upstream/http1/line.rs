@@ -108,6 +108,11 @@ impl Exchange<'_> {
                 Ok(_) | Err(_) => return Poll::Ready(Err(Unanswered::Closed { sent: true })),
             }
         }
+        // What the client has yet to send, the upstream cannot answer. The upload has a limit on silence of its own.
+        if self.upload.is_waiting() && self.outgoing.is_under_way() {
+            idle.stir();
+            return Poll::Pending;
+        }
         idle.poll_over(cx).map(|()| Err(Unanswered::Silent))
     }
 }

@@ -49,7 +49,7 @@ pub(crate) async fn running<S: Store + 'static>(builder: Builder<S>) -> Running 
     serving(builder.build().expect("a sound gateway")).await
 }
 
-async fn serving<S: Store + 'static>(gateway: Gateway<S>) -> Running {
+pub(crate) async fn serving<S: Store + 'static>(gateway: Gateway<S>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
     let (stop, stopped) = oneshot::channel();

@@ -4,6 +4,7 @@ mod backend;
 mod client;
 mod gateway;
 mod lax;
+mod metered;
 mod raw;
 
 pub(crate) use backend::{Backend, text};
@@ -13,4 +14,5 @@ pub(crate) use gateway::{
     to, under,
 };
 pub(crate) use lax::LaxBackend;
+pub(crate) use metered::{Metrics, metered};
 pub(crate) use raw::{RawBackend, exchange, in_time, until};

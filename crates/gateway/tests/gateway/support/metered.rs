@@ -1,0 +1,61 @@
+//! A gateway whose metrics a test can read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use parking_lot::Mutex;
+use spile_core::Store;
+use spile_gateway::Builder;
+
+use super::gateway::{Running, serving};
+
+/// The counters and gauges of one gateway, each by its name and the values of its labels.
+#[derive(Clone, Default)]
+pub(crate) struct Metrics(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
+
+impl Metrics {
+    /// What the counter of this name and these label values stands at, as in `retries_total /`.
+    pub(crate) fn count(&self, series: &str) -> u64 {
+        self.0.lock().get(series).map_or(0, |value| value.load(Ordering::SeqCst))
+    }
+
+    /// What the gauge stands at.
+    pub(crate) fn gauge(&self, series: &str) -> f64 {
+        f64::from_bits(self.count(series))
+    }
+
+    fn series(&self, key: &Key) -> Arc<AtomicU64> {
+        let labels = key.labels().map(|label| format!(" {}", label.value()));
+        let name = labels.fold(key.name().to_owned(), |name, label| name + &label);
+        Arc::clone(self.0.lock().entry(name).or_default())
+    }
+}
+
+impl Recorder for Metrics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.series(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.series(key))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// Serves on a free port, and shows what is counted.
+pub(crate) async fn metered<S: Store + 'static>(builder: Builder<S>) -> (Running, Metrics) {
+    let metrics = Metrics::default();
+    let gateway = metrics::with_local_recorder(&metrics, || builder.build()).expect("a sound gateway");
+    (serving(gateway).await, metrics)
+}
