@@ -1,6 +1,5 @@
 //! One request's way through the gateway: target, route, caller, limits, upstream.
 
-use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +26,7 @@ use crate::date;
 use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
 use crate::framing::is_only_chunked;
 use crate::limit::Ruling;
+use crate::overload::PlaceHolder;
 use crate::refusal::Refusal;
 use crate::roads::{Roads, Way};
 use crate::route::{Served, upstream_path};
@@ -297,9 +297,9 @@ impl<S: Store + 'static> Worker<S> {
         let (authority, version) = (target.authority.as_str(), parts.version);
         let introduction = Introduction { caller, hop, authority, version, id };
         let errand = Errand::new(parts, introduction, &served.route.request_changes);
+        let holder = served.route.concurrency.map(|_| PlaceHolder::of(caller, hop.client));
         let mut deadline = Deadline::after(served.route.timeouts.total);
-        let asking =
-            self.ask_upstream(way, target, caller.queues_as(hop.client), errand, body, &mut deadline);
+        let asking = self.ask_upstream(way, target, holder, errand, body, &mut deadline);
         let mut answer = match &self.shared.tracer {
             None => asking.await?,
             // Boxed, so that requests without a trace need not carry it around.
@@ -320,7 +320,7 @@ impl<S: Store + 'static> Worker<S> {
         &'r self,
         way: Way<'r>,
         target: &'r Target,
-        caller: Cow<'r, str>,
+        caller: Option<PlaceHolder>,
         mut errand: Errand<'r>,
         body: ClientBody,
         deadline: &'r mut Deadline,

@@ -1,8 +1,5 @@
 //! Who sends a request, as far as that is known.
 
-use std::borrow::Cow;
-use std::net::IpAddr;
-
 use spile_policy::CallerTenant;
 
 /// Who sends a request.
@@ -23,14 +20,5 @@ impl Caller {
     /// The name of the plan that the caller holds, if it holds one.
     pub(crate) fn plan(&self) -> Option<&str> {
         Some(self.tenant.as_ref()?.plan.as_ref()?.as_str())
-    }
-
-    /// In whose name a request waits for its turn: the tenant's, the principal's or the address's.
-    pub(crate) fn queues_as(&self, client: IpAddr) -> Cow<'_, str> {
-        match (&self.tenant, &self.principal) {
-            (Some(tenant), _) => Cow::Borrowed(&tenant.id),
-            (None, Some(principal)) => Cow::Borrowed(principal),
-            (None, None) => Cow::Owned(client.to_string()),
-        }
     }
 }

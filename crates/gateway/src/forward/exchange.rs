@@ -1,6 +1,5 @@
 //! One request and its answer: attempts at upstreams, and when another one is safe.
 
-use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, Version};
 use http_body::Body;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spile_core::{Clock, Micros};
 use tokio::time::Instant;
 
@@ -18,6 +17,7 @@ use super::errand::Errand;
 use super::retries::{Failed, Repeat, Repeats};
 use crate::body::{Deadline, Download, Meter, Movement, Upload, UploadFailure};
 use crate::http2::FIRST_READ;
+use crate::overload::PlaceHolder;
 use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{
@@ -42,8 +42,8 @@ pub(crate) struct Exchange<'w> {
     pub(crate) path: PathAndQuery,
     /// Nothing where the request has no body.
     pub(crate) meter: Option<Arc<Meter>>,
-    /// In whose name the request waits for its turn.
-    pub(crate) caller: Cow<'w, str>,
+    /// In whose name the request waits for a place; `None` if the route has no cap.
+    pub(crate) caller: Option<PlaceHolder>,
     pub(crate) clock: &'w dyn Clock,
 }
 
@@ -89,20 +89,23 @@ impl Exchange<'_> {
     ) -> Result<Answer, Refusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
         let (mut repeats, mut repeat) = (Repeats::default(), None);
-        let mut now = *asked;
+        let (pool, mut now) = (&self.served.pool, *asked);
         loop {
-            let index = match (repeat, tried.last()) {
-                (Some(Repeat::SameUpstream), Some(&last)) => last,
-                _ => self.served.pool.pick(&tried, now),
+            let picks = match (repeat, tried.last()) {
+                (Some(Repeat::SameUpstream), Some(&last)) => smallvec![last],
+                _ => pool.pick(&tried, now),
             };
-            let endpoint = &self.served.pool.endpoints()[index];
-            let place = deadline.hold(endpoint.enter(&self.caller)).await.unwrap_or(Err(Refusal::Busy))?;
-            if place.is_capped() {
-                let entered = self.clock.now();
-                *asked = *asked + Duration::from_micros(entered.since_us(now));
-                now = entered;
-            }
-            let (begun, answers) = (Instant::now(), endpoint.health.answers());
+            let (index, place) = match &self.caller {
+                None => (picks[0], pool.endpoints()[picks[0]].occupy(None)),
+                Some(caller) => {
+                    let entered = deadline.hold(pool.enter(&picks, caller)).await;
+                    let entered = entered.unwrap_or(Err(Refusal::Busy))?;
+                    let waited = Duration::from_micros(self.clock.now().since_us(now));
+                    (*asked, now) = (*asked + waited, now + waited);
+                    entered
+                }
+            };
+            let (begun, answers) = (Instant::now(), pool.endpoints()[index].health.answers());
             let attempt = Attempt { exchange: self, index, asked: now, begun, answers };
             let failed = match attempt.run(repeat.is_none(), errand, upload, deadline).await {
                 Ok(response) => return Ok(Answer { response, place, movement: self.movement() }),

@@ -8,6 +8,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::place_holder::PlaceHolder;
 use crate::telemetry::QueueGauges;
 
 /// How many requests each upstream of a route has under way at once, and how many wait.
@@ -16,20 +17,30 @@ use crate::telemetry::QueueGauges;
 pub struct Concurrency {
     /// Requests under way at one upstream. Default 100.
     pub per_upstream: usize,
+    /// Those of them that one caller may have: a tenant, a principal or an address. `None` is half of `per_upstream`,
+    /// rounded up, and the default.
+    pub per_caller: Option<usize>,
     /// Requests that wait for one upstream; more are refused with 503. Default 1,000.
     pub queue: usize,
     /// How long a request waits for its turn. Default 5 s.
     pub wait: Duration,
 }
 
-impl Default for Concurrency {
-    fn default() -> Self {
-        Self { per_upstream: 100, queue: 1_000, wait: Duration::from_secs(5) }
+impl Concurrency {
+    /// Places that one caller may hold at an upstream.
+    pub fn places_per_caller(&self) -> usize {
+        self.per_caller.unwrap_or_else(|| self.per_upstream.div_ceil(2)).max(1)
     }
 }
 
-/// Lets so many in at once. Those who wait are let in caller by caller, so that a caller with a thousand requests
-/// delays one with a single request by one turn only.
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { per_upstream: 100, per_caller: None, queue: 1_000, wait: Duration::from_secs(5) }
+    }
+}
+
+/// The places of one upstream. Those who wait for one are let in caller by caller, so that a caller with a thousand
+/// requests delays one with a single request by one turn only, and no caller holds more than its share.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     settings: Concurrency,
@@ -37,27 +48,114 @@ pub(crate) struct FairQueue {
     gauges: QueueGauges,
 }
 
+/// While a place is free, all who wait hold as many as they may.
 #[derive(Debug)]
 struct State {
     free: usize,
     waiting: usize,
-    lines: HashMap<Arc<str>, VecDeque<oneshot::Sender<Permit>>>,
+    held: HashMap<PlaceHolder, usize>,
+    lines: HashMap<PlaceHolder, VecDeque<Waiter>>,
     /// Callers who wait, in the order of their turns.
-    turns: VecDeque<Arc<str>>,
+    turns: VecDeque<PlaceHolder>,
 }
+
+/// A request that waits, for this upstream and maybe for others: the first place that is free is its own.
+#[derive(Debug)]
+struct Waiter {
+    /// Which of the upstreams that it waits for this one is.
+    index: usize,
+    turn: Arc<Turn>,
+}
+
+/// Where the place of a request is handed over. Empty once it has one.
+type Turn = Mutex<Option<oneshot::Sender<(usize, Permit)>>>;
 
 /// A place at the upstream, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Permit(Option<Arc<FairQueue>>);
+pub(crate) struct Permit(Option<(Arc<FairQueue>, PlaceHolder)>);
 
 /// There is no place, and none will be free in time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Crowded;
 
+/// What lining up came to.
+enum Entry {
+    Entered(Permit),
+    Waits,
+    Full,
+}
+
+/// A place for one request of `caller` at one of these upstreams: at the first that has one, else at whichever has one
+/// first. Says at which.
+pub(crate) async fn enter_any(
+    queues: &[(usize, &Arc<FairQueue>)],
+    caller: &PlaceHolder,
+) -> Result<(usize, Permit), Crowded> {
+    for (index, queue) in queues {
+        if let Some(permit) = queue.try_enter(caller) {
+            return Ok((*index, permit));
+        }
+    }
+    // Boxed: few requests wait, and the others need not carry it around.
+    Box::pin(wait_for_any(queues, caller)).await
+}
+
+async fn wait_for_any(
+    queues: &[(usize, &Arc<FairQueue>)],
+    caller: &PlaceHolder,
+) -> Result<(usize, Permit), Crowded> {
+    let mut lined_up = LinedUp { caller, queues: Vec::new() };
+    let (sender, place) = oneshot::channel();
+    let turn = Arc::new(Mutex::new(Some(sender)));
+    let mut wait = Duration::ZERO;
+    for &(index, queue) in queues {
+        match queue.line_up(caller, Waiter { index, turn: Arc::clone(&turn) }) {
+            // It was given back since. The lines that the request stands in already are left below.
+            Entry::Entered(permit) => {
+                drop(place);
+                return Ok((index, permit));
+            }
+            Entry::Waits => {
+                lined_up.queues.push((index, queue));
+                wait = wait.max(queue.settings.wait);
+            }
+            Entry::Full => {}
+        }
+    }
+    if lined_up.queues.is_empty() {
+        return Err(Crowded);
+    }
+    let (index, permit) = tokio::time::timeout(wait, place).await.ok().and_then(Result::ok).ok_or(Crowded)?;
+    // That one has taken it out of its line.
+    lined_up.queues.retain(|(other, _)| *other != index);
+    Ok((index, permit))
+}
+
+/// The lines that a request stands in. It leaves them when it has a place elsewhere, gives up or goes away.
+struct LinedUp<'q> {
+    caller: &'q PlaceHolder,
+    queues: Vec<(usize, &'q Arc<FairQueue>)>,
+}
+
+impl Drop for LinedUp<'_> {
+    fn drop(&mut self) {
+        for (_, queue) in &self.queues {
+            let mut state = queue.state.lock();
+            state.forget_gone(self.caller);
+            queue.show(&state);
+        }
+    }
+}
+
 impl FairQueue {
     pub(crate) fn new(settings: Concurrency, gauges: QueueGauges) -> Self {
-        let (lines, turns) = (HashMap::default(), VecDeque::new());
-        let state = State { free: settings.per_upstream.max(1), waiting: 0, lines, turns };
+        let state = State {
+            free: settings.per_upstream.max(1),
+            waiting: 0,
+            held: HashMap::default(),
+            lines: HashMap::default(),
+            turns: VecDeque::new(),
+        };
         Self { settings, state: Mutex::new(state), gauges }
     }
 
@@ -66,107 +164,119 @@ impl FairQueue {
         self.gauges.waiting.set(state.waiting as f64);
     }
 
-    /// A place for one request of `caller`, once it is their turn.
-    pub(crate) async fn enter(self: &Arc<Self>, caller: &str) -> Result<Permit, Crowded> {
-        let turn = {
-            let mut state = self.state.lock();
-            if state.free > 0 {
-                state.free -= 1;
-                self.show(&state);
-                return Ok(Permit(Some(Arc::clone(self))));
-            }
-            if state.waiting >= self.settings.queue {
-                return Err(Crowded);
-            }
-            let turn = state.line_up(caller);
-            self.show(&state);
-            turn
-        };
-        let leaving = Leaving { queue: self, caller };
-        match tokio::time::timeout(self.settings.wait, turn).await {
-            Ok(Ok(permit)) => {
-                std::mem::forget(leaving);
-                Ok(permit)
-            }
-            _ => Err(Crowded),
-        }
+    /// A place, if there is one for this caller.
+    fn try_enter(self: &Arc<Self>, caller: &PlaceHolder) -> Option<Permit> {
+        let mut state = self.state.lock();
+        self.take(&mut state, caller)
     }
 
-    /// Hands a place to whoever's turn it is, or keeps it.
-    fn release(self: &Arc<Self>) {
+    /// A place in the line, unless there is one at the upstream.
+    fn line_up(self: &Arc<Self>, caller: &PlaceHolder, waiter: Waiter) -> Entry {
         let mut state = self.state.lock();
-        while let Some(next) = state.next() {
-            let Err(mut unwanted) = next.send(Permit(Some(Arc::clone(self)))) else {
-                self.show(&state);
-                return;
+        if let Some(permit) = self.take(&mut state, caller) {
+            return Entry::Entered(permit);
+        }
+        if state.waiting >= self.settings.queue {
+            return Entry::Full;
+        }
+        state.line_up(caller, waiter);
+        self.show(&state);
+        Entry::Waits
+    }
+
+    fn take(self: &Arc<Self>, state: &mut State, caller: &PlaceHolder) -> Option<Permit> {
+        if state.free == 0 || state.held_by(caller) >= self.settings.places_per_caller() {
+            return None;
+        }
+        state.free -= 1;
+        *state.held.entry(caller.clone()).or_default() += 1;
+        self.show(state);
+        Some(Permit(Some((Arc::clone(self), caller.clone()))))
+    }
+
+    /// Hands the place of a caller to the next one, or keeps it.
+    fn release(self: &Arc<Self>, from: &PlaceHolder) {
+        let mut state = self.state.lock();
+        state.give_back(from);
+        while let Some((caller, waiter)) = state.next(self.settings.places_per_caller()) {
+            let Some(sender) = waiter.turn.lock().take() else { continue };
+            let permit = Permit(Some((Arc::clone(self), caller.clone())));
+            let Err((_, mut unwanted)) = sender.send((waiter.index, permit)) else {
+                state.free -= 1;
+                *state.held.entry(caller).or_default() += 1;
+                break;
             };
-            // Whoever waited has gone. The place is handed on, not given back twice.
+            // The request has gone. Its permit must not be given back: it was never counted.
             unwanted.0 = None;
         }
-        state.free += 1;
         self.show(&state);
     }
 }
 
+impl Waiter {
+    /// Whether the request has a place elsewhere, or has gone.
+    fn is_gone(&self) -> bool {
+        self.turn.lock().as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
 impl State {
-    fn line_up(&mut self, caller: &str) -> oneshot::Receiver<Permit> {
-        let (sender, turn) = oneshot::channel();
-        if let Some(line) = self.lines.get_mut(caller) {
-            line.push_back(sender);
-        } else {
-            let caller: Arc<str> = caller.into();
-            self.turns.push_back(Arc::clone(&caller));
-            self.lines.insert(caller, VecDeque::from([sender]));
-        }
-        self.waiting += 1;
-        turn
+    fn held_by(&self, caller: &PlaceHolder) -> usize {
+        self.held.get(caller).copied().unwrap_or(0)
     }
 
-    /// The first in line of the caller whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
-        let caller = self.turns.pop_front()?;
+    fn give_back(&mut self, caller: &PlaceHolder) {
+        self.free += 1;
+        if let Some(held) = self.held.get_mut(caller) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(caller);
+            }
+        }
+    }
+
+    fn line_up(&mut self, caller: &PlaceHolder, waiter: Waiter) {
+        if let Some(line) = self.lines.get_mut(caller) {
+            line.push_back(waiter);
+        } else {
+            self.turns.push_back(caller.clone());
+            self.lines.insert(caller.clone(), VecDeque::from([waiter]));
+        }
+        self.waiting += 1;
+    }
+
+    /// The first in line of the caller whose turn it is, leaving out those who hold as many places as they may.
+    fn next(&mut self, per_caller: usize) -> Option<(PlaceHolder, Waiter)> {
+        let at = self.turns.iter().position(|caller| self.held_by(caller) < per_caller)?;
+        let caller = self.turns.remove(at)?;
         let line = self.lines.get_mut(&caller)?;
-        let first = line.pop_front();
+        let first = line.pop_front()?;
         if line.is_empty() {
             self.lines.remove(&caller);
         } else {
-            self.turns.push_back(caller);
+            self.turns.push_back(caller.clone());
         }
-        self.waiting -= usize::from(first.is_some());
-        first
+        self.waiting -= 1;
+        Some((caller, first))
     }
 
     /// Takes those out of a caller's line who no longer wait.
-    fn forget_gone(&mut self, caller: &str) {
+    fn forget_gone(&mut self, caller: &PlaceHolder) {
         let Some(line) = self.lines.get_mut(caller) else { return };
         let before = line.len();
-        line.retain(|sender| !sender.is_closed());
+        line.retain(|waiter| !waiter.is_gone());
         self.waiting -= before - line.len();
         if line.is_empty() {
             self.lines.remove(caller);
-            self.turns.retain(|other| **other != *caller);
+            self.turns.retain(|other| other != caller);
         }
-    }
-}
-
-/// Someone who waits. Where they give up or go away, their place in the line goes too.
-struct Leaving<'q> {
-    queue: &'q FairQueue,
-    caller: &'q str,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        let mut state = self.queue.state.lock();
-        state.forget_gone(self.caller);
-        self.queue.show(&state);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(queue) = self.0.take() {
-            queue.release();
+        if let Some((queue, caller)) = self.0.take() {
+            queue.release(&caller);
         }
     }
 }
@@ -176,60 +286,144 @@ mod tests {
     use super::*;
 
     fn queue(per_upstream: usize, queue: usize) -> Arc<FairQueue> {
-        let settings = Concurrency { per_upstream, queue, wait: Duration::from_secs(5) };
+        let settings =
+            Concurrency { per_upstream, queue, per_caller: Some(per_upstream), ..Concurrency::default() };
         Arc::new(FairQueue::new(settings, QueueGauges::noop()))
+    }
+
+    fn caller(name: &str) -> PlaceHolder {
+        PlaceHolder::Tenant(name.into())
+    }
+
+    async fn enter(queue: &Arc<FairQueue>, name: &str) -> Result<Permit, Crowded> {
+        enter_any(&[(0, queue)], &caller(name)).await.map(|(_, permit)| permit)
+    }
+
+    async fn in_line(queue: &FairQueue, count: usize) {
+        while queue.state.lock().waiting != count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn is_empty(queue: &FairQueue, free: usize) -> bool {
+        let state = queue.state.lock();
+        let no_callers = state.held.is_empty() && state.lines.is_empty() && state.turns.is_empty();
+        no_callers && (state.free, state.waiting) == (free, 0)
     }
 
     #[tokio::test(start_paused = true)]
     async fn callers_take_turns_however_many_requests_one_of_them_has() {
         let queue = queue(1, 100);
-        let first = queue.enter("greedy").await.unwrap();
+        let first = enter(&queue, "greedy").await.unwrap();
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
         let mut waiting = Vec::new();
         for caller in ["greedy", "greedy", "greedy", "modest"] {
             let (own, log) = (Arc::clone(&queue), Arc::clone(&order));
             waiting.push(tokio::spawn(async move {
-                let _place = own.enter(caller).await.unwrap();
+                let _place = enter(&own, caller).await.unwrap();
                 log.lock().push(caller);
             }));
-            while queue.state.lock().waiting < waiting.len() {
-                tokio::task::yield_now().await;
-            }
+            in_line(&queue, waiting.len()).await;
         }
         drop(first);
         for task in waiting {
             task.await.unwrap();
         }
         assert_eq!(*order.lock(), ["greedy", "modest", "greedy", "greedy"]);
+        assert!(is_empty(&queue, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_too_long_or_in_too_long_a_queue_is_turned_away() {
         let queue = queue(1, 1);
-        let _only = queue.enter("a").await.unwrap();
-        let (waited, full) = tokio::join!(queue.enter("a"), queue.enter("b"));
+        let _only = enter(&queue, "a").await.unwrap();
+        let (waited, full) = tokio::join!(enter(&queue, "a"), enter(&queue, "b"));
         assert!(waited.is_err() && full.is_err());
         assert_eq!(queue.state.lock().waiting, 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_goes_away_while_waiting_leaves_no_trace() {
+    async fn a_request_that_goes_away_while_it_waits_leaves_no_trace() {
         let queue = queue(1, 10);
-        let only = queue.enter("a").await.unwrap();
-        let gone = tokio::time::timeout(Duration::from_millis(1), queue.enter("b")).await;
+        let only = enter(&queue, "a").await.unwrap();
+        let gone = tokio::time::timeout(Duration::from_millis(1), enter(&queue, "b")).await;
         assert!(gone.is_err());
         drop(only);
-        let state = queue.state.lock();
-        assert_eq!((state.free, state.waiting, state.lines.len(), state.turns.len()), (1, 0, 0, 0));
+        assert!(is_empty(&queue, 1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn every_place_comes_back() {
         let queue = queue(2, 10);
         for _ in 0..10 {
-            let places = (queue.enter("a").await.unwrap(), queue.enter("b").await.unwrap());
+            let places = (enter(&queue, "a").await.unwrap(), enter(&queue, "b").await.unwrap());
             drop(places);
         }
-        assert_eq!(queue.state.lock().free, 2);
+        assert!(is_empty(&queue, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_holds_half_of_the_places_unless_told_otherwise() {
+        for (per_upstream, per_caller, most) in
+            [(5, None, 3), (100, None, 50), (1, None, 1), (2, None, 1), (5, Some(5), 5), (5, Some(1), 1)]
+        {
+            let settings = Concurrency { per_upstream, per_caller, queue: 0, ..Concurrency::default() };
+            let queue = Arc::new(FairQueue::new(settings, QueueGauges::noop()));
+            let mut held = Vec::new();
+            while let Ok(place) = enter(&queue, "greedy").await {
+                held.push(place);
+            }
+            assert_eq!(held.len(), most, "{settings:?}");
+            assert_eq!(enter(&queue, "modest").await.is_ok(), most < per_upstream, "{settings:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_at_its_cap_waits_for_a_place_of_its_own_and_delays_no_other() {
+        let settings = Concurrency { per_upstream: 2, ..Concurrency::default() };
+        let queue = Arc::new(FairQueue::new(settings, QueueGauges::noop()));
+        let first = enter(&queue, "greedy").await.unwrap();
+        let own = Arc::clone(&queue);
+        let second = tokio::spawn(async move { enter(&own, "greedy").await });
+        in_line(&queue, 1).await;
+        for _ in 0..3 {
+            drop(enter(&queue, "modest").await.unwrap());
+            assert_eq!(queue.state.lock().waiting, 1, "a free place is not for a caller at its cap");
+        }
+        drop(first);
+        drop(second.await.unwrap().unwrap());
+        assert!(is_empty(&queue, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_gets_whichever_place_is_free_first() {
+        let (left, right) = (queue(1, 10), queue(1, 10));
+        let (both, other) = ([(3, &left), (7, &right)], caller("b"));
+        let held =
+            [enter_any(&both, &caller("a")).await.unwrap(), enter_any(&both, &caller("a")).await.unwrap()];
+        assert_eq!([held[0].0, held[1].0], [3, 7], "the second place is at the other upstream");
+        let [_at_left, at_right] = held;
+        let freed = async {
+            in_line(&right, 1).await;
+            drop(at_right);
+        };
+        let (entered, ()) = tokio::join!(enter_any(&both, &other), freed);
+        assert_eq!(entered.unwrap().0, 7);
+        assert_eq!(left.state.lock().waiting, 0, "it no longer waits for the other");
+        assert!(is_empty(&right, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_turned_away_only_if_every_queue_is_full() {
+        let (full, roomy) = (queue(1, 0), queue(1, 1));
+        let _held = (enter(&full, "a").await.unwrap(), enter(&roomy, "a").await.unwrap());
+        assert!(enter(&full, "b").await.is_err());
+        let (own, other) = (Arc::clone(&full), Arc::clone(&roomy));
+        let waits = tokio::spawn(async move { enter_any(&[(0, &own), (1, &other)], &caller("b")).await });
+        in_line(&roomy, 1).await;
+        assert!(enter_any(&[(0, &full), (1, &roomy)], &caller("c")).await.is_err());
+        waits.abort();
+        assert!(waits.await.is_err());
+        assert_eq!(roomy.state.lock().waiting, 0);
     }
 }

@@ -3,9 +3,11 @@
 
 mod aimd;
 mod fair_queue;
+mod place_holder;
 
 pub use aimd::Adaptive;
 pub use fair_queue::Concurrency;
 
 pub(crate) use aimd::Aimd;
-pub(crate) use fair_queue::{FairQueue, Permit};
+pub(crate) use fair_queue::{FairQueue, Permit, enter_any};
+pub(crate) use place_holder::PlaceHolder;

@@ -8,7 +8,6 @@ use metrics::gauge;
 use super::address::Upstream;
 use super::health::Health;
 use crate::overload::{Concurrency, FairQueue, Permit};
-use crate::refusal::Refusal;
 use crate::telemetry::QueueGauges;
 
 /// An upstream and how it is doing.
@@ -25,7 +24,7 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) struct Outstanding {
     endpoint: Arc<Endpoint>,
-    permit: Option<Permit>,
+    _permit: Option<Permit>,
 }
 
 impl Endpoint {
@@ -45,21 +44,19 @@ impl Endpoint {
         self.outstanding.load(Ordering::Relaxed)
     }
 
-    /// A place for one request of `caller`, once there is one.
-    pub(crate) async fn enter(self: &Arc<Self>, caller: &str) -> Result<Outstanding, Refusal> {
-        let permit = match &self.queue {
-            None => None,
-            Some(queue) => Some(queue.enter(caller).await.map_err(|_| Refusal::Busy)?),
-        };
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
-        Ok(Outstanding { endpoint: Arc::clone(self), permit })
+    /// Whether it has as many requests under way as it may have.
+    pub(crate) fn is_full(&self) -> bool {
+        self.concurrency.is_some_and(|cap| self.outstanding() >= cap.per_upstream)
     }
-}
 
-impl Outstanding {
-    /// Whether the endpoint has a cap, so that it may have been waited for.
-    pub(crate) const fn is_capped(&self) -> bool {
-        self.permit.is_some()
+    pub(crate) const fn queue(&self) -> Option<&Arc<FairQueue>> {
+        self.queue.as_ref()
+    }
+
+    /// Counts a request that has been let in.
+    pub(crate) fn occupy(self: &Arc<Self>, permit: Option<Permit>) -> Outstanding {
+        self.outstanding.fetch_add(1, Ordering::Relaxed);
+        Outstanding { endpoint: Arc::clone(self), _permit: permit }
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use spile_core::FakeClock;
-use spile_gateway::{Adaptive, Concurrency, Gateway};
+use spile_gateway::{Adaptive, Concurrency, Gateway, Route};
 use spile_limiter::{Observed, Observer, RateLimiter};
 use spile_memory::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::support::{
@@ -143,4 +144,57 @@ async fn a_full_queue_is_a_503_that_says_when_to_retry() {
     assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, Some("1")));
     gate.add_permits(1);
     assert_eq!(first.await.unwrap(), 200);
+}
+
+#[tokio::test]
+async fn no_request_is_turned_away_or_waits_while_another_upstream_has_a_place() {
+    let (hung, _gate, mut asked) = gated().await;
+    let steady = Backend::friendly().await;
+    let mut cap = Concurrency::default();
+    (cap.per_upstream, cap.per_caller, cap.queue) = (2, Some(2), 0);
+    let route = Route::new("/", [hung.upstream(), steady.upstream()]).unwrap().concurrency(cap);
+    let gateway = running(open(route)).await;
+    let mut held = Vec::new();
+    while held.len() < 2 {
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: g\r\n\r\n").await.unwrap();
+        in_time("one upstream to be asked", async {
+            tokio::select! {
+                _ = asked.recv() => held.push(client),
+                // The other upstream's turn.
+                _ = client.read_u8() => {}
+            }
+        })
+        .await;
+    }
+    let mut client = gateway.client().await;
+    for _ in 0..8 {
+        assert_eq!(in_time("an answer", client.get("/", &[])).await.body, "hello");
+    }
+}
+
+#[tokio::test]
+async fn slow_uploads_of_one_client_leave_places_for_others() {
+    let backend = Backend::friendly().await;
+    let mut cap = Concurrency::default();
+    cap.per_upstream = 5;
+    let decided = Decided::default();
+    let limiter = RateLimiter::builder().store(MemoryStore::new()).observer(decided.clone()).build();
+    let acme = tenant("acme", "free", "k-acme");
+    let policy = policy_for([plan("free", 1_000, 1)], [by_tenant_or_address("default")], [acme]);
+    let gateway =
+        running(Gateway::builder(limiter).route(to(backend.upstream()).concurrency(cap)).policy(policy))
+            .await;
+    let mut uploads = Vec::new();
+    for _ in 0..8 {
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        let upload = b"POST / HTTP/1.1\r\nhost: g\r\ncontent-length: 1000\r\n\r\nx";
+        client.write_all(upload).await.unwrap();
+        uploads.push(client);
+    }
+    until("the uploads to be under way", || async { decided.0.load(Ordering::SeqCst) == 8 }).await;
+    let asked = gateway.get("/", &[("x-api-key", "k-acme")]);
+    // Well below the time after which a place would be given up on.
+    let answer = tokio::time::timeout(cap.wait / 2, asked).await.expect("a place of its own");
+    assert_eq!(answer.status, 200);
 }

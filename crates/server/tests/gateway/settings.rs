@@ -200,3 +200,20 @@ fn two_routes_of_one_name_are_one_too_many() {
     parse(&format!("{route}hosts = [\"a.test\"]\n{route}hosts = [\"b.test\"]\n"))
         .expect("hosts tell them apart");
 }
+
+#[test]
+fn a_caller_may_have_as_many_places_as_there_are_and_no_more() {
+    let route = "[[routes]]\npath = \"/a\"\nupstream = \"http://127.0.0.1:1\"\n";
+    let with = |cap: &str| parse(&format!("{route}concurrency = {{ {cap} }}"));
+    for (cap, bound) in [("per_upstream = 4, per_caller = 5", "1 to 4"), ("per_caller = 0", "1 to 100")] {
+        let why = with(cap).expect_err("out of bounds");
+        assert!(
+            why.contains("is out of bounds") && why.contains(bound) && why.contains("per_caller"),
+            "{why}"
+        );
+    }
+    for (cap, per_caller) in [("per_upstream = 4, per_caller = 4", 4), ("per_upstream = 5", 3)] {
+        let shown = with(cap).expect("within bounds").to_string();
+        assert!(shown.contains(&format!("per_caller = {per_caller}, ")), "{shown}");
+    }
+}

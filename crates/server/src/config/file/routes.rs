@@ -69,6 +69,7 @@ pub(crate) struct AdaptiveFile {
 #[derive(Debug)]
 pub(crate) struct ConcurrencyFile {
     pub(crate) per_upstream: Option<Spot<u64>>,
+    pub(crate) per_caller: Option<Spot<u64>>,
     pub(crate) queue: Option<Spot<u64>>,
     pub(crate) wait: Text,
 }
@@ -159,6 +160,7 @@ impl ConcurrencyFile {
     fn read(mut section: Section<'_>) -> Self {
         let read = Self {
             per_upstream: section.whole("per_upstream"),
+            per_caller: section.whole("per_caller"),
             queue: section.whole("queue"),
             wait: section.text("wait"),
         };

@@ -43,6 +43,8 @@ pub(super) fn check_concurrency(file: ConcurrencyFile, faults: &mut Faults) -> C
     if let Some(most) = bounded::check(file.per_upstream, 1..=MAX_REQUESTS, faults) {
         cap.per_upstream = most as usize;
     }
+    let per_caller = bounded::check(file.per_caller, 1..=cap.per_upstream as u64, faults);
+    cap.per_caller = per_caller.map(|most| most as usize);
     if let Some(most) = bounded::check(file.queue, 0..=MAX_REQUESTS, faults) {
         cap.queue = most as usize;
     }

@@ -65,8 +65,9 @@ impl Route {
             writeln!(f, "increase = {:?}, floor = {:?} }}", adaptive.increase, adaptive.floor)?;
         }
         if let Some(cap) = &self.concurrency {
-            write!(f, "concurrency = {{ per_upstream = {}, queue = {}, ", cap.per_upstream, cap.queue)?;
-            writeln!(f, "wait = \"{}\" }}", span(cap.wait))?;
+            let (per_upstream, per_caller) = (cap.per_upstream, cap.places_per_caller());
+            write!(f, "concurrency = {{ per_upstream = {per_upstream}, per_caller = {per_caller}, ")?;
+            writeln!(f, "queue = {}, wait = \"{}\" }}", cap.queue, span(cap.wait))?;
         }
         Ok(())
     }
