@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::telemetry::Telemetry;
 use crate::tls::Tls;
-use crate::upstream::{Dialer, Resolver, Roots};
+use crate::upstream::{Dialer, Resolver, Roots, UpstreamTls};
 
 /// How a [`Gateway`] is put together. Without routes it answers 404.
 #[must_use = "call build()"]
@@ -85,7 +85,7 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Believes TLS upstreams that these authorities vouch for.
+    /// Believes TLS upstreams that these authorities vouch for, on routes that say nothing else.
     pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self
@@ -128,7 +128,11 @@ impl<S: Store> Builder<S> {
         Ok(Gateway::from(Shared {
             live: Live::new(self.settings)?,
             limits,
-            dialer: Dialer::new(self.roots.client()?, Resolver::system(), self.bounds.stream_window),
+            dialer: Dialer::new(
+                UpstreamTls::trusting(&self.roots)?,
+                Resolver::system(),
+                self.bounds.stream_window,
+            ),
             bounds: self.bounds,
             tls: self.tls,
             telemetry: Telemetry::new(),

@@ -68,5 +68,7 @@ pub use overload::{Adaptive, Concurrency};
 pub use route::{HeaderChangeError, HeaderChanges, Route, Timeouts};
 pub use settings::Settings;
 pub use tls::Tls;
-pub use upstream::{Balance, HealthCheck, Roots, Upstream, UpstreamError};
+pub use upstream::{
+    Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,
+};
 pub use watched::LoadError;

@@ -34,8 +34,10 @@ impl<S> Shared<S> {
         if let Some(tls) = &self.tls {
             tls.refresh();
         }
-        if let Some(jwt) = &self.live.setup().auth.jwt {
+        let setup = self.live.setup();
+        if let Some(jwt) = &setup.auth.jwt {
             jwt.refresh();
         }
+        setup.table.refresh_files();
     }
 }

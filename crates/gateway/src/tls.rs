@@ -1,6 +1,6 @@
 //! TLS towards clients: a certificate and its key, in files that may be replaced at any time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Certificates {
 }
 
 /// The chain and its key, unless they do not belong together.
-fn certified_key(chain: &PathBuf, key: &PathBuf) -> Result<CertifiedKey, LoadError> {
+pub(crate) fn certified_key(chain: &Path, key: &Path) -> Result<CertifiedKey, LoadError> {
     let wrong_chain = |why| LoadError::new(chain, why);
     let certificates = CertificateDer::pem_file_iter(chain).map_err(wrong_chain)?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(wrong_chain)?;

@@ -37,7 +37,6 @@ impl Front {
         let mut builder = Gateway::builder(decider.limiter())
             .clock(clock)
             .bounds(config.gateway.bounds.clone())
-            .roots(config.gateway.roots.clone())
             .settings(settings);
         if let Some(tracer) = tracer {
             builder = builder.tracer(tracer.clone());
@@ -80,7 +79,7 @@ fn words(config: &Config) -> String {
         let _ = write!(words, "{jwt}");
     }
     for route in &config.routes {
-        let _ = write!(words, "{route}");
+        let _ = write!(words, "{route}{:?}", route.upstream_tls.loaded);
     }
     words
 }

@@ -7,7 +7,7 @@ use crate::overload::{Adaptive, Concurrency};
 use crate::refusal::Refusal;
 use crate::route::rewrite::Rewrite;
 use crate::route::{HeaderChanges, Timeouts};
-use crate::upstream::{Balance, HealthCheck, Upstream};
+use crate::upstream::{Balance, HealthCheck, Upstream, UpstreamTls};
 
 /// Bytes of a request's body that a route takes unless told otherwise.
 const MAX_BODY: u64 = 64 * 1024 * 1024;
@@ -188,6 +188,15 @@ impl Route {
     #[must_use]
     pub const fn concurrency(mut self, settings: Concurrency) -> Self {
         self.concurrency = Some(settings);
+        self
+    }
+
+    /// Meets `https://` upstreams like this: authorities, a certificate, a name to ask for.
+    #[must_use]
+    pub fn upstream_tls(mut self, tls: &UpstreamTls) -> Self {
+        for upstream in self.upstreams.iter_mut().filter(|upstream| upstream.speaks_tls()) {
+            upstream.tls = Some(tls.clone());
+        }
         self
     }
 

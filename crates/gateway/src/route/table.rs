@@ -9,6 +9,7 @@ use spile_policy::HostPattern;
 use super::served::Served;
 use super::settings::Route;
 use crate::target::Target;
+use crate::upstream::Upstream;
 
 /// Finds the route of a request.
 #[derive(Debug)]
@@ -33,13 +34,27 @@ impl Table {
 
     /// The names that upstreams are called by.
     pub(crate) fn names(&self) -> HashSet<Box<str>> {
-        let endpoints = self.0.iter().flat_map(|served| served.pool.endpoints());
-        endpoints.filter_map(|endpoint| endpoint.upstream.name()).map(Into::into).collect()
+        self.upstreams().filter_map(Upstream::name).map(Into::into).collect()
+    }
+
+    /// Reads certificates and keys for upstreams again if their files have changed.
+    pub(crate) fn refresh_files(&self) {
+        let mut refreshed = HashSet::new();
+        for tls in self.upstreams().filter_map(|upstream| upstream.tls.as_ref()) {
+            // Many upstreams may share one.
+            if refreshed.insert(tls.identity()) {
+                tls.refresh();
+            }
+        }
     }
 
     /// The index of the route that the target belongs to.
     pub(crate) fn find(&self, target: &Target) -> Option<usize> {
         self.0.iter().position(|served| serves(&served.route, target))
+    }
+
+    fn upstreams(&self) -> impl Iterator<Item = &Upstream> {
+        self.0.iter().flat_map(|served| served.pool.endpoints()).map(|endpoint| &endpoint.upstream)
     }
 }
 

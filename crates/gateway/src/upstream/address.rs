@@ -8,6 +8,8 @@ use std::str::FromStr;
 use http::Uri;
 use http::uri::{Authority, Scheme};
 
+use super::tls::UpstreamTls;
+
 /// How a socket in the file system is called in requests that have to name a host.
 const LOCAL: &str = "localhost";
 
@@ -23,6 +25,8 @@ pub struct Upstream {
     pub(crate) authority: Authority,
     /// The socket in the file system. `None` for a server that is reached over the network.
     pub(crate) socket: Option<Box<Path>>,
+    /// How it is met over TLS. `None` for how all are met that say nothing else.
+    pub(crate) tls: Option<UpstreamTls>,
 }
 
 /// What is spoken with an upstream.
@@ -79,7 +83,8 @@ impl FromStr for Upstream {
         for (scheme, protocol) in [("unix:", Protocol::Http1), ("h2c+unix:", Protocol::Http2)] {
             if let Some(path) = text.strip_prefix(scheme) {
                 let socket = socket(path).ok_or_else(|| UpstreamError::Socket(text.to_owned()))?;
-                return Ok(Self { protocol, authority: Authority::from_static(LOCAL), socket: Some(socket) });
+                let authority = Authority::from_static(LOCAL);
+                return Ok(Self { protocol, authority, socket: Some(socket), tls: None });
             }
         }
         let wrong = || UpstreamError::Url(text.to_owned());
@@ -92,7 +97,7 @@ impl FromStr for Upstream {
         };
         let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
         let authority = uri.authority().filter(|authority| bare && !authority.as_str().contains('@'));
-        Ok(Self { protocol, authority: authority.ok_or_else(wrong)?.clone(), socket: None })
+        Ok(Self { protocol, authority: authority.ok_or_else(wrong)?.clone(), socket: None, tls: None })
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -20,6 +19,7 @@ use super::http1::{Http1, Transport};
 use super::http2::Http2;
 use super::lines::NewLine;
 use super::resolver::{Answer, Reached, Resolver};
+use super::tls::UpstreamTls;
 use super::unanswered::Unanswered;
 
 /// How long one address of a name has to itself before the next is tried beside it (RFC 8305).
@@ -30,9 +30,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// Opens connections within a time.
 #[derive(Clone)]
 pub(crate) struct Dialer {
-    tls: Arc<ClientConfig>,
-    /// The same without HTTP/2.
-    only_http1: Arc<ClientConfig>,
+    /// For upstreams that have no settings of their own.
+    tls: UpstreamTls,
     resolver: Arc<Resolver>,
     /// Bytes of one answer over HTTP/2 that may arrive before the client takes them.
     stream_window: u32,
@@ -73,11 +72,8 @@ impl From<io::Error> for DialError {
 }
 
 impl Dialer {
-    pub(crate) fn new(tls: Arc<ClientConfig>, resolver: Resolver, stream_window: u32) -> Self {
-        let mut only_http1 = ClientConfig::clone(&tls);
-        only_http1.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let (only_http1, resolver) = (Arc::new(only_http1), Arc::new(resolver));
-        Self { tls, only_http1, resolver, stream_window, told: Arc::default() }
+    pub(crate) fn new(tls: UpstreamTls, resolver: Resolver, stream_window: u32) -> Self {
+        Self { tls, resolver: Arc::new(resolver), stream_window, told: Arc::default() }
     }
 
     pub(crate) const fn resolver(&self) -> &Arc<Resolver> {
@@ -85,7 +81,7 @@ impl Dialer {
     }
 
     pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<NewLine, DialError> {
-        self.dial_with(upstream, &self.tls, within).await
+        self.dial_for(upstream, false, within).await
     }
 
     /// A connection that can become another protocol: one of HTTP/2 cannot.
@@ -94,16 +90,16 @@ impl Dialer {
         upstream: &Upstream,
         within: Duration,
     ) -> Result<NewLine, DialError> {
-        self.dial_with(upstream, &self.only_http1, within).await
+        self.dial_for(upstream, true, within).await
     }
 
-    async fn dial_with(
+    async fn dial_for(
         &self,
         upstream: &Upstream,
-        tls: &Arc<ClientConfig>,
+        upgrade: bool,
         within: Duration,
     ) -> Result<NewLine, DialError> {
-        let dialing = tokio::time::timeout(within, self.open(upstream, tls));
+        let dialing = tokio::time::timeout(within, self.open(upstream, upgrade));
         let dialed = dialing.await.unwrap_or(Err(DialError::TimedOut(within)));
         if let Err(why @ DialError::Local(_)) = &dialed {
             self.tell(why);
@@ -111,7 +107,7 @@ impl Dialer {
         dialed
     }
 
-    async fn open(&self, upstream: &Upstream, tls: &Arc<ClientConfig>) -> Result<NewLine, DialError> {
+    async fn open(&self, upstream: &Upstream, upgrade: bool) -> Result<NewLine, DialError> {
         if let Some(path) = &upstream.socket {
             // Not allowed to open a file is something about that file, and so about this upstream.
             let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
@@ -129,7 +125,7 @@ impl Dialer {
         match upstream.protocol {
             Protocol::Http1 => Ok(http1_line(Transport::Plain(stream), reached)),
             Protocol::Http2 => self.http2_line(stream, reached).await,
-            Protocol::Tls => self.open_tls(upstream, stream, tls, reached).await,
+            Protocol::Tls => self.open_tls(upstream, stream, upgrade, reached).await,
         }
     }
 
@@ -153,11 +149,17 @@ impl Dialer {
         &self,
         upstream: &Upstream,
         stream: TcpStream,
-        tls: &Arc<ClientConfig>,
+        upgrade: bool,
         reached: Option<Reached>,
     ) -> Result<NewLine, DialError> {
-        let name = ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await?;
+        let tls = upstream.tls.as_ref().unwrap_or(&self.tls);
+        let name = match tls.server_name() {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?,
+        };
+        let clients = tls.clients();
+        let client = if upgrade { &clients.only_http1 } else { &clients.either_version };
+        let stream = TlsConnector::from(Arc::clone(client)).connect(name, stream).await?;
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
             self.http2_line(stream, reached).await
         } else {
@@ -243,7 +245,7 @@ mod tests {
             let now = addresses.lock().clone();
             Box::pin(async move { Ok(now) })
         }));
-        Dialer::new(Roots::Only(Vec::new()).client().unwrap(), resolver, 65_535)
+        Dialer::new(UpstreamTls::trusting(&Roots::Only(Vec::new())).unwrap(), resolver, 65_535)
     }
 
     /// Listeners on one port of several addresses of this machine, and an upstream that is called by a name.

@@ -16,7 +16,7 @@ mod unanswered;
 pub use address::{Upstream, UpstreamError};
 pub use balance::Balance;
 pub use health::HealthCheck;
-pub use tls::Roots;
+pub use tls::{Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
 pub(crate) use balance::Pool;
 pub(crate) use checker::check_forever;

@@ -1,13 +1,17 @@
-//! Whom TLS upstreams are believed by.
+//! TLS towards upstreams: who vouches for them, and how the gateway says who it is.
 
-use std::path::Path;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::watched::LoadError;
+use crate::tls::certified_key;
+use crate::watched::{LoadError, Watched};
 
 /// The authorities that vouch for upstreams over TLS.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +37,7 @@ impl Roots {
     }
 
     /// The client side of TLS: certificates are checked, and HTTP/2 is offered before HTTP/1.1.
-    pub(crate) fn client(&self) -> Result<Arc<ClientConfig>, rustls::Error> {
+    fn client(&self, identity: Option<CertifiedKey>) -> Result<ClientConfig, rustls::Error> {
         let mut store = RootCertStore::empty();
         match self {
             // A machine without authorities reaches no upstream over TLS, and plain ones all the same.
@@ -43,11 +47,151 @@ impl Roots {
             Self::Only(own) => own.iter().try_for_each(|certificate| store.add(certificate.clone()))?,
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(store)
-            .with_no_client_auth();
+            .with_root_certificates(store);
+        let mut config = match identity {
+            Some(identity) => config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity))),
+            None => config.with_no_client_auth(),
+        };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Ok(config)
+    }
+}
+
+/// The files that say how TLS upstreams are met.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct UpstreamTlsFiles {
+    /// The authorities that vouch for upstreams, in PEM. Those of the machine if `None`.
+    pub ca_file: Option<PathBuf>,
+    /// The chain that upstreams see which ask for a certificate, in PEM.
+    pub certificate_file: Option<PathBuf>,
+    /// The key that belongs to it, in PEM.
+    pub key_file: Option<PathBuf>,
+    /// The name that upstreams are asked for and that their certificates must carry. Their own host if `None`.
+    pub server_name: Option<String>,
+}
+
+/// How TLS upstreams are met: who vouches for them, and how the gateway says who it is. Files are read again when they
+/// change. Two of the same files are equal.
+#[derive(Clone)]
+pub struct UpstreamTls(Arc<Inner>);
+
+struct Inner {
+    files: UpstreamTlsFiles,
+    server_name: Option<ServerName<'static>>,
+    clients: Source,
+}
+
+enum Source {
+    Fixed(Arc<Clients>),
+    Files(Watched<Clients>),
+}
+
+/// The client side of TLS.
+pub(crate) struct Clients {
+    pub(crate) either_version: Arc<ClientConfig>,
+    /// The same without HTTP/2.
+    pub(crate) only_http1: Arc<ClientConfig>,
+}
+
+impl UpstreamTls {
+    /// Reads the files.
+    pub fn load(files: UpstreamTlsFiles) -> Result<Self, UpstreamTlsError> {
+        let server_name = files.server_name.as_ref().map(|name| {
+            ServerName::try_from(name.clone()).map_err(|_| UpstreamTlsError::ServerName(name.clone()))
+        });
+        let server_name = server_name.transpose()?;
+        if files.certificate_file.is_some() != files.key_file.is_some() {
+            return Err(UpstreamTlsError::Unpaired);
+        }
+        let paths = [&files.ca_file, &files.certificate_file, &files.key_file];
+        let paths = paths.into_iter().flatten().cloned().collect();
+        let read = files.clone();
+        let clients = Source::Files(Watched::load(paths, move |_| Clients::read(&read))?);
+        Ok(Self(Arc::new(Inner { files, server_name, clients })))
+    }
+
+    /// Upstreams that these authorities vouch for, and no certificate of our own.
+    pub(crate) fn trusting(roots: &Roots) -> Result<Self, rustls::Error> {
+        let clients = Source::Fixed(Arc::new(Clients::new(roots.client(None)?)));
+        Ok(Self(Arc::new(Inner { files: UpstreamTlsFiles::default(), server_name: None, clients })))
+    }
+
+    pub(crate) fn clients(&self) -> Arc<Clients> {
+        match &self.0.clients {
+            Source::Fixed(clients) => Arc::clone(clients),
+            Source::Files(files) => files.now(),
+        }
+    }
+
+    /// The name to ask for. `None` for the upstream's own.
+    pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
+        self.0.server_name.as_ref()
+    }
+
+    /// Reads the files again if they have changed.
+    pub(crate) fn refresh(&self) {
+        if let Source::Files(files) = &self.0.clients {
+            files.refresh();
+        }
+    }
+
+    /// Tells one reading of the files from another.
+    pub(crate) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
+impl Clients {
+    fn read(files: &UpstreamTlsFiles) -> Result<Self, LoadError> {
+        let roots = files.ca_file.as_ref().map(Roots::from_file).transpose()?.unwrap_or_default();
+        let pair = files.certificate_file.as_ref().zip(files.key_file.as_ref());
+        let identity = pair.map(|(chain, key)| certified_key(chain, key)).transpose()?;
+        let named =
+            files.ca_file.as_deref().or(files.certificate_file.as_deref()).unwrap_or(Path::new("TLS"));
+        Ok(Self::new(roots.client(identity).map_err(|why| LoadError::new(named, why))?))
+    }
+
+    fn new(config: ClientConfig) -> Self {
+        let mut only_http1 = config.clone();
+        only_http1.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self { either_version: Arc::new(config), only_http1: Arc::new(only_http1) }
+    }
+}
+
+/// Why upstreams cannot be met so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpstreamTlsError {
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] LoadError),
+    /// A certificate without a key, or a key without a certificate.
+    #[error("a certificate and its key go together: one of them is missing")]
+    Unpaired,
+    /// The name is none.
+    #[error("`{0}` is no name of a server")]
+    ServerName(String),
+}
+
+impl PartialEq for UpstreamTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.files == other.0.files
+    }
+}
+
+impl Eq for UpstreamTls {}
+
+impl Hash for UpstreamTls {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.files.hash(state);
+    }
+}
+
+impl fmt::Debug for UpstreamTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.files.fmt(f)
     }
 }

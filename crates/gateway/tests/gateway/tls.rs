@@ -7,14 +7,15 @@ use std::sync::Arc;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use spile_gateway::{Roots, Tls};
+use spile_gateway::{Roots, Tls, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::support::{Backend, RawBackend, in_time, open, running, to, until};
+use crate::support::{Backend, RawBackend, exchange, in_time, open, running, to, until};
 
 fn certificate() -> (CertificateDer<'static>, String, String) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -89,6 +90,15 @@ async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
 /// and for how many requests on the connection, and becomes a websocket where it is asked to. Over HTTP/2 it says 421.
 async fn speaking(protocols: &'static [&'static str]) -> (RawBackend, CertificateDer<'static>) {
     let (root, _, key) = certificate();
+    (speaking_as(protocols, &root, &key).await, root)
+}
+
+/// The same with this certificate.
+async fn speaking_as(
+    protocols: &'static [&'static str],
+    root: &CertificateDer<'static>,
+    key: &str,
+) -> RawBackend {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -98,7 +108,7 @@ async fn speaking(protocols: &'static [&'static str]) -> (RawBackend, Certificat
         .unwrap();
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let backend = RawBackend::start(move |stream| {
+    RawBackend::start(move |stream| {
         let acceptor = acceptor.clone();
         async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -108,8 +118,7 @@ async fn speaking(protocols: &'static [&'static str]) -> (RawBackend, Certificat
             }
         }
     })
-    .await;
-    (backend, root)
+    .await
 }
 
 async fn over_http1(mut stream: tokio_rustls::server::TlsStream<TcpStream>, agreed: Option<Vec<u8>>) {
@@ -174,4 +183,114 @@ async fn a_websocket_goes_over_http_1_where_the_upstream_would_rather_speak_http
     })
     .await;
     assert!(heard.starts_with(b"HTTP/1.1 101"));
+}
+
+/// An upstream that lets nobody in without a certificate of these authorities, and says under which name it was asked.
+async fn demanding(clients: &CertificateDer<'static>) -> (RawBackend, String) {
+    let (own, pem, key) = certificate();
+    let mut roots = RootCertStore::empty();
+    roots.add(clients.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let roots = Arc::new(roots);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![own], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let backend = RawBackend::start(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let name = stream.get_ref().1.server_name().unwrap_or("nothing").to_owned();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                let Ok(byte) = stream.read_u8().await else { return };
+                asked.push(byte);
+            }
+            let head =
+                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", name.len());
+            stream.write_all((head + &name).as_bytes()).await.unwrap();
+            drop(stream.shutdown().await);
+        }
+    })
+    .await;
+    (backend, pem)
+}
+
+/// A certificate that clients may show, and its key.
+fn client_certificate() -> (CertificateDer<'static>, String, String) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["gateway".to_owned()]).unwrap();
+    (cert.der().clone(), cert.pem(), signing_key.serialize_pem())
+}
+
+#[tokio::test]
+async fn an_upstream_that_asks_who_the_gateway_is_gets_its_certificate_also_after_it_was_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| Some(folder.path().join(name));
+    let (known, chain, key) = client_certificate();
+    let (backend, authority) = demanding(&known).await;
+    std::fs::write(folder.path().join("ca.pem"), authority).unwrap();
+    let upstream = format!("https://127.0.0.1:{}", backend.address.port()).parse::<spile_gateway::Upstream>();
+    let upstream = upstream.unwrap();
+
+    let mut files = UpstreamTlsFiles::default();
+    (files.ca_file, files.server_name) = (path("ca.pem"), Some("localhost".to_owned()));
+    let anonymous = UpstreamTls::load(files.clone()).unwrap();
+    let gateway = running(open(to(upstream.clone()).upstream_tls(&anonymous))).await;
+    assert_eq!(gateway.get("/", &[]).await.status, 502, "without a certificate it is not let in");
+
+    let (_, stranger, strangers_key) = client_certificate();
+    write(folder.path(), &stranger, &strangers_key);
+    (files.certificate_file, files.key_file) = (path("chain.pem"), path("key.pem"));
+    let tls = UpstreamTls::load(files.clone()).unwrap();
+    let gateway = running(open(to(upstream.clone()).upstream_tls(&tls))).await;
+    assert_eq!(gateway.get("/", &[]).await.status, 502, "nor with one that is not known");
+    write(folder.path(), &chain, &key);
+    let mut client = gateway.client().await;
+    in_time("the new certificate", async { while client.get("/", &[]).await.status != 200 {} }).await;
+    assert_eq!(client.get("/", &[]).await.body, "localhost", "the name that the upstream is asked for");
+
+    files.server_name = None;
+    let by_address = UpstreamTls::load(files).unwrap();
+    let gateway = running(open(to(upstream).upstream_tls(&by_address))).await;
+    assert_eq!(gateway.get("/", &[]).await.status, 502, "its certificate says nothing of the address");
+}
+
+#[tokio::test]
+async fn routes_that_meet_one_upstream_in_two_ways_share_no_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, pem, key) = certificate();
+    let backend = speaking_as(&["http/1.1"], &root, &key).await;
+    std::fs::write(folder.path().join("ca.pem"), pem).unwrap();
+    let named = |name: &str| {
+        let mut files = UpstreamTlsFiles::default();
+        files.ca_file = Some(folder.path().join("ca.pem"));
+        files.server_name = Some(name.to_owned());
+        UpstreamTls::load(files).unwrap()
+    };
+    let right = to(over_tls(&backend)).upstream_tls(&named("localhost"));
+    let wrong = to(over_tls(&backend)).named("wrong").host("wrong.test").unwrap();
+    let gateway = running(open(right).route(wrong.upstream_tls(&named("another.test")))).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.get("/", &[]).await.status, 200);
+    let asks = b"GET / HTTP/1.1\r\nHost: wrong.test\r\nConnection: close\r\n\r\n";
+    assert!(exchange(gateway.address, asks).await.starts_with("HTTP/1.1 502"));
+}
+
+#[test]
+fn a_certificate_needs_its_own_key_and_a_name_has_to_be_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let ((_, chain, _), (_, _, key)) = (client_certificate(), client_certificate());
+    write(folder.path(), &chain, &key);
+    let mut files = UpstreamTlsFiles::default();
+    files.certificate_file = Some(folder.path().join("chain.pem"));
+    assert!(matches!(UpstreamTls::load(files.clone()), Err(UpstreamTlsError::Unpaired)));
+    files.key_file = Some(folder.path().join("key.pem"));
+    assert!(matches!(UpstreamTls::load(files), Err(UpstreamTlsError::File(_))));
+    let mut files = UpstreamTlsFiles::default();
+    files.server_name = Some("two words".to_owned());
+    assert!(matches!(UpstreamTls::load(files), Err(UpstreamTlsError::ServerName(_))));
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use humantime::format_duration as span;
-use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Roots, Tls};
+use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles};
 
 use super::bounded::{self, show_size};
 use super::duration;
-use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, TlsFile};
+use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, TlsFile, UpstreamTlsFile};
+use super::route::RouteFiles;
 
 /// What holds for all routes.
 #[derive(Clone, Debug, Default)]
@@ -21,9 +22,8 @@ pub struct GatewayConfig {
     pub tls: Option<TlsConfig>,
     /// Whose tokens are believed; nobody's where there is none.
     pub jwt: Option<JwtConfig>,
-    /// The file of the authorities that vouch for TLS upstreams; those of the machine where there is none.
-    pub upstream_ca_file: Option<PathBuf>,
-    pub(crate) roots: Roots,
+    /// How routes meet `https://` upstreams that say nothing else.
+    pub upstream_tls: UpstreamTlsFiles,
 }
 
 /// The certificate that clients see, and its key. Both were there and belonged together when they were read.
@@ -58,14 +58,22 @@ pub struct JwtConfig {
 
 impl GatewayConfig {
     /// Relative paths start from the folder of the configuration file.
-    pub(super) fn check(mut file: GatewayFile, folder: &Path, faults: &mut Faults) -> Self {
+    pub(super) fn check(
+        mut file: GatewayFile,
+        folder: &Path,
+        files: &mut RouteFiles,
+        faults: &mut Faults,
+    ) -> Self {
         let tls = file.tls.take().and_then(|tls| TlsConfig::check(tls, folder, faults));
         let jwt = file.jwt.take().and_then(|jwt| JwtConfig::check(jwt, folder, faults));
-        let authorities = file.upstream_ca_file.take();
-        let roots =
-            authorities.as_ref().and_then(|path| read_roots(path, folder, faults)).unwrap_or_default();
-        let upstream_ca_file = authorities.map(|path| folder.join(path.value));
-        Self { bounds: check_bounds(file, faults), tls, jwt, upstream_ca_file, roots }
+        let upstream_tls = UpstreamTlsFile {
+            ca_file: file.upstream_ca_file.take(),
+            certificate_file: file.upstream_certificate_file.take(),
+            key_file: file.upstream_key_file.take(),
+            server_name: None,
+        };
+        let upstream_tls = files.check_usual(&upstream_tls, faults);
+        Self { bounds: check_bounds(file, faults), tls, jwt, upstream_tls }
     }
 
     /// The chain and its key.
@@ -151,11 +159,6 @@ fn check_bounds(file: GatewayFile, faults: &mut Faults) -> Bounds {
     bounds
 }
 
-fn read_roots(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<Roots> {
-    let roots = Roots::from_file(folder.join(value));
-    roots.map_err(|why| faults.add(place, why, "the authorities' certificates, in PEM")).ok()
-}
-
 const KINDS: [(&str, JwtKeyFile); 4] = [
     ("jwks", JwtKeyFile::Jwks),
     ("secret", JwtKeyFile::Secret),
@@ -185,8 +188,11 @@ impl fmt::Display for GatewayConfig {
         writeln!(f, "write_timeout = \"{}\"", span(bounds.write_timeout))?;
         writeln!(f, "handshake_timeout = \"{}\"", span(bounds.handshake_timeout))?;
         writeln!(f, "drain_timeout = \"{}\"", span(bounds.drain))?;
-        if let Some(path) = &self.upstream_ca_file {
-            writeln!(f, "upstream_ca_file = {:?}", path.to_string_lossy())?;
+        let UpstreamTlsFiles { ca_file, certificate_file, key_file, .. } = &self.upstream_tls;
+        for (key, path) in [("ca", ca_file), ("certificate", certificate_file), ("key", key_file)] {
+            if let Some(path) = path {
+                writeln!(f, "upstream_{key}_file = {:?}", path.to_string_lossy())?;
+            }
         }
         writeln!(f)?;
         if let Some(tls) = &self.tls {

@@ -43,6 +43,7 @@ use self::origin::Origin;
 pub(crate) use self::origin::Stamp;
 pub use self::resp::RespConfig;
 pub use self::route::Route;
+use self::route::RouteFiles;
 use self::rules::Known;
 pub(crate) use self::show::refill;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
@@ -80,6 +81,7 @@ pub struct Config {
     pub gateway: GatewayConfig,
     /// What the gateway forwards.
     pub routes: Vec<Route>,
+    route_files: RouteFiles,
     origin: Origin,
 }
 
@@ -153,7 +155,9 @@ impl Config {
     pub(crate) fn with_entries(&self, entries: &Entries) -> Result<Self, ConfigError> {
         let (origin, mut faults) = (&self.origin, Faults::default());
         let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
-        let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut faults);
+        let mut route_files = self.route_files.clone();
+        let policies =
+            Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, &mut faults);
         check_unmatched(file.unmatched.as_ref(), &policies.rules, &mut faults);
         if !faults.is_empty() {
             return Err(faults.into_error(origin.name(), origin.text.clone()));
@@ -169,6 +173,7 @@ impl Config {
             grpc: self.grpc,
             resp: self.resp.clone(),
             gateway: self.gateway.clone(),
+            route_files,
             origin: origin.clone(),
             plans: policies.plans,
             rules: policies.rules,
@@ -208,7 +213,10 @@ impl Config {
 
     fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
         let clients = Clients::check(file.clients, faults);
-        let policies = Checked::new(file.plans, file.rules, file.routes, file.tenants, faults);
+        let mut route_files = RouteFiles::new(origin.folder());
+        let gateway = GatewayConfig::check(file.gateway, origin.folder(), &mut route_files, faults);
+        let policies =
+            Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, faults);
         let unmatched_pass = check_unmatched(file.unmatched.as_ref(), &policies.rules, faults);
         let mut store = StoreConfig::read(file.store, origin.folder(), faults);
         let mut listen = Listen::check(file.listen, faults);
@@ -222,7 +230,8 @@ impl Config {
             grpc: GrpcConfig::check(file.grpc, faults),
             resp,
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
-            gateway: GatewayConfig::check(file.gateway, origin.folder(), faults),
+            gateway,
+            route_files,
             clients,
             forward_auth: ForwardAuth::check(file.forward_auth, faults),
             unmatched_pass,
@@ -249,12 +258,13 @@ impl Checked {
         rules: Vec<RuleFile>,
         routes: Vec<RouteFile>,
         tenants: Vec<TenantFile>,
+        files: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Self {
         let (plans, plan_names) = plans::check_all(plans, faults);
         let known = Known::new(&plans, &plan_names);
         let rules = rules::check_all(rules, &known, faults);
-        let routes = route::check_all(routes, &rules, &known, faults);
+        let routes = route::check_all(routes, &rules, &known, files, faults);
         let tenants = tenants::check_all(tenants, &known, faults);
         drop(known);
         Self { plans, rules, routes, tenants }

@@ -37,7 +37,6 @@ impl Config {
             ("observe.enabled", self.observe.enabled != next.observe.enabled),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
             ("gateway.tls", self.gateway.tls_files() != next.gateway.tls_files()),
-            ("gateway.upstream_ca_file", self.gateway.upstream_ca_file != next.gateway.upstream_ca_file),
             ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
             ("observe.otlp", self.observe.otlp != next.observe.otlp),
         ];

@@ -46,6 +46,9 @@ impl Config {
                 .filter(|route| !route.is_limited(&policy))
                 .map(|route| format!("route `{}`: no rule limits its requests", route.name)),
         );
+        warnings.extend(self.routes.iter().filter(|route| route.says_needless_tls()).map(|route| {
+            format!("route `{}`: `upstream_tls` does nothing without an https:// upstream", route.name)
+        }));
         if self.forward_auth.proxy.is_some() && self.clients.trusted_words.is_empty() {
             let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
             warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));

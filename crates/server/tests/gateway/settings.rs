@@ -41,7 +41,7 @@ fn what_is_shown_is_a_file_that_shows_the_same() {
     }
     std::fs::copy(repository().join("examples/gateway.jwks.json"), folder.path().join("gateway.jwks.json"))
         .expect("a file");
-    let commented = ["upstream_ca_file", "[gateway.tls]", "certificate_file", "key_file"];
+    let commented = ["upstream_", "[gateway.tls]", "certificate_file", "key_file"];
     let uncommented = |line: &'static str| {
         let bare = line.strip_prefix("# ").filter(|bare| commented.iter().any(|key| bare.starts_with(key)));
         bare.unwrap_or(line)
@@ -87,6 +87,7 @@ fn known_keys() -> Vec<(&'static str, Vec<String>)> {
         ("gateway.tls", "[gateway.tls]\nnone = 1".to_owned()),
         ("gateway.jwt", "[gateway.jwt]\nnone = 1".to_owned()),
         ("routes", format!("{route}none = 1")),
+        ("routes.upstream_tls", format!("{route}upstream_tls = {{ none = 1 }}")),
         ("routes.health_check", format!("{route}health_check = {{ none = 1 }}")),
         ("routes.request_headers", format!("{route}request_headers = {{ none = 1 }}")),
         ("routes.adaptive", format!("{route}adaptive = {{ none = 1 }}")),
@@ -216,4 +217,41 @@ fn a_caller_may_have_as_many_places_as_there_are_and_no_more() {
         let shown = with(cap).expect("within bounds").to_string();
         assert!(shown.contains(&format!("per_caller = {per_caller}, ")), "{shown}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_tls_to_upstreams_is_said_with_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    spile_testkit::redis::Certificates::make(folder.path());
+    let other = tempfile::tempdir().expect("a folder");
+    spile_testkit::redis::Certificates::make(other.path());
+    std::fs::copy(other.path().join("server.key"), folder.path().join("other.key")).expect("a file");
+    let route = |tls: &str| format!("path = \"/\"\nupstream = \"https://a.test\"\nupstream_tls = {tls}\n");
+    let table = [
+        ("{ ca_file = \"nowhere.pem\" }", "nowhere.pem"),
+        ("{ certificate_file = \"server.pem\" }", "a certificate and its key go together"),
+        ("{ key_file = \"server.key\" }", "a certificate and its key go together"),
+        ("{ certificate_file = \"server.pem\", key_file = \"other.key\" }", "server.pem"),
+        ("{ certificate_file = \"server.key\", key_file = \"server.key\" }", "server.key"),
+        ("{ server_name = \"two words\" }", "`two words` is no name of a server"),
+    ];
+    let path = folder.path().join("spile.toml");
+    for (tls, words) in table {
+        let why = Config::parse(&path, format!("[[routes]]\n{}", route(tls)), []);
+        let why = why.expect_err("it is wrong").to_string();
+        assert!(
+            why.contains(words) && why.contains(":4:") && why.contains("1 thing is wrong"),
+            "{tls}: {why}"
+        );
+    }
+    let gateway =
+        "[gateway]\nupstream_certificate_file = \"server.pem\"\nupstream_key_file = \"other.key\"\n";
+    let why = Config::parse(&path, format!("{gateway}[[routes]]\n{}", route("{}")), []);
+    let why = why.expect_err("the key is another's").to_string();
+    assert!(why.contains(":2:") && why.contains("1 thing is wrong"), "{why}");
+
+    let plain =
+        "[[routes]]\npath = \"/\"\nupstream = \"http://a.test\"\nupstream_tls = { server_name = \"a.test\" }";
+    let config = Config::parse(&path, plain.to_owned(), []).expect("it works, for what it is worth");
+    assert!(config.warnings().iter().any(|warning| warning.contains("`upstream_tls` does nothing")));
 }

@@ -19,7 +19,9 @@ pub(crate) use self::fault::Faults;
 pub(super) use self::gateway::{GatewayFile, JwtFile, TlsFile};
 use self::node::{Node, Table};
 pub(crate) use self::place::{Place, Spot};
-pub(super) use self::routes::{AdaptiveFile, ConcurrencyFile, HeadersFile, HealthFile, RouteFile};
+pub(super) use self::routes::{
+    AdaptiveFile, ConcurrencyFile, HeadersFile, HealthFile, RouteFile, UpstreamTlsFile,
+};
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{

@@ -14,6 +14,7 @@ pub(crate) struct RouteFile {
     pub(crate) path: Text,
     pub(crate) hosts: Texts,
     pub(crate) upstream: Option<Spot<TextOrTexts>>,
+    pub(crate) upstream_tls: Option<UpstreamTlsFile>,
     pub(crate) balance: Text,
     pub(crate) health_check: Option<HealthFile>,
     pub(crate) strip_prefix: Option<Spot<bool>>,
@@ -33,6 +34,15 @@ pub(crate) struct RouteFile {
     pub(crate) cost_from_response: Option<Spot<bool>>,
     pub(crate) adaptive: Option<AdaptiveFile>,
     pub(crate) concurrency: Option<ConcurrencyFile>,
+}
+
+/// `upstream_tls`: how `https://` upstreams are met.
+#[derive(Debug, Default)]
+pub(crate) struct UpstreamTlsFile {
+    pub(crate) ca_file: Text,
+    pub(crate) certificate_file: Text,
+    pub(crate) key_file: Text,
+    pub(crate) server_name: Text,
 }
 
 /// `health_check`: how upstreams are asked whether they are well.
@@ -88,6 +98,7 @@ impl RouteFile {
             upstream: section.required("upstream", upstream),
             name: section.text("name"),
             hosts: section.texts("hosts"),
+            upstream_tls: section.table("upstream_tls").map(UpstreamTlsFile::read),
             balance: section.text("balance"),
             health_check: section.table("health_check").map(HealthFile::read),
             strip_prefix: section.flag("strip_prefix"),
@@ -107,6 +118,19 @@ impl RouteFile {
             cost_from_response: section.flag("cost_from_response"),
             adaptive: section.table_or_flag("adaptive").map(AdaptiveFile::read),
             concurrency: section.table("concurrency").map(ConcurrencyFile::read),
+        };
+        section.end();
+        read
+    }
+}
+
+impl UpstreamTlsFile {
+    fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            ca_file: section.text("ca_file"),
+            certificate_file: section.text("certificate_file"),
+            key_file: section.text("key_file"),
+            server_name: section.text("server_name"),
         };
         section.end();
         read

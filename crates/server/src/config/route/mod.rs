@@ -1,5 +1,6 @@
 //! What the gateway forwards, and where to.
 
+mod files;
 mod headers;
 mod overload;
 mod show;
@@ -9,9 +10,13 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use spile_core::PlanName;
-use spile_gateway::{self as gateway, Adaptive, Balance, Concurrency, HealthCheck, Timeouts};
+use spile_gateway::{
+    self as gateway, Adaptive, Balance, Concurrency, HealthCheck, Timeouts, UpstreamTlsFiles,
+};
 use spile_policy::{PathPattern, Rule};
 
+pub(super) use self::files::RouteFiles;
+use self::files::RouteTls;
 use self::headers::HeaderWords;
 use super::bounded;
 use super::duration;
@@ -32,6 +37,7 @@ pub struct Route {
     pub hosts: Vec<String>,
     /// The services that they go to.
     pub upstreams: Vec<String>,
+    pub(crate) upstream_tls: RouteTls,
     /// How they are spread over the services.
     pub balance: Balance,
     /// How services are asked whether they are well.
@@ -67,6 +73,7 @@ pub(super) fn check_all(
     files: Vec<RouteFile>,
     rules: &[Rule],
     known: &Known<'_>,
+    opened: &mut RouteFiles,
     faults: &mut Faults,
 ) -> Vec<Route> {
     let mut names = HashSet::new();
@@ -80,7 +87,7 @@ pub(super) fn check_all(
                 faults.add(&id.place, message, "each rule and limit needs an id of its own");
             }
         }
-        let Some(route) = Route::check(file, known, faults) else { continue };
+        let Some(route) = Route::check(file, known, opened, faults) else { continue };
         if !names.insert(route.name.clone()) {
             let message = format!("two routes are called `{}`", route.name);
             faults.add(&place, message, "give one of them a `name` of its own");
@@ -91,7 +98,12 @@ pub(super) fn check_all(
 }
 
 impl Route {
-    fn check(file: RouteFile, known: &Known<'_>, faults: &mut Faults) -> Option<Self> {
+    fn check(
+        file: RouteFile,
+        known: &Known<'_>,
+        opened: &mut RouteFiles,
+        faults: &mut Faults,
+    ) -> Option<Self> {
         let path = file.path.and_then(|path| check_path(path, faults));
         let upstreams = file.upstream.and_then(|upstreams| upstreams::check(upstreams, faults));
         let flag = |flag: Option<Spot<bool>>| flag.is_some_and(|flag| flag.value);
@@ -109,6 +121,7 @@ impl Route {
         let hosts = upstreams::check_hosts(file.hosts, faults);
         let name = file.name.and_then(|name| check_name(name, faults));
         let route = Self {
+            upstream_tls: opened.check_tls(&file.upstream_tls.unwrap_or_default(), faults),
             balance: file
                 .balance
                 .and_then(|word| upstreams::check_balance(&word, faults))
@@ -141,6 +154,12 @@ impl Route {
         Some(Self { name: name.unwrap_or_else(usual), ..route })
     }
 
+    /// Whether it says how TLS upstreams are met, and has none.
+    pub(super) fn says_needless_tls(&self) -> bool {
+        let tls = |upstream: &String| upstream.starts_with("https:");
+        self.upstream_tls.own != UpstreamTlsFiles::default() && !self.upstreams.iter().any(tls)
+    }
+
     /// The route as the gateway takes it.
     pub(crate) fn served(&self) -> anyhow::Result<gateway::Route> {
         let upstreams: Result<Vec<_>, _> = self.upstreams.iter().map(|url| url.parse()).collect();
@@ -157,6 +176,9 @@ impl Route {
             .require_auth(self.require_api_key)
             .only_plans(self.only_plans.iter().map(PlanName::as_str))
             .cost_from_response(self.cost_from_response);
+        if let Some(tls) = &self.upstream_tls.loaded {
+            served = served.upstream_tls(tls);
+        }
         for host in &self.hosts {
             served = served.host(host)?;
         }

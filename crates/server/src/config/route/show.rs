@@ -1,11 +1,12 @@
 //! A route, written as a file would have it.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use humantime::format_duration as span;
 use spile_core::PlanName;
-use spile_gateway::Balance;
+use spile_gateway::{Balance, UpstreamTlsFiles};
 
 use super::Route;
 use super::headers::HeaderWords;
@@ -16,6 +17,7 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "[[routes]]\nname = {:?}\npath = {:?}", self.name, self.path)?;
         writeln!(f, "hosts = {:?}\nupstream = {:?}", self.hosts, self.upstreams)?;
+        show_tls(f, &self.upstream_tls.own)?;
         let round_robin = self.balance == Balance::RoundRobin;
         let balance = if round_robin { "round_robin" } else { "least_outstanding" };
         writeln!(f, "balance = {balance:?}\nstrip_prefix = {}", self.strip_prefix)?;
@@ -75,6 +77,21 @@ impl Route {
 
 fn show_wait(f: &mut fmt::Formatter<'_>, key: &str, wait: Duration) -> fmt::Result {
     writeln!(f, "{key} = \"{}\"", span(wait))
+}
+
+fn show_tls(f: &mut fmt::Formatter<'_>, files: &UpstreamTlsFiles) -> fmt::Result {
+    let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let words = [
+        ("ca_file", path(&files.ca_file)),
+        ("certificate_file", path(&files.certificate_file)),
+        ("key_file", path(&files.key_file)),
+        ("server_name", files.server_name.clone()),
+    ];
+    let said = words.into_iter().filter_map(|(key, word)| Some(format!("{key} = {:?}", word?)));
+    match said.collect::<Vec<_>>().as_slice() {
+        [] => Ok(()),
+        said => writeln!(f, "upstream_tls = {{ {} }}", said.join(", ")),
+    }
 }
 
 fn show_headers(f: &mut fmt::Formatter<'_>, key: &str, words: &HeaderWords) -> fmt::Result {
