@@ -1,6 +1,7 @@
 //! The binary itself: what it prints, and how it ends.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 use rustix::process::Signal;
 use spile_testkit::redis::RedisServer;
@@ -95,4 +96,54 @@ fn a_store_that_is_lost_and_found_is_one_line_each_without_a_key() {
     let log = spile.log();
     assert_eq!((log.matches("store lost").count(), log.matches("store recovered").count()), (1, 1), "{log}");
     assert!(!log.contains("somebody"), "{log}");
+}
+
+/// Answers every request with 200 on a connection of its own.
+fn upstream() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            read_head(&mut stream);
+            let _answered =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    address
+}
+
+/// The status line and fields of what arrives next, without a body.
+fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.extend(byte);
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+#[test]
+fn a_gateway_without_descriptors_says_so_and_blames_no_upstream() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let route = format!("[[routes]]\npath = \"/\"\nupstream = \"http://{}\"\n", upstream());
+    std::fs::write(&path, route).expect("a file");
+    let path = path.to_str().expect("a path of text");
+    let spile = Process::serve(&["--config", path, "--gateway", "127.0.0.1:0"]);
+    let mut client = spile.connect("gateway");
+    let mut ask = || {
+        client.write_all(b"HEAD / HTTP/1.1\r\nhost: spile\r\n\r\n").expect("it reads");
+        read_head(&mut client)
+    };
+    assert!(ask().starts_with("HTTP/1.1 200"));
+    let before = spile.limit_descriptors(Some(0));
+    // More in a row than it takes for an upstream to be left alone.
+    for _ in 0..6 {
+        let answer = ask().to_ascii_lowercase();
+        assert!(answer.starts_with("http/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
+    }
+    spile.until_logged("this machine cannot open another connection");
+    spile.limit_descriptors(before);
+    assert!(ask().starts_with("HTTP/1.1 200"), "it is not left alone");
+    assert_eq!(spile.log().matches("cannot open another connection").count(), 1, "once a minute at most");
 }

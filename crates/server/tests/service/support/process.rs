@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output,
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use spile_testkit::wait;
 
 /// A running `spile serve` on free ports. It is killed when dropped.
@@ -144,6 +144,14 @@ impl Process {
         let metrics = self.ask("admin", "GET", "/metrics", "");
         let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.and_then(|value| value.trim().parse().ok())
+    }
+
+    /// Lets it open so many files and sockets from now on, and says how many it was before.
+    pub(crate) fn limit_descriptors(&self, most: Option<u64>) -> Option<u64> {
+        let pid = Some(Pid::from_child(&self.child));
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: most, maximum };
+        prlimit(pid, Resource::Nofile, limit).expect("the process is ours").current
     }
 
     pub(crate) fn send(&self, signal: Signal) {
