@@ -77,6 +77,8 @@ struct Admitted {
 struct TurnedAway {
     why: Refusal,
     ruling: Option<Box<Ruling>>,
+    /// `None` if it was turned away before a route was found.
+    route: Option<usize>,
 }
 
 impl<S: Store + 'static> Worker<S> {
@@ -162,14 +164,15 @@ impl<S: Store + 'static> Worker<S> {
             let arrival = Arrival { started, id, grpc: is_grpc(&parts.headers) };
             // Only a body of unknown length can have a coding, and most requests are spared the look.
             if !origin.ambiguous && body.size_hint().exact().is_none() && !is_only_chunked(&parts.headers) {
-                return self.conclude(&arrival, None, Err(Refusal::OtherCoding));
+                return self.conclude(&roads.setup, &arrival, None, None, Err(Refusal::OtherCoding));
             }
             let in_flight = InFlight { worker: &self, started };
             let mut admitted = match self.admit(&roads.setup, origin, &hop, &mut parts, started).await {
                 Ok(admitted) => admitted,
-                Err(TurnedAway { why, ruling }) => {
+                Err(TurnedAway { why, ruling, route }) => {
                     let goes_on = !origin.ambiguous && discard(body, &parts);
-                    let mut response = self.conclude(&arrival, ruling.as_deref(), Err(why));
+                    let mut response =
+                        self.conclude(&roads.setup, &arrival, route, ruling.as_deref(), Err(why));
                     if !goes_on {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
@@ -185,7 +188,7 @@ impl<S: Store + 'static> Worker<S> {
             let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             spare_fields::keep(mem::take(&mut parts.headers));
             mem::forget(in_flight);
-            self.conclude(&arrival, admitted.ruling.as_deref(), answer)
+            self.conclude(&roads.setup, &arrival, Some(admitted.route), admitted.ruling.as_deref(), answer)
         }
     }
 
@@ -202,10 +205,13 @@ impl<S: Store + 'static> Worker<S> {
         let worker = Arc::clone(self);
         let exchange = async move {
             let answer = worker.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
-            (arrival, admitted.ruling, answer)
+            (roads, arrival, admitted, answer)
         };
         match tokio::spawn(span("settled exchange", exchange)).await {
-            Ok((arrival, ruling, answer)) => self.conclude(&arrival, ruling.as_deref(), answer),
+            Ok((roads, arrival, admitted, answer)) => {
+                let (route, ruling) = (Some(admitted.route), admitted.ruling.as_deref());
+                self.conclude(&roads.setup, &arrival, route, ruling, answer)
+            }
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
@@ -213,16 +219,27 @@ impl<S: Store + 'static> Worker<S> {
     /// What the client gets to see.
     fn conclude(
         &self,
+        setup: &Setup,
         arrival: &Arrival,
+        route: Option<usize>,
         ruling: Option<&Ruling>,
         answer: Result<Response<Reply>, Refusal>,
     ) -> Response<Reply> {
-        let refuse = |refusal: Refusal| refusal.into_response(arrival.grpc).map(own_words);
-        let mut response = answer.unwrap_or_else(refuse);
+        let route = route.map(|route| &setup.table.routes()[route].route);
+        let (own, mut response) = match answer {
+            Ok(response) => (false, response),
+            Err(refusal) => (true, refusal.into_response(arrival.grpc).map(own_words)),
+        };
         if let Some(ruling) = ruling {
-            self.shared.limits.write(ruling, response.headers_mut());
+            let shown = route.is_none_or(|route| route.rate_limit_headers);
+            self.shared.limits.write(ruling, shown, response.headers_mut());
         }
         arrival.id.write(response.headers_mut());
+        match route.map(|route| &route.response_changes).filter(|changes| !changes.is_empty()) {
+            Some(changes) if own => changes.apply_to_own(response.headers_mut()),
+            Some(changes) => changes.apply(response.headers_mut()),
+            None => {}
+        }
         self.shared.telemetry.answered(response.status(), self.since(arrival.started));
         response
     }
@@ -262,13 +279,15 @@ impl<S: Store + 'static> Worker<S> {
         let refusal = owed.refusal.take();
         let ruling = self.shared.limits.decide(owed).await;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
-            return Err(Refusal::Limited(Box::new(self.shared.limits.refusal(ruling, request))).into());
+            let answer = self.shared.limits.refusal(ruling, served.route.rate_limit_headers, request);
+            let why = Refusal::Limited(Box::new(answer));
+            return Err(TurnedAway { why, ruling: None, route: Some(route) });
         }
         let accepted = identified.map_err(|why| Refusal::Unauthenticated(why.0));
         let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
         match accepted.and_then(|caller| served.route.let_in(&caller).map(|()| caller)) {
             Ok(caller) => Ok(Admitted { target, route, caller, ruling }),
-            Err(why) => Err(TurnedAway { why, ruling }),
+            Err(why) => Err(TurnedAway { why, ruling, route: Some(route) }),
         }
     }
 
@@ -361,11 +380,10 @@ impl<S: Store + 'static> Worker<S> {
     fn finish(
         &self,
         served: &Served,
-        mut answer: Answer,
+        answer: Answer,
         upgrade: Option<Upgrade>,
         deadline: Deadline,
     ) -> Result<Response<Reply>, Refusal> {
-        served.route.response_changes.apply(answer.response.headers_mut());
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let response = answer.into_download(served.route.timeouts.idle);
             return Ok(response.map(|download| Either::Right(download.until(deadline))));
@@ -405,7 +423,7 @@ impl<S: Store + 'static> Worker<S> {
 
 impl From<Refusal> for TurnedAway {
     fn from(why: Refusal) -> Self {
-        Self { why, ruling: None }
+        Self { why, ruling: None, route: None }
     }
 }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::request::Parts;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, HeaderName, Response};
 use spile_core::{Clock, Decision, Micros, Reason, Store};
 use spile_limiter::{Ask, RateLimiter};
 use spile_observe::trace::{self, Tracer};
 use spile_policy::{Chain, Owed};
 use spile_tower::response::{Fields, is_grpc};
+
+const DEGRADED: HeaderName = HeaderName::from_static("x-ratelimit-degraded");
 
 /// The limiter, and how clients are told what it says.
 pub(crate) struct Limits<S> {
@@ -44,18 +46,25 @@ impl<S: Store> Limits<S> {
         Box::pin(self.decide_all(enforced, watched)).await
     }
 
-    /// Writes what the client is to know of the decision.
-    pub(crate) fn write(&self, ruling: &Ruling, headers: &mut HeaderMap) {
-        self.fields.write(&ruling.decision, ruling.now, headers);
+    /// Writes what the client is to know of the decision, `shown` or not what its limits are.
+    pub(crate) fn write(&self, ruling: &Ruling, shown: bool, headers: &mut HeaderMap) {
+        if shown {
+            self.fields.write(&ruling.decision, ruling.now, headers);
+        }
     }
 
-    /// The answer to a request that was refused.
-    pub(crate) fn refusal(&self, ruling: &Ruling, request: &Parts) -> Response<Bytes> {
-        if is_grpc(&request.headers) {
-            self.fields.grpc_refusal(&ruling.decision, ruling.now)
+    /// The answer to a request that was refused. It says how long to wait, `shown` or not what the limits are.
+    pub(crate) fn refusal(&self, ruling: &Ruling, shown: bool, request: &Parts) -> Response<Bytes> {
+        let fields = if shown { self.fields } else { self.fields.x_ratelimit(false).ietf(false) };
+        let mut response = if is_grpc(&request.headers) {
+            fields.grpc_refusal(&ruling.decision, ruling.now)
         } else {
-            self.fields.refusal(&ruling.decision, ruling.now)
+            fields.refusal(&ruling.decision, ruling.now)
+        };
+        if !shown {
+            response.headers_mut().remove(DEGRADED);
         }
+        response
     }
 
     /// Makes the request cost `tokens` in the end, whatever it was charged at first.

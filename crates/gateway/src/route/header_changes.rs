@@ -1,10 +1,15 @@
 //! Header fields that a route adds, replaces or takes away.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPIRES, HOST,
+    HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::forward::spelling::reads_as;
+
+/// Fields that are about the content of an answer.
+const OF_CONTENT: [HeaderName; 6] =
+    [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED];
 
 /// Changes to the header of a request or of an answer: first what goes, then what is set, then what is added.
 ///
@@ -56,13 +61,23 @@ impl HeaderChanges {
     }
 
     pub(crate) fn apply(&self, headers: &mut HeaderMap) {
-        for name in &self.remove {
+        self.apply_where(headers, |_| true);
+    }
+
+    /// The same for an answer of the gateway itself. What describes the upstream's content says nothing about it, and
+    /// how long a refusal may be cached is not for a route to say.
+    pub(crate) fn apply_to_own(&self, headers: &mut HeaderMap) {
+        self.apply_where(headers, |name| !OF_CONTENT.contains(name));
+    }
+
+    fn apply_where(&self, headers: &mut HeaderMap, meant: impl Fn(&HeaderName) -> bool) {
+        for name in self.remove.iter().filter(|name| meant(name)) {
             headers.remove(name);
         }
-        for (name, value) in &self.set {
+        for (name, value) in self.set.iter().filter(|(name, _)| meant(name)) {
             headers.insert(name, value.clone());
         }
-        for (name, value) in &self.add {
+        for (name, value) in self.add.iter().filter(|(name, _)| meant(name)) {
             headers.append(name, value.clone());
         }
     }

@@ -35,6 +35,7 @@ pub struct Route {
     pub(crate) new_prefix: Option<Box<str>>,
     pub(crate) request_changes: HeaderChanges,
     pub(crate) response_changes: HeaderChanges,
+    pub(crate) rate_limit_headers: bool,
     pub(crate) health: Option<HealthCheck>,
     pub(crate) allowed_plans: Vec<Box<str>>,
     pub(crate) upgrades: Vec<Box<str>>,
@@ -60,6 +61,7 @@ impl Route {
             new_prefix: None,
             request_changes: HeaderChanges::default(),
             response_changes: HeaderChanges::default(),
+            rate_limit_headers: true,
             health: None,
             allowed_plans: Vec::new(),
             upgrades: vec!["websocket".into()],
@@ -141,10 +143,18 @@ impl Route {
         self
     }
 
-    /// Changes the header of answers so.
+    /// Changes the header of answers so, after everything that the gateway itself writes. On the gateway's own answers,
+    /// fields that describe content or how long it may be cached stay as they are.
     #[must_use]
     pub fn response_headers(mut self, changes: HeaderChanges) -> Self {
         self.response_changes = changes;
+        self
+    }
+
+    /// Whether clients are told of limits in `X-RateLimit-…` and `RateLimit` fields. `Retry-After` is sent either way.
+    #[must_use]
+    pub const fn rate_limit_headers(mut self, shown: bool) -> Self {
+        self.rate_limit_headers = shown;
         self
     }
 

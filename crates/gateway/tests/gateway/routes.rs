@@ -6,7 +6,9 @@ use http::uri::PathAndQuery;
 use spile_core::FakeClock;
 use spile_gateway::{Balance, Gateway, HeaderChanges, HealthCheck, Route};
 
-use crate::support::{Backend, RawBackend, exchange, limiter_on, open, running, text, to, until};
+use crate::support::{
+    Backend, RawBackend, exchange, limiter_on, open, plan, policy, running, text, to, under, until,
+};
 
 #[tokio::test]
 async fn the_most_specific_route_serves() {
@@ -186,4 +188,67 @@ async fn options_for_the_whole_server_goes_to_the_route_of_the_root_as_it_is() {
     let answer =
         exchange(gateway.address, b"OPTIONS * HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 404"), "no route has the root: {answer}");
+}
+
+/// Everything that is told about limits, but for how long to wait.
+fn told_of_limits(headers: &http::HeaderMap) -> Vec<&str> {
+    let names = headers.keys().map(http::HeaderName::as_str);
+    names.filter(|name| name.starts_with("x-ratelimit") || name.starts_with("ratelimit")).collect()
+}
+
+#[tokio::test]
+async fn what_a_route_takes_out_of_answers_is_gone_whoever_wrote_it() {
+    let backend = Backend::friendly().await;
+    let mut changes = HeaderChanges::default();
+    for name in
+        ["x-ratelimit-limit", "RateLimit", "ratelimit-policy", "x-ratelimit-reset", "via", "x-request-id"]
+    {
+        changes = changes.remove(name).unwrap();
+    }
+    changes = changes.set("x-ratelimit-remaining", "enough").unwrap();
+    changes = changes.set("cache-control", "public").unwrap().set("content-type", "text/html").unwrap();
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default()))
+            .policy(policy([plan("one", 1, 1)], [under("default", "one")]))
+            .route(to(backend.upstream()).response_headers(changes)),
+    )
+    .await;
+    let passed = gateway.get("/", &[]).await;
+    assert_eq!((passed.status.as_u16(), passed.header("content-type")), (200, Some("text/html")));
+    assert_eq!(passed.header("cache-control"), Some("public"));
+    let refused = gateway.get("/", &[]).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("cache-control"), Some("no-store"), "no cache may keep a refusal");
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    for answer in [passed, refused] {
+        assert_eq!(told_of_limits(&answer.headers), ["x-ratelimit-remaining"]);
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some("enough"));
+        assert_eq!((answer.header("via"), answer.header("x-request-id")), (None, None));
+    }
+}
+
+#[tokio::test]
+async fn a_route_may_keep_its_limits_to_itself_but_not_how_long_to_wait() {
+    let backend = Backend::friendly().await;
+    let route = |path: &str| Route::new(path, [backend.upstream()]).unwrap();
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default()))
+            .policy(policy([plan("one", 1, 1)], [under("default", "one")]))
+            .route(route("/hidden").rate_limit_headers(false))
+            .route(route("/locked").rate_limit_headers(false).require_auth(true))
+            .route(route("/"))
+            .clock(FakeClock::default()),
+    )
+    .await;
+    let first = gateway.get("/hidden", &[]).await;
+    assert_eq!((first.status.as_u16(), told_of_limits(&first.headers).len()), (200, 0));
+    for grpc in [&[][..], &[("content-type", "application/grpc")]] {
+        let refused = gateway.get("/hidden", grpc).await;
+        assert_eq!(refused.header("retry-after"), Some("1"), "{refused:?}");
+        assert_eq!(told_of_limits(&refused.headers).len(), 0, "{refused:?}");
+    }
+    let locked = gateway.get("/locked", &[("x-api-key", "wrong")]).await;
+    assert_eq!(told_of_limits(&locked.headers).len(), 0, "{locked:?}");
+    let open = gateway.get("/", &[]).await;
+    assert_eq!((open.status.as_u16(), told_of_limits(&open.headers).len()), (429, 5));
 }

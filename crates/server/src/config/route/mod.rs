@@ -56,6 +56,8 @@ pub struct Route {
     pub upgrades: Vec<String>,
     pub(crate) request_headers: HeaderWords,
     pub(crate) response_headers: HeaderWords,
+    /// Whether clients are told of limits in header fields.
+    pub rate_limit_headers: bool,
     /// Whether callers without a known credential are turned away.
     pub require_api_key: bool,
     pub(crate) only_plans: Vec<PlanName>,
@@ -135,6 +137,7 @@ impl Route {
             upgrades: file.upgrades.map_or_else(|| vec!["websocket".to_owned()], words),
             request_headers: HeaderWords::check(file.request_headers, faults),
             response_headers: HeaderWords::check(file.response_headers, faults),
+            rate_limit_headers: file.rate_limit_headers.is_none_or(|flag| flag.value),
             require_api_key: flag(file.require_api_key),
             only_plans: file
                 .only_plans
@@ -173,6 +176,7 @@ impl Route {
             .upgrades(self.upgrades.iter().map(String::as_str))
             .request_headers(self.request_headers.changes()?)
             .response_headers(self.response_headers.changes()?)
+            .rate_limit_headers(self.rate_limit_headers)
             .require_auth(self.require_api_key)
             .only_plans(self.only_plans.iter().map(PlanName::as_str))
             .cost_from_response(self.cost_from_response);

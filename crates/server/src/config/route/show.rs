@@ -39,6 +39,7 @@ impl fmt::Display for Route {
         writeln!(f, "only_plans = {plans:?}\ncost_from_response = {}", self.cost_from_response)?;
         show_headers(f, "request_headers", &self.request_headers)?;
         show_headers(f, "response_headers", &self.response_headers)?;
+        writeln!(f, "rate_limit_headers = {}", self.rate_limit_headers)?;
         self.show_care(f)?;
         writeln!(f)?;
         for limit in &self.limits {
