@@ -187,6 +187,13 @@ impl Decision {
         }
     }
 
+    /// How limits stand by a store, with nothing asked of them: what a look would say. `None` if there is no limit.
+    pub fn standing(limits: impl IntoIterator<Item = LimitStatus>) -> Option<Self> {
+        let unasked = |status: LimitStatus| LimitStatus { cost: Cost::ZERO, ..status };
+        let limits: Few<_> = limits.into_iter().map(unasked).collect();
+        (!limits.is_empty()).then(|| Self::by_store(true, Source::Store, binding(&limits, true), limits))
+    }
+
     /// The decision about what nothing limits, for callers that want a decision all the same. No store was asked.
     ///
     /// # Panics

@@ -203,7 +203,10 @@ impl<S: Store + 'static> Worker<S> {
         body: ClientBody,
     ) -> Response<Reply> {
         let worker = Arc::clone(self);
+        // A gateway that stops waits for it as it does for tunnels.
+        let held = self.tunnels.subscribe();
         let exchange = async move {
+            let _held = held;
             let answer = worker.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             (roads, arrival, admitted, answer)
         };

@@ -1,43 +1,73 @@
 //! Settling: what a request cost in the end, in place of what it was charged at first.
 
 use spile_core::{Decision, Reason, Source, Store, StoreError};
-use spile_policy::{Chain, Line};
+use spile_policy::{Chain, Line, Part};
 
 use crate::ask::Ask;
 use crate::limiter::RateLimiter;
 
 /// What settling came to.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Settled {
     /// Tokens that a bucket did not have any more. They stay unpaid: a bucket never goes below empty.
     pub uncovered: u64,
     /// True if it had been settled before: this time nothing was charged and nothing given back.
     pub already: bool,
+    /// How the limits of the chain stand now. `None` if they stand as they did, or the store did not say.
+    pub decision: Option<Decision>,
 }
 
 impl<S: Store> RateLimiter<S> {
     /// Makes what this decision charged by the chain cost `tokens` in the end, for every bucket.
     ///
-    /// Less than that is given back. More is taken as far as it is there, for the work is already done.
+    /// Less than that is given back, in one call of the store. More is taken as far as it is there, for the work is
+    /// already done, in one call for each key that pays.
     pub async fn settle(
         &self,
         chain: &Chain,
         decision: &Decision,
         tokens: u64,
     ) -> Result<Settled, StoreError> {
+        let costs_more = chain.lines().iter().any(|line| tokens > line.cost());
+        if costs_more {
+            return self.settle_by_parts(chain, decision, tokens).await;
+        }
         let mut settled = Settled::default();
-        for (charged, part) in chain.by_key_and_cost() {
-            if tokens > charged {
-                let more = tokens - charged;
+        if is_taken(decision) && chain.lines().iter().any(|line| tokens < line.cost()) {
+            let left = self.give_back(chain.charges_at(|line| line.cost() - tokens)).await?;
+            settled.decision = Decision::standing(left.limits().iter().cloned());
+        }
+        Ok(settled)
+    }
+
+    async fn settle_by_parts(
+        &self,
+        chain: &Chain,
+        decision: &Decision,
+        tokens: u64,
+    ) -> Result<Settled, StoreError> {
+        let mut settled = Settled::default();
+        let (mut standing, mut is_known) = (decision.limits().to_vec(), true);
+        for Part { cost, chain: part, places } in chain.by_key_and_cost() {
+            let after = if tokens > cost {
+                let more = tokens - cost;
                 let holds = part.lines().iter().map(|line| line.limit().limit().capacity()).min();
                 let most = more.min(holds.unwrap_or(0).into());
                 let granted = self.grant(Ask::on_terms_of(&part, part.charges_at(|_| most))).await;
                 settled.uncovered = settled.uncovered.max(more - u64::from(granted.tokens));
-            } else if is_taken(decision) && tokens < charged {
-                let _left = self.give_back(part.charges_at(|line: &Line| line.cost() - tokens)).await?;
+                granted.decision
+            } else if is_taken(decision) && tokens < cost {
+                self.give_back(part.charges_at(|line: &Line| line.cost() - tokens)).await?
+            } else {
+                continue;
+            };
+            is_known &= !after.degraded();
+            for (&place, status) in places.iter().zip(after.limits()) {
+                standing[place] = status.clone();
             }
         }
+        settled.decision = Decision::standing(standing).filter(|_| is_known);
         Ok(settled)
     }
 }

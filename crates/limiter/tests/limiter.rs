@@ -13,6 +13,7 @@ use spile_limiter::{
     Ask, Counts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
 };
 use spile_memory::MemoryStore;
+use spile_policy::{Chain, ResolvedKey};
 
 fn plans() -> [Plan; 3] {
     [
@@ -47,6 +48,32 @@ async fn ten_pass_and_the_eleventh_is_told_when_to_come_back() {
     assert_eq!(denied.reset_after(), Duration::from_secs(10));
     clock.advance(denied.retry_after());
     assert!(limiter.allow("ann", ["free"], 1).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn settling_says_how_every_limit_of_the_chain_stands() {
+    let [free, gold, _] = plans();
+    let (ann, team) = (ResolvedKey::custom("user", "ann"), ResolvedKey::custom("team", "a"));
+    let mut chain = Chain::new(None);
+    chain.charge(&ann, &gold, 8).unwrap();
+    chain.charge(&team, &free, 1).unwrap();
+    for (tokens, left, uncovered) in [
+        (0, [20, 100, 10], 0),
+        (1, [19, 99, 9], 0),
+        (3, [17, 97, 7], 0),
+        (8, [12, 92, 2], 0),
+        (30, [0, 80, 0], 20),
+    ] {
+        let (limiter, _) = limiter();
+        let decision = limiter.decide(Ask::from(&chain)).await;
+        let settled = limiter.settle(&chain, &decision, tokens).await.unwrap();
+        assert_eq!(settled.uncovered, uncovered, "{tokens}");
+        let standing = settled.decision.unwrap_or(decision);
+        let found: Vec<_> = standing.limits().iter().map(spile_core::LimitStatus::remaining).collect();
+        let looked = limiter.look(chain.charges_at(|_| 0)).await;
+        assert_eq!(standing, looked, "what a look says, without one");
+        assert_eq!(found, left, "{tokens}");
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,17 @@ pub struct Line {
     closed: bool,
 }
 
+/// The buckets of a chain that one key pays at one cost.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What each of them pays.
+    pub cost: u64,
+    /// They alone.
+    pub chain: Chain,
+    /// Where they are among the [lines](Chain::lines) of the whole chain.
+    pub places: Vec<usize>,
+}
+
 /// What happens if two charges of a chain meet in one bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Meeting {
@@ -215,19 +226,20 @@ impl Chain {
 
     /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of one
     /// key does not limit another key.
-    pub fn by_key_and_cost(&self) -> Vec<(u64, Self)> {
-        let mut accounts: Vec<(u64, Self)> = Vec::new();
-        for line in &self.lines {
+    pub fn by_key_and_cost(&self) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        for (place, line) in self.lines.iter().enumerate() {
             let key = &self.keys[line.key];
-            let same = |(cost, chain): &(u64, Self)| *cost == line.cost && chain.keys[0] == *key;
-            let at = accounts.iter().position(same).unwrap_or_else(|| {
-                let account = Self { keys: Few::one(key.clone()), lines: Few::new(), ..self.clone() };
-                accounts.push((line.cost, account));
-                accounts.len() - 1
+            let same = |part: &Part| part.cost == line.cost && part.chain.keys[0] == *key;
+            let at = parts.iter().position(same).unwrap_or_else(|| {
+                let chain = Self { keys: Few::one(key.clone()), lines: Few::new(), ..self.clone() };
+                parts.push(Part { cost: line.cost, chain, places: Vec::new() });
+                parts.len() - 1
             });
-            accounts[at].1.lines.push(Line { key: 0, ..line.clone() });
+            parts[at].chain.lines.push(Line { key: 0, ..line.clone() });
+            parts[at].places.push(place);
         }
-        accounts
+        parts
     }
 
     fn charges_with(&self, cost: impl Fn(&Line) -> u64, load: f64) -> Charges<'_> {

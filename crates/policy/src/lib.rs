@@ -44,7 +44,7 @@ mod rule;
 mod tenant;
 
 pub use builder::{Builder, PolicyError};
-pub use chain::{Chain, Line};
+pub use chain::{Chain, Line, Part};
 pub use descriptor::{DescriptorMatch, DescriptorMatchError, EntryPattern};
 pub use descriptors::{Descriptor, DescriptorOwed, DescriptorsOwed, Hits, OwnLimit};
 pub use facts::{CallerTenant, Credential, Facts, only_value};

@@ -59,7 +59,7 @@ impl Admission {
         let mut next = self.outer();
         while let Some(outer) = next {
             let settled = outer.settle_this(tokens).await;
-            result = result.and_then(|sum| Ok(joined(sum, settled?)));
+            result = result.and_then(|sum| Ok(joined(sum, &settled?)));
             next = outer.outer();
         }
         result
@@ -102,8 +102,8 @@ impl Admission {
     }
 }
 
-/// What two layers came to together.
-fn joined(mut sum: Settled, other: Settled) -> Settled {
+/// What two layers came to together. How limits stand is told of the inner one.
+fn joined(mut sum: Settled, other: &Settled) -> Settled {
     sum.uncovered = sum.uncovered.max(other.uncovered);
     sum.already &= other.already;
     sum

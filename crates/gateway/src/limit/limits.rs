@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use spile_core::{Clock, Decision, Micros, Reason, Store};
-use spile_limiter::{Ask, RateLimiter};
+use spile_limiter::{Ask, RateLimiter, Settled};
 use spile_observe::trace::{self, Tracer};
 use spile_policy::{Chain, Owed};
 use spile_tower::response::{Fields, is_grpc};
@@ -70,9 +70,11 @@ impl<S: Store> Limits<S> {
     /// Makes the request cost `tokens` in the end, whatever it was charged at first.
     pub(crate) async fn settle(&self, ruling: &mut Ruling, tokens: u64) {
         // A store that fails now changes nothing about an answer that is already there.
-        let _settled = self.limiter.settle(&ruling.chain, &ruling.decision, tokens).await;
-        if ruling.decision.reason() == Reason::Ok {
-            ruling.decision = self.limiter.look(ruling.chain.charges_at(|_| 0)).await;
+        let settled = self.limiter.settle(&ruling.chain, &ruling.decision, tokens).await;
+        if let (Reason::Ok, Ok(Settled { decision: Some(decision), .. })) =
+            (ruling.decision.reason(), settled)
+        {
+            ruling.decision = decision;
         }
     }
 

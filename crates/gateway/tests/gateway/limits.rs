@@ -1,19 +1,28 @@
 //! Limits: decided before anything is forwarded, and told to the client in every answer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
 use spile_core::{
     Charges, Cost, FailurePolicy, FakeClock, Grant, Outcome, Refund, RefundId, Store, StoreError,
 };
-use spile_gateway::{Gateway, Route};
+use spile_gateway::{Gateway, Route, Timeouts};
 use spile_limiter::RateLimiter;
+use spile_memory::MemoryStore;
 use spile_policy::{KeyList, Policy, Rule, RulePlans};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+
 use crate::support::{
-    Backend, by_tenant_or_address, exchange, limiter_on, plan, policy, policy_for, running, tenant, text, to,
-    under, until,
+    Backend, RawBackend, Running, by_tenant_or_address, exchange, in_time, limiter_on, plan, policy,
+    policy_for, running, tenant, text, to, under, until,
 };
+
+type MemoryLimiter = RateLimiter<MemoryStore<Arc<FakeClock>>>;
 
 /// A rule at this cost.
 fn costing(tokens: u64, mut rule: Rule) -> Rule {
@@ -258,10 +267,10 @@ async fn a_bucket_that_two_rules_charge_is_settled_once() {
     }
 }
 
-#[tokio::test]
-async fn a_client_that_hangs_up_pays_what_its_answer_cost() {
-    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel();
-    let (answer, answers) = tokio::sync::watch::channel(false);
+/// An upstream that tells when it is asked, and answers that it cost 50 once it is told to.
+async fn withholding() -> (Backend, mpsc::UnboundedReceiver<()>, watch::Sender<bool>) {
+    let (ask, asked) = mpsc::unbounded_channel();
+    let (answer, answers) = watch::channel(false);
     let backend = Backend::start_async(move |_| {
         let (ask, mut answers) = (ask.clone(), answers.clone());
         async move {
@@ -273,26 +282,179 @@ async fn a_client_that_hangs_up_pays_what_its_answer_cost() {
         }
     })
     .await;
-    let limiter = limiter_on(&FakeClock::default());
-    let plans = [plan("free", 100, 1)];
-    let gateway = running(
-        Gateway::builder(limiter.clone())
-            .route(to(backend.upstream()).cost_from_response(true))
-            .policy(policy(plans.clone(), [by_tenant_or_address("default")])),
-    )
-    .await;
+    (backend, asked, answer)
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_pays_what_its_answer_cost() {
+    let (backend, mut asked, answer) = withholding().await;
+    let (gateway, limiter) = reporting(backend.upstream()).await;
     let address = gateway.address;
     let client =
         tokio::spawn(async move { crate::support::Client::connect(address).await.get("/", &[]).await });
     asked.recv().await.expect("the upstream to be asked");
     client.abort();
     answer.send_replace(true);
+    paid(&limiter, "what the answer cost to be charged").await;
+}
+
+/// A gateway whose upstream's reports are charged, and the limiter behind it.
+async fn reporting(upstream: spile_gateway::Upstream) -> (Running, MemoryLimiter) {
+    let limiter = limiter_on(&FakeClock::default());
+    let mut timeouts = Timeouts::default();
+    timeouts.idle = Duration::from_millis(500);
+    let gateway = running(
+        Gateway::builder(limiter.clone())
+            .route(to(upstream).cost_from_response(true).timeouts(timeouts))
+            .policy(policy([plan("free", 100, 1)], [by_tenant_or_address("default")])),
+    )
+    .await;
+    (gateway, limiter)
+}
+
+async fn paid(limiter: &MemoryLimiter, what: &str) {
     let left = async || {
-        let policy = policy(plans.clone(), []);
+        let policy = policy([plan("free", 100, 1)], []);
         let chain = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
         limiter.look(&chain).await.remaining()
     };
-    until("what the answer cost to be charged", || async { left().await == 50 }).await;
+    until(what, || async { left().await == 50 }).await;
+}
+
+#[tokio::test]
+async fn a_client_that_sends_half_a_body_pays_what_the_upstream_says() {
+    let (ask, mut asked) = mpsc::unbounded_channel();
+    let backend = RawBackend::start(move |mut stream| {
+        let ask = ask.clone();
+        async move {
+            let mut header = [0; 1024];
+            drop(stream.read(&mut header).await);
+            ask.send(()).unwrap();
+            // It works on what it has got, and answers when nothing more comes.
+            while stream.read(&mut header).await.is_ok_and(|read| read > 0) {}
+            drop(
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nx-ratelimit-cost: 50\r\ncontent-length: 0\r\n\r\n")
+                    .await,
+            );
+        }
+    })
+    .await;
+    for framing in ["Content-Length: 100\r\n\r\nsome", "Transfer-Encoding: chunked\r\n\r\n64\r\nsome"] {
+        for hangs_up in [true, false] {
+            let (gateway, limiter) = reporting(backend.upstream()).await;
+            let mut client = TcpStream::connect(gateway.address).await.unwrap();
+            client.write_all(format!("POST / HTTP/1.1\r\nHost: g\r\n{framing}").as_bytes()).await.unwrap();
+            asked.recv().await.expect("the upstream to be asked");
+            let _stalls = Some(client).filter(|_| !hangs_up);
+            paid(&limiter, "what half a request cost to be charged").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_reset_pays_what_its_answer_cost() {
+    let (backend, mut asked, answer) = withholding().await;
+    let (gateway, limiter) = reporting(backend.upstream()).await;
+    let stream = TcpStream::connect(gateway.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let request = http::Request::get("http://g/").body(()).unwrap();
+    let (_answer, mut stream) = client.ready().await.unwrap().send_request(request, true).unwrap();
+    asked.recv().await.expect("the upstream to be asked");
+    stream.send_reset(h2::Reason::CANCEL);
+    answer.send_replace(true);
+    paid(&limiter, "what the answer cost to be charged").await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_waits_for_what_an_answer_cost() {
+    let (backend, mut asked, answer) = withholding().await;
+    let (mut gateway, limiter) = reporting(backend.upstream()).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
+    asked.recv().await.expect("the upstream to be asked");
+    drop(client);
+    let mut stopped = gateway.stop();
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut stopped).await;
+    assert!(early.is_err(), "an answer is still to come");
+    answer.send_replace(true);
+    in_time("the gateway to stop", stopped).await.unwrap();
+    paid(&limiter, "what the answer cost to be charged").await;
+}
+
+/// Counts the calls that reach a store.
+#[derive(Clone)]
+struct CountedStore {
+    inner: Arc<MemoryStore<Arc<FakeClock>>>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl CountedStore {
+    fn count(&self) -> &MemoryStore<Arc<FakeClock>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        &self.inner
+    }
+}
+
+impl Store for CountedStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.count().spend(charges).await
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.count().peek(charges).await
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+        self.count().spend_up_to(charges).await
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.count().refund(charges).await
+    }
+
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+        self.count().refund_once(charges, id).await
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.count().reset(charges).await
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_settled_in_one_call_of_the_store_and_says_what_is_left() {
+    let backend = Backend::start(|seen| {
+        let mut response = text("x");
+        response.headers_mut().insert("x-ratelimit-cost", seen.headers["x-cost"].clone());
+        response
+    })
+    .await;
+    let clock = FakeClock::default();
+    let inner = MemoryStore::builder().clock(Arc::new(clock.clone())).build();
+    let store = CountedStore { inner: Arc::new(inner), calls: Arc::default() };
+    let limiter = RateLimiter::builder().store(store.clone()).clock(Arc::new(clock)).build();
+    let mut also = costing(10, under("also", "small"));
+    also.matcher.path = Some("/elsewhere".parse().unwrap());
+    let mut rule = costing(10, under("default", "free"));
+    rule.also = vec!["also".into()];
+    let gateway = running(
+        Gateway::builder(limiter)
+            .route(to(backend.upstream()).cost_from_response(true))
+            .policy(policy([plan("free", 100, 1), plan("small", 40, 1)], [rule, also])),
+    )
+    .await;
+    let mut client = gateway.client().await;
+    for (cost, calls, left) in
+        [("12", 2, "28"), ("2", 2, "26"), ("10", 1, "16"), ("0", 2, "16"), ("900", 2, "0")]
+    {
+        store.calls.store(0, Ordering::Relaxed);
+        let answer = client.get("/", &[("x-cost", cost)]).await;
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some(left), "{cost}");
+        assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (200, None), "{cost}");
+        assert_eq!(store.calls.load(Ordering::Relaxed), calls, "{cost}");
+    }
 }
 
 #[tokio::test]

@@ -2,10 +2,12 @@
 
 use std::future::poll_fn;
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Response;
+use tokio::io::AsyncWrite;
 
 use super::asked::Asked;
 use super::early::go_on_sending;
@@ -15,7 +17,7 @@ use super::inbound::{Inbound, Source};
 use super::malformed::Malformed;
 use super::outgoing::{Outgoing, SendError};
 use super::transport::{Transport, poll_bytes};
-use crate::body::{Idle, Upload};
+use crate::body::{Idle, Upload, UploadFailure};
 use crate::route::Timeouts;
 use crate::upstream::{Lines, Reached, Unanswered};
 
@@ -36,6 +38,10 @@ struct Exchange<'r> {
     outgoing: &'r mut Outgoing,
     answer: HeadReader,
     read_at_most: usize,
+    /// See [`Asked::whatever_comes`].
+    whatever_comes: bool,
+    /// Whether the client has sent only a part of its body, and only the answer is waited for.
+    undelivered: bool,
 }
 
 impl Http1 {
@@ -62,13 +68,23 @@ impl Http1 {
         waits: &'r Timeouts,
         lines: &'r Arc<Lines>,
     ) -> impl Future<Output = Result<Response<Inbound>, Unanswered>> + Send + use<'r> {
-        let (method, read_at_most) = (asked.method, asked.read_at_most);
+        let Asked { method, read_at_most, whatever_comes, .. } = asked;
         let mut outgoing = Outgoing::new(asked, upload);
         async move {
             self.idle.restart(waits.first_byte);
-            let (line, answer) = (&mut *self, HeadReader::default());
-            let mut exchange = Exchange { line, upload, outgoing: &mut outgoing, answer, read_at_most };
-            let (head, arrived) = poll_fn(|cx| exchange.poll(cx)).await?;
+            let mut exchange = Exchange {
+                line: &mut self,
+                upload,
+                outgoing: &mut outgoing,
+                answer: HeadReader::default(),
+                read_at_most,
+                whatever_comes,
+                undelivered: false,
+            };
+            let answered = poll_fn(|cx| exchange.poll(cx)).await;
+            // That an upstream answers nothing to half a request is none of its faults.
+            let unanswered = |why| if exchange.undelivered { Unanswered::Undelivered } else { why };
+            let (head, arrived) = answered.map_err(unanswered)?;
             let framing = Framing::of(method, &head)?;
             self.idle.restart(waits.idle);
             let reusable = framing.keeps_alive && outgoing.is_done();
@@ -88,6 +104,14 @@ impl Exchange<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Response<()>, bytes::Bytes), Unanswered>> {
         let Http1 { transport, idle, .. } = &mut *self.line;
         match self.outgoing.poll(cx, transport, self.upload, || idle.stir()) {
+            Poll::Ready(Err(SendError::Upload(UploadFailure::Broken | UploadFailure::Stalled)))
+                if self.whatever_comes =>
+            {
+                self.undelivered = true;
+                self.outgoing.give_up();
+                // The upstream waits for what will never come, unless it is told.
+                let _told = Pin::new(&mut *transport).poll_shutdown(cx);
+            }
             Poll::Ready(Err(SendError::Upload(_))) => return Poll::Ready(Err(Unanswered::Undelivered)),
             // An upstream may answer and hang up without taking all of the request: what it said counts.
             Poll::Ready(Err(SendError::Io(_))) if !self.outgoing.is_unsent() => self.outgoing.give_up(),
