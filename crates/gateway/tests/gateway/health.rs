@@ -62,10 +62,10 @@ async fn leave(gateway: &Running, path: &str, after: Duration) {
 
 #[tokio::test]
 async fn an_upstream_that_hangs_is_ejected_whatever_it_speaks_and_though_its_connections_stand() {
-    for scheme in ["http", "h2c"] {
+    let ejected_over = |scheme: &'static str| async move {
         let (moody, steady) = (Moody::start().await, Backend::friendly().await);
         let route = Route::new("/", [moody.over(scheme), steady.upstream()]).unwrap();
-        let (gateway, metrics) = metered(open(route.timeouts(first_byte(50)))).await;
+        let (gateway, metrics) = metered(open(route.timeouts(first_byte(400)))).await;
         let mut client = gateway.client().await;
         for _ in 0..4 {
             assert_eq!(client.get("/", &[]).await.status, 200, "connections stand to both");
@@ -77,7 +77,8 @@ async fn an_upstream_that_hangs_is_ejected_whatever_it_speaks_and_though_its_con
         }
         assert_eq!(late, 5, "over {scheme}");
         assert!(!moody.up(&metrics), "the gauge shows it");
-    }
+    };
+    tokio::join!(ejected_over("http"), ejected_over("h2c"));
 }
 
 #[tokio::test]
@@ -123,7 +124,7 @@ async fn the_end_of_all_time_counts_as_a_timeout_of_the_upstream() {
     let moody = Moody::start().await;
     moody.hang(true);
     let mut timeouts = Timeouts::default();
-    timeouts.total = Some(Duration::from_millis(50));
+    timeouts.total = Some(Duration::from_millis(200));
     let (gateway, metrics) = metered(open(to(moody.over("http")).timeouts(timeouts))).await;
     let mut client = gateway.client().await;
     for _ in 0..5 {
@@ -139,21 +140,28 @@ async fn the_end_of_all_time_counts_as_a_timeout_of_the_upstream() {
 
 #[tokio::test]
 async fn an_upload_that_stalls_is_the_clients_doing_and_ejects_no_upstream() {
-    for (scheme, total) in [("http", None), ("h2c", None), ("http", Some(Duration::from_millis(150)))] {
+    let stall = |scheme: &'static str, total: Option<Duration>| async move {
         let moody = Moody::start().await;
-        let mut timeouts = first_byte(50);
-        (timeouts.idle, timeouts.total) = (Duration::from_millis(300), total);
+        let mut timeouts = first_byte(200);
+        (timeouts.idle, timeouts.total) = (Duration::from_secs(1), total);
         let (gateway, metrics) = metered(open(to(moody.over(scheme)).timeouts(timeouts))).await;
-        for _ in 0..6 {
+        let upload = || async {
             let mut client = TcpStream::connect(gateway.address).await.unwrap();
             client.write_all(b"POST / HTTP/1.1\r\nhost: g\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
             let mut answer = [0; 12];
             in_time("an answer", client.read_exact(&mut answer)).await.unwrap();
             assert_eq!(&answer, b"HTTP/1.1 408", "over {scheme}, {total:?}");
-        }
+        };
+        futures_util::future::join_all((0..6).map(|_| upload())).await;
         assert!(moody.up(&metrics), "over {scheme}");
         assert_eq!(metrics.count("gateway_upstream_failures_total / timed_out"), 0);
-    }
+    };
+    tokio::join!(
+        stall("http", None),
+        stall("h2c", None),
+        stall("http", Some(Duration::from_millis(700))),
+        stall("h2c", Some(Duration::from_millis(700)))
+    );
 }
 
 #[tokio::test]
@@ -220,7 +228,7 @@ async fn a_clock_that_is_put_back_keeps_no_upstream_out() {
     let (moody, steady) = (Moody::start().await, Backend::friendly().await);
     let clock = FakeClock::default();
     let route = Route::new("/", [moody.over("http"), steady.upstream()]).unwrap();
-    let gateway = running(open(route.timeouts(first_byte(50))).clock(clock.clone())).await;
+    let gateway = running(open(route.timeouts(first_byte(400))).clock(clock.clone())).await;
     let mut client = gateway.client().await;
     moody.hang(true);
     for _ in 0..20 {
