@@ -1,10 +1,10 @@
 //! The time that all of a request may take, from when its upstream is asked to the last of the answer.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 
 /// Runs out once, if it runs at all.
@@ -22,12 +22,28 @@ impl Deadline {
     }
 
     /// What the work comes to, unless the time runs out first.
-    pub(crate) async fn hold<F: Future>(&mut self, work: F) -> Option<F::Output> {
-        let mut work = pin!(work);
-        poll_fn(|cx| match work.as_mut().poll(cx) {
+    pub(crate) const fn hold<F: Future>(&mut self, work: F) -> Held<'_, F> {
+        Held { deadline: self, work }
+    }
+}
+
+pin_project! {
+    /// Work that has a deadline. A future of its own, for an `async fn` would keep the work twice.
+    pub(crate) struct Held<'d, F> {
+        deadline: &'d mut Deadline,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F: Future> Future for Held<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let held = self.project();
+        match held.work.poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending => self.poll_over(cx).map(|()| None),
-        })
-        .await
+            Poll::Pending => held.deadline.poll_over(cx).map(|()| None),
+        }
     }
 }
