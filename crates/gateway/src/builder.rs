@@ -15,6 +15,7 @@ use crate::bounds::Bounds;
 use crate::gateway::Gateway;
 use crate::limit::Limits;
 use crate::live::Live;
+use crate::refusal_page::RefusalPages;
 use crate::route::Route;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -76,6 +77,12 @@ impl<S: Store> Builder<S> {
     /// Believes what proxies in these networks say about whom they speak for.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.settings = self.settings.trusted_proxies(networks);
+        self
+    }
+
+    /// Refuses in this form, on routes that have none of their own and where there is no route.
+    pub fn refusals(mut self, pages: RefusalPages) -> Self {
+        self.settings = self.settings.refusals(pages);
         self
     }
 

@@ -7,6 +7,7 @@ use spile_policy::Policy;
 use spile_tower::client::Networks;
 
 use crate::auth::JwtVerifier;
+use crate::refusal_page::RefusalPages;
 use crate::route::Route;
 
 /// Routes, a policy, and whose word counts about who a caller is. Replaced whole, by
@@ -24,6 +25,7 @@ pub struct Settings {
     pub(crate) jwt: Option<Arc<JwtVerifier>>,
     pub(crate) trusted: Networks,
     pub(crate) principal_header: HeaderName,
+    pub(crate) refusals: RefusalPages,
     /// `None` if the policy in force stays.
     pub(crate) policy: Option<Arc<Policy>>,
 }
@@ -36,6 +38,7 @@ impl Settings {
             jwt: None,
             trusted: Networks::default(),
             principal_header: HeaderName::from_static("x-forwarded-user"),
+            refusals: RefusalPages::default(),
             policy: None,
         }
     }
@@ -61,6 +64,12 @@ impl Settings {
     /// Believes what proxies in these networks say about whom they speak for.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.trusted = networks;
+        self
+    }
+
+    /// Refuses in this form, on routes that have none of their own and where there is no route.
+    pub fn refusals(mut self, pages: RefusalPages) -> Self {
+        self.refusals = pages;
         self
     }
 

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Response};
 use spile_policy::{Policy, only_value};
 
 use crate::auth::Authenticator;
 use crate::builder::BuildError;
 use crate::forward::{Hop, Trust};
-use crate::route::Table;
+use crate::refusal::Refusal;
+use crate::refusal_page::RefusalPages;
+use crate::route::{Route, Table};
 use crate::settings::Settings;
 
 /// Settings at work.
@@ -18,13 +21,14 @@ pub(crate) struct Setup {
     pub(crate) auth: Authenticator,
     pub(crate) trust: Trust,
     principal_header: HeaderName,
+    refusals: Arc<RefusalPages>,
 }
 
 impl Setup {
     /// Puts settings to work. What is known of upstreams that were served `before` stays known, and the policy stays if
     /// the settings have none.
     pub(crate) fn new(settings: Settings, before: Option<&Self>) -> Result<Self, BuildError> {
-        let Settings { routes, jwt, trusted, principal_header, policy } = settings;
+        let Settings { routes, jwt, trusted, principal_header, refusals, policy } = settings;
         if let Some(route) = routes.iter().find(|route| route.upstreams.is_empty()) {
             return Err(BuildError::NoUpstream(route.name.to_string()));
         }
@@ -34,12 +38,22 @@ impl Setup {
             auth: Authenticator { policy: policy.unwrap_or_default(), jwt },
             trust: Trust::new(trusted),
             principal_header,
+            refusals: Arc::new(refusals),
         })
     }
 
     /// The same routes under another policy.
     pub(crate) fn under(&self, policy: Arc<Policy>) -> Self {
         Self { auth: Authenticator { policy, jwt: self.auth.jwt.clone() }, ..self.clone() }
+    }
+
+    /// A refusal, in the form that the route or all of them have for it. gRPC has one of its own.
+    pub(crate) fn refuse(&self, refusal: Refusal, route: Option<&Route>, grpc: bool) -> Response<Bytes> {
+        let mut response = refusal.into_response(grpc);
+        if !grpc {
+            route.map_or(&*self.refusals, |route| &route.refusals).dress(&self.refusals, &mut response);
+        }
+        response
     }
 
     /// Whom a trusted proxy says that it has authenticated. From any other peer the header counts for nothing.

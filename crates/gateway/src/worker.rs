@@ -231,7 +231,7 @@ impl<S: Store + 'static> Worker<S> {
         let route = route.map(|route| &setup.table.routes()[route].route);
         let (own, mut response) = match answer {
             Ok(response) => (false, response),
-            Err(refusal) => (true, refusal.into_response(arrival.grpc).map(own_words)),
+            Err(refusal) => (true, setup.refuse(refusal, route, arrival.grpc).map(own_words)),
         };
         if let Some(ruling) = ruling {
             let shown = route.is_none_or(|route| route.rate_limit_headers);

@@ -1,10 +1,11 @@
 //! The `gateway` listener: the server's plans, rules and tenants before the routes of the file, of one moment each time.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use spile_core::Clock;
-use spile_gateway::{Gateway, Settings};
+use spile_gateway::{Gateway, RefusalPages, Settings};
 use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 
@@ -74,14 +75,23 @@ impl Front {
 /// What the gateway follows, written out: settings that read the same are the same.
 fn words(config: &Config) -> String {
     use std::fmt::Write;
-    let mut words = format!("{:?} {}\n", config.clients.trusted_words, config.clients.principal_header);
+    let pages = digest(&config.gateway.refusals.pages);
+    let mut words =
+        format!("{:?} {} {pages}\n", config.clients.trusted_words, config.clients.principal_header);
     if let Some(jwt) = &config.gateway.jwt {
         let _ = write!(words, "{jwt}");
     }
     for route in &config.routes {
-        let _ = write!(words, "{route}{:?}", route.upstream_tls.loaded);
+        let _ = write!(words, "{route}{:?}{}", route.upstream_tls.loaded, digest(&route.refusals.pages));
     }
     words
+}
+
+/// Tells pages from others without writing them out: they may come from files that have changed.
+fn digest(pages: &RefusalPages) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    pages.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn settings(config: &Config, policy: Arc<Policy>) -> anyhow::Result<Settings> {
@@ -89,6 +99,7 @@ fn settings(config: &Config, policy: Arc<Policy>) -> anyhow::Result<Settings> {
     let mut settings = Settings::new()
         .trusted_proxies(trusted_proxies.clone())
         .principal_header(principal_header.clone())
+        .refusals(config.gateway.refusals.pages.clone())
         .policy(policy);
     if let Some(jwt) = &config.gateway.jwt {
         settings = settings.jwt(Arc::clone(&jwt.verifier));

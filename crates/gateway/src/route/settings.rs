@@ -5,6 +5,7 @@ use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
 use crate::auth::Caller;
 use crate::overload::{Adaptive, Concurrency};
 use crate::refusal::Refusal;
+use crate::refusal_page::RefusalPages;
 use crate::route::rewrite::Rewrite;
 use crate::route::{HeaderChanges, Timeouts};
 use crate::upstream::{Balance, HealthCheck, Upstream, UpstreamTls};
@@ -21,6 +22,7 @@ const MAX_BODY: u64 = 64 * 1024 * 1024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Route {
     pub(crate) name: Box<str>,
     pub(crate) path: PathPattern,
@@ -36,6 +38,7 @@ pub struct Route {
     pub(crate) request_changes: HeaderChanges,
     pub(crate) response_changes: HeaderChanges,
     pub(crate) rate_limit_headers: bool,
+    pub(crate) refusals: RefusalPages,
     pub(crate) health: Option<HealthCheck>,
     pub(crate) allowed_plans: Vec<Box<str>>,
     pub(crate) upgrades: Vec<Box<str>>,
@@ -62,6 +65,7 @@ impl Route {
             request_changes: HeaderChanges::default(),
             response_changes: HeaderChanges::default(),
             rate_limit_headers: true,
+            refusals: RefusalPages::default(),
             health: None,
             allowed_plans: Vec::new(),
             upgrades: vec!["websocket".into()],
@@ -155,6 +159,13 @@ impl Route {
     #[must_use]
     pub const fn rate_limit_headers(mut self, shown: bool) -> Self {
         self.rate_limit_headers = shown;
+        self
+    }
+
+    /// Refuses in this form, where there is one for the refusal, and not in the one that holds for all routes.
+    #[must_use]
+    pub fn refusals(mut self, pages: RefusalPages) -> Self {
+        self.refusals = pages;
         self
     }
 

@@ -9,6 +9,7 @@ mod limits;
 mod nginx;
 mod overload;
 mod proxying;
+mod refusals;
 mod reload;
 mod retries;
 mod routes;

@@ -11,7 +11,7 @@ use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles};
 use super::bounded::{self, show_size};
 use super::duration;
 use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, TlsFile, UpstreamTlsFile};
-use super::route::RouteFiles;
+use super::route::{RefusalWords, RouteFiles};
 
 /// What holds for all routes.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,7 @@ pub struct GatewayConfig {
     pub jwt: Option<JwtConfig>,
     /// How routes meet `https://` upstreams that say nothing else.
     pub upstream_tls: UpstreamTlsFiles,
+    pub(crate) refusals: RefusalWords,
 }
 
 /// The certificate that clients see, and its key. Both were there and belonged together when they were read.
@@ -73,7 +74,8 @@ impl GatewayConfig {
             server_name: None,
         };
         let upstream_tls = files.check_usual(&upstream_tls, faults);
-        Self { bounds: check_bounds(file, faults), tls, jwt, upstream_tls }
+        let refusals = RefusalWords::check(file.refusals.take(), files, faults);
+        Self { bounds: check_bounds(file, faults), tls, jwt, upstream_tls, refusals }
     }
 
     /// The chain and its key.
@@ -194,6 +196,7 @@ impl fmt::Display for GatewayConfig {
                 writeln!(f, "upstream_{key}_file = {:?}", path.to_string_lossy())?;
             }
         }
+        self.refusals.show(f)?;
         writeln!(f)?;
         if let Some(tls) = &self.tls {
             let (chain, key) = (tls.certificate_file.to_string_lossy(), tls.key_file.to_string_lossy());

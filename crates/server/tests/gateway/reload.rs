@@ -69,6 +69,24 @@ async fn a_reload_reads_the_keys_of_tokens_again_though_no_file_looks_any_differ
 }
 
 #[tokio::test]
+async fn a_page_for_refusals_is_read_again_by_a_reload() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let page = folder.path().join("404.html");
+    std::fs::write(&page, "one").expect("a file");
+    write(
+        &path,
+        "[gateway.refusals]\nnot_found = { body_file = \"404.html\", content_type = \"text/html\" }\n",
+    );
+    let spile = Spile::load(&path).await;
+    let lost = spile.get("/", &[]).await;
+    assert_eq!((lost.status, lost.header("content-type"), &*lost.body), (404, Some("text/html"), "one"));
+    std::fs::write(&page, "two").expect("a file");
+    assert_eq!(spile.reload().await.status, 200);
+    assert_eq!(spile.get("/", &[]).await.body, "two");
+}
+
+#[tokio::test]
 async fn a_plan_may_go_with_the_route_that_named_it() {
     let one = echo("one").await;
     let folder = tempfile::tempdir().expect("a folder");

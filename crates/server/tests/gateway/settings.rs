@@ -41,7 +41,8 @@ fn what_is_shown_is_a_file_that_shows_the_same() {
     }
     std::fs::copy(repository().join("examples/gateway.jwks.json"), folder.path().join("gateway.jwks.json"))
         .expect("a file");
-    let commented = ["upstream_", "[gateway.tls]", "certificate_file", "key_file"];
+    std::fs::write(folder.path().join("403.html"), "<p>No.</p>").expect("a file");
+    let commented = ["upstream_", "forbidden", "[gateway.tls]", "certificate_file", "key_file"];
     let uncommented = |line: &'static str| {
         let bare = line.strip_prefix("# ").filter(|bare| commented.iter().any(|key| bare.starts_with(key)));
         bare.unwrap_or(line)
@@ -87,6 +88,8 @@ fn known_keys() -> Vec<(&'static str, Vec<String>)> {
         ("gateway.tls", "[gateway.tls]\nnone = 1".to_owned()),
         ("gateway.jwt", "[gateway.jwt]\nnone = 1".to_owned()),
         ("routes", format!("{route}none = 1")),
+        ("gateway.refusals", "[gateway.refusals]\nnone = 1".to_owned()),
+        ("routes.refusals.limited", format!("{route}refusals.limited = {{ body = \"\", none = 1 }}")),
         ("routes.upstream_tls", format!("{route}upstream_tls = {{ none = 1 }}")),
         ("routes.health_check", format!("{route}health_check = {{ none = 1 }}")),
         ("routes.request_headers", format!("{route}request_headers = {{ none = 1 }}")),
@@ -254,4 +257,37 @@ fn what_is_wrong_with_tls_to_upstreams_is_said_with_its_line() {
         "[[routes]]\npath = \"/\"\nupstream = \"http://a.test\"\nupstream_tls = { server_name = \"a.test\" }";
     let config = Config::parse(&path, plain.to_owned(), []).expect("it works, for what it is worth");
     assert!(config.warnings().iter().any(|warning| warning.contains("`upstream_tls` does nothing")));
+}
+
+#[test]
+fn what_is_wrong_with_a_page_for_refusals_is_said_with_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("large.html"), vec![b'x'; (64 << 10) + 1]).expect("a file");
+    std::fs::write(folder.path().join("page.html"), "<p>wait {retry_after}</p>\u{7f}\n").expect("a file");
+    let path = folder.path().join("spile.toml");
+    let route = "[[routes]]\npath = \"/\"\nupstream = \"http://a.test\"\n";
+    let table = [
+        ("limited = { status = 200, body = \"\" }", "200 is no status of a refusal"),
+        ("limited = { status = 600, body = \"\" }", "600 is no status of a refusal"),
+        ("limited = { status = 66000, body = \"\" }", "66000 is no status of a refusal"),
+        ("limited = { status = 429 }", "the page for `limited` has no `body`"),
+        ("limited = { body = \"\", body_file = \"page.html\" }", "both `body` and `body_file`"),
+        ("forbidden = { body = \"\", content_type = \"html\" }", "`html` is no content type"),
+        ("forbidden = { body = \"\", content_type = \"text/html\\r\\nx: y\" }", "is no content type"),
+        ("unavailable = { body_file = \"nowhere.html\" }", "nowhere.html"),
+        ("unavailable = { body_file = \"large.html\" }", "is too large"),
+        ("teapot = { body = \"\" }", "has no key `teapot`"),
+    ];
+    for (page, words) in table {
+        let why = Config::parse(&path, format!("{route}refusals.{page}\n"), []);
+        let why = why.expect_err("it is wrong").to_string();
+        assert!(
+            why.contains(words) && why.contains(":4:") && why.contains("1 thing is wrong"),
+            "{page}: {why}"
+        );
+    }
+    let pages = "refusals.limited = { body_file = \"page.html\" }\nrefusals.unavailable = { body = \"\\u007F \\\"1\\\"\" }\n";
+    let shown = Config::parse(&path, format!("{route}{pages}"), []).expect("it works").to_string();
+    let again = Config::parse(&path, shown.clone(), []).unwrap_or_else(|why| panic!("{why}\n{shown}"));
+    assert_eq!(again.to_string(), shown);
 }

@@ -1,6 +1,7 @@
 //! `[gateway]` as it was typed: what holds for all routes.
 
 use super::place::Spot;
+use super::routes::RefusalsFile;
 use super::section::{Section, TextOrTexts};
 use super::tables::Text;
 
@@ -9,6 +10,7 @@ use super::tables::Text;
 pub(crate) struct GatewayFile {
     pub(crate) tls: Option<TlsFile>,
     pub(crate) jwt: Option<JwtFile>,
+    pub(crate) refusals: Option<RefusalsFile>,
     pub(crate) upstream_ca_file: Text,
     pub(crate) upstream_certificate_file: Text,
     pub(crate) upstream_key_file: Text,
@@ -48,6 +50,7 @@ impl GatewayFile {
         let read = Self {
             tls: section.table("tls").map(TlsFile::read),
             jwt: section.table("jwt").map(JwtFile::read),
+            refusals: section.table("refusals").map(RefusalsFile::read),
             upstream_ca_file: section.text("upstream_ca_file"),
             upstream_certificate_file: section.text("upstream_certificate_file"),
             upstream_key_file: section.text("upstream_key_file"),

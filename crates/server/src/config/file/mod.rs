@@ -20,7 +20,8 @@ pub(super) use self::gateway::{GatewayFile, JwtFile, TlsFile};
 use self::node::{Node, Table};
 pub(crate) use self::place::{Place, Spot};
 pub(super) use self::routes::{
-    AdaptiveFile, ConcurrencyFile, HeadersFile, HealthFile, RouteFile, UpstreamTlsFile,
+    AdaptiveFile, ConcurrencyFile, HeadersFile, HealthFile, RefusalFile, RefusalsFile, RouteFile,
+    UpstreamTlsFile,
 };
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};

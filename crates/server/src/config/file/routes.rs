@@ -1,5 +1,7 @@
 //! `[[routes]]` as they were typed.
 
+use spile_gateway::RefusalKind;
+
 use super::fault::Faults;
 use super::node::Node;
 use super::place::{Place, Spot};
@@ -29,6 +31,7 @@ pub(crate) struct RouteFile {
     pub(crate) request_headers: Option<HeadersFile>,
     pub(crate) response_headers: Option<HeadersFile>,
     pub(crate) rate_limit_headers: Option<Spot<bool>>,
+    pub(crate) refusals: Option<RefusalsFile>,
     pub(crate) require_api_key: Option<Spot<bool>>,
     pub(crate) only_plans: Texts,
     pub(crate) limits: Vec<RuleFile>,
@@ -62,6 +65,20 @@ pub(crate) struct HeadersFile {
     pub(crate) set: Vec<(Spot<String>, Spot<String>)>,
     pub(crate) add: Vec<(Spot<String>, Spot<String>)>,
     pub(crate) remove: Texts,
+}
+
+/// `refusals`: what refusals look like, by kind.
+#[derive(Debug)]
+pub(crate) struct RefusalsFile(pub(crate) Vec<(RefusalKind, RefusalFile)>);
+
+/// What one kind of refusal looks like.
+#[derive(Debug)]
+pub(crate) struct RefusalFile {
+    pub(crate) place: Place,
+    pub(crate) status: Option<Spot<u64>>,
+    pub(crate) body: Text,
+    pub(crate) body_file: Text,
+    pub(crate) content_type: Text,
 }
 
 /// `adaptive`: how limits follow the upstreams.
@@ -114,6 +131,7 @@ impl RouteFile {
             request_headers: section.table("request_headers").map(HeadersFile::read),
             response_headers: section.table("response_headers").map(HeadersFile::read),
             rate_limit_headers: section.flag("rate_limit_headers"),
+            refusals: section.table("refusals").map(RefusalsFile::read),
             require_api_key: section.flag("require_api_key"),
             only_plans: section.texts("only_plans"),
             limits: RuleFile::read_all("routes.limits", limits, section.faults()),
@@ -160,6 +178,29 @@ impl HeadersFile {
             set: section.named_texts("set"),
             add: section.named_texts("add"),
             remove: section.texts("remove"),
+        };
+        section.end();
+        read
+    }
+}
+
+impl RefusalsFile {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let page = |kind: RefusalKind| Some((kind, RefusalFile::read(section.table(kind.name())?)));
+        let pages = RefusalKind::ALL.into_iter().filter_map(page).collect();
+        section.end();
+        Self(pages)
+    }
+}
+
+impl RefusalFile {
+    fn read(mut section: Section<'_>) -> Self {
+        let read = Self {
+            place: section.place().clone(),
+            status: section.whole("status"),
+            body: section.text("body"),
+            body_file: section.text("body_file"),
+            content_type: section.text("content_type"),
         };
         section.end();
         read

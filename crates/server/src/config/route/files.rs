@@ -1,11 +1,17 @@
 //! What is in the files that routes name: read once for a configuration, however often its routes are checked.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use spile_gateway::{Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
 use crate::config::file::{Faults, Place, Spot, UpstreamTlsFile};
+
+/// Bytes that a page of a refusal may have.
+const MAX_PAGE: u64 = 64 << 10;
 
 /// Files that routes name, and what was in them.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +21,7 @@ pub(crate) struct RouteFiles {
     /// How routes meet `https://` upstreams that say nothing else.
     usual: UpstreamTlsFiles,
     loaded: HashMap<UpstreamTlsFiles, UpstreamTls>,
+    pages: HashMap<PathBuf, Bytes>,
 }
 
 /// How a route meets its `https://` upstreams.
@@ -62,6 +69,22 @@ impl RouteFiles {
         }
         let loaded = self.load(whole).map_err(|why| tell(file, &own, why, faults)).ok();
         RouteTls { own, loaded }
+    }
+
+    /// The whole path of a page, and what is in it. Of a file that is too large, just enough to tell.
+    pub(super) fn read_page(&mut self, path: &str) -> (PathBuf, io::Result<Bytes>) {
+        let path = self.folder.join(path);
+        if let Some(page) = self.pages.get(&path) {
+            let page = page.clone();
+            return (path, Ok(page));
+        }
+        let mut page = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut page));
+        let page = read.map(|_| Bytes::from(page));
+        if let Ok(page) = &page {
+            self.pages.insert(path.clone(), page.clone());
+        }
+        (path, page)
     }
 
     fn load(&mut self, files: UpstreamTlsFiles) -> Result<UpstreamTls, UpstreamTlsError> {

@@ -3,6 +3,7 @@
 mod files;
 mod headers;
 mod overload;
+mod refusals;
 mod show;
 mod upstreams;
 
@@ -18,6 +19,7 @@ use spile_policy::{PathPattern, Rule};
 pub(super) use self::files::RouteFiles;
 use self::files::RouteTls;
 use self::headers::HeaderWords;
+pub(super) use self::refusals::RefusalWords;
 use super::bounded;
 use super::duration;
 use super::file::{Faults, RouteFile, Spot};
@@ -28,6 +30,7 @@ const MAX_BODY: u64 = 64 << 20;
 
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Route {
     /// What it is called in metrics, traces and the keys of its own limits.
     pub name: String,
@@ -58,6 +61,7 @@ pub struct Route {
     pub(crate) response_headers: HeaderWords,
     /// Whether clients are told of limits in header fields.
     pub rate_limit_headers: bool,
+    pub(crate) refusals: RefusalWords,
     /// Whether callers without a known credential are turned away.
     pub require_api_key: bool,
     pub(crate) only_plans: Vec<PlanName>,
@@ -137,6 +141,7 @@ impl Route {
             upgrades: file.upgrades.map_or_else(|| vec!["websocket".to_owned()], words),
             request_headers: HeaderWords::check(file.request_headers, faults),
             response_headers: HeaderWords::check(file.response_headers, faults),
+            refusals: RefusalWords::check(file.refusals, opened, faults),
             rate_limit_headers: file.rate_limit_headers.is_none_or(|flag| flag.value),
             require_api_key: flag(file.require_api_key),
             only_plans: file
@@ -177,6 +182,7 @@ impl Route {
             .request_headers(self.request_headers.changes()?)
             .response_headers(self.response_headers.changes()?)
             .rate_limit_headers(self.rate_limit_headers)
+            .refusals(self.refusals.pages.clone())
             .require_auth(self.require_api_key)
             .only_plans(self.only_plans.iter().map(PlanName::as_str))
             .cost_from_response(self.cost_from_response);

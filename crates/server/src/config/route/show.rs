@@ -40,6 +40,7 @@ impl fmt::Display for Route {
         show_headers(f, "request_headers", &self.request_headers)?;
         show_headers(f, "response_headers", &self.response_headers)?;
         writeln!(f, "rate_limit_headers = {}", self.rate_limit_headers)?;
+        self.refusals.show(f)?;
         self.show_care(f)?;
         writeln!(f)?;
         for limit in &self.limits {
