@@ -67,7 +67,7 @@ pub use client_stream::ClientStream;
 pub use gateway::Gateway;
 pub use overload::{Adaptive, Concurrency};
 pub use refusal_page::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
-pub use route::{HeaderChangeError, HeaderChanges, Route, Timeouts};
+pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, Timeouts};
 pub use settings::Settings;
 pub use tls::Tls;
 pub use upstream::{

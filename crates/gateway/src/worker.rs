@@ -348,22 +348,23 @@ impl<S: Store + 'static> Worker<S> {
         deadline: &'r mut Deadline,
     ) -> impl Future<Output = Result<Answer, Refusal>> + Send + 'r {
         let Way { served, lines } = way;
+        let path = match upstream_path(&target.path, served.rewrite.as_ref()) {
+            _ if target.is_whole_server => PathAndQuery::from_static("*"),
+            Ok(path) => path,
+            Err(why) => return Whichever::Left(std::future::ready(Err(why))),
+        };
         let (mut upload, meter) = upload(body, served);
         let exchange = Exchange {
             served,
             lines,
             dialer: &self.shared.dialer,
             authority: &target.authority,
-            path: if target.is_whole_server {
-                PathAndQuery::from_static("*")
-            } else {
-                upstream_path(&target.path, served.rewrite.as_ref())
-            },
+            path,
             meter,
             caller,
             clock: &*self.shared.clock,
         };
-        async move {
+        Whichever::Right(async move {
             if self.shared.tracer.is_some() {
                 note("spile.route", || served.route.name.to_string());
                 trace::pass_on(&mut errand.parts.headers);
@@ -376,7 +377,7 @@ impl<S: Store + 'static> Worker<S> {
                 });
             }
             answer
-        }
+        })
     }
 
     /// Makes of the upstream's answer the client's.

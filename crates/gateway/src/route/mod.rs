@@ -8,6 +8,7 @@ mod table;
 mod timeouts;
 
 pub use header_changes::{HeaderChangeError, HeaderChanges};
+pub use rewrite::RewriteError;
 pub use settings::Route;
 pub use timeouts::Timeouts;
 

@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::overload::{Adaptive, Concurrency};
 use crate::refusal::Refusal;
 use crate::refusal_page::RefusalPages;
-use crate::route::rewrite::Rewrite;
+use crate::route::rewrite::{Rewrite, RewriteError, check_prefix};
 use crate::route::{HeaderChanges, Timeouts};
 use crate::upstream::{Balance, HealthCheck, Upstream, UpstreamTls};
 
@@ -133,9 +133,8 @@ impl Route {
     }
 
     /// Puts this path in place of the route's own before the upstream is asked.
-    pub fn rewrite_prefix(mut self, prefix: &str) -> Result<Self, PatternError> {
-        // What is sent has to be a path like any other: plain segments, no wildcards.
-        PathPattern::literal(prefix)?;
+    pub fn rewrite_prefix(mut self, prefix: &str) -> Result<Self, RewriteError> {
+        check_prefix(prefix)?;
         self.new_prefix = Some(prefix.into());
         Ok(self)
     }

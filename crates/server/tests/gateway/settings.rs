@@ -149,7 +149,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         [[routes]]
         path = "/a"
         upstream = "ftp://127.0.0.1"
-        rewrite_prefix = "/*"
+        rewrite_prefix = "/a<b"
         [[routes]]
         path = "a"
         upstream = []
@@ -183,7 +183,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         (27, "no plan is called `platinum`"),
         (28, "charged together anyway"),
         (31, "`ftp://127.0.0.1` is no upstream"),
-        (32, "`/*` is no path"),
+        (32, "`/a<b` is no path to put in place of another"),
         (34, "`a` is no path pattern"),
         (35, "there is no upstream"),
         (36, "`two words` is no name"),

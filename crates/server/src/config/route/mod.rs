@@ -241,9 +241,8 @@ fn check_path(Spot { value, place }: Spot<String>, faults: &mut Faults) -> Optio
 }
 
 fn check_prefix(Spot { value, place }: Spot<String>, faults: &mut Faults) -> Option<String> {
-    let good = !value.contains(['*', ' ']) && PathPattern::prefix(&value).is_ok();
-    if !good {
-        faults.add(&place, format_args!("`{value}` is no path"), "plain segments, as in `/v2/scores`");
-    }
-    good.then_some(value)
+    let route = gateway::Route::new("/", []).ok()?;
+    let checked = route.rewrite_prefix(&value);
+    checked.map_err(|why| faults.add(&place, why, "plain segments, as in `/v2/scores`")).ok()?;
+    Some(value)
 }
