@@ -1,4 +1,4 @@
-//! All routes, the most specific first.
+//! All routes, and which of them a request belongs to.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -13,23 +13,39 @@ use crate::upstream::Upstream;
 
 /// Finds the route of a request.
 #[derive(Debug)]
-pub(crate) struct Table(Box<[Arc<Served>]>);
+pub(crate) struct Table {
+    routes: Box<[Arc<Served>]>,
+    /// Each host of each route, the most specific first.
+    doors: Box<[Door]>,
+}
+
+/// One host of one route.
+#[derive(Debug)]
+struct Door {
+    /// `None` for a route that answers for all hosts.
+    host: Option<HostPattern>,
+    route: usize,
+}
 
 impl Table {
     /// These routes. What is known of those that were served `before` stays known.
-    pub(crate) fn new(mut routes: Vec<Route>, before: Option<&Self>) -> Self {
+    pub(crate) fn new(routes: Vec<Route>, before: Option<&Self>) -> Self {
+        let mut doors: Vec<Door> = routes.iter().enumerate().flat_map(doors_of).collect();
         // The sort is stable: of two routes that are alike, the one that was written first is served.
-        routes.sort_by_key(|route| Reverse((best_host(route), route.path.specificity())));
-        let known = |route: &Route| before?.0.iter().find(|served| served.route.is_same(route));
+        doors.sort_by_key(|door| {
+            let host = door.host.as_ref().map(HostPattern::specificity);
+            Reverse((host, routes[door.route].path.specificity()))
+        });
+        let known = |route: &Route| before?.routes.iter().find(|served| served.route.is_same(route));
         let serve = |route| {
             let known = known(&route).map(|served| &**served);
             Arc::new(Served::new(route, known))
         };
-        Self(routes.into_iter().map(serve).collect())
+        Self { routes: routes.into_iter().map(serve).collect(), doors: doors.into() }
     }
 
     pub(crate) fn routes(&self) -> &[Arc<Served>] {
-        &self.0
+        &self.routes
     }
 
     /// The names that upstreams are called by.
@@ -48,21 +64,24 @@ impl Table {
         }
     }
 
-    /// The index of the route that the target belongs to.
+    /// The index of the route that the target belongs to: the one with the most specific host that matches, and among
+    /// these the one with the most specific path.
     pub(crate) fn find(&self, target: &Target) -> Option<usize> {
-        self.0.iter().position(|served| serves(&served.route, target))
+        let is_for = |door: &&Door| {
+            door.host.as_ref().is_none_or(|host| host.matches(&target.host))
+                && self.routes[door.route].route.path.matches(target.path.matched())
+        };
+        self.doors.iter().find(is_for).map(|door| door.route)
     }
 
     fn upstreams(&self) -> impl Iterator<Item = &Upstream> {
-        self.0.iter().flat_map(|served| served.pool.endpoints()).map(|endpoint| &endpoint.upstream)
+        self.routes.iter().flat_map(|served| served.pool.endpoints()).map(|endpoint| &endpoint.upstream)
     }
 }
 
-fn best_host(route: &Route) -> (u8, usize) {
-    route.hosts.iter().map(HostPattern::specificity).max().unwrap_or_default()
-}
-
-fn serves(route: &Route, target: &Target) -> bool {
-    let host = route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(&target.host));
-    host && route.path.matches(target.path.matched())
+fn doors_of((route, settings): (usize, &Route)) -> Vec<Door> {
+    match &settings.hosts[..] {
+        [] => vec![Door { host: None, route }],
+        hosts => hosts.iter().cloned().map(|host| Door { host: Some(host), route }).collect(),
+    }
 }

@@ -45,6 +45,37 @@ async fn the_most_specific_route_serves() {
 }
 
 #[tokio::test]
+async fn the_host_that_matches_decides_and_not_another_one_of_the_route() {
+    let names = ["wide", "narrow", "everywhere"];
+    let mut backends = Vec::new();
+    for name in names {
+        backends.push(Backend::start(move |_| text(name)).await);
+    }
+    let route = |path, index: usize| Route::new(path, [backends[index].upstream()]).unwrap();
+    let with_hosts =
+        |route: Route, hosts: &[&str]| hosts.iter().fold(route, |route, host| route.host(host).unwrap());
+    let gateway = running(
+        Gateway::builder(limiter_on(&FakeClock::default()))
+            .route(with_hosts(route("/api/deep", 0), &["*.example.com", "a-very-long-name.other.org"]))
+            .route(with_hosts(route("/api", 1), &["api.example.com", "*.eu.example.com"]))
+            .route(route("/api/deep", 2)),
+    )
+    .await;
+    let table = [
+        ("api.example.com", "/api/deep", "narrow"),
+        ("a.eu.example.com", "/api/deep", "narrow"),
+        ("www.example.com", "/api/deep", "wide"),
+        ("a-very-long-name.other.org", "/api/deep", "wide"),
+        ("elsewhere.test", "/api/deep", "everywhere"),
+    ];
+    for (host, path, expected) in table {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = crate::support::exchange(gateway.address, request.as_bytes()).await;
+        assert!(answer.ends_with(expected), "{host}{path}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn no_route_is_a_404() {
     let backend = Backend::friendly().await;
     let gateway = running(open(Route::new("/scores", [backend.upstream()]).unwrap())).await;
