@@ -1,7 +1,7 @@
 //! What works, and may still not be what was meant.
 
 use spile_core::{Charges, Cost};
-use spile_policy::{HostPattern, PathPattern, Policy, RulePlans};
+use spile_policy::{HostPattern, Matcher, PathPattern, Policy, Rule, RulePlans};
 
 use super::{Config, Route};
 
@@ -49,6 +49,7 @@ impl Config {
         warnings.extend(self.routes.iter().filter(|route| route.says_needless_tls()).map(|route| {
             format!("route `{}`: `upstream_tls` does nothing without an https:// upstream", route.name)
         }));
+        warnings.extend(self.routes.iter().flat_map(Route::idle_limits));
         if self.forward_auth.proxy.is_some() && self.clients.trusted_words.is_empty() {
             let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
             warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));
@@ -58,6 +59,26 @@ impl Config {
 }
 
 impl Route {
+    /// A sentence for each of its limits that none of its requests can match.
+    fn idle_limits(&self) -> Vec<String> {
+        let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        let Ok(path) = PathPattern::prefix(&self.path) else { return Vec::new() };
+        let outside = |matcher: &Matcher| {
+            let elsewhere = matcher.path.as_ref().is_some_and(|own| !own.overlaps(&path));
+            let shares_host = |own: &HostPattern| hosts.iter().any(|host| host.overlaps(own));
+            elsewhere
+                || (!hosts.is_empty() && !matcher.hosts.is_empty() && !matcher.hosts.iter().any(shares_host))
+        };
+        let idle = self.limits.iter().filter(|limit| outside(&limit.matcher));
+        let words = |limit: &Rule| {
+            format!(
+                "limit `{}`: what it matches lies outside its route `{}` ({}), and it limits nothing",
+                limit.id, self.name, self.path
+            )
+        };
+        idle.map(words).collect()
+    }
+
     /// Whether some rule, or a limit of its own, limits its requests.
     pub(crate) fn is_limited(&self, policy: &Policy) -> bool {
         let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();

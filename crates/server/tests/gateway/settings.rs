@@ -142,6 +142,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         concurrency = { per_upstream = 0 }
         request_headers = { set = { "content-length" = "0", "x y" = "1" }, remove = ["Host"] }
         response_headers = { add = { "x-a" = "1\r\nx-b: 2" } }
+        upgrades = ["web socket", "", "irc/6.9", "H2C", "TLS/1.0"]
         [[routes.limits]]
         id = "default"
         plans = ["platinum"]
@@ -179,14 +180,18 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         (23, "`x y` is no name of a header field"),
         (23, "`Host` frames or addresses"),
         (24, "the value of `x-a` holds a line end"),
-        (26, "rule `default` stands twice"),
-        (27, "no plan is called `platinum`"),
-        (28, "charged together anyway"),
-        (31, "`ftp://127.0.0.1` is no upstream"),
-        (32, "`/a<b` is no path to put in place of another"),
-        (34, "`a` is no path pattern"),
-        (35, "there is no upstream"),
-        (36, "`two words` is no name"),
+        (25, "`web socket` is no protocol"),
+        (25, "`` is no protocol"),
+        (25, "`H2C` would carry requests past all rules"),
+        (25, "`TLS/1.0` would carry requests past all rules"),
+        (27, "rule `default` stands twice"),
+        (28, "no plan is called `platinum`"),
+        (29, "charged together anyway"),
+        (32, "`ftp://127.0.0.1` is no upstream"),
+        (33, "`/a<b` is no path to put in place of another"),
+        (35, "`a` is no path pattern"),
+        (36, "there is no upstream"),
+        (37, "`two words` is no name"),
     ];
     for (line, words) in table {
         let said =
@@ -290,4 +295,24 @@ fn what_is_wrong_with_a_page_for_refusals_is_said_with_its_line() {
     let shown = Config::parse(&path, format!("{route}{pages}"), []).expect("it works").to_string();
     let again = Config::parse(&path, shown.clone(), []).unwrap_or_else(|why| panic!("{why}\n{shown}"));
     assert_eq!(again.to_string(), shown);
+}
+
+#[test]
+fn a_limit_that_lies_outside_its_route_is_warned_of() {
+    let route =
+        "[[routes]]\npath = \"/scores\"\nupstream = \"http://127.0.0.1:1\"\nhosts = [\"*.example.com\"]\n";
+    for (matcher, idle) in [
+        ("path = \"/scores/top\"", false),
+        ("path = \"/*\"", false),
+        ("path = \"/top\"", true),
+        ("path = \"/scoreboard\"", true),
+        ("hosts = [\"api.example.com\"]", false),
+        ("hosts = [\"example.org\"]", true),
+    ] {
+        let limit = format!("[[routes.limits]]\nid = \"few\"\nplans = [\"free\"]\nmatch = {{ {matcher} }}\n");
+        let warnings = parse(&format!("{route}{limit}")).expect("it works").warnings();
+        let warned =
+            warnings.iter().any(|warning| warning.contains("limit `few`: what it matches lies outside"));
+        assert_eq!(warned, idle, "{matcher}: {warnings:?}");
+    }
 }

@@ -138,7 +138,7 @@ impl Route {
             timeouts,
             retries: bounded::check(file.retries, 0..=5, faults).map_or(1, |retries| retries as u8),
             max_body: bounded::check_size(file.max_body, 0..=1 << 40, faults).unwrap_or(MAX_BODY),
-            upgrades: file.upgrades.map_or_else(|| vec!["websocket".to_owned()], words),
+            upgrades: upstreams::check_upgrades(file.upgrades, faults),
             request_headers: HeaderWords::check(file.request_headers, faults),
             response_headers: HeaderWords::check(file.response_headers, faults),
             refusals: RefusalWords::check(file.refusals, opened, faults),
@@ -212,10 +212,6 @@ fn set_wait(wait: &mut Duration, text: Option<Spot<String>>, faults: &mut Faults
     if let Some(span) = text.and_then(|text| duration::check(&text, duration::REQUEST, faults)) {
         *wait = span;
     }
-}
-
-fn words(texts: Spot<Vec<Spot<String>>>) -> Vec<String> {
-    texts.value.into_iter().map(|text| text.value).collect()
 }
 
 fn check_plans(names: &[Spot<String>], known: &Known<'_>, faults: &mut Faults) -> Vec<PlanName> {

@@ -49,3 +49,27 @@ pub(super) fn check_balance(Spot { value, place }: &Spot<String>, faults: &mut F
         }
     }
 }
+
+/// The protocols that connections may be upgraded to.
+pub(super) fn check_upgrades(names: Option<Spot<Vec<Spot<String>>>>, faults: &mut Faults) -> Vec<String> {
+    let Some(names) = names else { return vec!["websocket".to_owned()] };
+    for Spot { value, place } in &names.value {
+        // A name, and a version that some have: `irc/6.9`.
+        let (name, version) = value.split_once('/').unwrap_or((value, "1"));
+        let speaks_http =
+            ["h2", "h2c", "h3", "http", "https", "tls"].iter().any(|own| name.eq_ignore_ascii_case(own));
+        if !is_token(name) || !is_token(version) || value.len() > 64 {
+            let message = format!("`{value}` is no protocol");
+            faults.add(place, message, "a name of at most 64 letters, digits and signs, as in `websocket`");
+        } else if speaks_http {
+            let message = format!("`{value}` would carry requests past all rules and limits");
+            faults.add(place, message, "protocols that carry no HTTP, as in `websocket`");
+        }
+    }
+    names.value.into_iter().map(|name| name.value).collect()
+}
+
+fn is_token(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(allowed)
+}
