@@ -134,19 +134,22 @@ impl Exchange<'_> {
         took.saturating_sub(self.meter.as_ref().map_or(Duration::ZERO, |meter| meter.waited()))
     }
 
-    /// The answer over the connection that stands already, or over a new one.
+    /// The answer over the connection that stands already, or over a new one, which is not `kept`.
     async fn ask(
         &self,
         index: usize,
         standing: Option<Line>,
+        kept: &mut bool,
         upgrades: bool,
         errand: &mut Errand<'_>,
         upload: &mut Upload,
     ) -> Result<Response<Source>, Unanswered> {
-        let line = match self.alive(standing).await {
-            Some(line) => line,
+        let line = if let Some(line) = self.alive(standing).await {
+            line
+        } else {
+            *kept = false;
             // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
-            None => Box::pin(self.dial(index, upgrades)).await?,
+            Box::pin(self.dial(index, upgrades)).await?
         };
         match line {
             Line::Http1(line) => self.ask_http1(index, line, errand, upload).await,
@@ -305,8 +308,8 @@ impl Attempt<'_> {
         let (exchange, index) = (self.exchange, self.index);
         let upgrades = exchange.wants_upgrade_over_tls(index, errand.parts);
         let standing = if upgrades || !may_reuse { None } else { exchange.lines[index].standing() };
-        let kept = standing.is_some();
-        let asking = exchange.ask(index, standing, upgrades, errand, upload);
+        let mut kept = standing.is_some();
+        let asking = exchange.ask(index, standing, &mut kept, upgrades, errand, upload);
         let answer = deadline.hold(asking).await.unwrap_or_else(|| Err(self.out_of_time()));
         let failed = match answer {
             Ok(response) => {
