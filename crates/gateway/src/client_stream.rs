@@ -41,7 +41,7 @@ pub struct ClientStream<I> {
     framing: Framing,
     rest: Option<Rest>,
     /// From when this side is closed.
-    linger: Option<Linger>,
+    linger: Option<Box<Linger>>,
     /// Given back with the stream, which a tunnel takes along.
     place: Option<OwnedSemaphorePermit>,
 }

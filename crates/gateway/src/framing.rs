@@ -187,7 +187,7 @@ impl Framing {
             (true, Length::Unsaid) => self.next = Next::ChunkSize,
             (false, Length::Unsaid | Length::Bytes(0)) => self.next = Next::RequestLine,
             (false, Length::Bytes(length)) => self.next = Next::Body(length),
-            // hyper refuses what is no number.
+            // hyper refuses a length that is not a number.
             (false, Length::Unknown) => self.lose(),
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Watched<T> {
 
 type Load<T> = Box<dyn Fn(&[PathBuf]) -> Result<T, LoadError> + Send + Sync>;
 
-/// Hashes of what files hold. Nothing for one that is not there, or that can be read only once.
+/// Hashes of what files hold. `None` for one that is missing, or that can be read only once.
 type Stamp = Vec<Option<u64>>;
 
 /// Why a file cannot be used.

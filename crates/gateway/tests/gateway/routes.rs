@@ -5,9 +5,10 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 use spile_core::FakeClock;
 use spile_gateway::{Balance, Gateway, HeaderChanges, HealthCheck, Route};
+use tokio::net::TcpStream;
 
 use crate::support::{
-    Backend, RawBackend, exchange, limiter_on, open, plan, policy, running, text, to, under, until,
+    Backend, RawBackend, exchange, in_time, limiter_on, open, plan, policy, running, text, to, under, until,
 };
 
 #[tokio::test]
@@ -214,7 +215,16 @@ async fn options_for_the_whole_server_goes_to_the_route_of_the_root_as_it_is() {
             "{seen:?}"
         );
     }
-    assert_eq!((root.seen().len(), other.seen().len()), (2, 0));
+    let gateway = running(open(to(root.upstream()))).await;
+    let stream = TcpStream::connect(gateway.address).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let whole = http::Uri::builder().scheme("http").authority("g").path_and_query("*").build().unwrap();
+    let request = http::Request::options(whole).body(()).unwrap();
+    let (answer, _) = client.ready().await.unwrap().send_request(request, true).unwrap();
+    assert_eq!(in_time("an answer", answer).await.unwrap().status(), 200);
+    assert_eq!((root.last().method.as_str(), root.last().target.as_str()), ("OPTIONS", "*"));
+    assert_eq!((root.seen().len(), other.seen().len()), (3, 0));
     let gateway = running(open(api())).await;
     let answer =
         exchange(gateway.address, b"OPTIONS * HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n").await;

@@ -73,6 +73,27 @@ async fn clients_and_upstreams_may_both_speak_tls_and_certificates_may_change() 
 }
 
 #[tokio::test]
+async fn a_refusal_can_be_read_over_tls_by_a_client_that_still_sends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, chain, key) = certificate();
+    write(folder.path(), &chain, &key);
+    let backend = Backend::friendly().await;
+    let tls = Tls::from_files(folder.path().join("chain.pem"), folder.path().join("key.pem")).unwrap();
+    let gateway = running(open(to(backend.upstream()).max_body(1_000)).tls(tls)).await;
+    let body = vec![b'x'; 10_000_000];
+    let head = format!("POST / HTTP/1.1\r\nHost: g\r\nContent-Length: {}\r\n\r\n", body.len());
+    for round in 0..5 {
+        let mut client = connect(gateway.address, &root, "http/1.1").await.unwrap();
+        client.write_all(head.as_bytes()).await.unwrap();
+        let sent = in_time("all to be sent", client.write_all(&body)).await;
+        assert!(sent.is_ok() && client.flush().await.is_ok(), "round {round}: {sent:?}");
+        let mut answer = String::new();
+        in_time("the refusal", client.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413"), "round {round}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let (_, chain, key) = certificate();
