@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::Either as Whichever;
 use http::header::{CONNECTION, DATE, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -120,15 +121,16 @@ impl<S: Store + 'static> Worker<S> {
     }
 
     /// The same with a date, which HTTP/1 adds by itself.
-    pub(crate) async fn answer_dated(
+    pub(crate) fn answer_dated(
         self: Arc<Self>,
         origin: Origin,
         request: Request<ClientBody>,
-    ) -> Response<Reply> {
+    ) -> impl Future<Output = Response<Reply>> + Send {
         let shared = Arc::clone(&self.shared);
-        let mut response = self.answer(origin, request).await;
-        response.headers_mut().entry(DATE).or_insert_with(|| date::header_value(shared.clock.wall()));
-        response
+        self.answer(origin, request).map(move |mut response| {
+            response.headers_mut().entry(DATE).or_insert_with(|| date::header_value(shared.clock.wall()));
+            response
+        })
     }
 
     async fn traced(

@@ -88,10 +88,9 @@ impl Received {
 pub(crate) struct Rest(Option<Arc<Mutex<Arrivals>>>);
 
 impl Rest {
-    /// Resolves with the end of the body. What arrives is dropped and not acknowledged, so that no more than a window does.
-    pub(crate) async fn ended(&self) {
-        let Some(arrivals) = &self.0 else { return };
-        poll_fn(|cx| arrivals.lock().poll_ended(cx)).await;
+    /// Ready with the end of the body. What arrives is dropped and not acknowledged, so that no more than a window does.
+    pub(crate) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.as_ref().map_or(Poll::Ready(()), |arrivals| arrivals.lock().poll_ended(cx))
     }
 }
 

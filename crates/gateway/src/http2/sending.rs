@@ -113,7 +113,7 @@ impl<B: Source> Sending<B> {
             self.stream.send_data(part, last).map_err(|_| Unsent::Refused)?;
         }
         self.untaken.stir();
-        let next = if waited { self.read_at_most / 2 } else { self.read_at_most * 2 };
+        let next = if waited { self.read_at_most / 4 } else { self.read_at_most * 4 };
         self.read_at_most = next.clamp(FIRST_READ, MAX_READ);
         self.body.read_at_most(self.read_at_most);
         Poll::Ready(Ok(last))

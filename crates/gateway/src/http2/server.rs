@@ -1,9 +1,8 @@
 //! One client's HTTP/2 connection: its streams are accepted, answered each by a task of its own, and ended where the
 //! client does not take its answer.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,14 +12,15 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Method, Request, Response};
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Sleep;
+use tokio::time::{Sleep, sleep};
 
-use super::received::Received;
+use super::received::{Received, Rest};
 use super::sending::{Sending, Source};
 use crate::bounds::Bounds;
 use crate::farewell::Guest;
-use crate::streams::Streams;
+use crate::streams::{Streams, UnderWay};
 
 /// Fields that only mean something over HTTP/1.
 const OF_HTTP_1: [HeaderName; 6] = [
@@ -114,14 +114,14 @@ where
             let body = Received::new(stream, &head.headers);
             let rest = body.rest();
             let answering = (this.answer)(Request::from_parts(head, body));
-            let under_way = this.streams.begin();
-            let taken_within = this.taken_within;
-            tokio::spawn(async move {
-                if respond(answering, reply, is_head, taken_within).await {
-                    // Clients that are still sending take a reset for a failure, and do not read the answer.
-                    let _ended = tokio::time::timeout(LINGER, rest.ended()).await;
-                }
-                drop((rest, under_way));
+            tokio::spawn(Stream {
+                state: State::Answering { answering },
+                reply,
+                is_head,
+                taken_within: this.taken_within,
+                rest,
+                linger: None,
+                under_way: this.streams.begin(),
             });
         }
         let streams = &this.streams;
@@ -129,14 +129,76 @@ where
     }
 }
 
-/// Answers one stream, unless its client gives up on it first. Says whether the whole answer was sent.
-async fn respond<B: Source>(
-    answering: impl Future<Output = Response<B>>,
-    mut reply: SendResponse<Bytes>,
+pin_project! {
+    /// One stream, from its request to the last of its answer. Written out, for a request is moved once only so.
+    struct Stream<F, B> {
+        #[pin]
+        state: State<F, B>,
+        reply: SendResponse<Bytes>,
+        is_head: bool,
+        taken_within: Duration,
+        rest: Rest,
+        linger: Option<Pin<Box<Sleep>>>,
+        under_way: UnderWay,
+    }
+}
+
+pin_project! {
+    #[project = StateProjected]
+    enum State<F, B> {
+        Answering {
+            #[pin]
+            answering: F,
+        },
+        Sending {
+            sending: Sending<B>,
+        },
+        /// Everything is said, and the client may still be sending. A reset now would look like a failure to many, who
+        /// would not read the answer.
+        Lingering,
+    }
+}
+
+impl<F: Future<Output = Response<B>>, B: Source> Future for Stream<F, B> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                StateProjected::Answering { answering } => {
+                    let Poll::Ready(answer) = answering.poll(cx) else {
+                        // A client that gives up on its request is not kept waiting for.
+                        return this.reply.poll_reset(cx).map(drop);
+                    };
+                    match begin(answer, this.reply, *this.is_head, *this.taken_within) {
+                        Ok(Some(sending)) => State::Sending { sending },
+                        Ok(None) => State::Lingering,
+                        Err(_) => return Poll::Ready(()),
+                    }
+                }
+                StateProjected::Sending { sending } => match ready!(Pin::new(sending).poll(cx)) {
+                    Ok(()) => State::Lingering,
+                    // The client has heard of it, or is gone.
+                    Err(_) => return Poll::Ready(()),
+                },
+                StateProjected::Lingering if this.rest.poll_ended(cx).is_ready() => return Poll::Ready(()),
+                StateProjected::Lingering => {
+                    return this.linger.get_or_insert_with(|| Box::pin(sleep(LINGER))).as_mut().poll(cx);
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+/// Sends the header of an answer. Gives what is to send of its body, if there is one.
+fn begin<B: Source>(
+    answer: Response<B>,
+    reply: &mut SendResponse<Bytes>,
     is_head: bool,
     taken_within: Duration,
-) -> bool {
-    let Some(answer) = unless_reset(answering, &mut reply).await else { return false };
+) -> Result<Option<Sending<B>>, h2::Error> {
     let (mut head, body) = answer.into_parts();
     let bodiless = body.is_end_stream();
     if let Some(length) = body.size_hint().exact().filter(|_| !bodiless) {
@@ -144,25 +206,14 @@ async fn respond<B: Source>(
     }
     drop_fields_of_http_1(&mut head.headers);
     let ends = is_head || bodiless;
-    match reply.send_response(Response::from_parts(head, ()), ends) {
-        Ok(_) if ends => true,
-        Ok(stream) => Sending::new(stream, body, taken_within).await.is_ok(),
-        Err(_) => false,
-    }
-}
-
-async fn unless_reset<T>(answering: impl Future<Output = T>, reply: &mut SendResponse<Bytes>) -> Option<T> {
-    let mut answering = pin!(answering);
-    poll_fn(|cx| match answering.as_mut().poll(cx) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer)),
-        Poll::Pending => reply.poll_reset(cx).map(|_| None),
-    })
-    .await
+    let stream = reply.send_response(Response::from_parts(head, ()), ends)?;
+    Ok((!ends).then(|| Sending::new(stream, body, taken_within)))
 }
 
 fn drop_fields_of_http_1(headers: &mut HeaderMap) {
-    for name in OF_HTTP_1 {
-        headers.remove(name);
+    // Looking at each field once is quicker than asking for each of these.
+    if headers.keys().any(|name| OF_HTTP_1.contains(name)) {
+        OF_HTTP_1.iter().for_each(|name| drop(headers.remove(name)));
     }
 }
 
@@ -176,7 +227,7 @@ struct KeepAlive {
 
 impl KeepAlive {
     fn new(pings: PingPong, interval: Duration) -> Self {
-        Self { pings, interval, timer: Box::pin(tokio::time::sleep(interval)), unanswered: false }
+        Self { pings, interval, timer: Box::pin(sleep(interval)), unanswered: false }
     }
 
     /// Ready once a ping stays without an answer.
