@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use arc_swap::ArcSwapOption;
 use foldhash::HashMap;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 /// How soon a name is resolved again at the earliest: if none of its addresses took a connection.
@@ -39,7 +39,7 @@ pub(crate) struct Name {
     /// `None` until it was resolved once.
     answer: ArcSwapOption<Answer>,
     /// Held during a lookup, so that connections that wait for the same one share it.
-    resolving: tokio::sync::Mutex<()>,
+    resolving: Arc<tokio::sync::Mutex<()>>,
     lookups: AtomicU64,
     doubted: Notify,
     /// Whether the last lookup failed: that is logged once.
@@ -71,9 +71,7 @@ pub(crate) struct Reached {
 impl Resolver {
     /// Asks the machine, as any other program does.
     pub(crate) fn system() -> Self {
-        Self::new(Box::new(|host| {
-            Box::pin(async move { Ok(tokio::net::lookup_host((&*host, 0)).await?.collect()) })
-        }))
+        Self::new(Box::new(|host| Box::pin(ask_system(host))))
     }
 
     pub(crate) fn new(lookup: Lookup) -> Self {
@@ -81,18 +79,24 @@ impl Resolver {
     }
 
     /// The name and the addresses that it has. Only who asks for a name first waits for them.
-    pub(crate) async fn resolve(&self, host: &str) -> io::Result<(Arc<Name>, Arc<Answer>)> {
+    pub(crate) async fn resolve(self: &Arc<Self>, host: &str) -> io::Result<(Arc<Name>, Arc<Answer>)> {
         let name = self.name(host);
         if let Some(answer) = name.answer.load_full() {
             return Ok((name, answer));
         }
         let before = name.lookups.load(Ordering::Acquire);
-        let one_at_a_time = name.resolving.lock().await;
+        let one_at_a_time = Arc::clone(&name.resolving).lock_owned().await;
         // Those who waited share what the lookup came to, be it a failure.
         if name.answer.load().is_none() && name.lookups.load(Ordering::Acquire) == before {
-            self.look_up(&name).await?;
+            let (resolver, sought) = (Arc::clone(self), Arc::clone(&name));
+            // In a task of its own: who gives up does not end a lookup that others wait for.
+            let looking = tokio::spawn(async move {
+                let looked_up = resolver.look_up(&sought).await;
+                drop(one_at_a_time);
+                looked_up
+            });
+            looking.await.map_err(io::Error::other)??;
         }
-        drop(one_at_a_time);
         let answer = name.answer.load_full().ok_or_else(no_address)?;
         Ok((name, answer))
     }
@@ -146,7 +150,7 @@ impl Name {
         Self {
             host: host.into(),
             answer: ArcSwapOption::empty(),
-            resolving: tokio::sync::Mutex::default(),
+            resolving: Arc::default(),
             lookups: AtomicU64::new(0),
             doubted: Notify::new(),
             failing: AtomicBool::new(false),
@@ -258,6 +262,17 @@ impl Reached {
     }
 }
 
+/// Asks on a thread of its own: the system's resolver blocks for as long as it likes, and a process that ends must not wait
+/// for it.
+async fn ask_system(host: Box<str>) -> io::Result<Vec<SocketAddr>> {
+    let (tell, told) = oneshot::channel();
+    std::thread::Builder::new().name("resolver".to_owned()).spawn(move || {
+        // Who asked may be gone by now.
+        let _told = tell.send((&*host, 0).to_socket_addrs().map(Iterator::collect));
+    })?;
+    told.await.map_err(io::Error::other)?
+}
+
 fn no_address() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "the name has no address")
 }
@@ -305,6 +320,8 @@ mod tests {
                 }
             })
         })));
+        let hasty = tokio::time::timeout(Duration::from_millis(1), resolver.resolve("app.test"));
+        assert!(hasty.await.is_err(), "who gives up does not end the lookup");
         let dials = (0..50).map(|_| resolver.resolve("app.test"));
         for resolved in futures_util::future::join_all(dials).await {
             assert_eq!(resolved.unwrap().1.addresses.len(), 2);
