@@ -11,11 +11,16 @@ use crate::spare::Spare;
 
 /// What one read takes at most.
 pub(super) const BYTES: usize = 128 * 1024;
+/// What a reader gets who asks for no more than this.
+const FEWER_BYTES: usize = 64 * 1024;
 /// Up to so many bytes are copied out, so that a short answer to a slow client does not keep a whole buffer.
 const WORTH_COPYING: usize = 8 * 1024;
+/// The same for readers who ask for little, so that little is held for them.
+const FEWER_WORTH_COPYING: usize = 16 * 1024;
 
 thread_local! {
     static SPARE: Spare<Box<[u8]>> = const { Spare::new() };
+    static FEWER: Spare<Box<[u8]>> = const { Spare::new() };
 }
 
 /// A buffer that goes back to its thread when it is dropped.
@@ -28,18 +33,20 @@ struct Filled {
 }
 
 impl Buffer {
-    pub(super) fn take() -> Self {
-        Self(Spare::take(&SPARE).unwrap_or_else(|| vec![0; BYTES].into_boxed_slice()))
+    /// A buffer for a read of this many bytes at most.
+    pub(super) fn take(at_most: usize) -> Self {
+        let (spare, bytes) = if at_most > FEWER_BYTES { (&SPARE, BYTES) } else { (&FEWER, FEWER_BYTES) };
+        Self(Spare::take(spare).unwrap_or_else(|| vec![0; bytes].into_boxed_slice()))
     }
 
     pub(super) fn space(&mut self) -> &mut [u8] {
         &mut self.0
     }
 
-    /// The first bytes of the buffer, of which no more than these were asked for. A reader who asks for less than all
-    /// wants little to be held.
-    pub(super) fn into_bytes(self, bytes: usize, asked_for: usize) -> Bytes {
-        if bytes <= WORTH_COPYING || asked_for < BYTES {
+    /// The first bytes of the buffer.
+    pub(super) fn into_bytes(self, bytes: usize) -> Bytes {
+        let worth_copying = if self.0.len() == BYTES { WORTH_COPYING } else { FEWER_WORTH_COPYING };
+        if bytes <= worth_copying {
             return Bytes::copy_from_slice(&self.0[..bytes]);
         }
         Bytes::from_owner(Filled { buffer: self, bytes })
@@ -48,7 +55,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        Spare::keep(&SPARE, mem::take(&mut self.0));
+        let spare = if self.0.len() == BYTES { &SPARE } else { &FEWER };
+        Spare::keep(spare, mem::take(&mut self.0));
     }
 }
 
@@ -64,9 +72,9 @@ mod tests {
     use crate::spare::MAX_SPARE;
 
     fn filled(bytes: usize) -> Bytes {
-        let mut buffer = Buffer::take();
+        let mut buffer = Buffer::take(BYTES);
         buffer.space()[..bytes].fill(b'x');
-        buffer.into_bytes(bytes, BYTES)
+        buffer.into_bytes(bytes)
     }
 
     fn spare() -> usize {
@@ -86,6 +94,19 @@ mod tests {
     fn a_few_bytes_do_not_keep_a_whole_buffer() {
         let bytes = filled(100);
         assert_eq!((bytes.len(), spare()), (100, 1));
+    }
+
+    #[test]
+    fn who_asks_for_little_holds_little() {
+        let read = |bytes| {
+            let buffer = Buffer::take(FEWER_BYTES);
+            assert_eq!(buffer.0.len(), FEWER_BYTES);
+            buffer.into_bytes(bytes)
+        };
+        let (copied, held) = (read(FEWER_WORTH_COPYING), read(FEWER_BYTES));
+        assert_eq!((copied.len(), held.len(), Spare::count(&FEWER)), (FEWER_WORTH_COPYING, FEWER_BYTES, 0));
+        drop(held);
+        assert_eq!((Spare::count(&FEWER), spare()), (1, 0));
     }
 
     #[test]

@@ -45,13 +45,13 @@ pub(super) fn poll_bytes(
     cx: &mut Context<'_>,
     at_most: usize,
 ) -> Poll<io::Result<Bytes>> {
-    let mut buffer = Buffer::take();
+    let mut buffer = Buffer::take(at_most);
     let whole = buffer.space();
     let within = at_most.min(whole.len());
     let mut space = ReadBuf::new(&mut whole[..within]);
     ready!(Pin::new(reader).poll_read(cx, &mut space))?;
     let bytes = space.filled().len();
-    Poll::Ready(Ok(buffer.into_bytes(bytes, within)))
+    Poll::Ready(Ok(buffer.into_bytes(bytes)))
 }
 
 impl AsyncRead for Transport {
