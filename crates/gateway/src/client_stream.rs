@@ -27,6 +27,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Up to so many bytes, putting pieces together costs less than having the kernel collect them.
 const WORTH_JOINING: usize = 2048;
+/// What is written at once in answer to pings and settings is less than this.
+const PART_OF_AN_ANSWER: usize = 128;
 
 /// A stream that fails unless it shows its version in time, and when what is written to it stays unread for too long.
 #[derive(Debug)]
@@ -50,16 +52,17 @@ pub struct ClientStream<I> {
 #[derive(Debug)]
 struct Rest {
     streams: Streams,
-    /// How many streams there had been when this was last looked at.
-    seen: u32,
+    /// How many streams and parts of answers there had been when this was last looked at.
+    seen: (u32, u32),
     idle: Idle,
 }
 
 impl Rest {
-    /// Ready once there has been no stream for too long. Whatever else arrives does not count.
+    /// Ready once there has been no stream for too long, and nothing of an answer was taken. Whatever else arrives does
+    /// not count.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let ever = self.streams.ever();
-        if self.streams.any() || std::mem::replace(&mut self.seen, ever) != ever {
+        let now = (self.streams.ever(), self.streams.writes());
+        if self.streams.any() || std::mem::replace(&mut self.seen, now) != now {
             self.idle.stir();
         }
         if self.streams.any() { Poll::Pending } else { self.idle.poll_over(cx) }
@@ -84,7 +87,7 @@ impl<I> ClientStream<I> {
 
     /// The same, which over HTTP/2 must not go without streams for longer than this.
     pub(crate) fn resting(mut self, within: Duration, streams: Streams) -> Self {
-        self.rest = Some(Rest { streams, seen: 0, idle: Idle::after(within) });
+        self.rest = Some(Rest { streams, seen: (0, 0), idle: Idle::after(within) });
         self
     }
 
@@ -147,6 +150,18 @@ impl<I> ClientStream<I> {
         }
     }
 
+    /// The same for bytes, of which many show that the client takes an answer.
+    fn taken_bytes(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let (Some(rest), Poll::Ready(Ok(PART_OF_AN_ANSWER..))) = (&self.rest, &written) {
+            rest.streams.wrote();
+        }
+        self.taken(cx, written)
+    }
+
     /// Fails where nothing could be written for too long.
     fn taken<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
@@ -197,7 +212,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
 impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.taken(cx, written)
+        self.taken_bytes(cx, written)
     }
 
     fn poll_write_vectored(
@@ -216,7 +231,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
         } else {
             Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
         };
-        self.taken(cx, written)
+        self.taken_bytes(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,7 +1,11 @@
-//! How many streams of one HTTP/2 connection are under way, for whoever has to tell an idle one.
+//! What the parts of one HTTP/2 connection know of each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Streams of one connection that stay open for a moment after an early answer. What arrives on them meanwhile uses up
+/// the connection's window, which others need.
+const MAX_LINGERING: u32 = 4;
 
 /// The streams of one connection. Clones count together.
 #[derive(Clone, Debug, Default)]
@@ -11,17 +15,22 @@ pub(crate) struct Streams(Arc<Counts>);
 struct Counts {
     under_way: AtomicU32,
     ever: AtomicU32,
+    lingering: AtomicU32,
+    writes: AtomicU32,
 }
 
 /// A stream that is under way for as long as this is held.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<Counts>);
+pub(crate) struct UnderWay {
+    counts: Arc<Counts>,
+    lingers: bool,
+}
 
 impl Streams {
     pub(crate) fn begin(&self) -> UnderWay {
         self.0.under_way.fetch_add(1, Ordering::Relaxed);
         self.0.ever.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(&self.0))
+        UnderWay { counts: Arc::clone(&self.0), lingers: false }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -32,10 +41,49 @@ impl Streams {
     pub(crate) fn ever(&self) -> u32 {
         self.0.ever.load(Ordering::Relaxed)
     }
+
+    /// The client's side took some of what was written.
+    pub(crate) fn wrote(&self) {
+        self.0.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it did. As with [`ever`](Self::ever), only a change says anything.
+    pub(crate) fn writes(&self) -> u32 {
+        self.0.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl UnderWay {
+    /// Whether the stream may stay open though everything is said on it.
+    pub(crate) fn may_linger(&mut self) -> bool {
+        if !self.lingers {
+            let one_more = |lingering| (lingering < MAX_LINGERING).then_some(lingering + 1);
+            let counted = self.counts.lingering.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+            self.lingers = counted.is_ok();
+        }
+        self.lingers
+    }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.counts.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.counts.lingering.fetch_sub(u32::from(self.lingers), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_streams_linger_and_their_places_come_back() {
+        let streams = Streams::default();
+        let mut lingering: Vec<_> = (0..=MAX_LINGERING).map(|_| streams.begin()).collect();
+        let granted = lingering.iter_mut().filter_map(|stream| stream.may_linger().then_some(())).count();
+        assert_eq!(granted, MAX_LINGERING as usize);
+        assert!(lingering[0].may_linger(), "once granted, it stays so");
+        drop(lingering);
+        assert!(streams.begin().may_linger() && !streams.any());
     }
 }

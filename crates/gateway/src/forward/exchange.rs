@@ -4,9 +4,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::UPGRADE;
+use http::header::{CONNECTION, HOST, UPGRADE};
 use http::request::Parts;
-use http::uri::{PathAndQuery, Uri};
+use http::uri::PathAndQuery;
 use http::{Method, Request, Response, Version};
 use http_body::Body;
 use smallvec::{SmallVec, smallvec};
@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{
     Abandoned, Asked, Dialer, Health, Http1, Http2Body, Http2Stream, Inbound, Line, Lines, NewLine,
-    Outstanding, Unanswered, Upgraded, Upstream,
+    Outstanding, Purpose, Unanswered, Upgraded,
 };
 
 /// How long a connection that has rested may take to show that it is still there.
@@ -175,34 +175,39 @@ impl Exchange<'_> {
         }
     }
 
-    /// A new connection, or a place on one that came about while others were being set up.
+    /// A new connection. Those that can be shared are set up one after the other, or a crowd of requests would set up a
+    /// crowd of them.
     async fn dial(&self, index: usize, upgrades: bool) -> Result<Line, Unanswered> {
-        let within = self.served.route.timeouts.connect;
-        let dialled = tokio::time::timeout(within, self.dial_in_turn(index, upgrades, within)).await;
-        dialled.unwrap_or(Err(Unanswered::Unreachable))
-    }
-
-    /// Connections that can be shared are set up one after the other, or a crowd of requests would set up a crowd of them.
-    async fn dial_in_turn(&self, index: usize, upgrades: bool, within: Duration) -> Result<Line, Unanswered> {
         let (upstream, lines) = (&self.served.pool.endpoints()[index].upstream, &self.lines[index]);
         let is_shared = || !upgrades && upstream.may_speak_http2() && lines.are_shared();
-        let turn = if is_shared() { Some(lines.turn_to_dial().await) } else { None };
-        let turn = turn.filter(|_| is_shared());
-        if turn.is_some()
-            && let Some(line) = lines.standing()
-        {
-            return Ok(line);
+        if !is_shared() {
+            return self.dial_now(index, upgrades).await;
         }
-        let line = if upgrades {
-            self.dialer.dial_to_upgrade(upstream, within).await
-        } else {
-            self.dialer.dial(upstream, within).await
-        };
-        match line {
-            // One address of the name less is better than none.
-            Err(why) => lines.any_place().filter(|_| !upgrades).map(Line::Http2).ok_or(why.outcome()),
+        let waited = tokio::time::timeout(self.served.route.timeouts.connect, lines.lock_dial()).await;
+        match lines.place() {
+            Some(stream) => Ok(Line::Http2(stream)),
+            // Another request waits for the upstream, and says so if that comes to nothing.
+            None if waited.is_err() => Err(Unanswered::Unconnected),
+            None => {
+                let lock = waited.ok().filter(|_| is_shared());
+                let line = self.dial_now(index, upgrades).await;
+                drop(lock);
+                line
+            }
+        }
+    }
+
+    async fn dial_now(&self, index: usize, upgrades: bool) -> Result<Line, Unanswered> {
+        let (upstream, lines) = (&self.served.pool.endpoints()[index].upstream, &self.lines[index]);
+        let purpose = if upgrades { Purpose::Upgrade } else { Purpose::Request };
+        match self.dialer.dial(upstream, purpose, self.served.route.timeouts.connect).await {
+            // An upstream that speaks HTTP/2 only is well all the same.
+            Err(_) if upgrades => Err(Unanswered::Unconnected),
+            Err(why) => Err(why.outcome()),
             Ok(NewLine::Http1(line)) => {
-                lines.are_not_shared();
+                if !upgrades {
+                    lines.are_not_shared();
+                }
                 Ok(Line::Http1(line))
             }
             Ok(NewLine::Http2(connection)) => {
@@ -241,17 +246,15 @@ impl Exchange<'_> {
         *head.method_mut() = errand.parts.method.clone();
         // Kept for another attempt.
         *head.headers_mut() = errand.all_fields().clone();
-        self.address(&mut head, &self.served.pool.endpoints()[index].upstream);
-        let answer = stream.ask(head, upload, &self.served.route.timeouts).await;
+        // A stream cannot become another protocol: the upstream answers as it would without the wish.
+        for name in [CONNECTION, UPGRADE, HOST] {
+            head.headers_mut().remove(name);
+        }
+        *head.uri_mut() = self.served.pool.endpoints()[index].upstream.uri(&self.path);
+        *head.version_mut() = Version::HTTP_2;
+        let route = &self.served.route;
+        let answer = stream.ask(head, upload, &route.timeouts, route.cost_from_response).await;
         answer.map(|response| response.map(Source::Http2))
-    }
-
-    /// Puts the upstream's own address on a request, in the form that HTTP/2 wants.
-    fn address(&self, request: &mut Request<()>, upstream: &Upstream) {
-        let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
-        *request.uri_mut() = whole.path_and_query(self.path.clone()).build().unwrap_or_default();
-        *request.version_mut() = Version::HTTP_2;
-        request.headers_mut().remove(http::header::HOST);
     }
 
     fn movement(&self) -> Movement {
@@ -274,7 +277,8 @@ impl Exchange<'_> {
         let upload = self.meter.as_ref().and_then(|meter| meter.failure());
         match (why, upload) {
             (Unanswered::Silent, _) => Refusal::TimedOut,
-            (Unanswered::Unreachable, _) => Refusal::Unreachable,
+            (Unanswered::Unreachable | Unanswered::Unconnected, _) => Refusal::Unreachable,
+            (Unanswered::Unsendable, _) => Refusal::Unclear("the request cannot be sent over HTTP/2"),
             (Unanswered::Local, _) => Refusal::Local,
             (_, Some(UploadFailure::TooLarge)) => Refusal::BodyTooLarge,
             (_, Some(UploadFailure::Stalled)) | (Unanswered::Undelivered, None) => Refusal::BodyStalled,
@@ -307,7 +311,12 @@ impl Attempt<'_> {
     ) -> Result<Response<Source>, Failed> {
         let (exchange, index) = (self.exchange, self.index);
         let upgrades = exchange.wants_upgrade_over_tls(index, errand.parts);
-        let standing = if upgrades || !may_reuse { None } else { exchange.lines[index].standing() };
+        let lines = &exchange.lines[index];
+        let standing = if upgrades || !may_reuse { None } else { lines.standing() };
+        if let Some(Line::Http2(_)) = standing {
+            let within = exchange.served.route.timeouts.connect;
+            lines.grow(exchange.dialer, &exchange.served.pool.endpoints()[index].upstream, within);
+        }
         let mut kept = standing.is_some();
         let asking = exchange.ask(index, standing, &mut kept, upgrades, errand, upload);
         let answer = deadline.hold(asking).await.unwrap_or_else(|| Err(self.out_of_time()));

@@ -42,9 +42,9 @@ struct Arrivals {
     end: Option<End>,
     /// Whether the reader is gone.
     unread: bool,
-    /// Whether somebody waits for the end though the reader is gone.
+    /// Whether the end is waited for though the reader is gone.
     awaited: bool,
-    /// Who waits for more, or for the end.
+    /// Woken when there is more, and at the end.
     reader: Option<Waker>,
     pump: Option<Waker>,
 }
@@ -76,18 +76,18 @@ impl Received {
     }
 
     /// What keeps the stream open after the body is dropped.
-    pub(crate) fn rest(&self) -> Rest {
+    pub(crate) fn keep_open(&self) -> KeepOpen {
         if let Some(arrivals) = &self.arrivals {
             arrivals.lock().awaited = true;
         }
-        Rest(self.arrivals.clone())
+        KeepOpen(self.arrivals.clone())
     }
 }
 
 /// Keeps a stream from being reset when its body is dropped, for as long as this is held.
-pub(crate) struct Rest(Option<Arc<Mutex<Arrivals>>>);
+pub(crate) struct KeepOpen(Option<Arc<Mutex<Arrivals>>>);
 
-impl Rest {
+impl KeepOpen {
     /// Ready with the end of the body. What arrives is dropped and not acknowledged, so that no more than a window does.
     pub(crate) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.as_ref().map_or(Poll::Ready(()), |arrivals| arrivals.lock().poll_ended(cx))
@@ -228,7 +228,7 @@ impl Drop for Received {
     }
 }
 
-impl Drop for Rest {
+impl Drop for KeepOpen {
     fn drop(&mut self) {
         let Some(arrivals) = &self.0 else { return };
         let mut arrivals = arrivals.lock();

@@ -15,6 +15,9 @@ use crate::body::Idle;
 
 /// What is read of a body at first, before it shows that the other side takes it quickly.
 pub(crate) const FIRST_READ: usize = 16 * 1024;
+/// What the other side must take to be waited for anew, if it is not the rest of a piece. Less is what one takes who only
+/// wants to be waited for.
+const SOME_PROGRESS: usize = 1024;
 /// What is read at most.
 const MAX_READ: usize = 64 * 1024;
 
@@ -60,6 +63,11 @@ impl<B: Source> Sending<B> {
     /// Grows while the other side takes the body.
     pub(crate) const fn sent_bytes(&self) -> u64 {
         self.sent_bytes
+    }
+
+    /// Tells the other side that the body broke off.
+    pub(crate) fn break_off(&mut self) {
+        self.stream.send_reset(Reason::INTERNAL_ERROR);
     }
 
     /// The body, of which some may have been read.
@@ -109,6 +117,9 @@ impl<B: Source> Sending<B> {
             }
             let part = self.piece.split_to(self.stream.capacity().min(self.piece.len()));
             self.sent_bytes += part.len() as u64;
+            if part.len() >= SOME_PROGRESS {
+                self.untaken.stir();
+            }
             last = self.piece.is_empty() && self.body.is_end_stream();
             self.stream.send_data(part, last).map_err(|_| Unsent::Refused)?;
         }
@@ -134,7 +145,7 @@ impl<B: Source> Sending<B> {
 impl<B: Source> Future for Sending<B> {
     type Output = Result<(), Unsent<B::Error>>;
 
-    /// A body that cannot be sent whole resets the stream.
+    /// A body that is not taken resets the stream. One that breaks off does so when this is dropped.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if this.stream.poll_reset(cx).is_ready() {
@@ -142,9 +153,8 @@ impl<B: Source> Future for Sending<B> {
         }
         let sent = ready!(this.poll_send(cx));
         match &sent {
-            Err(Unsent::Broken(_)) => this.stream.send_reset(Reason::INTERNAL_ERROR),
             Err(Unsent::Untaken) => this.stream.send_reset(Reason::CANCEL),
-            Err(Unsent::Refused) | Ok(()) => {}
+            Err(Unsent::Broken(_) | Unsent::Refused) | Ok(()) => {}
         }
         Poll::Ready(sent)
     }

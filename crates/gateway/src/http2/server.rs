@@ -16,8 +16,8 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
 
-use super::received::{Received, Rest};
-use super::sending::{Sending, Source};
+use super::received::{KeepOpen, Received};
+use super::sending::{Sending, Source, Unsent};
 use crate::bounds::Bounds;
 use crate::farewell::Guest;
 use crate::streams::{Streams, UnderWay};
@@ -112,20 +112,20 @@ where
             let is_head = request.method() == Method::HEAD;
             let (head, stream) = request.into_parts();
             let body = Received::new(stream, &head.headers);
-            let rest = body.rest();
+            let keep_open = body.keep_open();
             let answering = (this.answer)(Request::from_parts(head, body));
             tokio::spawn(Stream {
                 state: State::Answering { answering },
                 reply,
                 is_head,
                 taken_within: this.taken_within,
-                rest,
+                keep_open,
                 linger: None,
                 under_way: this.streams.begin(),
             });
         }
         let streams = &this.streams;
-        this.pings.as_mut().map_or(Poll::Pending, |pings| pings.poll_lost(cx, || streams.any()))
+        this.pings.as_mut().map_or(Poll::Pending, |pings| pings.poll_lost(cx, streams))
     }
 }
 
@@ -137,7 +137,7 @@ pin_project! {
         reply: SendResponse<Bytes>,
         is_head: bool,
         taken_within: Duration,
-        rest: Rest,
+        keep_open: KeepOpen,
         linger: Option<Pin<Box<Sleep>>>,
         under_way: UnderWay,
     }
@@ -177,12 +177,20 @@ impl<F: Future<Output = Response<B>>, B: Source> Future for Stream<F, B> {
                         Err(_) => return Poll::Ready(()),
                     }
                 }
-                StateProjected::Sending { sending } => match ready!(Pin::new(sending).poll(cx)) {
+                StateProjected::Sending { sending } => match ready!(Pin::new(&mut *sending).poll(cx)) {
                     Ok(()) => State::Lingering,
-                    // The client has heard of it, or is gone.
-                    Err(_) => return Poll::Ready(()),
+                    Err(why) => {
+                        if let Unsent::Broken(_) = why {
+                            sending.break_off();
+                        }
+                        return Poll::Ready(());
+                    }
                 },
-                StateProjected::Lingering if this.rest.poll_ended(cx).is_ready() => return Poll::Ready(()),
+                StateProjected::Lingering
+                    if this.keep_open.poll_ended(cx).is_ready() || !this.under_way.may_linger() =>
+                {
+                    return Poll::Ready(());
+                }
                 StateProjected::Lingering => {
                     return this.linger.get_or_insert_with(|| Box::pin(sleep(LINGER))).as_mut().poll(cx);
                 }
@@ -223,24 +231,33 @@ struct KeepAlive {
     interval: Duration,
     timer: Pin<Box<Sleep>>,
     unanswered: bool,
+    /// What the client had taken when the ping was sent.
+    taken: u32,
 }
 
 impl KeepAlive {
     fn new(pings: PingPong, interval: Duration) -> Self {
-        Self { pings, interval, timer: Box::pin(sleep(interval)), unanswered: false }
+        Self { pings, interval, timer: Box::pin(sleep(interval)), unanswered: false, taken: 0 }
     }
 
-    /// Ready once a ping stays without an answer.
-    fn poll_lost(&mut self, cx: &mut Context<'_>, is_used: impl Fn() -> bool) -> Poll<()> {
+    /// Ready once a ping stays without an answer. It may wait behind much that the client has yet to take: as long as it
+    /// takes some of that, it is there.
+    fn poll_lost(&mut self, cx: &mut Context<'_>, streams: &Streams) -> Poll<()> {
         if self.unanswered && self.pings.poll_pong(cx).is_ready() {
             self.unanswered = false;
             self.wait(self.interval);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
-            if self.unanswered {
+            let taken = streams.writes();
+            if self.unanswered && std::mem::replace(&mut self.taken, taken) == taken {
                 return Poll::Ready(());
             }
-            self.unanswered = is_used() && self.pings.send_ping(Ping::opaque()).is_ok();
+            if self.unanswered {
+                self.wait(PONG_WITHIN);
+                continue;
+            }
+            self.taken = taken;
+            self.unanswered = streams.any() && self.pings.send_ping(Ping::opaque()).is_ok();
             self.wait(if self.unanswered { PONG_WITHIN } else { self.interval });
             if self.unanswered && self.pings.poll_pong(cx).is_ready() {
                 self.unanswered = false;
@@ -251,5 +268,61 @@ impl KeepAlive {
 
     fn wait(&mut self, span: Duration) {
         self.timer.as_mut().reset(tokio::time::Instant::now() + span);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, split};
+
+    use super::*;
+    use crate::body::Reply;
+    use crate::client_stream::ClientStream;
+    use crate::farewell::Farewell;
+
+    /// A client's side of the connection, which takes 512 bytes in a tenth of a second.
+    fn slowed(far: DuplexStream) -> DuplexStream {
+        let (near, client) = tokio::io::duplex(1024);
+        let ((mut from, mut to), (mut asked, mut told)) = (split(far), split(near));
+        tokio::spawn(async move { tokio::io::copy(&mut asked, &mut to).await });
+        tokio::spawn(async move {
+            let mut some = [0; 512];
+            while let Ok(bytes @ 1..) = from.read(&mut some).await {
+                sleep(Duration::from_millis(100)).await;
+                told.write_all(&some[..bytes]).await.expect("a client that reads");
+            }
+        });
+        client
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_slowly_but_steadily_is_not_taken_for_gone() {
+        let (near, far) = tokio::io::duplex(1024);
+        let bounds = Bounds { header_timeout: Duration::from_secs(2), ..Bounds::default() };
+        let streams = Streams::default();
+        let io = ClientStream::new(near, bounds.header_timeout, bounds.write_timeout)
+            .resting(bounds.header_timeout, streams.clone());
+        let farewell = Farewell::new();
+        let guest = farewell.guest();
+        let large = || Response::new(Reply::Left(Full::new(Bytes::from(vec![b'x'; 300_000]))));
+        let answer = move |_: Request<Received>| std::future::ready(large());
+        tokio::spawn(async move { serve(io, &bounds, streams, guest, answer).await });
+        let mut settings = h2::client::Builder::new();
+        settings.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);
+        let (client, connection) = settings.handshake::<_, Bytes>(slowed(far)).await.expect("HTTP/2");
+        tokio::spawn(async move { drop(connection.await) });
+        let request = Request::get("http://g/").body(()).expect("a request");
+        let (answer, _) =
+            client.ready().await.expect("a stream").send_request(request, true).expect("a stream");
+        let mut body = answer.await.expect("an answer").into_body();
+        let mut bytes = 0;
+        let whole = async {
+            while let Some(piece) = body.data().await {
+                bytes += piece.expect("an answer that goes on").len();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(600), whole).await.expect("it takes a minute");
+        assert_eq!(bytes, 300_000);
     }
 }

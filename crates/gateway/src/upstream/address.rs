@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use http::Uri;
-use http::uri::{Authority, Scheme};
+use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::tls::UpstreamTls;
 
@@ -71,7 +71,13 @@ impl Upstream {
         self.protocol == Protocol::Tls
     }
 
-    pub(crate) fn scheme(&self) -> Scheme {
+    /// What a request for this path asks for over HTTP/2.
+    pub(crate) fn uri(&self, path: &PathAndQuery) -> Uri {
+        let whole = Uri::builder().scheme(self.scheme()).authority(self.authority.clone());
+        whole.path_and_query(path.clone()).build().unwrap_or_default()
+    }
+
+    fn scheme(&self) -> Scheme {
         if self.speaks_tls() { Scheme::HTTPS } else { Scheme::HTTP }
     }
 }

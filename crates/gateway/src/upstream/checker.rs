@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use http::uri::Uri;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use super::address::Upstream;
-use super::dial::Dialer;
+use super::dial::{Dialer, Purpose};
 use super::endpoint::Endpoint;
 use super::health::HealthCheck;
 use super::http1::Asked;
@@ -30,7 +29,7 @@ pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check
 
 /// Whether the endpoint is well. `None` if this machine could not ask.
 async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<bool> {
-    let status = match dialer.dial(&endpoint.upstream, check.timeout).await {
+    let status = match dialer.dial(&endpoint.upstream, Purpose::Request, check.timeout).await {
         Ok(line) => status_over(line, &endpoint.upstream, check).await,
         Err(why) if why.is_local() => return None,
         Err(_) => None,
@@ -52,11 +51,10 @@ async fn status_over(line: NewLine, upstream: &Upstream, check: &HealthCheck) ->
         }
         NewLine::Http2(connection) => {
             let mut request = Request::new(());
-            let whole = Uri::builder().scheme(upstream.scheme()).authority(upstream.authority.clone());
-            *request.uri_mut() = whole.path_and_query(check.path.clone()).build().ok()?;
+            *request.uri_mut() = upstream.uri(&check.path);
             *request.version_mut() = Version::HTTP_2;
             let waits = Timeouts::all(check.timeout);
-            let answer = connection.begin()?.ask(request, &mut Upload::none(), &waits).await;
+            let answer = connection.begin()?.ask(request, &mut Upload::none(), &waits, false).await;
             answer.ok().map(|answer| answer.status())
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::address::{Protocol, Upstream};
 use super::http1::{Http1, Transport};
 use super::http2::Http2;
 use super::lines::NewLine;
-use super::resolver::{Answer, Reached, Resolver};
+use super::resolver::{Answer, Name, Reached, Resolver};
 use super::tls::UpstreamTls;
 use super::unanswered::Unanswered;
 
@@ -37,6 +38,26 @@ pub(crate) struct Dialer {
     stream_window: u32,
     /// When it was last said that this machine has no room for another connection.
     told: Arc<Mutex<Option<Instant>>>,
+}
+
+/// What a new connection is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose<'a> {
+    Request,
+    /// It is to become another protocol, which one of HTTP/2 cannot.
+    Upgrade,
+    /// Requests, at an address other than these.
+    Elsewhere(&'a [IpAddr]),
+}
+
+impl<'a> Purpose<'a> {
+    /// Addresses that will not do.
+    const fn others(self) -> &'a [IpAddr] {
+        match self {
+            Self::Request | Self::Upgrade => &[],
+            Self::Elsewhere(others) => others,
+        }
+    }
 }
 
 /// Why no connection came about. Nothing was sent.
@@ -80,26 +101,14 @@ impl Dialer {
         &self.resolver
     }
 
-    pub(crate) async fn dial(&self, upstream: &Upstream, within: Duration) -> Result<NewLine, DialError> {
-        self.dial_for(upstream, false, within).await
-    }
-
-    /// A connection that can become another protocol: one of HTTP/2 cannot.
-    pub(crate) async fn dial_to_upgrade(
+    /// A new connection to the upstream.
+    pub(crate) async fn dial(
         &self,
         upstream: &Upstream,
+        purpose: Purpose<'_>,
         within: Duration,
     ) -> Result<NewLine, DialError> {
-        self.dial_for(upstream, true, within).await
-    }
-
-    async fn dial_for(
-        &self,
-        upstream: &Upstream,
-        upgrade: bool,
-        within: Duration,
-    ) -> Result<NewLine, DialError> {
-        let dialing = tokio::time::timeout(within, self.open(upstream, upgrade));
+        let dialing = tokio::time::timeout(within, self.open(upstream, purpose));
         let dialed = dialing.await.unwrap_or(Err(DialError::TimedOut(within)));
         if let Err(why @ DialError::Local(_)) = &dialed {
             self.tell(why);
@@ -107,50 +116,92 @@ impl Dialer {
         dialed
     }
 
-    async fn open(&self, upstream: &Upstream, upgrade: bool) -> Result<NewLine, DialError> {
+    async fn open(&self, upstream: &Upstream, purpose: Purpose<'_>) -> Result<NewLine, DialError> {
         if let Some(path) = &upstream.socket {
-            // Not allowed to open a file is something about that file, and so about this upstream.
-            let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
-                io::ErrorKind::PermissionDenied => DialError::Io(why),
-                _ => why.into(),
-            })?;
-            return match upstream.protocol {
-                Protocol::Http2 => self.http2_line(stream, None).await,
-                Protocol::Http1 | Protocol::Tls => Ok(http1_line(Transport::Unix(stream), None)),
-            };
+            return self.open_socket(upstream, path).await;
         }
-        let (stream, reached) = self.connect(upstream).await?;
-        // Requests are written whole: waiting to fill a segment would only delay them.
-        stream.set_nodelay(true)?;
+        if let Ok(address) = upstream.host().parse::<IpAddr>() {
+            return self.set_up(upstream, SocketAddr::new(address, upstream.port()), purpose).await;
+        }
+        let (name, answer) = self.resolver.resolve(upstream.host()).await?;
+        let mut doubt = Doubt(Some(&name));
+        let (line, address) = self.race(upstream, &answer, purpose).await?;
+        doubt.0 = None;
+        Ok(line.at(Reached::new(Arc::clone(&name), address)))
+    }
+
+    async fn open_socket(&self, upstream: &Upstream, path: &Path) -> Result<NewLine, DialError> {
+        // Not allowed to open a file is something about that file, and so about this upstream.
+        let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
+            io::ErrorKind::PermissionDenied => DialError::Io(why),
+            _ => why.into(),
+        })?;
         match upstream.protocol {
-            Protocol::Http1 => Ok(http1_line(Transport::Plain(stream), reached)),
-            Protocol::Http2 => self.http2_line(stream, reached).await,
-            Protocol::Tls => self.open_tls(upstream, stream, upgrade, reached).await,
+            Protocol::Http2 => self.http2_line(stream).await,
+            Protocol::Http1 | Protocol::Tls => Ok(http1_line(Transport::Unix(stream))),
         }
     }
 
-    /// A connection to the upstream's address, or to one of those that its name has.
-    async fn connect(&self, upstream: &Upstream) -> io::Result<(TcpStream, Option<Reached>)> {
-        if let Ok(address) = upstream.host().parse::<IpAddr>() {
-            let stream = TcpStream::connect(SocketAddr::new(address, upstream.port())).await?;
-            return Ok((stream, None));
-        }
-        let (name, answer) = self.resolver.resolve(upstream.host()).await?;
-        match race(&answer, upstream.port()).await {
-            Ok((stream, address)) => Ok((stream, Some(Reached::new(name, address)))),
-            Err(why) => {
-                name.doubt();
-                Err(why)
+    /// A connection to whichever address is ready for requests first. The next is tried as soon as one fails, or is slow.
+    async fn race(
+        &self,
+        upstream: &Upstream,
+        answer: &Answer,
+        purpose: Purpose<'_>,
+    ) -> Result<(NewLine, IpAddr), DialError> {
+        let port = upstream.port();
+        let (mut waiting, mut under_way) =
+            (answer.in_turn(purpose.others()).into_iter(), FuturesUnordered::new());
+        let (mut latest, mut failure) = (None, None);
+        loop {
+            if let Some(address) = waiting.next() {
+                latest = Some(address);
+                under_way
+                    .push(async move { (address, self.set_up(upstream, address.at(port), purpose).await) });
+            }
+            let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
+            match tokio::time::timeout(head_start, under_way.next()).await {
+                Ok(Some((address, Ok(line)))) => {
+                    address.took(true);
+                    return Ok((line, address.at(port).ip()));
+                }
+                Ok(Some((address, Err(why)))) => {
+                    address.took(false);
+                    // An address of a family that this machine does not have says nothing about the others.
+                    if failure.is_none() || !why.is_local() {
+                        failure = Some(why);
+                    }
+                }
+                Ok(None) => {
+                    return Err(failure.unwrap_or_else(|| DialError::Io(io::ErrorKind::NotFound.into())));
+                }
+                Err(_) => latest.iter().for_each(|address| address.took(false)),
             }
         }
     }
 
-    async fn open_tls(
+    /// A connection to this address that is ready for requests.
+    async fn set_up(
+        &self,
+        upstream: &Upstream,
+        address: SocketAddr,
+        purpose: Purpose<'_>,
+    ) -> Result<NewLine, DialError> {
+        let stream = TcpStream::connect(address).await?;
+        // Requests are written whole: waiting to fill a segment would only delay them.
+        stream.set_nodelay(true)?;
+        match upstream.protocol {
+            Protocol::Http1 => Ok(http1_line(Transport::Plain(stream))),
+            Protocol::Http2 => self.http2_line(stream).await,
+            Protocol::Tls => self.set_up_tls(upstream, stream, purpose).await,
+        }
+    }
+
+    async fn set_up_tls(
         &self,
         upstream: &Upstream,
         stream: TcpStream,
-        upgrade: bool,
-        reached: Option<Reached>,
+        purpose: Purpose<'_>,
     ) -> Result<NewLine, DialError> {
         let tls = upstream.tls.as_ref().unwrap_or(&self.tls);
         let name = match tls.server_name() {
@@ -158,21 +209,23 @@ impl Dialer {
             None => ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?,
         };
         let clients = tls.clients();
-        let client = if upgrade { &clients.only_http1 } else { &clients.either_version };
+        let client = match purpose {
+            Purpose::Upgrade => &clients.only_http1,
+            Purpose::Request | Purpose::Elsewhere(_) => &clients.either_version,
+        };
         let stream = TlsConnector::from(Arc::clone(client)).connect(name, stream).await?;
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            self.http2_line(stream, reached).await
+            self.http2_line(stream).await
         } else {
-            Ok(http1_line(Transport::Tls(Box::new(stream)), reached))
+            Ok(http1_line(Transport::Tls(Box::new(stream))))
         }
     }
 
     async fn http2_line(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-        reached: Option<Reached>,
     ) -> Result<NewLine, DialError> {
-        Ok(NewLine::Http2(Http2::open(stream, self.stream_window).await?.at(reached)))
+        Ok(NewLine::Http2(Http2::open(stream, self.stream_window).await?))
     }
 
     fn tell(&self, why: &DialError) {
@@ -195,36 +248,19 @@ fn is_local(why: &io::Error) -> bool {
         || matches!(why.raw_os_error(), Some(NFILE | MFILE | NOBUFS))
 }
 
-/// A connection to whichever address takes one first. The next is tried as soon as one fails, or is slow.
-async fn race(answer: &Answer, port: u16) -> io::Result<(TcpStream, IpAddr)> {
-    let (mut waiting, mut under_way) = (answer.in_turn().into_iter(), FuturesUnordered::new());
-    let (mut latest, mut failure) = (None, None);
-    loop {
-        if let Some(address) = waiting.next() {
-            latest = Some(address);
-            under_way.push(async move { (address, TcpStream::connect(address.at(port)).await) });
-        }
-        let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
-        match tokio::time::timeout(head_start, under_way.next()).await {
-            Ok(Some((address, Ok(stream)))) => {
-                address.took(true);
-                return Ok((stream, address.at(port).ip()));
-            }
-            Ok(Some((address, Err(why)))) => {
-                address.took(false);
-                // An address of a family that this machine does not have says nothing about the others.
-                if failure.is_none() || !is_local(&why) {
-                    failure = Some(why);
-                }
-            }
-            Ok(None) => return Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into())),
-            Err(_) => latest.iter().for_each(|address| address.took(false)),
-        }
-    }
+fn http1_line(transport: Transport) -> NewLine {
+    NewLine::Http1(Box::new(Http1::new(transport)))
 }
 
-fn http1_line(transport: Transport, reached: Option<Reached>) -> NewLine {
-    NewLine::Http1(Box::new(Http1::new(transport).at(reached)))
+/// Has a name looked up again, unless a connection to one of its addresses came about.
+struct Doubt<'n>(Option<&'n Name>);
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = self.0 {
+            name.doubt();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -266,7 +302,7 @@ mod tests {
         let dialer = dialer(&addresses);
         let mut lines = Vec::new();
         for _ in 0..20 {
-            lines.push(dialer.dial(&upstream, PATIENCE).await.unwrap());
+            lines.push(dialer.dial(&upstream, Purpose::Request, PATIENCE).await.unwrap());
         }
         // All of them wait to be accepted by now. An address that a busy machine was slow to reach loses its turn.
         let waiting = |listener: TcpListener| {
@@ -295,7 +331,9 @@ mod tests {
         *addresses.lock() = vec![silent.local_addr().unwrap(), refuses, listeners[0].local_addr().unwrap()];
         let dialer = dialer(&addresses);
         for _ in 0..6 {
-            let NewLine::Http1(_) = dialer.dial(&upstream, PATIENCE).await.unwrap() else { unreachable!() };
+            let NewLine::Http1(_) = dialer.dial(&upstream, Purpose::Request, PATIENCE).await.unwrap() else {
+                unreachable!()
+            };
             assert!(listeners[0].accept().await.unwrap().1.ip().is_loopback());
         }
     }
@@ -307,7 +345,8 @@ mod tests {
         let lines = Lines::default();
         let mut accepted = Vec::new();
         for _ in 0..2 {
-            let NewLine::Http1(line) = dialer.dial(&upstream, PATIENCE).await.unwrap() else {
+            let NewLine::Http1(line) = dialer.dial(&upstream, Purpose::Request, PATIENCE).await.unwrap()
+            else {
                 unreachable!()
             };
             lines.park(line);
@@ -343,7 +382,7 @@ mod tests {
                 let mut connection = h2::server::handshake::<_>(stream).await.unwrap();
                 tokio::spawn(async move { while connection.accept().await.is_some() {} });
             };
-            let (line, ()) = tokio::join!(dialer.dial(h2c, PATIENCE), accept);
+            let (line, ()) = tokio::join!(dialer.dial(h2c, Purpose::Request, PATIENCE), accept);
             let Ok(NewLine::Http2(line)) = line else { unreachable!() };
             drop(lines.share(line));
         }
@@ -364,32 +403,89 @@ mod tests {
         }
     }
 
+    /// Answers pings and takes requests, on every connection that comes.
+    fn serve_http2(listener: TcpListener) {
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+                    while connection.accept().await.is_some() {}
+                });
+            }
+        });
+    }
+
+    /// Which addresses the next requests go to.
+    fn next_addresses(lines: &Lines, requests: usize) -> HashSet<IpAddr> {
+        let places = (0..requests).filter_map(|_| lines.place());
+        places.filter_map(|place| place.reached()).collect()
+    }
+
     #[tokio::test]
-    async fn a_name_with_two_addresses_has_two_shared_connections_that_take_turns() {
-        let (listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
+    async fn every_address_of_a_name_gets_a_shared_connection_and_they_take_turns() {
+        let (mut listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]).await;
+        listeners.drain(..).for_each(serve_http2);
+        // The third is added later, as when a service is scaled out.
+        let third = addresses.lock().pop();
         let dialer = dialer(&addresses);
-        let lines = Lines::default();
-        let h2c = format!("h2c://{}", upstream.authority).parse().unwrap();
-        for _ in 0..2 {
-            assert!(lines.standing().is_none(), "there is an address without a connection");
-            let (first, second) = (listeners[0].accept(), listeners[1].accept());
-            let accept = async {
-                let accepted = tokio::select! { accepted = first => accepted, accepted = second => accepted };
-                let mut connection = h2::server::handshake(accepted.unwrap().0).await.unwrap();
-                tokio::spawn(async move { while connection.accept().await.is_some() {} });
-            };
-            let (line, ()) = tokio::join!(dialer.dial(&h2c, PATIENCE), accept);
-            let Ok(NewLine::Http2(line)) = line else { unreachable!() };
-            drop(lines.share(line));
+        let lines = Arc::new(Lines::default());
+        let h2c: Upstream = format!("h2c://{}", upstream.authority).parse().unwrap();
+        let Ok(NewLine::Http2(first)) = dialer.dial(&h2c, Purpose::Request, PATIENCE).await else {
+            unreachable!()
+        };
+        drop(lines.share(first));
+        let grown = async |count: usize| {
+            while next_addresses(&lines, 12).len() < count {
+                lines.grow(&dialer, &h2c, PATIENCE);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, grown(2)).await.unwrap();
+        addresses.lock().extend(third);
+        let _following = dialer.resolver().follow(&HashSet::from([h2c.host().into()]));
+        let noticed = async {
+            while !lines.shared.lock().connected_if_others().is_some() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, noticed).await.unwrap();
+        lines.sweep();
+        tokio::time::timeout(PATIENCE, grown(3)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_address_that_takes_connections_and_says_nothing_costs_a_head_start() {
+        let (mut listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
+        serve_http2(listeners.remove(0));
+        let dialer = dialer(&addresses);
+        let h2c: Upstream = format!("h2c://{}", upstream.authority).parse().unwrap();
+        for _ in 0..4 {
+            let line = dialer.dial(&h2c, Purpose::Request, PATIENCE).await;
+            assert!(matches!(line, Ok(NewLine::Http2(_))), "the other address serves");
         }
-        let addresses: Vec<_> = (0..4)
-            .map(|_| match lines.standing() {
-                Some(Line::Http2(stream)) => stream.reached().unwrap(),
-                _ => unreachable!(),
-            })
-            .collect();
-        assert_eq!(addresses[0], addresses[2]);
-        assert_ne!(addresses[0], addresses[1]);
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_places_is_let_go() {
+        let (mut listeners, addresses, upstream) = listeners(&["127.0.0.1"]).await;
+        let listener = listeners.remove(0);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut settings = h2::server::Builder::new();
+                settings.max_concurrent_streams(0);
+                tokio::spawn(async move {
+                    let mut connection = settings.handshake::<_, bytes::Bytes>(stream).await.unwrap();
+                    while connection.accept().await.is_some() {}
+                });
+            }
+        });
+        let (dialer, lines) = (dialer(&addresses), Lines::default());
+        let h2c: Upstream = format!("h2c://{}", upstream.authority).parse().unwrap();
+        let Ok(NewLine::Http2(line)) = dialer.dial(&h2c, Purpose::Request, PATIENCE).await else {
+            unreachable!()
+        };
+        assert!(lines.share(line).is_none());
+        assert_eq!(lines.shared.lock().connections.len(), 0);
     }
 
     #[test]

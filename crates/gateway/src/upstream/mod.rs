@@ -20,7 +20,7 @@ pub use tls::{Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
 pub(crate) use balance::Pool;
 pub(crate) use checker::check_forever;
-pub(crate) use dial::Dialer;
+pub(crate) use dial::{Dialer, Purpose};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
 pub(crate) use health::{Abandoned, Health};

@@ -204,11 +204,12 @@ impl Answer {
         Self { addresses: addresses.into(), turn }
     }
 
-    /// All addresses, from the one whose turn it is. Those that lately failed come last.
-    pub(crate) fn in_turn(&self) -> Vec<&Address> {
+    /// All addresses but these, from the one whose turn it is. Those that lately failed come last.
+    pub(crate) fn in_turn(&self, but: &[IpAddr]) -> Vec<&Address> {
         let start = self.turn.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
         let (before, after) = self.addresses.split_at(start);
-        let mut order: Vec<_> = after.iter().chain(before).collect();
+        let in_turn = after.iter().chain(before);
+        let mut order: Vec<_> = in_turn.filter(|address| !but.contains(&address.address.ip())).collect();
         order.sort_by_key(|address| address.failing.load(Ordering::Relaxed));
         order
     }
@@ -251,9 +252,16 @@ impl Reached {
         self.name.answer.load().as_ref().map_or(1, |answer| answer.addresses.len())
     }
 
-    #[cfg(test)]
     pub(crate) const fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// Whether the name has an address that is not among these.
+    pub(crate) fn has_others_than(&self, known: &[IpAddr]) -> bool {
+        let answer = self.name.answer.load();
+        answer
+            .as_ref()
+            .is_some_and(|answer| answer.addresses.iter().any(|own| !known.contains(&own.address.ip())))
     }
 
     /// Whether the name still has the address.
@@ -296,7 +304,7 @@ mod tests {
         let name = Name::new("app.test");
         name.replace(addresses(&["10.0.0.1", "10.0.0.2"]));
         let answer = name.answer.load_full().unwrap();
-        let firsts = || -> HashSet<IpAddr> { (0..4).map(|_| answer.in_turn()[0].address.ip()).collect() };
+        let firsts = || -> HashSet<IpAddr> { (0..4).map(|_| answer.in_turn(&[])[0].address.ip()).collect() };
         assert_eq!(firsts().len(), 2, "each has its turn");
         answer.addresses[0].took(false);
         assert_eq!(firsts(), HashSet::from([answer.addresses[1].address.ip()]));

@@ -7,6 +7,11 @@ pub(crate) enum Unanswered {
     Unreachable,
     /// No connection came about for want of something on this machine: descriptors, ports, memory.
     Local,
+    /// No connection came about, which says nothing about the upstream: others were setting one up, or an upgrade wanted
+    /// one that it does not offer.
+    Unconnected,
+    /// The request cannot be written in the upstream's protocol.
+    Unsendable,
     /// The upstream was silent for too long.
     Silent,
     /// The connection ended before anything of an answer arrived.
@@ -27,7 +32,14 @@ pub(crate) enum Unanswered {
 impl Unanswered {
     /// Whether it is certain that the upstream has not run the request.
     pub(crate) const fn did_not_run(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Local | Self::Closed { sent: false } | Self::NotProcessed)
+        matches!(
+            self,
+            Self::Unreachable
+                | Self::Local
+                | Self::Unconnected
+                | Self::Closed { sent: false }
+                | Self::NotProcessed
+        )
     }
 
     /// Whether it says that the upstream is not well. A `stale` connection, kept and closed as soon as it was used again,
@@ -36,7 +48,12 @@ impl Unanswered {
         match self {
             Self::Unreachable | Self::Silent | Self::Unreadable => true,
             Self::Closed { .. } => !stale,
-            Self::Local | Self::NotProcessed | Self::Undelivered | Self::OutOfTime => false,
+            Self::Local
+            | Self::Unconnected
+            | Self::Unsendable
+            | Self::NotProcessed
+            | Self::Undelivered
+            | Self::OutOfTime => false,
         }
     }
 }

@@ -353,6 +353,35 @@ async fn a_client_that_sends_half_a_body_pays_what_the_upstream_says() {
 }
 
 #[tokio::test]
+async fn a_client_that_sends_half_a_body_pays_what_an_upstream_over_http_2_says_too() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = format!("h2c://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let (ask, mut asked) = mpsc::unbounded_channel();
+    let (answer, answers) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((request, mut reply))) = connection.accept().await {
+            let (ask, mut answers) = (ask.clone(), answers.clone());
+            tokio::spawn(async move {
+                let _some = request.into_body().data().await;
+                ask.send(()).unwrap();
+                drop(answers.wait_for(|answer| *answer).await);
+                let cost = http::Response::builder().header("x-ratelimit-cost", "50").body(()).unwrap();
+                drop(reply.send_response(cost, true));
+            });
+        }
+    });
+    let (gateway, limiter) = reporting(upstream).await;
+    let mut client = TcpStream::connect(gateway.address).await.unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 100\r\n\r\nsome").await.unwrap();
+    asked.recv().await.expect("the upstream to be asked");
+    drop(client);
+    answer.send_replace(true);
+    paid(&limiter, "what half a request cost to be charged").await;
+}
+
+#[tokio::test]
 async fn a_stream_that_is_reset_pays_what_its_answer_cost() {
     let (backend, mut asked, answer) = withholding().await;
     let (gateway, limiter) = reporting(backend.upstream()).await;

@@ -133,3 +133,18 @@ async fn an_upstream_that_switches_unasked_is_not_followed() {
     let gateway = running(open(to(backend.upstream()))).await;
     assert_eq!(gateway.get("/", &[]).await.status, 502);
 }
+
+#[tokio::test]
+async fn a_wish_that_http_2_cannot_grant_is_dropped_and_held_against_no_upstream() {
+    let backend = Backend::friendly().await;
+    let gateway = running(open(to(format!("h2c://{}", backend.address).parse().unwrap()))).await;
+    for _ in 0..12 {
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        let asks = b"GET / HTTP/1.1\r\nHost: g\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        client.write_all(asks).await.unwrap();
+        let answered = header(&mut client).await;
+        assert!(answered.starts_with("http/1.1 200"), "{answered}");
+    }
+    assert!(backend.seen().iter().all(|seen| seen.header("upgrade").is_none()));
+    assert_eq!(backend.seen().len(), 12, "asked once each");
+}

@@ -50,8 +50,8 @@ impl Http1 {
     }
 
     /// The same, to this address of a name.
-    pub(crate) fn at(self, reached: Option<Reached>) -> Self {
-        Self { reached, ..self }
+    pub(crate) fn at(self, reached: Reached) -> Self {
+        Self { reached: Some(reached), ..self }
     }
 
     /// Whether a request may be sent.

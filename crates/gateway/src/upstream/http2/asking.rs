@@ -27,29 +27,39 @@ pub(crate) struct Http2Body {
 struct Exchange {
     sending: Option<Sending<Upload>>,
     sent_bytes: u64,
+    /// Whether nothing more of the request is sent.
+    stopped: bool,
+    /// Whether the answer is waited for even if the client has sent only a part of its body.
+    await_answer: bool,
+    undelivered: bool,
     response: ResponseFuture,
     silence: Idle,
 }
 
 impl Http2Stream {
-    /// The answer to a request. If there is none, what was not sent of the body is put back.
+    /// The answer to a request. If there is none, what was not sent of the body is put back. If `await_answer`, a client
+    /// that leaves in the middle of its body does not end the wait.
     pub(crate) async fn ask(
         mut self,
         head: Request<()>,
         upload: &mut Upload,
         waits: &Timeouts,
+        await_answer: bool,
     ) -> Result<Response<Http2Body>, Unanswered> {
         let bodiless = upload.is_end_stream();
         let begun = self.connection.sender.send_request(head, bodiless);
-        let (response, stream) = begun.map_err(|_| Unanswered::Closed { sent: false })?;
+        let (response, stream) = begun.map_err(|why| unsent(&why))?;
         let body = (!bodiless).then(|| mem::replace(upload, Upload::none()));
         let sending = body.map(|body| Sending::new(stream, body, waits.idle));
         let silence = Idle::after(waits.first_byte);
-        let mut exchange = Exchange { sending, sent_bytes: 0, response, silence };
+        let (stopped, undelivered) = (false, false);
+        let mut exchange =
+            Exchange { sending, sent_bytes: 0, stopped, await_answer, undelivered, response, silence };
         let answer = poll_fn(|cx| exchange.poll(cx)).await;
         let rest = exchange.sending.take();
         match answer {
-            Ok(answer) => Ok(self.answered(answer, rest)),
+            Ok(answer) => Ok(self.answered(answer, rest.filter(|_| !exchange.stopped))),
+            Err(_) if exchange.undelivered => Err(Unanswered::Undelivered),
             Err(why) => {
                 if why == Unanswered::Silent {
                     self.connection.retire();
@@ -94,7 +104,7 @@ impl Exchange {
 
     /// Goes on with the request's body. Says whether the client is to send more of it.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, UploadFailure> {
-        let Some(sending) = &mut self.sending else { return Ok(false) };
+        let Some(sending) = self.sending.as_mut().filter(|_| !self.stopped) else { return Ok(false) };
         match Pin::new(&mut *sending).poll(cx) {
             Poll::Pending => {
                 if mem::replace(&mut self.sent_bytes, sending.sent_bytes()) != sending.sent_bytes() {
@@ -102,15 +112,22 @@ impl Exchange {
                 }
                 Ok(sending.awaits_body())
             }
-            Poll::Ready(Err(Unsent::Broken(why))) => Err(why),
+            Poll::Ready(Err(Unsent::Broken(why))) if !self.await_answer => Err(why),
             // An upstream may answer without taking all of the request. If it does not answer, that says why.
-            Poll::Ready(Ok(()) | Err(Unsent::Refused | Unsent::Untaken)) => {
-                self.sending = None;
+            Poll::Ready(ended) => {
+                self.undelivered = matches!(ended, Err(Unsent::Broken(_)));
+                self.stopped = true;
                 self.silence.stir();
                 Ok(false)
             }
         }
     }
+}
+
+/// Why a request could not be begun. The connection may have ended, or cannot express it.
+fn unsent(why: &h2::Error) -> Unanswered {
+    let ended = why.is_io() || why.is_go_away() || why.is_reset() || why.is_library();
+    if ended { Unanswered::Closed { sent: false } } else { Unanswered::Unsendable }
 }
 
 /// What the end of a stream says about its request.

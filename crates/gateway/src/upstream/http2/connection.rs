@@ -42,6 +42,8 @@ struct State {
     retired: AtomicBool,
     /// Sweeps since a request was begun.
     sweeps: AtomicU32,
+    /// Whether it has rested, and no ping has shown since that it is still there.
+    suspect: AtomicBool,
     pings: Mutex<PingPong>,
     /// Ends the connection, with all of its streams.
     lost: Notify,
@@ -51,7 +53,6 @@ struct State {
 pub(crate) struct Http2Stream {
     pub(super) connection: Http2,
     pub(super) slot: Slot,
-    rested: bool,
 }
 
 /// Counts as a request under way until the last clone is dropped.
@@ -87,8 +88,13 @@ impl Http2 {
     }
 
     /// The same, which leads to this address of a name.
-    pub(crate) fn at(self, reached: Option<Reached>) -> Self {
-        Self { reached, ..self }
+    pub(crate) fn at(self, reached: Reached) -> Self {
+        Self { reached: Some(reached), ..self }
+    }
+
+    /// Where it leads; `None` if its address is no name's.
+    pub(crate) const fn reached(&self) -> Option<&Reached> {
+        self.reached.as_ref()
     }
 
     /// How many addresses the upstream has, one of which this connection leads to.
@@ -102,8 +108,10 @@ impl Http2 {
         let one_more = |streams| (streams < most).then_some(streams + 1);
         let before = self.state.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         let slot = Slot { _taken: Arc::new(Taken(Arc::clone(&self.state))) };
-        let rested = self.state.sweeps.swap(0, Ordering::Relaxed) > 0 && before == 0;
-        Some(Http2Stream { connection: self.clone(), slot, rested })
+        if self.state.sweeps.swap(0, Ordering::Relaxed) > 0 && before == 0 {
+            self.state.suspect.store(true, Ordering::Relaxed);
+        }
+        Some(Http2Stream { connection: self.clone(), slot })
     }
 
     /// Whether requests may be begun, now or once others have ended.
@@ -128,12 +136,12 @@ impl Http2 {
             return;
         }
         let suspect = self.clone();
-        tokio::spawn(async move { suspect.end_unless_alive(PONG_WITHIN).await });
+        tokio::spawn(async move { suspect.end_unless(PONG_WITHIN, suspect.ping()).await });
     }
 
     /// Says whether the upstream answers a ping. If it does not, the connection and all of its streams end.
-    async fn end_unless_alive(&self, within: Duration) -> bool {
-        let alive = matches!(timeout(within, self.ping()).await, Ok(Ok(())));
+    async fn end_unless(&self, within: Duration, ping: impl Future<Output = Result<(), h2::Error>>) -> bool {
+        let alive = matches!(timeout(within, ping).await, Ok(Ok(())));
         if !alive {
             self.state.retired.store(true, Ordering::Relaxed);
             self.state.lost.notify_one();
@@ -141,12 +149,27 @@ impl Http2 {
         alive
     }
 
-    async fn ping(&self) -> Result<(), h2::Error> {
+    /// Resolves once the upstream has answered a ping, at once if another has shown meanwhile that it is still there.
+    async fn ping_if_suspect(&self) -> Result<(), h2::Error> {
         let mut pings = self.state.pings.lock().await;
-        // Fails if an earlier ping is not answered yet, whose answer serves as well.
-        let _under_way = pings.send_ping(Ping::opaque());
-        poll_fn(|cx| pings.poll_pong(cx)).await.map(drop)
+        if self.state.suspect.load(Ordering::Relaxed) {
+            ping(&mut pings).await?;
+            self.state.suspect.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
+
+    async fn ping(&self) -> Result<(), h2::Error> {
+        ping(&mut *self.state.pings.lock().await).await
+    }
+}
+
+async fn ping(pings: &mut PingPong) -> Result<(), h2::Error> {
+    // The answer to a ping that was given up on says nothing about this moment.
+    let _earlier = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
+    // Fails if an earlier ping is not answered yet, whose answer serves as well.
+    let _under_way = pings.send_ping(Ping::opaque());
+    poll_fn(|cx| pings.poll_pong(cx)).await.map(drop)
 }
 
 impl State {
@@ -155,6 +178,7 @@ impl State {
             streams: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             sweeps: AtomicU32::new(0),
+            suspect: AtomicBool::new(false),
             pings: Mutex::new(pings),
             lost: Notify::new(),
         }
@@ -175,13 +199,15 @@ impl Http2Stream {
     /// The address that it leads to, if that is a name's.
     #[cfg(test)]
     pub(crate) fn reached(&self) -> Option<std::net::IpAddr> {
-        self.connection.reached.as_ref().map(Reached::address)
+        self.connection.reached().map(Reached::address)
     }
 
     /// Whether the connection is still there. One that has rested may have been forgotten by something on the way, which
     /// shows only when nothing comes back.
     pub(crate) async fn is_alive(&self, within: Duration) -> bool {
-        !self.rested || self.connection.end_unless_alive(within).await
+        let connection = &self.connection;
+        !connection.state.suspect.load(Ordering::Relaxed)
+            || connection.end_unless(within, connection.ping_if_suspect()).await
     }
 }
 
@@ -230,7 +256,7 @@ mod tests {
 
     async fn ask(stream: Http2Stream) -> Result<(), Unanswered> {
         let request = Request::get("http://upstream.test/").body(()).expect("a request");
-        stream.ask(request, &mut Upload::none(), &Timeouts::default()).await.map(drop)
+        stream.ask(request, &mut Upload::none(), &Timeouts::default(), false).await.map(drop)
     }
 
     #[tokio::test(start_paused = true)]
@@ -247,8 +273,8 @@ mod tests {
         assert!(stream.is_alive(within).await, "it was used a moment ago, and is not asked");
         drop(stream);
         connection.sweep();
-        let stream = connection.begin().expect("a place");
-        assert!(!stream.is_alive(within).await);
+        let [first, second] = [(); 2].map(|()| connection.begin().expect("a place"));
+        assert_eq!(tokio::join!(first.is_alive(within), second.is_alive(within)), (false, false));
         assert!(!connection.is_open());
     }
 
@@ -260,7 +286,7 @@ mod tests {
         let patient = Timeouts { first_byte: Duration::from_secs(3_600), ..Timeouts::default() };
         let stranger = tokio::spawn(async move {
             let request = Request::get("http://upstream.test/").body(()).expect("a request");
-            second.ask(request, &mut Upload::none(), &patient).await.map(drop)
+            second.ask(request, &mut Upload::none(), &patient, false).await.map(drop)
         });
         assert_eq!(ask(first).await, Err(Unanswered::Silent));
         assert_eq!(stranger.await.expect("it ends"), Err(Unanswered::Closed { sent: true }));
