@@ -4,18 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::Duration;
 
 use metrics::Gauge;
+use parking_lot::Mutex;
 use spile_core::Micros;
 
-/// Strikes in a row, without an answer in between, that eject an upstream.
-const MAX_STRIKES: u32 = 10;
-/// What a request that failed weighs: five of them eject.
-const FAILED: u32 = 2;
-/// What a request weighs that its client gave up on early: ten of them eject.
-const GIVEN_UP: u32 = 1;
+/// Requests in a row, without an answer in between, that eject an upstream if they all fail or their clients all leave.
+const MAX_UNANSWERED: u32 = 5;
 /// A client that leaves sooner says nothing about the upstream.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(10);
-/// A client that has waited this long, or half of the route's `timeout`, has waited for an upstream that fails.
-const LONG_SILENCE: Duration = Duration::from_secs(1);
+/// How long clients that leave must have waited, all together, to eject an upstream: half of the route's `timeout`, but at
+/// least the first and at most the second of these.
+const WAITED_IN_VAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// How long an ejected upstream gets no requests.
 const EJECTED_FOR: Duration = Duration::from_secs(10);
 
@@ -55,8 +53,9 @@ pub(crate) struct Health {
     up: AtomicBool,
     /// Checks in a row that say the opposite.
     contrary: AtomicU32,
-    /// What speaks against it since its last answer.
-    strikes: AtomicU32,
+    /// Requests that have failed since its last answer.
+    failures: AtomicU32,
+    abandoned: Mutex<AbandonedInARow>,
     /// Changes with every answer.
     answers: AtomicUsize,
     /// When it was ejected, by the gateway's clock, in microseconds; 0 if it is not.
@@ -77,13 +76,25 @@ pub(crate) struct Abandoned {
     pub(crate) answers: usize,
 }
 
+/// Clients that left one after the other, without an answer of the upstream to anybody in between.
+#[derive(Debug, Default)]
+struct AbandonedInARow {
+    /// What [`Health::answers`] said when they asked.
+    answers: usize,
+    clients: u32,
+    /// For how long at least one of them waited. Many clients that leave at once prove no more than one of them.
+    waited: Duration,
+    last_left: Micros,
+}
+
 impl Health {
     pub(crate) fn new(gauge: Gauge, route: &str, upstream: &str) -> Self {
         gauge.set(1.0);
         Self {
             up: AtomicBool::new(true),
             contrary: AtomicU32::new(0),
-            strikes: AtomicU32::new(0),
+            failures: AtomicU32::new(0),
+            abandoned: Mutex::default(),
             answers: AtomicUsize::new(0),
             ejected_at_us: AtomicU64::new(0),
             gauge,
@@ -110,8 +121,8 @@ impl Health {
     pub(crate) fn answered(&self, asked: Micros) {
         // That it changes is enough: answers on two threads at once may count as one.
         self.answers.store(self.answers().wrapping_add(1), Ordering::Relaxed);
-        if self.strikes.load(Ordering::Relaxed) != 0 {
-            self.strikes.store(0, Ordering::Relaxed);
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
         }
         // If all upstreams are ejected, they are asked all the same. An answer to an earlier request proves nothing.
         let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
@@ -122,32 +133,30 @@ impl Health {
 
     /// A request could not be sent, was not answered in time, or its answer broke off.
     pub(crate) fn failed(&self, now: Micros) {
-        self.strike(FAILED, now);
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_UNANSWERED {
+            self.failures.store(0, Ordering::Relaxed);
+            self.eject(now, "requests to it failed in a row");
+        }
     }
 
-    /// A client left before anything of an answer. True if that counts against the upstream.
+    /// A client left before anything of an answer. True if the upstream has answered nothing since it was asked.
     ///
-    /// It does unless the upstream has answered anything since it was asked: clients that are in a hurry cannot eject an
-    /// upstream that is merely slow, while one that hangs is ejected even if no client waits for `timeout`.
+    /// One client that leaves proves nothing: the upstream may merely be slower than the client is patient. Only clients
+    /// who have waited for longer than a slow answer takes, one after the other, show that the upstream hangs.
     pub(crate) fn abandoned(&self, now: Micros, left: Abandoned) -> bool {
-        let counts = left.silence >= SHORTEST_SILENCE && left.answers == self.answers();
-        if counts {
-            let long = left.silence >= LONG_SILENCE.min(left.timeout / 2);
-            self.strike(if long { FAILED } else { GIVEN_UP }, now);
+        let unanswered = left.silence >= SHORTEST_SILENCE && left.answers == self.answers();
+        if unanswered && self.abandoned.lock().add(now, left) {
+            self.eject(now, "clients left it, and it answered none of them");
         }
-        counts
+        unanswered
     }
 
-    fn strike(&self, weight: u32, now: Micros) {
-        if self.strikes.fetch_add(weight, Ordering::Relaxed) + weight < MAX_STRIKES {
-            return;
-        }
-        self.strikes.store(0, Ordering::Relaxed);
+    fn eject(&self, now: Micros, why: &str) {
         if self.ejected_at_us.swap(now.get().max(1), Ordering::Relaxed) == 0 {
             let (route, upstream) = (&self.route, &self.upstream);
             tracing::warn!(
                 target: "spile::gateway", %route, %upstream,
-                "upstream ejected for {EJECTED_FOR:?}: requests to it failed in a row"
+                "upstream ejected for {EJECTED_FOR:?}: {why}"
             );
             self.show();
         }
@@ -211,12 +220,32 @@ impl Health {
     }
 }
 
+impl AbandonedInARow {
+    /// Adds a client. True if these are enough to eject the upstream; the count then starts again.
+    ///
+    /// It also starts again after an answer, and after a time in which the upstream was not asked: clients who come by now
+    /// and then would otherwise add up.
+    fn add(&mut self, now: Micros, left: Abandoned) -> bool {
+        let since_last = Duration::from_micros(now.since_us(self.last_left));
+        if self.answers != left.answers || since_last > left.silence + EJECTED_FOR {
+            *self = Self { answers: left.answers, ..Self::default() };
+        }
+        self.clients += 1;
+        self.waited += left.silence.min(since_last);
+        self.last_left = now;
+        let (least, most) = WAITED_IN_VAIN;
+        let in_vain = self.clients >= MAX_UNANSWERED && self.waited >= (left.timeout / 2).clamp(least, most);
+        if in_vain {
+            (self.clients, self.waited) = (0, Duration::ZERO);
+        }
+        in_vain
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write;
     use std::sync::Arc;
-
-    use parking_lot::Mutex;
 
     use super::*;
 
@@ -271,29 +300,62 @@ mod tests {
         assert!(health.is_well(NOW - Duration::from_secs(3_600)));
     }
 
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// So many clients ask, every so often, and each leaves after so long. True if the upstream is well all the while.
+    fn stays_well(clients: u32, every_ms: u64, silence_ms: u64, timeout: Duration) -> bool {
+        let (health, mut now) = (health(), NOW);
+        (0..clients).all(|_| {
+            now = now + Duration::from_millis(every_ms);
+            let silence = Duration::from_millis(silence_ms);
+            assert!(health.abandoned(now, Abandoned { silence, timeout, answers: health.answers() }));
+            health.is_well(now)
+        })
+    }
+
     #[test]
-    fn clients_that_leave_eject_an_upstream_that_answers_none_of_them() {
-        let after = |silence_ms, health: &Health| Abandoned {
+    fn clients_that_leave_eject_an_upstream_once_they_have_waited_longer_than_a_slow_answer_takes() {
+        for (clients, every_ms, silence_ms, timeout_s) in [
+            (60, 50, 50, 30),
+            (15, 200, 200, 30),
+            (5, 1_000, 1_000, 30),
+            (15, 300, 200, 30),
+            (5, 10_000, 5_000, 30),
+            (5, 200, 200, 1),
+            (10, 200, 200, 4),
+        ] {
+            let (case, timeout) = ((clients, every_ms, silence_ms), Duration::from_secs(timeout_s));
+            assert!(stays_well(clients - 1, every_ms, silence_ms, timeout), "{case:?}");
+            assert!(!stays_well(clients, every_ms, silence_ms, timeout), "{case:?}");
+        }
+    }
+
+    #[test]
+    fn clients_in_a_hurry_do_not_eject_an_upstream_that_is_merely_slow() {
+        assert!(stays_well(24, 50, 50, TIMEOUT), "one after the other");
+        assert!(stays_well(1_000, 0, 50, TIMEOUT), "all at once");
+        assert!(stays_well(1_000, 1, 50, TIMEOUT), "beside each other");
+        assert!(stays_well(19, 50, 50, Duration::from_millis(100)), "with a timeout that is short");
+        assert!(stays_well(1_000, 60_000, 50, TIMEOUT), "now and then");
+    }
+
+    #[test]
+    fn clients_that_leave_while_others_are_answered_do_not_eject_an_upstream() {
+        let health = health();
+        let left = |silence_ms, health: &Health| Abandoned {
             silence: Duration::from_millis(silence_ms),
-            timeout: Duration::from_secs(30),
+            timeout: TIMEOUT,
             answers: health.answers(),
         };
-        for (silence_ms, clients) in [(1_000, 5), (200, 10), (20, 10)] {
-            let health = health();
-            for _ in 0..clients {
-                assert!(health.is_well(NOW), "{silence_ms} ms");
-                assert!(health.abandoned(NOW, after(silence_ms, &health)));
-            }
-            assert!(!health.is_well(NOW), "{silence_ms} ms");
+        for second in 0..100 {
+            let now = NOW + Duration::from_secs(second);
+            assert!(!health.abandoned(now, left(5, &health)), "too soon to tell");
+            let early = left(60_000, &health);
+            health.answered(now);
+            assert!(!health.abandoned(now, early), "others were answered meanwhile");
+            assert!(health.abandoned(now, left(1_000, &health)));
         }
-        let health = health();
-        for _ in 0..100 {
-            assert!(!health.abandoned(NOW, after(5, &health)), "too soon to tell");
-            let left = after(60_000, &health);
-            health.answered(NOW);
-            assert!(!health.abandoned(NOW, left), "others were answered meanwhile");
-        }
-        assert!(health.is_well(NOW));
+        assert!(health.is_well(NOW + Duration::from_secs(100)));
     }
 
     /// Keeps the levels and words of events.

@@ -83,16 +83,16 @@ async fn an_upstream_that_hangs_is_ejected_whatever_it_speaks_and_though_its_con
 
 #[tokio::test]
 async fn an_upstream_that_hangs_is_ejected_though_no_client_waits_for_the_timeout() {
-    for scheme in ["http", "h2c"] {
+    let ejected_over = |scheme: &'static str| async move {
         let (moody, steady) = (Moody::start().await, Backend::friendly().await);
         let route = Route::new("/", [moody.over(scheme), steady.upstream()]).unwrap();
-        let (gateway, metrics) = metered(open(route)).await;
+        let (gateway, metrics) = metered(open(route.timeouts(first_byte(2_000)))).await;
         moody.hang(true);
         let mut asked = 0;
         while moody.up(&metrics) {
             asked += 1;
-            assert!(asked <= 60, "half of the requests hang, and ten of those are enough");
-            leave(&gateway, "/", Duration::from_millis(50)).await;
+            assert!(asked <= 60, "half of the requests hang, and a second of waiting is enough");
+            leave(&gateway, "/", Duration::from_millis(200)).await;
         }
         let mut client = gateway.client().await;
         for _ in 0..10 {
@@ -100,7 +100,32 @@ async fn an_upstream_that_hangs_is_ejected_though_no_client_waits_for_the_timeou
         }
         assert!(metrics.count("gateway_upstream_failures_total / abandoned") >= 5);
         assert!(metrics.count("http_server_requests_total gateway 499") >= 5);
+    };
+    tokio::join!(ejected_over("http"), ejected_over("h2c"));
+}
+
+#[tokio::test]
+async fn clients_in_a_hurry_cannot_eject_upstreams_that_are_merely_slow() {
+    let slow = || async {
+        Backend::start_async(|_| async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            text("slow")
+        })
+        .await
+    };
+    let upstreams = [slow().await, slow().await];
+    let route = Route::new("/", upstreams.iter().map(Backend::upstream)).unwrap();
+    let (gateway, metrics) = metered(open(route)).await;
+    for _ in 0..4 {
+        let clients = (0..12).map(|_| leave(&gateway, "/", Duration::from_millis(50)));
+        futures_util::future::join_all(clients).await;
     }
+    let unanswered = || async { metrics.count("gateway_upstream_failures_total / abandoned") >= 24 };
+    until("the gateway to notice that they left", unanswered).await;
+    for slow in &upstreams {
+        assert!(metrics.gauge(&format!("gateway_upstream_up / {}", slow.address)) > 0.5);
+    }
+    assert_eq!(gateway.get("/", &[]).await.body, "slow");
 }
 
 #[tokio::test]
