@@ -86,6 +86,12 @@ impl LimitStatus {
         Self { limit: charge.limit().clone(), cost: charge.cost(), bucket, at }
     }
 
+    /// The same bucket at the same moment, under the limit of `other`: a bucket keeps its tokens while its limit is scaled.
+    #[must_use]
+    pub fn under_limit_of(&self, other: &Self) -> Self {
+        Self { limit: other.limit.clone(), ..self.clone() }
+    }
+
     /// The limit's full name.
     pub const fn name(&self) -> &LimitName {
         self.limit.name()

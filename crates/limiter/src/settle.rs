@@ -14,7 +14,8 @@ pub struct Settled {
     pub uncovered: u64,
     /// True if it had been settled before: this time nothing was charged and nothing given back.
     pub already: bool,
-    /// How the limits of the chain stand now. `None` if they stand as they did, or the store did not say.
+    /// How the limits of the chain stand now, scaled as they were for the decision that is settled. `None` if they stand
+    /// as they did, or the store did not say.
     pub decision: Option<Decision>,
 }
 
@@ -36,7 +37,9 @@ impl<S: Store> RateLimiter<S> {
         let mut settled = Settled::default();
         if is_taken(decision) && chain.lines().iter().any(|line| tokens < line.cost()) {
             let left = self.give_back(chain.charges_at(|line| line.cost() - tokens)).await?;
-            settled.decision = Decision::standing(left.limits().iter().cloned());
+            let standing = left.limits().iter().zip(decision.limits());
+            settled.decision =
+                Decision::standing(standing.map(|(status, asked)| status.under_limit_of(asked)));
         }
         Ok(settled)
     }
@@ -64,7 +67,7 @@ impl<S: Store> RateLimiter<S> {
             };
             is_known &= !after.degraded();
             for (&place, status) in places.iter().zip(after.limits()) {
-                standing[place] = status.clone();
+                standing[place] = status.under_limit_of(&standing[place]);
             }
         }
         settled.decision = Decision::standing(standing).filter(|_| is_known);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, ChargeError, Charges, Clock, FakeClock, Grant, InMemoryPlans, KeyError, Limit, Outcome,
-    Plan, Reason, Refund, RefundId, Source, Store, StoreError,
+    Bucket, Charge, ChargeError, Charges, Clock, Decision, FakeClock, Grant, InMemoryPlans, KeyError, Limit,
+    Outcome, Plan, Reason, Refund, RefundId, Source, Store, StoreError,
 };
 use spile_limiter::{
     Ask, Counts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -72,6 +72,33 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
         let found: Vec<_> = standing.limits().iter().map(spile_core::LimitStatus::remaining).collect();
         let looked = limiter.look(chain.charges_at(|_| 0)).await;
         assert_eq!(standing, looked, "what a look says, without one");
+        assert_eq!(found, left, "{tokens}");
+    }
+}
+
+#[tokio::test]
+async fn settling_tells_every_limit_as_the_decision_scaled_it() {
+    let chain = |gold: &Plan, free: &Plan| {
+        let mut chain = Chain::new(None);
+        chain.charge(&ResolvedKey::custom("user", "ann"), gold, 4).unwrap();
+        chain.charge(&ResolvedKey::custom("team", "a"), free, 1).unwrap();
+        chain
+    };
+    let [free, gold, _] = plans();
+    let halves = [("burst", Limit::per_second(5).burst(10)), ("daily", Limit::per_day(50))];
+    let half_gold = Plan::chain("gold", halves).unwrap();
+    let half_free = Plan::new("free", Limit::per_second(1).burst(5)).unwrap();
+    for (tokens, left) in
+        [(0, [10, 50, 5]), (1, [9, 49, 4]), (2, [8, 48, 3]), (4, [6, 46, 1]), (8, [2, 42, 0])]
+    {
+        let (limiter, _) = limiter();
+        let decision = limiter.decide(Ask::from(&chain(&half_gold, &half_free))).await;
+        let settled = limiter.settle(&chain(&gold, &free), &decision, tokens).await.unwrap();
+        let standing = settled.decision.unwrap();
+        let limits =
+            |decision: &Decision| decision.limits().iter().map(|status| *status.limit()).collect::<Vec<_>>();
+        assert_eq!(limits(&standing), limits(&decision), "{tokens}");
+        let found: Vec<_> = standing.limits().iter().map(spile_core::LimitStatus::remaining).collect();
         assert_eq!(found, left, "{tokens}");
     }
 }
