@@ -1,6 +1,6 @@
 //! A cap on requests under way, and a queue before it in which callers take turns.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,9 +54,22 @@ struct State {
     free: usize,
     waiting: usize,
     held: HashMap<PlaceHolder, usize>,
-    lines: HashMap<PlaceHolder, VecDeque<Waiter>>,
+    lines: HashMap<PlaceHolder, Line>,
     /// Callers who wait, in the order of their turns.
-    turns: VecDeque<PlaceHolder>,
+    turns: BTreeMap<Ticket, PlaceHolder>,
+    /// The next one to be drawn.
+    next_ticket: Ticket,
+}
+
+/// The order of those who wait, and what finds one of them that leaves without a look at the others.
+type Ticket = u64;
+
+/// The requests of one caller that wait.
+#[derive(Debug)]
+struct Line {
+    /// The caller's place among the turns.
+    turn: Ticket,
+    waiters: BTreeMap<Ticket, Waiter>,
 }
 
 /// A request that waits, for this upstream and maybe for others: the first place that is free is its own.
@@ -81,7 +94,7 @@ pub(crate) struct Crowded;
 /// What lining up came to.
 enum Entry {
     Entered(Permit),
-    Waits,
+    Waits(Ticket),
     Full,
 }
 
@@ -110,13 +123,10 @@ async fn wait_for_any(
     let mut wait = Duration::ZERO;
     for &(index, queue) in queues {
         match queue.line_up(caller, Waiter { index, turn: Arc::clone(&turn) }) {
-            // It was given back since. The lines that the request stands in already are left below.
-            Entry::Entered(permit) => {
-                drop(place);
-                return Ok((index, permit));
-            }
-            Entry::Waits => {
-                lined_up.queues.push((index, queue));
+            // It was given back since. The request leaves the lines that it stands in already.
+            Entry::Entered(permit) => return Ok((index, permit)),
+            Entry::Waits(ticket) => {
+                lined_up.queues.push((index, queue, ticket));
                 wait = wait.max(queue.settings.wait);
             }
             Entry::Full => {}
@@ -127,21 +137,21 @@ async fn wait_for_any(
     }
     let (index, permit) = tokio::time::timeout(wait, place).await.ok().and_then(Result::ok).ok_or(Crowded)?;
     // That one has taken it out of its line.
-    lined_up.queues.retain(|(other, _)| *other != index);
+    lined_up.queues.retain(|(other, ..)| *other != index);
     Ok((index, permit))
 }
 
 /// The lines that a request stands in. It leaves them when it has a place elsewhere, gives up or goes away.
 struct LinedUp<'q> {
     caller: &'q PlaceHolder,
-    queues: Vec<(usize, &'q Arc<FairQueue>)>,
+    queues: Vec<(usize, &'q Arc<FairQueue>, Ticket)>,
 }
 
 impl Drop for LinedUp<'_> {
     fn drop(&mut self) {
-        for (_, queue) in &self.queues {
+        for (_, queue, ticket) in &self.queues {
             let mut state = queue.state.lock();
-            state.forget_gone(self.caller);
+            state.leave(self.caller, *ticket);
             queue.show(&state);
         }
     }
@@ -154,7 +164,8 @@ impl FairQueue {
             waiting: 0,
             held: HashMap::default(),
             lines: HashMap::default(),
-            turns: VecDeque::new(),
+            turns: BTreeMap::new(),
+            next_ticket: 0,
         };
         Self { settings, state: Mutex::new(state), gauges }
     }
@@ -179,9 +190,9 @@ impl FairQueue {
         if state.waiting >= self.settings.queue {
             return Entry::Full;
         }
-        state.line_up(caller, waiter);
+        let ticket = state.line_up(caller, waiter);
         self.show(&state);
-        Entry::Waits
+        Entry::Waits(ticket)
     }
 
     fn take(self: &Arc<Self>, state: &mut State, caller: &PlaceHolder) -> Option<Permit> {
@@ -213,13 +224,6 @@ impl FairQueue {
     }
 }
 
-impl Waiter {
-    /// Whether the request has a place elsewhere, or has gone.
-    fn is_gone(&self) -> bool {
-        self.turn.lock().as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-}
-
 impl State {
     fn held_by(&self, caller: &PlaceHolder) -> usize {
         self.held.get(caller).copied().unwrap_or(0)
@@ -235,40 +239,50 @@ impl State {
         }
     }
 
-    fn line_up(&mut self, caller: &PlaceHolder, waiter: Waiter) {
+    const fn draw_ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
+    fn line_up(&mut self, caller: &PlaceHolder, waiter: Waiter) -> Ticket {
+        let ticket = self.draw_ticket();
         if let Some(line) = self.lines.get_mut(caller) {
-            line.push_back(waiter);
+            line.waiters.insert(ticket, waiter);
         } else {
-            self.turns.push_back(caller.clone());
-            self.lines.insert(caller.clone(), VecDeque::from([waiter]));
+            self.turns.insert(ticket, caller.clone());
+            let line = Line { turn: ticket, waiters: BTreeMap::from([(ticket, waiter)]) };
+            self.lines.insert(caller.clone(), line);
         }
         self.waiting += 1;
+        ticket
     }
 
     /// The first in line of the caller whose turn it is, leaving out those who hold as many places as they may.
     fn next(&mut self, per_caller: usize) -> Option<(PlaceHolder, Waiter)> {
-        let at = self.turns.iter().position(|caller| self.held_by(caller) < per_caller)?;
-        let caller = self.turns.remove(at)?;
+        let (&turn, _) = self.turns.iter().find(|(_, caller)| self.held_by(caller) < per_caller)?;
+        let (later, caller) = (self.draw_ticket(), self.turns.remove(&turn)?);
         let line = self.lines.get_mut(&caller)?;
-        let first = line.pop_front()?;
-        if line.is_empty() {
+        let (_, first) = line.waiters.pop_first()?;
+        if line.waiters.is_empty() {
             self.lines.remove(&caller);
         } else {
-            self.turns.push_back(caller.clone());
+            line.turn = later;
+            self.turns.insert(later, caller.clone());
         }
         self.waiting -= 1;
         Some((caller, first))
     }
 
-    /// Takes those out of a caller's line who no longer wait.
-    fn forget_gone(&mut self, caller: &PlaceHolder) {
+    /// Takes a request out of its caller's line, unless its turn has come.
+    fn leave(&mut self, caller: &PlaceHolder, ticket: Ticket) {
         let Some(line) = self.lines.get_mut(caller) else { return };
-        let before = line.len();
-        line.retain(|waiter| !waiter.is_gone());
-        self.waiting -= before - line.len();
-        if line.is_empty() {
+        if line.waiters.remove(&ticket).is_none() {
+            return;
+        }
+        self.waiting -= 1;
+        if line.waiters.is_empty() {
+            self.turns.remove(&line.turn);
             self.lines.remove(caller);
-            self.turns.retain(|other| other != caller);
         }
     }
 }
@@ -350,6 +364,54 @@ mod tests {
         assert!(gone.is_err());
         drop(only);
         assert!(is_empty(&queue, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_leaves_the_middle_of_the_line_keeps_the_order_of_the_others() {
+        let queue = queue(1, 10);
+        let first = enter(&queue, "a").await.unwrap();
+        let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+        let mut waiting = Vec::new();
+        for place in 0..5 {
+            let (own, log) = (Arc::clone(&queue), Arc::clone(&order));
+            waiting.push(tokio::spawn(async move {
+                let _place = enter(&own, "a").await.unwrap();
+                log.lock().push(place);
+            }));
+            in_line(&queue, waiting.len()).await;
+        }
+        for (left, place) in [0, 2].into_iter().enumerate() {
+            waiting[place].abort();
+            in_line(&queue, 4 - left).await;
+        }
+        drop(first);
+        for task in waiting {
+            let _aborted = task.await;
+        }
+        assert_eq!(*order.lock(), [1, 3, 4]);
+        assert!(is_empty(&queue, 1));
+    }
+
+    /// Minutes would go by if each request that leaves looked at all others, while a second is enough.
+    #[test]
+    fn a_long_queue_empties_without_a_look_at_all_who_wait() {
+        const MANY: usize = 100_000;
+        let leave_one_by_one = || {
+            let (queue, turn) = (queue(1, 2 * MANY), Arc::<Turn>::default());
+            let mut state = queue.state.lock();
+            let callers: Vec<_> = (0..MANY).map(|name| caller(&name.to_string())).collect();
+            let callers: Vec<_> = callers.into_iter().chain((0..MANY).map(|_| caller("greedy"))).collect();
+            let line_up = |caller| state.line_up(caller, Waiter { index: 0, turn: Arc::clone(&turn) });
+            let tickets: Vec<_> = callers.iter().map(line_up).collect();
+            for (caller, ticket) in callers.iter().zip(tickets).rev() {
+                state.leave(caller, ticket);
+            }
+            drop(state);
+            is_empty(&queue, 1)
+        };
+        let (done, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(leave_one_by_one()));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
     }
 
     #[tokio::test(start_paused = true)]
