@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use spile_core::FakeClock;
 use spile_gateway::{Adaptive, Concurrency, Gateway, Route, Timeouts, Upstream};
+use spile_limiter::TokioClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::support::{
     Backend, Metrics, RawBackend, Running, by_tenant_or_address, in_time, limiter_on, metered, open, plan,
@@ -191,29 +193,55 @@ async fn an_upload_that_stalls_is_the_clients_doing_and_ejects_no_upstream() {
 
 #[tokio::test]
 async fn the_time_that_uploads_take_does_not_cut_limits() {
-    let backend = Backend::friendly().await;
+    const UPLOADS: usize = 20;
+    let (half, mut halves) = tokio::sync::mpsc::unbounded_channel();
+    let backend = RawBackend::start(move |stream| answer_when_whole(stream, half.clone())).await;
     let mut adaptive = Adaptive::default();
-    (adaptive.target_latency, adaptive.window) = (Duration::from_secs(1), Duration::from_millis(100));
+    adaptive.target_latency = Duration::from_secs(10);
     let gateway = running(
         Gateway::builder(limiter_on(&FakeClock::default()))
+            .clock(TokioClock::new())
             .route(to(backend.upstream()).adaptive(adaptive))
             .policy(policy([plan("free", 100, 1)], [by_tenant_or_address("default")])),
     )
     .await;
-    let upload = || async {
+    let mut clients = Vec::new();
+    for _ in 0..UPLOADS {
         let mut client = TcpStream::connect(gateway.address).await.unwrap();
         client.write_all(b"POST / HTTP/1.1\r\nhost: g\r\ncontent-length: 10\r\n\r\nhalf").await.unwrap();
-        // The client's own pace, longer than the latency that the route aims at.
-        tokio::time::sleep(Duration::from_millis(1_300)).await;
+        in_time("the first half", halves.recv()).await.unwrap();
+        clients.push(client);
+    }
+    // The clients' own pace, longer than the latency that the route aims at.
+    pass(Duration::from_secs(20)).await;
+    for client in &mut clients {
         client.write_all(b" a bod").await.unwrap();
         let mut answer = [0; 12];
         in_time("an answer", client.read_exact(&mut answer)).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200");
-    };
-    futures_util::future::join_all((0..20).map(|_| upload())).await;
-    let start = tokio::time::Instant::now();
-    until("the window to be judged", || async { start.elapsed() > Duration::from_millis(200) }).await;
+    }
+    pass(adaptive.window).await;
     assert_eq!(gateway.get("/", &[]).await.header("x-ratelimit-limit"), Some("100"));
+}
+
+/// Says when half of an upload has come, and answers what has come whole.
+async fn answer_when_whole(mut stream: TcpStream, half: UnboundedSender<()>) {
+    let mut seen = Vec::new();
+    while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
+        if seen.ends_with(b"half") {
+            half.send(()).unwrap();
+        } else if seen.ends_with(b"half a bod") || seen.starts_with(b"GET") && seen.ends_with(b"\r\n\r\n") {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+            seen.clear();
+        }
+    }
+}
+
+/// Moves tokio's clock on.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
 }
 
 #[tokio::test]
