@@ -1,11 +1,9 @@
 //! What clients are told in place of the gateway's own words, where somebody has written others.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-/// Bytes that a page may have: it is held in memory, and sent to clients that are refused.
-const MAX_BYTES: usize = 64 << 10;
 /// What a page says where the seconds in `Retry-After` belong.
 const RETRY_AFTER_WORD: &str = "{retry_after}";
 
@@ -80,11 +78,14 @@ impl RefusalKind {
 }
 
 impl RefusalPage {
-    /// A page with this body, of up to 64 KiB, as plain text. `{retry_after}` in it becomes the seconds in `Retry-After`,
+    /// Bytes that a page may have, 64 KiB: it is held in memory, and sent to clients that are refused.
+    pub const MAX_BYTES: usize = 64 << 10;
+
+    /// A page with this body, of up to [`MAX_BYTES`](Self::MAX_BYTES), as plain text. `{retry_after}` in it becomes the seconds in `Retry-After`,
     /// or 0 if there are none.
     pub fn new(body: impl Into<Bytes>) -> Result<Self, RefusalPageError> {
         let body = body.into();
-        if body.len() > MAX_BYTES {
+        if body.len() > Self::MAX_BYTES {
             return Err(RefusalPageError::TooLarge(body.len()));
         }
         let names_wait = memchr::memmem::find(&body, RETRY_AFTER_WORD.as_bytes()).is_some();
@@ -102,8 +103,11 @@ impl RefusalPage {
     /// The body is of this type.
     pub fn content_type(mut self, kind: &str) -> Result<Self, RefusalPageError> {
         let wrong = || RefusalPageError::ContentType(kind.to_owned());
-        // A type, a slash and a subtype; the rest is parameters.
-        let sound = kind.split_once('/').is_some_and(|(main, rest)| is_token(main) && starts_as_token(rest));
+        let (essence, _parameters) = kind.split_once(';').unwrap_or((kind, ""));
+        // A type and a subtype are tokens, as the names of header fields are.
+        let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok();
+        let sound =
+            essence.trim_end().split_once('/').is_some_and(|(main, sub)| is_token(main) && is_token(sub));
         self.content_type = HeaderValue::from_str(kind).ok().filter(|_| sound).ok_or_else(wrong)?;
         Ok(self)
     }
@@ -153,25 +157,12 @@ impl RefusalPages {
     }
 }
 
-fn is_token(text: &str) -> bool {
-    !text.is_empty() && starts_as_token(text) && text.bytes().all(is_token_byte)
-}
-
-fn starts_as_token(text: &str) -> bool {
-    text.bytes().next().is_some_and(is_token_byte)
-}
-
-const fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
-}
-
 /// Why a page cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefusalPageError {
     /// The body is too large.
-    #[error("a body of {0} bytes is too large: at most 65,536")]
+    #[error("a body of {0} bytes is too large: at most {max}", max = RefusalPage::MAX_BYTES)]
     TooLarge(usize),
     /// The status is none of a refusal.
     #[error("{0} is no status of a refusal: 400 to 599")]
@@ -196,17 +187,29 @@ mod tests {
 
     #[test]
     fn what_is_no_page_is_refused() {
-        assert_eq!(RefusalPage::new(vec![0; MAX_BYTES + 1]), Err(RefusalPageError::TooLarge(MAX_BYTES + 1)));
-        let page = RefusalPage::new(vec![0; MAX_BYTES]).unwrap();
+        let most = RefusalPage::MAX_BYTES;
+        assert_eq!(RefusalPage::new(vec![0; most + 1]), Err(RefusalPageError::TooLarge(most + 1)));
+        let page = RefusalPage::new(vec![0; most]).unwrap();
         for status in [0, 99, 200, 302, 399, 600, 1000] {
             assert_eq!(page.clone().status(status), Err(RefusalPageError::Status(status)));
         }
-        for kind in
-            ["", "html", "/html", "text/", "text/ html", "te xt/html", "text/html\r\nx: y", "text/\u{e9}"]
-        {
+        for kind in [
+            "",
+            "html",
+            "/html",
+            "text/",
+            "text/ html",
+            "te xt/html",
+            "text/html charset=utf-8",
+            "text/html/5",
+            "text;/html",
+            "text/html\r\nx: y",
+            "text/html; x\r\ny",
+            "text/\u{e9}",
+        ] {
             assert!(page.clone().content_type(kind).is_err(), "{kind}");
         }
-        for kind in ["text/html", "application/problem+json", "text/html; charset=utf-8"] {
+        for kind in ["text/html", "application/problem+json", "text/html; charset=utf-8", "text/html ;a=b"] {
             assert!(page.clone().content_type(kind).is_ok(), "{kind}");
         }
     }

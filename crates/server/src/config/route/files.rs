@@ -6,12 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use spile_gateway::{Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
+use spile_gateway::{RefusalPage, Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
 use crate::config::file::{Faults, Place, Spot, UpstreamTlsFile};
-
-/// Bytes that a page of a refusal may have.
-const MAX_PAGE: u64 = 64 << 10;
 
 /// Files that routes name, and what was in them.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +76,8 @@ impl RouteFiles {
             return (path, Ok(page));
         }
         let mut page = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut page));
+        let enough = RefusalPage::MAX_BYTES as u64 + 1;
+        let read = File::open(&path).and_then(|file| file.take(enough).read_to_end(&mut page));
         let page = read.map(|_| Bytes::from(page));
         if let Ok(page) = &page {
             self.pages.insert(path.clone(), page.clone());

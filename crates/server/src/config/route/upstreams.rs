@@ -1,5 +1,6 @@
 //! Whom a route answers for and whom it asks.
 
+use http::HeaderName;
 use spile_gateway::{Balance, Upstream};
 use spile_policy::HostPattern;
 
@@ -53,6 +54,8 @@ pub(super) fn check_balance(Spot { value, place }: &Spot<String>, faults: &mut F
 /// The protocols that connections may be upgraded to.
 pub(super) fn check_upgrades(names: Option<Spot<Vec<Spot<String>>>>, faults: &mut Faults) -> Vec<String> {
     let Some(names) = names else { return vec!["websocket".to_owned()] };
+    // Names and versions of protocols are tokens, as the names of header fields are.
+    let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok();
     for Spot { value, place } in &names.value {
         // A name, and a version that some have: `irc/6.9`.
         let (name, version) = value.split_once('/').unwrap_or((value, "1"));
@@ -67,9 +70,4 @@ pub(super) fn check_upgrades(names: Option<Spot<Vec<Spot<String>>>>, faults: &mu
         }
     }
     names.value.into_iter().map(|name| name.value).collect()
-}
-
-fn is_token(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(allowed)
 }
