@@ -145,7 +145,7 @@ impl RefusalPages {
 
     /// Gives the refusal the form that these pages have for it, else the one that the `usual` ones have. Header fields
     /// stay, but for the content's type.
-    pub(crate) fn dress(&self, usual: &Self, response: &mut Response<Bytes>) {
+    pub(crate) fn apply(&self, usual: &Self, response: &mut Response<Bytes>) {
         let page = RefusalKind::of(response.status()).and_then(|kind| self.find(kind).or(usual.find(kind)));
         if let Some(page) = page {
             page.write(response);

@@ -50,7 +50,7 @@ impl Setup {
     /// A refusal, in the form that the route or all of them have for it. Those of gRPC have status 200, and so no other.
     pub(crate) fn refuse(&self, refusal: Refusal, route: Option<&Route>, grpc: bool) -> Response<Bytes> {
         let mut response = refusal.into_response(grpc);
-        route.map_or(&*self.refusals, |route| &route.refusals).dress(&self.refusals, &mut response);
+        route.map_or(&*self.refusals, |route| &route.refusals).apply(&self.refusals, &mut response);
         response
     }
 

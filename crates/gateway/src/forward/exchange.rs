@@ -229,8 +229,8 @@ impl Exchange<'_> {
         let (method, path, headers) = (&parts.method, &self.path, &parts.headers);
         // A client of HTTP/2 may ask for much and take nothing of it.
         let read_at_most = if parts.version == Version::HTTP_2 { FIRST_READ } else { usize::MAX };
-        let whatever_comes = self.served.route.cost_from_response;
-        let asked = Asked { method, path, host, headers, read_at_most, push_more, whatever_comes };
+        let await_answer = self.served.route.cost_from_response;
+        let asked = Asked { method, path, host, headers, read_at_most, push_more, await_answer };
         let answer = line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await;
         answer.map(|response| response.map(Source::Http1))
     }

@@ -45,7 +45,7 @@ pub(crate) fn clean(
     version: Version,
     meant_for_us: impl Fn(&HeaderName) -> bool,
 ) {
-    drop_hop_by_hop(headers, |name| is_no_clients_to_say(name, trusted) || meant_for_us(name));
+    drop_hop_by_hop(headers, |name| is_reserved(name, trusted) || meant_for_us(name));
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
@@ -55,7 +55,7 @@ pub(crate) fn clean(
 /// trailers for fields of it.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
     let of_headers = |name: &HeaderName| OF_HEADERS.iter().any(|own| reads_as(name.as_str(), own.as_str()));
-    drop_hop_by_hop(trailers, |name| is_no_clients_to_say(name, false) || of_headers(name));
+    drop_hop_by_hop(trailers, |name| is_reserved(name, false) || of_headers(name));
 }
 
 /// Makes of the upstream's fields those that the client gets, and takes out what the upstream says that the request
@@ -85,11 +85,11 @@ pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a field is the gateway's own to write. What trusted proxies say of the hops before is kept.
-fn is_no_clients_to_say(name: &HeaderName, trusted: bool) -> bool {
-    OURS.contains(name) || (!trusted && is_proxies_to_say(name)) || is_misspelt(name.as_str())
+fn is_reserved(name: &HeaderName, trusted: bool) -> bool {
+    OURS.contains(name) || (!trusted && is_set_by_proxies(name)) || is_misspelt(name.as_str())
 }
 
-fn is_proxies_to_say(name: &HeaderName) -> bool {
+fn is_set_by_proxies(name: &HeaderName) -> bool {
     is_of_proxies(name.as_str()) || *name == FORWARDED || OTHER_PATHS.contains(name)
 }
 

@@ -16,12 +16,12 @@ use crate::upstream::Upstream;
 pub(crate) struct Table {
     routes: Box<[Arc<Served>]>,
     /// Each host of each route, the most specific first.
-    doors: Box<[Door]>,
+    host_routes: Box<[HostRoute]>,
 }
 
 /// One host of one route.
 #[derive(Debug)]
-struct Door {
+struct HostRoute {
     /// `None` for a route that answers for all hosts.
     host: Option<HostPattern>,
     route: usize,
@@ -30,18 +30,18 @@ struct Door {
 impl Table {
     /// These routes. What is known of those that were served `before` stays known.
     pub(crate) fn new(routes: Vec<Route>, before: Option<&Self>) -> Self {
-        let mut doors: Vec<Door> = routes.iter().enumerate().flat_map(doors_of).collect();
+        let mut host_routes: Vec<HostRoute> = routes.iter().enumerate().flat_map(host_routes_of).collect();
         // The sort is stable: of two routes that are alike, the one that was written first is served.
-        doors.sort_by_key(|door| {
-            let host = door.host.as_ref().map(HostPattern::specificity);
-            Reverse((host, routes[door.route].path.specificity()))
+        host_routes.sort_by_key(|entry| {
+            let host = entry.host.as_ref().map(HostPattern::specificity);
+            Reverse((host, routes[entry.route].path.specificity()))
         });
         let known = |route: &Route| before?.routes.iter().find(|served| served.route.is_same(route));
         let serve = |route| {
             let known = known(&route).map(|served| &**served);
             Arc::new(Served::new(route, known))
         };
-        Self { routes: routes.into_iter().map(serve).collect(), doors: doors.into() }
+        Self { routes: routes.into_iter().map(serve).collect(), host_routes: host_routes.into() }
     }
 
     pub(crate) fn routes(&self) -> &[Arc<Served>] {
@@ -67,11 +67,11 @@ impl Table {
     /// The index of the route that the target belongs to: the one with the most specific host that matches, and among
     /// these the one with the most specific path.
     pub(crate) fn find(&self, target: &Target) -> Option<usize> {
-        let is_for = |door: &&Door| {
-            door.host.as_ref().is_none_or(|host| host.matches(&target.host))
-                && self.routes[door.route].route.path.matches(target.path.matched())
+        let is_for = |entry: &&HostRoute| {
+            entry.host.as_ref().is_none_or(|host| host.matches(&target.host))
+                && self.routes[entry.route].route.path.matches(target.path.matched())
         };
-        self.doors.iter().find(is_for).map(|door| door.route)
+        self.host_routes.iter().find(is_for).map(|entry| entry.route)
     }
 
     fn upstreams(&self) -> impl Iterator<Item = &Upstream> {
@@ -79,9 +79,9 @@ impl Table {
     }
 }
 
-fn doors_of((route, settings): (usize, &Route)) -> Vec<Door> {
+fn host_routes_of((route, settings): (usize, &Route)) -> Vec<HostRoute> {
     match &settings.hosts[..] {
-        [] => vec![Door { host: None, route }],
-        hosts => hosts.iter().cloned().map(|host| Door { host: Some(host), route }).collect(),
+        [] => vec![HostRoute { host: None, route }],
+        hosts => hosts.iter().cloned().map(|host| HostRoute { host: Some(host), route }).collect(),
     }
 }

@@ -45,7 +45,7 @@ async fn status_over(line: NewLine, upstream: &Upstream, check: &HealthCheck) ->
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
             let (method, path, headers) = (&Method::GET, &check.path, &HeaderMap::new());
             let (read_at_most, push_more) = (usize::MAX, &|_: &mut _| ());
-            let asked = Asked { method, path, host, headers, read_at_most, push_more, whatever_comes: false };
+            let asked = Asked { method, path, host, headers, read_at_most, push_more, await_answer: false };
             let answer = line.ask(asked, &mut Upload::none(), &waits, &kept).await;
             answer.ok().map(|answer| answer.status())
         }

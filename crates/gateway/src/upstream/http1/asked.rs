@@ -16,5 +16,5 @@ pub(crate) struct Asked<'r> {
     /// Writes lines of its own behind those.
     pub(crate) push_more: &'r (dyn Fn(&mut Vec<u8>) + Sync),
     /// Whether the answer is waited for even if the client does not send all of its body.
-    pub(crate) whatever_comes: bool,
+    pub(crate) await_answer: bool,
 }

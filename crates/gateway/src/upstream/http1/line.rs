@@ -38,8 +38,8 @@ struct Exchange<'r> {
     outgoing: &'r mut Outgoing,
     answer: HeadReader,
     read_at_most: usize,
-    /// See [`Asked::whatever_comes`].
-    whatever_comes: bool,
+    /// See [`Asked::await_answer`].
+    await_answer: bool,
     /// Whether the client has sent only a part of its body, and only the answer is waited for.
     undelivered: bool,
 }
@@ -68,7 +68,7 @@ impl Http1 {
         waits: &'r Timeouts,
         lines: &'r Arc<Lines>,
     ) -> impl Future<Output = Result<Response<Inbound>, Unanswered>> + Send + use<'r> {
-        let Asked { method, read_at_most, whatever_comes, .. } = asked;
+        let Asked { method, read_at_most, await_answer, .. } = asked;
         let mut outgoing = Outgoing::new(asked, upload);
         async move {
             self.idle.restart(waits.first_byte);
@@ -78,7 +78,7 @@ impl Http1 {
                 outgoing: &mut outgoing,
                 answer: HeadReader::default(),
                 read_at_most,
-                whatever_comes,
+                await_answer,
                 undelivered: false,
             };
             let answered = poll_fn(|cx| exchange.poll(cx)).await;
@@ -105,7 +105,7 @@ impl Exchange<'_> {
         let Http1 { transport, idle, .. } = &mut *self.line;
         match self.outgoing.poll(cx, transport, self.upload, || idle.stir()) {
             Poll::Ready(Err(SendError::Upload(UploadFailure::Broken | UploadFailure::Stalled)))
-                if self.whatever_comes =>
+                if self.await_answer =>
             {
                 self.undelivered = true;
                 self.outgoing.give_up();
