@@ -80,7 +80,7 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// Refuses in this form, on routes that have none of their own and where there is no route.
+    /// Refuses with these pages, on routes without pages of their own and where no route matches.
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.settings = self.settings.refusals(pages);
         self

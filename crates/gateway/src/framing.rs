@@ -51,7 +51,7 @@ pub(crate) struct Framing {
 enum Length {
     Unsaid,
     Bytes(u64),
-    /// Something that is no number, or one that was not kept whole.
+    /// Not a number, or a number that was not kept whole.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What clients are told in place of the gateway's own words, where somebody has written others.
+//! Pages that replace the gateway's own answers to refused requests.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -164,11 +164,11 @@ pub enum RefusalPageError {
     /// The body is too large.
     #[error("a body of {0} bytes is too large: at most {max}", max = RefusalPage::MAX_BYTES)]
     TooLarge(usize),
-    /// The status is none of a refusal.
-    #[error("{0} is no status of a refusal: 400 to 599")]
+    /// The status is not that of a refusal.
+    #[error("{0} is not a status of a refusal: 400 to 599")]
     Status(u16),
-    /// The type of the body is none.
-    #[error("`{0}` is no content type")]
+    /// The content type is malformed.
+    #[error("`{0}` is not a content type")]
     ContentType(String),
 }
 

@@ -67,7 +67,7 @@ impl Settings {
         self
     }
 
-    /// Refuses in this form, on routes that have none of their own and where there is no route.
+    /// Refuses with these pages, on routes without pages of their own and where no route matches.
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.refusals = pages;
         self

@@ -28,13 +28,12 @@ impl Body for ClientBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
-        let interrupted = |_| Interrupted;
         match self.get_mut() {
             Self::Http1(body) => {
                 Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Interrupted)))
             }
             Self::Http2(body) => {
-                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(interrupted)))
+                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Interrupted)))
             }
         }
     }

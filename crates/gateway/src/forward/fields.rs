@@ -51,8 +51,8 @@ pub(crate) fn clean(
     }
 }
 
-/// Takes out of a request's trailers what is no client's to say, and what only counts in a header: some upstreams take
-/// trailers for fields of it.
+/// Removes from a request's trailers the fields that clients may not set, and those that only mean something in a header:
+/// some upstreams treat trailers as fields of the header.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
     let of_headers = |name: &HeaderName| OF_HEADERS.iter().any(|own| reads_as(name.as_str(), own.as_str()));
     drop_hop_by_hop(trailers, |name| is_reserved(name, false) || of_headers(name));
@@ -67,7 +67,7 @@ pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) -> Option<u6
     whole(cost?.to_str().ok()?)
 }
 
-/// The number, or the largest there is for one that is larger. Nothing where it is no whole number.
+/// The number; the largest `u64` if it is larger than that. `None` if it is not a whole number.
 fn whole(text: &str) -> Option<u64> {
     let digits = text.trim();
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -192,8 +192,8 @@ mod tests {
         })
     }
 
-    /// What no client may say, whatever stands between the words of the name.
-    const NO_CLIENTS: [&str; 21] = [
+    /// Fields that clients may not set, with any sign between the words of the name.
+    const RESERVED: [&str; 21] = [
         "x-tenant-id",
         "x-plan",
         "x-real-ip",
@@ -220,7 +220,7 @@ mod tests {
     /// A name of the list whose dashes have become any other bytes that a name can hold.
     fn respelt() -> impl Strategy<Value = String> {
         let byte = proptest::sample::select("!#$%&'*+.^_`|~-".chars().collect::<Vec<_>>());
-        (proptest::sample::select(NO_CLIENTS.to_vec()), proptest::collection::vec(byte, 4)).prop_map(
+        (proptest::sample::select(RESERVED.to_vec()), proptest::collection::vec(byte, 4)).prop_map(
             |(name, bytes)| {
                 let mut bytes = bytes.into_iter();
                 name.chars()

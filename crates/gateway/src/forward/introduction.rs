@@ -59,7 +59,7 @@ impl Introduction<'_> {
         push_line(lines, &X_REQUEST_ID, &[self.id.as_bytes()]);
     }
 
-    /// The tenant, unless its name cannot be told: its plan alone would be anybody's.
+    /// The tenant, unless its name cannot be a field's value: a plan without a tenant would mislead the upstream.
     fn tenant(&self) -> Option<&CallerTenant> {
         self.caller.tenant.as_ref().filter(|tenant| is_value(&tenant.id))
     }

@@ -43,7 +43,7 @@ impl Default for RetryBudget {
 pub(crate) struct Repeats {
     /// Those that count as a retry.
     counted: u8,
-    /// Whether a kept connection took none of it, so that it went on to a fresh one.
+    /// Whether a kept connection closed before it took any of the request, which then went to a fresh one.
     moved_on: bool,
     /// Whether it was repeated though an upstream may have run it.
     risked: bool,

@@ -20,7 +20,7 @@ pub(crate) struct Rewrite {
 
 /// Why a path cannot be put in place of a route's own.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{prefix}` is no path to put in place of another: {why}")]
+#[error("`{prefix}` cannot replace a path: {why}")]
 pub struct RewriteError {
     prefix: String,
     why: String,

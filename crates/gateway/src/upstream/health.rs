@@ -76,7 +76,7 @@ pub(crate) struct Abandoned {
     pub(crate) answers: usize,
 }
 
-/// Clients that left one after the other, without an answer of the upstream to anybody in between.
+/// Clients that left one after the other, while the upstream answered no request at all.
 #[derive(Debug, Default)]
 struct AbandonedInARow {
     /// What [`Health::answers`] said when they asked.
@@ -191,7 +191,7 @@ impl Health {
         self.gauge.set(f64::from(u8::from(well)));
     }
 
-    /// Nobody checks any more: what checks last said would stand for good.
+    /// Checks have ended. What the last ones said would otherwise stand for good.
     pub(crate) fn unchecked(&self) {
         self.up.store(true, Ordering::Relaxed);
         self.show();

@@ -171,8 +171,8 @@ pub enum UpstreamTlsError {
     /// A certificate without a key, or a key without a certificate.
     #[error("a certificate and its key go together: one of them is missing")]
     Unpaired,
-    /// The name is none.
-    #[error("`{0}` is no name of a server")]
+    /// The server name is malformed.
+    #[error("`{0}` is not a server name")]
     ServerName(String),
 }
 

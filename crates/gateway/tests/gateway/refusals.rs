@@ -1,4 +1,4 @@
-//! Refusals in words of somebody's own.
+//! Refusals with pages that the operator has written.
 
 use spile_core::FakeClock;
 use spile_gateway::{Gateway, RefusalKind, RefusalPage, RefusalPages, Route};

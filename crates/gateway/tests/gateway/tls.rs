@@ -206,7 +206,7 @@ async fn a_websocket_goes_over_http_1_where_the_upstream_would_rather_speak_http
     assert!(heard.starts_with(b"HTTP/1.1 101"));
 }
 
-/// An upstream that lets nobody in without a certificate of these authorities, and says under which name it was asked.
+/// An upstream that requires a client certificate of these authorities, and says under which name it was asked.
 async fn demanding(clients: &CertificateDer<'static>) -> (RawBackend, String) {
     let (own, pem, key) = certificate();
     let mut roots = RootCertStore::empty();

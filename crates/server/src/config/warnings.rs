@@ -59,7 +59,7 @@ impl Config {
 }
 
 impl Route {
-    /// A sentence for each of its limits that none of its requests can match.
+    /// A sentence for each limit of the route that no request of the route can match.
     fn idle_limits(&self) -> Vec<String> {
         let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();
         let Ok(path) = PathPattern::prefix(&self.path) else { return Vec::new() };

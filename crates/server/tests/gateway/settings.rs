@@ -188,7 +188,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         (28, "no plan is called `platinum`"),
         (29, "charged together anyway"),
         (32, "`ftp://127.0.0.1` is no upstream"),
-        (33, "`/a<b` is no path to put in place of another"),
+        (33, "`/a<b` cannot replace a path"),
         (35, "`a` is no path pattern"),
         (36, "there is no upstream"),
         (37, "`two words` is no name"),
@@ -241,7 +241,7 @@ fn what_is_wrong_with_tls_to_upstreams_is_said_with_its_line() {
         ("{ key_file = \"server.key\" }", "a certificate and its key go together"),
         ("{ certificate_file = \"server.pem\", key_file = \"other.key\" }", "server.pem"),
         ("{ certificate_file = \"server.key\", key_file = \"server.key\" }", "server.key"),
-        ("{ server_name = \"two words\" }", "`two words` is no name of a server"),
+        ("{ server_name = \"two words\" }", "`two words` is not a server name"),
     ];
     let path = folder.path().join("spile.toml");
     for (tls, words) in table {
@@ -272,13 +272,13 @@ fn what_is_wrong_with_a_page_for_refusals_is_said_with_its_line() {
     let path = folder.path().join("spile.toml");
     let route = "[[routes]]\npath = \"/\"\nupstream = \"http://a.test\"\n";
     let table = [
-        ("limited = { status = 200, body = \"\" }", "200 is no status of a refusal"),
-        ("limited = { status = 600, body = \"\" }", "600 is no status of a refusal"),
-        ("limited = { status = 66000, body = \"\" }", "66000 is no status of a refusal"),
+        ("limited = { status = 200, body = \"\" }", "200 is not a status of a refusal"),
+        ("limited = { status = 600, body = \"\" }", "600 is not a status of a refusal"),
+        ("limited = { status = 66000, body = \"\" }", "66000 is not a status of a refusal"),
         ("limited = { status = 429 }", "the page for `limited` has no `body`"),
         ("limited = { body = \"\", body_file = \"page.html\" }", "both `body` and `body_file`"),
-        ("forbidden = { body = \"\", content_type = \"html\" }", "`html` is no content type"),
-        ("forbidden = { body = \"\", content_type = \"text/html\\r\\nx: y\" }", "is no content type"),
+        ("forbidden = { body = \"\", content_type = \"html\" }", "`html` is not a content type"),
+        ("forbidden = { body = \"\", content_type = \"text/html\\r\\nx: y\" }", "is not a content type"),
         ("unavailable = { body_file = \"nowhere.html\" }", "nowhere.html"),
         ("unavailable = { body_file = \"large.html\" }", "is too large"),
         ("teapot = { body = \"\" }", "has no key `teapot`"),

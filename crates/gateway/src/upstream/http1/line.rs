@@ -82,7 +82,7 @@ impl Http1 {
                 undelivered: false,
             };
             let answered = poll_fn(|cx| exchange.poll(cx)).await;
-            // That an upstream answers nothing to half a request is none of its faults.
+            // An upstream that does not answer half a request is not at fault.
             let unanswered = |why| if exchange.undelivered { Unanswered::Undelivered } else { why };
             let (head, arrived) = answered.map_err(unanswered)?;
             let framing = Framing::of(method, &head)?;

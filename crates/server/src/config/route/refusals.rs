@@ -9,7 +9,7 @@ use spile_gateway::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 use super::files::RouteFiles;
 use crate::config::file::{Faults, RefusalFile, RefusalsFile, Spot};
 
-/// Refusals in words of somebody's own.
+/// Refusals with pages that the operator has written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RefusalWords {
     words: Vec<Words>,
@@ -100,7 +100,9 @@ fn check_page(
         let checked = u16::try_from(*value).map_err(|_| RefusalPageError::Status(u16::MAX));
         let checked = checked.and_then(|status| page.clone().status(status));
         page = checked
-            .map_err(|_| faults.add(place, format_args!("{value} is no status of a refusal"), "400 to 599"))
+            .map_err(|_| {
+                faults.add(place, format_args!("{value} is not a status of a refusal"), "400 to 599");
+            })
             .ok()?;
     }
     if let Some(Spot { value, place }) = &content_type {
