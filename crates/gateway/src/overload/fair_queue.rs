@@ -135,6 +135,8 @@ async fn wait_for_any(
     if lined_up.queues.is_empty() {
         return Err(Crowded);
     }
+    // Kept by the lines alone: a request that they have all turned away waits no longer.
+    drop(turn);
     let (index, permit) = tokio::time::timeout(wait, place).await.ok().and_then(Result::ok).ok_or(Crowded)?;
     // That one has taken it out of its line.
     lined_up.queues.retain(|(other, ..)| *other != index);
@@ -187,7 +189,7 @@ impl FairQueue {
         if let Some(permit) = self.take(&mut state, caller) {
             return Entry::Entered(permit);
         }
-        if state.waiting >= self.settings.queue {
+        if state.waiting >= self.settings.queue && !state.make_room(caller) {
             return Entry::Full;
         }
         let ticket = state.line_up(caller, waiter);
@@ -274,6 +276,21 @@ impl State {
     }
 
     /// Takes a request out of its caller's line, unless its turn has come.
+    /// Turns away the last in the longest line, for a caller whose own line is shorter. A caller with many requests
+    /// must not take up the queue of the others.
+    fn make_room(&mut self, caller: &PlaceHolder) -> bool {
+        let own = self.lines.get(caller).map_or(0, |line| line.waiters.len());
+        let Some((longest, line)) = self.lines.iter().max_by_key(|(_, line)| line.waiters.len()) else {
+            return false;
+        };
+        let Some((&last, _)) = line.waiters.last_key_value().filter(|_| line.waiters.len() > own + 1) else {
+            return false;
+        };
+        let longest = longest.clone();
+        self.leave(&longest, last);
+        true
+    }
+
     fn leave(&mut self, caller: &PlaceHolder, ticket: Ticket) {
         let Some(line) = self.lines.get_mut(caller) else { return };
         if line.waiters.remove(&ticket).is_none() {
@@ -344,6 +361,29 @@ mod tests {
             task.await.unwrap();
         }
         assert_eq!(*order.lock(), ["greedy", "modest", "greedy", "greedy"]);
+        assert!(is_empty(&queue, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_queue_turns_away_those_of_the_caller_with_most() {
+        let queue = queue(1, 4);
+        let first = enter(&queue, "greedy").await.unwrap();
+        let mut greedy = Vec::new();
+        for _ in 0..4 {
+            let own = Arc::clone(&queue);
+            greedy.push(tokio::spawn(async move { enter(&own, "greedy").await.map(drop) }));
+            in_line(&queue, greedy.len()).await;
+        }
+        assert!(enter(&queue, "greedy").await.is_err(), "the queue is full for who fills it");
+        let own = Arc::clone(&queue);
+        let modest = tokio::spawn(async move { enter(&own, "modest").await.map(drop) });
+        let last = greedy.pop().unwrap();
+        assert_eq!(last.await.unwrap(), Err(Crowded), "the last of the longest line makes room");
+        drop(first);
+        assert_eq!(modest.await.unwrap(), Ok(()));
+        for one in greedy {
+            assert_eq!(one.await.unwrap(), Ok(()));
+        }
         assert!(is_empty(&queue, 1));
     }
 

@@ -3,18 +3,24 @@
 use std::future::poll_fn;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use http_body::Body;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout};
 
 use super::connection::{Http2Stream, Slot};
 use crate::body::{Idle, Upload, UploadFailure};
 use crate::http2::{Received, Sending, Unsent};
 use crate::route::Timeouts;
 use crate::upstream::Unanswered;
+
+/// How old a request is at least when it is called off.
+const CALLED_OFF_AFTER: Duration = Duration::from_millis(100);
 
 /// The body of an answer. Its place on the connection is kept until it is dropped.
 #[derive(Debug)]
@@ -32,8 +38,41 @@ struct Exchange {
     /// Whether the answer is waited for even if the client has sent only a part of its body.
     await_answer: bool,
     undelivered: bool,
-    response: ResponseFuture,
+    begun: Begun,
     silence: Idle,
+}
+
+/// A request that the upstream has been asked. If the client leaves at once, it is called off a moment later: many
+/// servers take a connection with requests that are called off at once for an attack, and end it with all of its streams.
+struct Begun {
+    /// `None` once it has ended.
+    response: Option<ResponseFuture>,
+    at: Instant,
+    slot: Slot,
+}
+
+impl Begun {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<RecvStream>, h2::Error>> {
+        let Some(response) = &mut self.response else { return Poll::Pending };
+        let ended = ready!(Pin::new(response).poll(cx));
+        self.response = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let age = self.at.elapsed();
+        if let Some(response) = self.response.take().filter(|_| age < CALLED_OFF_AFTER)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let slot = self.slot.clone();
+            runtime.spawn(async move {
+                let _ended = timeout(CALLED_OFF_AFTER - age, response).await;
+                drop(slot);
+            });
+        }
+    }
 }
 
 impl Http2Stream {
@@ -53,8 +92,9 @@ impl Http2Stream {
         let sending = body.map(|body| Sending::new(stream, body, waits.idle));
         let silence = Idle::after(waits.first_byte);
         let (stopped, undelivered) = (false, false);
+        let begun = Begun { response: Some(response), at: Instant::now(), slot: self.slot.clone() };
         let mut exchange =
-            Exchange { sending, sent_bytes: 0, stopped, await_answer, undelivered, response, silence };
+            Exchange { sending, sent_bytes: 0, stopped, await_answer, undelivered, begun, silence };
         let answer = poll_fn(|cx| exchange.poll(cx)).await;
         let rest = exchange.sending.take();
         match answer {
@@ -91,7 +131,7 @@ impl Exchange {
         let Ok(awaits_client) = self.poll_upload(cx) else {
             return Poll::Ready(Err(Unanswered::Undelivered));
         };
-        if let Poll::Ready(answer) = Pin::new(&mut self.response).poll(cx) {
+        if let Poll::Ready(answer) = self.begun.poll(cx) {
             return Poll::Ready(answer.map_err(|why| ended(&why)));
         }
         if awaits_client {
