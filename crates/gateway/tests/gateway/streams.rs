@@ -346,34 +346,3 @@ async fn a_client_that_is_answered_before_it_has_sent_everything_gets_to_read_th
     let reset = in_time("the reset", std::future::poll_fn(|cx| upload.poll_reset(cx))).await;
     assert_eq!(reset.unwrap(), Reason::NO_ERROR, "a client that goes on sending is told to stop");
 }
-
-#[tokio::test]
-async fn requests_that_are_called_off_at_once_do_not_end_the_streams_of_others() {
-    let server = Server::start(1_000, |_, request, mut reply| async move {
-        if request.uri().path() == "/hold" {
-            let _held = reply.send_response(Response::new(()), false).unwrap();
-            std::future::pending::<()>().await;
-        }
-        std::future::pending::<()>().await;
-    })
-    .await;
-    let gateway = running(open(to(server.upstream()))).await;
-    let mut stranger = h2_client(&gateway).await;
-    let (answer, _) = stranger.send_request(ask("GET", "/hold"), true).unwrap();
-    let mut held = in_time("a stream that stays", answer).await.unwrap().into_body();
-    for _ in 0..6 {
-        let mut hasty = h2_client(&gateway).await;
-        let mut begun = Vec::new();
-        for _ in 0..40 {
-            hasty = in_time("a stream", hasty.ready()).await.unwrap();
-            begun.push(hasty.send_request(ask("GET", "/"), true).unwrap());
-        }
-        // They arrive, and are called off before the upstream could look at them.
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        begun.iter_mut().for_each(|(_, stream)| stream.send_reset(Reason::CANCEL));
-        drop(begun);
-    }
-    let ended = tokio::time::timeout(Duration::from_millis(500), held.data()).await;
-    assert!(ended.is_err(), "the stranger's stream goes on: {ended:?}");
-    assert_eq!(server.connections(), 1);
-}

@@ -225,6 +225,7 @@ impl std::fmt::Debug for Slot {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use http::{Request, Response};
     use tokio::sync::watch;
 
@@ -233,7 +234,7 @@ mod tests {
     use crate::route::Timeouts;
     use crate::upstream::Unanswered;
 
-    /// An upstream that answers until it is told to fall silent.
+    /// An upstream that answers, but for when it is told to be silent.
     async fn opened() -> (Http2, watch::Sender<bool>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (silence, silent) = watch::channel(false);
@@ -243,8 +244,9 @@ mod tests {
             loop {
                 tokio::select! {
                     biased;
-                    () = async { drop(silenced.wait_for(|silent| *silent).await) } => std::future::pending().await,
-                    accepted = connection.accept() => {
+                    () = async { drop(silenced.wait_for(|silent| *silent).await) } => {
+                        drop(silenced.wait_for(|silent| !*silent).await);
+                    }accepted = connection.accept() => {
                         let Some(Ok((_, mut reply))) = accepted else { return };
                         reply.send_response(Response::new(()), true).expect("an open stream");
                     }
@@ -290,6 +292,24 @@ mod tests {
         });
         assert_eq!(ask(first).await, Err(Unanswered::Silent));
         assert_eq!(stranger.await.expect("it ends"), Err(Unanswered::Closed { sent: true }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_called_off_at_once_do_not_look_like_an_attack() {
+        let (connection, silence) = opened().await;
+        silence.send_replace(true);
+        for _ in 0..30 {
+            let mut asking = Box::pin(ask(connection.begin().expect("a place")));
+            assert!((&mut asking).now_or_never().is_none(), "it is on its way");
+            // The request leaves, and the upstream is busy with something else.
+            for _ in 0..4 {
+                tokio::task::yield_now().await;
+            }
+        }
+        silence.send_replace(false);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ask(connection.begin().expect("a place")).await.expect("an answer");
+        assert_eq!(connection.state.streams.load(Ordering::Relaxed), 0, "their places are free again");
     }
 
     #[tokio::test]
