@@ -106,7 +106,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // A connection that breaks is its client's affair: there is nobody left to tell.
+        // A connection that breaks ends with its client.
         while let Poll::Ready(accepted) = this.connection.poll_accept(cx) {
             let Some(Ok((request, reply))) = accepted else { return Poll::Ready(()) };
             let is_head = request.method() == Method::HEAD;
@@ -221,7 +221,9 @@ fn begin<B: Source>(
 fn drop_fields_of_http_1(headers: &mut HeaderMap) {
     // Looking at each field once is quicker than asking for each of these.
     if headers.keys().any(|name| OF_HTTP_1.contains(name)) {
-        OF_HTTP_1.iter().for_each(|name| drop(headers.remove(name)));
+        for name in OF_HTTP_1 {
+            headers.remove(name);
+        }
     }
 }
 

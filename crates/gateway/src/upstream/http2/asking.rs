@@ -62,13 +62,13 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let age = self.at.elapsed();
-        if let Some(response) = self.response.take().filter(|_| age < CALLED_OFF_AFTER)
+        let Some(left) = CALLED_OFF_AFTER.checked_sub(self.at.elapsed()) else { return };
+        if let Some(response) = self.response.take()
             && let Ok(runtime) = Handle::try_current()
         {
             let slot = self.slot.clone();
             runtime.spawn(async move {
-                let _ended = timeout(CALLED_OFF_AFTER - age, response).await;
+                let _ended = timeout(left, response).await;
                 drop(slot);
             });
         }
