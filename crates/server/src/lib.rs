@@ -26,6 +26,7 @@ mod http;
 mod kept;
 mod listen;
 mod log;
+mod mask;
 mod metrics;
 mod minutes;
 mod openapi;
@@ -42,8 +43,9 @@ mod watcher;
 
 pub use config::{
     AdminConfig, Bounds, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig,
-    JwtConfig, Listen, LoadError, Proxy, RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
-    TlsConfig, UnknownStore, Unreadable,
+    JwtConfig, Listen, LoadError, NotText, OpenAdmin, Proxy, RespConfig, Route, STARTER, StoreConfig,
+    StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
+pub use mask::mask;
 pub use server::Server;

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use spile_server::cli::Cli;
+use spile_server::mask;
 
 /// Requests allocate small and free fast, on many threads: what mimalloc is made for.
 #[global_allocator]
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(outcome) => outcome.into(),
         Err(why) => {
-            eprintln!("spile: {why:#}");
+            eprintln!("spile: {}", mask(&format!("{why:#}")));
             ExitCode::from(FAILED)
         }
     }
@@ -33,7 +35,12 @@ fn explain(why: &clap::Error) -> ExitCode {
         let _printed = why.print();
         return ExitCode::SUCCESS;
     }
-    let text = why.to_string();
+    let mut text = why.to_string();
+    // What was typed may be a secret in the wrong place.
+    if let Some(ContextValue::String(typed)) = why.get(ContextKind::InvalidValue) {
+        text = text.replace(typed.as_str(), &mask(typed));
+    }
+    let text = mask(&text);
     // What is wrong ends at the first empty line; usage and tips follow.
     let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     eprintln!("spile: {}; see `spile --help`", said.join(" ").trim_start_matches("error: "));

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::serve::ServeArgs;
-use crate::config::{Config, STARTER};
+use crate::config::{self, Config, STARTER};
+use crate::mask::mask;
 
 /// What can be done with a configuration.
 #[derive(Debug, Subcommand)]
@@ -26,7 +27,7 @@ impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Check { file } => {
-                let config = Config::load(&file, std::env::vars())?;
+                let config = Config::load(&file, config::environment()?)?;
                 let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
                 let (file, routes) = (file.display(), config.routes.len());
                 println!("{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes");
@@ -34,7 +35,7 @@ impl ConfigCommand {
                     println!("warning: {warning}");
                 }
             }
-            Self::Show(args) => print!("{}", args.config()?),
+            Self::Show(args) => print!("{}", mask(&args.config()?.to_string())),
             Self::Init => print!("{STARTER}"),
         }
         Ok(())

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use super::ask::Verb;
 use crate::buckets::{self, Unseen};
 use crate::clock::Clocks;
-use crate::config::{Config, Flags, ObserveConfig, StoreUrl};
+use crate::config::{self, Config, Flags, ObserveConfig, StoreUrl};
 use crate::decider::Decider;
 use crate::http::write_decision;
 use crate::metrics::{StoreMetrics, Telemetry};
@@ -55,8 +55,8 @@ impl DirectArgs {
             return Ok(None);
         }
         let mut config = match &self.config {
-            Some(path) => Config::load(path, std::env::vars())?,
-            None => Config::from_environment(std::env::vars())?,
+            Some(path) => Config::load(path, config::environment()?)?,
+            None => Config::from_environment(config::environment()?)?,
         };
         config = config.under(Flags { store: self.store.clone(), ..Flags::default() });
         if self.path.is_some() {

@@ -7,7 +7,7 @@ use clap::Args;
 use spile_core::FailurePolicy;
 
 use crate::banner::Banner;
-use crate::config::{Config, Flags, LoadError, StoreUrl};
+use crate::config::{self, Config, Flags, LoadError, StoreUrl};
 use crate::listen::Listeners;
 use crate::log::LogFormat;
 use crate::secret::Secret;
@@ -54,7 +54,7 @@ impl ServeArgs {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let config = self.config()?;
         config.store.check()?;
-        refuse_open_door(&config)?;
+        config.refuse_open_admin([config.listen.admin])?;
         crate::log::start(self.log_format);
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // All that one look at the sockets found is mostly done before the next one: looking more often costs more than
@@ -68,9 +68,10 @@ impl ServeArgs {
 
     /// The file, the environment above it, and these flags above both.
     pub(super) fn config(&self) -> Result<Config, LoadError> {
+        let variables = config::environment()?;
         let config = match &self.config {
-            Some(path) => Config::load(path, std::env::vars())?,
-            None => Config::from_environment(std::env::vars())?,
+            Some(path) => Config::load(path, variables)?,
+            None => Config::from_environment(variables)?,
         };
         Ok(config.under(Flags {
             store: self.store.clone(),
@@ -105,16 +106,5 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let server = Server::new(config)?;
     print!("{}", Banner::new(config, &listeners)?);
     server.run(listeners, shutdown).await;
-    Ok(())
-}
-
-/// Beyond this machine the admin listener opens only where there is a token to ask for.
-fn refuse_open_door(config: &Config) -> anyhow::Result<()> {
-    let admin = config.listen.admin;
-    anyhow::ensure!(
-        admin.ip().is_loopback() || config.admin.token.is_some(),
-        "admin would listen on {admin}, beyond this machine, without a token: set SPILE_ADMIN_TOKEN or \
-         admin.token_file"
-    );
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Who may change things, and where changes are kept.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::StoreUrl;
 use super::file::{AdminFile, Faults, Place, Spot};
+use super::{Config, StoreUrl};
 use crate::secret::{NoSecret, Secret};
 
 /// The variable that holds the token, before any file.
@@ -43,6 +44,34 @@ impl AdminConfig {
             folder.join(value)
         });
         Self { token, token_file: file.token_file.map(|path| path.value.into()), registry_file }
+    }
+}
+
+/// An admin listener that strangers could use: it is reached from other machines, and asks for no token.
+#[derive(Debug, thiserror::Error)]
+#[error("admin would listen on {address}, beyond this machine, without a token: {fix}")]
+pub struct OpenAdmin {
+    address: SocketAddr,
+    fix: String,
+}
+
+impl Config {
+    /// Refuses an admin listener without a token on any of these addresses but those of this machine alone.
+    pub(crate) fn refuse_open_admin(
+        &self,
+        addresses: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<(), OpenAdmin> {
+        let mut beyond = addresses.into_iter().filter(|address| !address.ip().is_loopback());
+        match (beyond.next(), &self.admin.token) {
+            (Some(address), None) => {
+                let fix = match &self.admin.token_file {
+                    Some(path) => format!("there is none in {}", path.display()),
+                    None => "set SPILE_ADMIN_TOKEN or admin.token_file".to_owned(),
+                };
+                Err(OpenAdmin { address, fix })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

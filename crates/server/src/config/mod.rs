@@ -29,9 +29,10 @@ use std::path::Path;
 
 use spile_core::Plan;
 
-pub use self::admin::AdminConfig;
+pub use self::admin::{AdminConfig, OpenAdmin};
 pub use self::clients::Clients;
-pub use self::file::{ConfigError, Unreadable};
+pub(crate) use self::file::environment;
+pub use self::file::{ConfigError, NotText, Unreadable};
 use self::file::{ConfigFile, Faults, PASS, PlanFile, RouteFile, RuleFile, Spot, TenantFile, UNMATCHED};
 pub use self::flags::Flags;
 pub use self::forward_auth::{ForwardAuth, Proxy};
@@ -160,7 +161,7 @@ impl Config {
             Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, &mut faults);
         check_unmatched(file.unmatched.as_ref(), &policies.rules, &mut faults);
         if !faults.is_empty() {
-            return Err(faults.into_error(origin.name(), origin.text.clone()));
+            return Err(faults.into_error(origin.name(), &origin.text));
         }
         Ok(Self {
             listen: self.listen,
@@ -207,7 +208,7 @@ impl Config {
         if faults.is_empty() {
             Ok(config)
         } else {
-            Err(faults.into_error(config.origin.name(), config.origin.text))
+            Err(faults.into_error(config.origin.name(), &config.origin.text))
         }
     }
 
@@ -300,4 +301,10 @@ pub enum LoadError {
     /// The file was read, and something in it is wrong.
     #[error(transparent)]
     Wrong(#[from] ConfigError),
+    /// A variable of the environment is meant for Spile and cannot be read.
+    #[error(transparent)]
+    NotText(#[from] NotText),
+    /// The file was read, and would let everybody in.
+    #[error(transparent)]
+    OpenAdmin(#[from] OpenAdmin),
 }

@@ -1,5 +1,6 @@
 //! Where a configuration comes from, so that it can be read again.
 
+use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -7,7 +8,7 @@ use std::time::SystemTime;
 use super::Flags;
 
 /// The file, the environment above it and the flags above both.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Origin {
     /// Nothing where there is no file.
     pub(super) path: Option<PathBuf>,
@@ -27,6 +28,18 @@ impl Origin {
     /// What relative paths start from.
     pub(super) fn folder(&self) -> &Path {
         self.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))
+    }
+}
+
+/// The file and the environment may hold secrets, and stay out.
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, stamp, flags, .. } = self;
+        f.debug_struct("Origin")
+            .field("path", path)
+            .field("stamp", stamp)
+            .field("flags", flags)
+            .finish_non_exhaustive()
     }
 }
 

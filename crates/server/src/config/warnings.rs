@@ -3,6 +3,7 @@
 use spile_core::{Charges, Cost};
 use spile_policy::{HostPattern, Matcher, PathPattern, Policy, Rule, RulePlans};
 
+use super::file::near_misses;
 use super::{Config, Route};
 
 impl Config {
@@ -54,6 +55,9 @@ impl Config {
             let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
             warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));
         }
+        warnings.extend(near_misses(&self.origin.variables).map(|(name, meant)| {
+            format!("environment variable `{name}` is not read: did you mean `{meant}`?")
+        }));
         warnings
     }
 }

@@ -22,7 +22,7 @@ use crate::config::{Config, LoadError};
 use crate::decider::Decider;
 use crate::document;
 use crate::gateway::Front;
-use crate::metrics::{RegistryGauge, Telemetry};
+use crate::metrics::{RefusedGauges, RegistryGauge, Telemetry};
 use crate::registry::{Entries, Kind, Registry, RegistryError, Which, Written};
 
 /// The most entries that a registry holds.
@@ -47,6 +47,7 @@ pub(crate) struct Control {
     started: Arc<Config>,
     watch: Watch,
     gauge: RegistryGauge,
+    refused: RefusedGauges,
 }
 
 /// What a change has led to.
@@ -87,6 +88,7 @@ impl Control {
             started,
             watch: telemetry.watch().clone(),
             gauge: RegistryGauge::new(telemetry),
+            refused: RefusedGauges::new(telemetry),
         })
     }
 
@@ -124,10 +126,18 @@ impl Control {
     pub(crate) async fn reload(&self) -> Result<(), LoadError> {
         let registry = self.registry.lock().await;
         let (current, entries) = self.both();
-        let read = {
+        let read: Result<Config, LoadError> = {
             let entries = Arc::clone(&entries);
-            blocking(move || current.read_again(&entries)).await
+            let listening = self.started.listen.admin;
+            blocking(move || {
+                let config = current.read_again(&entries)?;
+                // Where the listener is stays until a restart, whatever the file says now.
+                config.refuse_open_admin([listening, config.listen.admin])?;
+                Ok(config)
+            })
+            .await
         };
+        self.refused.show_file(read.is_err());
         match read {
             Ok(config) => {
                 self.put_to_work(config, entries).await;
@@ -279,6 +289,7 @@ impl Control {
     fn in_step(&self, registry: &Registry) {
         if let Some(version) = registry.version() {
             self.gauge.show(version);
+            self.refused.show_registry(false);
             self.standing.lock().in_step(version);
         }
     }
@@ -287,6 +298,9 @@ impl Control {
     fn out_of_step(&self, trouble: Trouble) {
         let is_refusal = matches!(trouble, Trouble::Refused(_));
         let why = trouble.to_string();
+        if is_refusal {
+            self.refused.show_registry(true);
+        }
         if self.standing.lock().out_of_step(trouble) && is_refusal {
             self.watch.config_refused(why);
         }

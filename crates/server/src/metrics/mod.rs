@@ -1,6 +1,7 @@
 //! What is counted, under the names that dashboards know. Labels are rules, limits and outcomes, never keys.
 
 mod http;
+mod refused;
 mod registry;
 mod routes;
 mod rpc;
@@ -15,6 +16,7 @@ use metrics_exporter_prometheus::{
 use spile_observe::{HISTOGRAMS, Watch};
 
 pub(crate) use self::http::HttpMetrics;
+pub(crate) use self::refused::RefusedGauges;
 pub(crate) use self::registry::RegistryGauge;
 pub(crate) use self::routes::RouteSeries;
 pub(crate) use self::rpc::{Answered, RpcMetrics, Unmatched};

@@ -27,6 +27,7 @@ mod resp;
 mod safe_defaults;
 mod sample_endpoint;
 mod schemathesis;
+mod secrets;
 mod shutdown;
 mod straight;
 mod support;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 use super::place::Place;
+use crate::mask::{Masked, mask};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -13,6 +14,8 @@ struct Fault {
     place: Place,
     message: String,
     fix: String,
+    /// Line and column in the file as it was typed. Zero until all faults are known.
+    at: (usize, usize),
 }
 
 /// As many as anybody reads. One plan that goes may be the fault of a hundred thousand tenants.
@@ -32,7 +35,8 @@ impl Faults {
             self.beyond += 1;
             return;
         }
-        let fault = Fault { place: place.clone(), message: message.to_string(), fix: fix.to_string() };
+        let (message, fix) = (mask(&message.to_string()), mask(&fix.to_string()));
+        let fault = Fault { place: place.clone(), message, fix, at: (0, 0) };
         if !self.found.contains(&fault) {
             self.found.push(fault);
         }
@@ -42,14 +46,30 @@ impl Faults {
         self.found.is_empty()
     }
 
-    /// All of them, in the order of the file.
-    pub(crate) fn into_error(mut self, path: PathBuf, text: String) -> ConfigError {
+    /// All of them, in the order of the file. From here on no secret of the file is part of them.
+    pub(crate) fn into_error(mut self, path: PathBuf, text: &str) -> ConfigError {
         self.found.sort_by_key(|fault| match &fault.place {
             Place::File(span) => (0, span.start),
             Place::Environment(_) => (1, 0),
             Place::Registry { .. } => (2, 0),
         });
-        ConfigError { path, text, faults: self.found, beyond: self.beyond }
+        let masked = Masked::new(text);
+        let (mut line, mut line_start, mut seen) = (1, 0, 0);
+        for Fault { place, at, .. } in &mut self.found {
+            let Place::File(span) = place else { continue };
+            // What holds unless it is defined otherwise has places of its own, which may be none in this file.
+            let start = (0..=span.start.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+            let start = start.unwrap_or_default().max(seen);
+            for (newline, _) in text[seen..start].match_indices('\n') {
+                (line, line_start) = (line + 1, seen + newline + 1);
+            }
+            seen = start;
+            *at = (line, text[line_start..start].chars().count() + 1);
+            if span.start < span.end {
+                *span = masked.span(span);
+            }
+        }
+        ConfigError { path, text: masked.text, faults: self.found, beyond: self.beyond }
     }
 }
 
@@ -66,8 +86,8 @@ impl ConfigError {
     /// Where, what is wrong and what would be right, one line each.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let lines = self.faults.iter().map(|fault| {
-            let Fault { place, message, fix } = fault;
-            match self.spot(place) {
+            let Fault { message, fix, .. } = fault;
+            match self.spot(fault) {
                 Some(spot) => format!("{spot}: {message}; {fix}"),
                 None => format!("{message}; {fix}"),
             }
@@ -110,15 +130,10 @@ impl fmt::Display for ConfigError {
 
 impl ConfigError {
     /// The place in a few words: `spile.toml:3:8`, `SPILE_STORE__URL`, `plans/gold.refill`.
-    fn spot(&self, place: &Place) -> Option<String> {
-        match place {
+    fn spot(&self, fault: &Fault) -> Option<String> {
+        match &fault.place {
             Place::File(span) if span.is_empty() => None,
-            Place::File(span) => {
-                let before = self.text.get(..span.start)?;
-                let line = before.matches('\n').count() + 1;
-                let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-                Some(format!("{}:{line}:{column}", self.path.display()))
-            }
+            Place::File(_) => Some(format!("{}:{}:{}", self.path.display(), fault.at.0, fault.at.1)),
             Place::Environment(name) => Some(name.clone()),
             Place::Registry { entry, field } if field.is_empty() => Some(entry.clone()),
             Place::Registry { entry, field } => Some(format!("{entry}.{field}")),
@@ -128,9 +143,16 @@ impl ConfigError {
     fn snippet(&self, fault: &Fault, span: std::ops::Range<usize>) -> String {
         let end = span.end.min(self.text.len());
         let span = span.start.min(end)..end;
-        let path = self.path.display().to_string();
+        let (path, (line, column)) = (self.path.display().to_string(), fault.at);
         let mark = AnnotationKind::Primary.span(span).label(fault.fix.as_str());
-        let snippet = Snippet::source(self.text.as_str()).path(path).annotation(mark);
-        Renderer::plain().render(&[Level::ERROR.primary_title(fault.message.as_str()).element(snippet)])
+        let snippet = Snippet::source(self.text.as_str()).path(path.as_str()).annotation(mark);
+        let title = Level::ERROR.primary_title(fault.message.as_str());
+        let shown = Renderer::plain().render(&[title.element(snippet)]);
+        // The column is the one in the line as it is shown, which a mask before it has moved.
+        let place = format!("--> {path}:{line}:");
+        match shown.split_once(&place).and_then(|(title, rest)| Some((title, rest.split_once('\n')?.1))) {
+            Some((title, rest)) => format!("{title}{place}{column}\n{rest}"),
+            None => shown,
+        }
     }
 }

@@ -14,6 +14,9 @@ mod usual;
 
 use std::path::Path;
 
+pub use self::environment::NotText;
+pub(crate) use self::environment::environment;
+pub(in crate::config) use self::environment::near_misses;
 pub use self::fault::ConfigError;
 pub(crate) use self::fault::Faults;
 pub(super) use self::gateway::{GatewayFile, JwtFile, TlsFile};

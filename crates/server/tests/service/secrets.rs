@@ -1,0 +1,228 @@
+//! What is secret is part of no message, and what a secret guards never opens because the secret is gone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use spile_server::Config;
+use spile_testkit::wait;
+use tempfile::TempDir;
+
+use crate::support::Process;
+
+const PASSWORD: &str = "hunter2";
+
+fn explained(text: &str, variables: &[(&str, &str)]) -> String {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let why = Config::parse(Path::new("spile.toml"), text.to_owned(), variables).expect_err("it is wrong");
+    let lines: Vec<String> = why.lines().collect();
+    format!("{why}\n{why:?}\n{lines:?}")
+}
+
+#[test]
+fn no_secret_is_part_of_what_is_said_about_a_file() {
+    for text in [
+        "[store]\nurl = \"reds://:hunter2@h:6379\"",
+        "[store]\nurl = \"redis:/user:hunter2@h\"",
+        "[store]\nurl = \"redis://user:hunter2@\"",
+        "[store]\nurl = \"redis://:hunter2\"",
+        "[store]\nurl = 'hunter2@h'",
+        "[store]\nurl = redis://:hunter2@h",
+        "[store]\nurl = \"redis://:hunter2@h",
+        "[store]\nurl = \"redis://:a\"hunter2@h\"",
+        "[store]\nurl = \"redis://h?password=hunter2\"",
+        "store = { url = \"reds://:hunter2@h\", no_such_key = 1 }",
+        "[listen]\nhttp = \"http://user:hunter2@h\"",
+        "[observe]\notlp = \"htp://user:hunter2@h\"",
+        "[[webhooks]]\nurl = \"htps://user:hunter2@h\"\nsecret_file = \"s\"",
+        "[[webhooks]]\nurl = \"https://h\"\nsecret = \"hunter2\"",
+        "[[routes]]\npath = \"/\"\nupstream = \"http://user:hunter2@h\"",
+        "[[routes]]\npath = \"/\"\nupstream = \"http://h\"\nrequest_headers = { set = { Authorization = \"Basic hunter2\" }, x = 1 }",
+        "[admin]\ntoken = \"hunter2\"",
+        "[resp]\npassword = \"hunter2\"",
+        "[[tenants]]\nid = \"a\"\nplan = \"free\"\napi_keys = [\"hunter2\"]",
+        "[[tenants]]\nid = \"a\"\nplan = \"free\"\napi_keys = [\n  \"sha256:x\",\n  \"hunter2\",\n]",
+    ] {
+        let said = explained(text, &[]);
+        assert!(!said.contains(PASSWORD) && said.contains("***"), "{text}\n{said}");
+    }
+    for (name, value) in [
+        ("SPILE_STORE__URL", "reds://:hunter2@h"),
+        ("SPILE_STORE__URL", "redis://:hunter2@"),
+        ("SPILE_LISTEN__HTTP", "redis://:hunter2@h"),
+        ("SPILE_CLIENTS__TRUSTED_PROXIES", "http://a:hunter2@h"),
+    ] {
+        let said = explained("", &[(name, value)]);
+        assert!(!said.contains(PASSWORD), "{name}={value}\n{said}");
+    }
+}
+
+#[test]
+fn no_secret_is_part_of_a_configuration_that_is_written_out_for_debugging() {
+    let text = "[store]\nurl = \"redis://:hunter2@h\"\n# hunter2\n".to_owned();
+    let variables = [("SPILE_ADMIN_TOKEN".to_owned(), "hunter2".to_owned())];
+    let config = Config::parse(Path::new("spile.toml"), text, variables).expect("it works");
+    let written = format!("{config:?}\n{config}");
+    assert!(!written.contains(PASSWORD), "{written}");
+}
+
+#[test]
+fn a_line_with_a_secret_is_shown_with_its_place_in_the_file() {
+    let said = explained("store = { url = \"reds://user:hunter2@h\", no_such_key = 1 }", &[]);
+    let line = "1 | store = { url = \"reds://***@h\", no_such_key = 1 }";
+    let shown = said.lines().position(|shown| shown == line).unwrap_or_else(|| panic!("{said}"));
+    let lines: Vec<&str> = said.lines().collect();
+    let carets = lines[shown + 1].find('^').expect("the value is marked");
+    assert!(line[carets..].starts_with("\"reds://***@h\","), "{said}");
+    assert_eq!(lines[shown + 1].matches('^').count(), "\"reds://***@h\"".len(), "{said}");
+    let key = said.rmatch_indices(line).next().map(|(at, _)| &said[at..]).expect("it is shown twice");
+    let carets = key.lines().nth(1).and_then(|marks| marks.find('^')).expect("the key is marked");
+    assert!(line[carets..].starts_with("no_such_key"), "{said}");
+    // The places are those of the file as it was typed.
+    for place in [" --> spile.toml:1:17\n", " --> spile.toml:1:42\n", "spile.toml:1:42: `store` has no key"] {
+        assert!(said.contains(place), "{place} in {said}");
+    }
+}
+
+#[test]
+fn a_configuration_is_shown_without_its_secrets() {
+    let home = Home::new(
+        "[[routes]]\npath = \"/\"\nupstream = \"http://127.0.0.1:9\"\nrequest_headers = { set = { Authorization = \"Basic hunter2\" } }\n\
+         [[webhooks]]\nurl = \"https://h.example/x?token=hunter2\"\nsecret_file = \"token\"\n",
+    );
+    let path = home.at("spile.toml");
+    let output = Process::run(&["config", "show", "--config", path.to_str().expect("its name is text")]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && !shown.contains(PASSWORD), "{shown}");
+    assert!(shown.contains("https://h.example/x?token=***"), "{shown}");
+    home.write("spile.toml", &shown);
+    let again = Process::run(&["config", "show", "--config", path.to_str().expect("its name is text")]);
+    assert_eq!(String::from_utf8_lossy(&again.stdout), shown, "it is a file of its own");
+}
+
+#[test]
+fn no_secret_is_part_of_what_the_command_line_says() {
+    for arguments in [
+        ["serve", "--store", "reds://:hunter2@h"],
+        ["serve", "--store", "redis://:hunter2@"],
+        ["serve", "--store", "redis://:hun'ter hunter2@"],
+        ["serve", "--store", "redis://:hunter2"],
+        ["serve", "--http", "http://user:hunter2@h"],
+        ["serve", "--on-failure", "redis://:hunter2@h"],
+        ["serve", "--no-such-flag=redis://:hunter2@h", "x"],
+        ["health", "--admin", "http://user:hunter2@"],
+        ["inspect", "--store=reds://:hunter2@h", "a"],
+    ] {
+        let output = Process::run(&arguments);
+        let said =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(!output.status.success() && !said.contains(PASSWORD), "{arguments:?}: {said}");
+    }
+    for (name, value) in [
+        ("SPILE_STORE__URL", "reds://:hunter2@h"),
+        ("SPILE_LOG_FORMAT", "redis://:hunter2@h"),
+        ("SPILE_CONFIG", "redis://:hunter2@h"),
+    ] {
+        let output = Process::run_with(&["serve"], &[(name, value)]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && !said.contains(PASSWORD), "{name}: {said}");
+    }
+}
+
+/// A folder with a configuration and the file of a token, which the test changes.
+struct Home(TempDir);
+
+impl Home {
+    fn new(text: &str) -> Self {
+        let home = Self(tempfile::tempdir().expect("a folder"));
+        home.write("spile.toml", text);
+        home.write("token", Process::TOKEN);
+        home
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.at(name), text).expect("the folder is ours");
+    }
+
+    fn serve(&self, admin: &str) -> Process {
+        let path = self.at("spile.toml");
+        Process::serve_bare(&[
+            ("SPILE_CONFIG", path.to_str().expect("the folder's name is text")),
+            ("SPILE_LISTEN__HTTP", "127.0.0.1:0"),
+            ("SPILE_LISTEN__ADMIN", admin),
+        ])
+    }
+}
+
+fn refusals(spile: &Process) -> f64 {
+    spile.metric("ratelimit_config_reloads_total{result=\"refused\"}").expect("reloads are counted")
+}
+
+#[test]
+fn a_refused_reload_tells_no_secret_to_log_dashboard_and_operators() {
+    let home = Home::new("[admin]\ntoken_file = \"token\"\n");
+    let spile = home.serve("127.0.0.1:0");
+    home.write("spile.toml", "[admin]\ntoken_file = \"token\"\n[store]\nurl = \"reds://:hunter2@h:6379\"\n");
+    wait::until_true("a refusal", || refusals(&spile) > 0.5);
+    spile.until_logged("`reds:` names no store");
+    let told = ["/dashboard/snapshot", "/admin/v1/store"].map(|path| spile.ask("admin", "GET", path, ""));
+    for told in told.iter().chain([&spile.log()]) {
+        assert!(told.contains("reds://***@h:6379") && !told.contains(PASSWORD), "{told}");
+    }
+    let gauge = || spile.metric("ratelimit_config_refused{source=\"file\"}");
+    assert_eq!(gauge(), Some(1.0), "it stays for as long as the file is refused");
+    home.write("spile.toml", "[admin]\ntoken_file = \"token\"\n");
+    wait::until_true("the file is well again", || gauge() == Some(0.0));
+}
+
+#[test]
+fn an_admin_listener_for_other_machines_never_loses_its_token() {
+    let home = Home::new("[admin]\ntoken_file = \"token\"\n");
+    let spile = home.serve("0.0.0.0:0");
+    let closed = || {
+        let answer = spile.ask_with("admin", "GET", "/dashboard/snapshot", &[], "");
+        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    };
+    closed();
+    let mut refused = 0.0;
+    for (name, text) in [
+        ("token", None),
+        ("token", Some("")),
+        ("token", Some(" \n")),
+        ("spile.toml", Some("[admin]\ntoken_file = \"elsewhere\"\n")),
+        ("spile.toml", Some("")),
+    ] {
+        match text {
+            Some(text) => home.write(name, text),
+            None => fs::remove_file(home.at(name)).expect("the folder is ours"),
+        }
+        spile.send(Signal::HUP);
+        wait::until_true("the reload is refused", || refusals(&spile) > refused + 0.5);
+        refused = refusals(&spile);
+        closed();
+        home.write("spile.toml", "[admin]\ntoken_file = \"token\"\n");
+        home.write("token", Process::TOKEN);
+    }
+    spile.until_logged("beyond this machine, without a token: there is none in token");
+}
+
+#[test]
+fn a_server_does_not_start_for_other_machines_without_a_token() {
+    let home = Home::new("[admin]\ntoken_file = \"token\"\n");
+    let path = home.at("spile.toml");
+    let path = path.to_str().expect("the folder's name is text");
+    for token in [None, Some(""), Some("\n")] {
+        match token {
+            Some(token) => home.write("token", token),
+            None => fs::remove_file(home.at("token")).expect("the folder is ours"),
+        }
+        let output =
+            Process::run(&["serve", "--config", path, "--http", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("token"), "{said}");
+    }
+}
