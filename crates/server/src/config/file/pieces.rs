@@ -14,6 +14,9 @@ use super::place::{Place, Spot};
 const LARGE: usize = 256 * 1024;
 /// How much is read at once.
 const PIECE: usize = 64 * 1024;
+/// What stands for a piece in the rest of the text: a table of a list, so that it is refused wherever the piece would be.
+const STAND_IN: &str = "[[_]]";
+const STAND_IN_NAME: &str = "_";
 
 /// Reads TOML as far as it can be read; what cannot is a fault each.
 pub(super) fn parse(text: &str, faults: &mut Faults) -> Table {
@@ -29,6 +32,14 @@ fn parse_in_pieces(text: &str, size: usize) -> Option<Table> {
     }
     let pieces = cut(text, size);
     let mut table = sound(&without(text, &pieces), 0)?;
+    if !pieces.is_empty() {
+        let at = table.iter().position(|(key, _)| key.value == STAND_IN_NAME)?;
+        let is_ours = |item: &Spot<Node>| matches!(&item.value, Node::Table(inner) if inner.is_empty());
+        match table.remove(at).1.value {
+            Node::List(items) if items.len() == pieces.len() && items.iter().all(is_ours) => {}
+            _ => return None,
+        }
+    }
     if pieces.iter().any(|piece| find(&mut table, piece.name).is_some()) {
         return None;
     }
@@ -84,13 +95,16 @@ fn list_name(line: &str) -> Option<&str> {
     plain.then_some(name)
 }
 
-/// The text with blanks in place of the pieces, so that everything else stands where it stood.
+/// The text with a stand-in and blanks in place of each piece, so that everything else stands where it stood.
 fn without(text: &str, pieces: &[Piece<'_>]) -> String {
     let (mut rest, mut at) = (String::with_capacity(text.len()), 0);
     for Piece { range, .. } in pieces {
         rest.push_str(&text[at..range.start]);
-        rest.extend(std::iter::repeat_n(' ', range.len() - 1));
-        rest.push('\n');
+        rest.push_str(STAND_IN);
+        // The name of a list has one letter at least. Only a piece at the end of the text may have no end of line.
+        let blanks = range.len() - STAND_IN.len();
+        rest.extend(std::iter::repeat_n(' ', blanks.saturating_sub(1)));
+        rest.extend((blanks > 0).then_some('\n'));
         at = range.end;
     }
     rest.push_str(&text[at..]);
@@ -187,6 +201,8 @@ mod tests {
         let read = parse_in_pieces(&text, 200).expect("nothing is wrong with it");
         assert_eq!(format!("{read:?}"), format!("{:?}", node::parse(&text, &mut whole)));
         assert!(parse_in_pieces(&format!("{text}id = \"a\"\n"), 200).is_none(), "a key stands twice");
+        let within = "[rules.match]\nlimits = [\n[[tenants]]\n  [\"nested\"],\n]";
+        assert!(parse_in_pieces(within, 1).is_none(), "it is part of a list");
         assert!(parse_in_pieces(&format!("note = '''\n{text}'''\n"), 200).is_none());
     }
 }
