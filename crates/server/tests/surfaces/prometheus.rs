@@ -37,18 +37,26 @@ fn panel_queries() -> Vec<String> {
     targets.map(|target| target["expr"].as_str().expect("targets have queries").to_owned()).collect()
 }
 
-/// The figures that every alert compares: what it asks without its threshold, and without waiting an hour.
+/// What every alert asks, with its threshold.
 fn alert_queries(rules: &Value) -> Vec<String> {
     let groups = rules["data"]["groups"].as_array().expect("Prometheus has groups");
     let rules = groups.iter().flat_map(|group| group["rules"].as_array().expect("groups have rules"));
     let alerts = rules.filter(|rule| rule["type"] == "alerting");
-    let queries = alerts.map(|rule| rule["query"].as_str().expect("rules have queries"));
-    queries.flat_map(|query| query.split(" and ").map(without_threshold).collect::<Vec<_>>()).collect()
+    alerts.map(|rule| rule["query"].as_str().expect("rules have queries").to_owned()).collect()
 }
 
-fn without_threshold(query: &str) -> String {
-    let figure = query.split(" > ").next().unwrap_or(query);
-    figure.split(" == ").next().unwrap_or(figure).trim().to_owned()
+/// The figures that an alert compares, each without its threshold. What is absent is none.
+fn figures(query: &str) -> Vec<String> {
+    let parts = query.split(" and ").flat_map(|part| part.split(" or "));
+    let figure = |part: &str| {
+        let compared = [" > ", " < ", " == "].iter().find_map(|sign| Some(part.split_once(sign)?.0));
+        let mut figure = compared.unwrap_or(part).trim();
+        while figure.matches('(').count() > figure.matches(')').count() {
+            figure = figure.strip_prefix('(').expect("an alternative begins with it");
+        }
+        figure.to_owned()
+    };
+    parts.map(figure).filter(|figure| !figure.starts_with("absent(")).collect()
 }
 
 fn escaped(query: &str) -> String {
@@ -85,16 +93,28 @@ async fn every_query_of_every_panel_and_alert_has_an_answer() {
     .await;
     let (panels, alerts) = (panel_queries(), alert_queries(&rules));
     assert!(panels.len() >= 20 && alerts.len() >= 8, "{} panels, {} alerts", panels.len(), alerts.len());
-    for query in panels.into_iter().chain(alerts) {
-        let path = format!("/api/v1/query?query={}", escaped(&query));
-        until(&format!("an answer to {query}"), async || {
-            let answer = ask(&client, &base, &path).await?;
-            let samples = answer["data"]["result"].as_array()?;
-            let is_number = |sample: &Value| sample["value"][1].as_str().is_some_and(|value| value != "NaN");
-            samples.iter().any(is_number).then_some(())
-        })
-        .await;
+    let answered = async |query: &str| {
+        let answer = ask(&client, &base, &format!("/api/v1/query?query={}", escaped(query))).await?;
+        let samples = answer["data"]["result"].as_array()?;
+        let is_number = |sample: &Value| sample["value"][1].as_str().is_some_and(|value| value != "NaN");
+        samples.iter().any(is_number).then_some(())
+    };
+    for query in panels.into_iter().chain(alerts.iter().flat_map(|query| figures(query))) {
+        until(&format!("an answer to {query}"), async || answered(&query).await).await;
     }
+    // With its threshold, an alert has no answer while all is well, and one when something is not.
+    let refused =
+        alerts.iter().find(|query| query.contains("ratelimit_config_refused")).expect("it is shipped");
+    assert!(answered(refused).await.is_none(), "{refused}");
+    fs::write(folder.path().join("spile.toml"), "[plans]\nfree = 1\n").expect("there is room for a file");
+    until(&format!("an answer to {refused}"), async || answered(refused).await).await;
+    until("the alert", async || {
+        let alerts = ask(&client, &base, "/api/v1/alerts").await?;
+        let alerts = alerts["data"]["alerts"].as_array()?;
+        let mut names = alerts.iter().map(|alert| &alert["labels"]["alertname"]);
+        names.any(|name| name == "SpileConfigRefused").then_some(())
+    })
+    .await;
 }
 
 #[test]
