@@ -1,11 +1,13 @@
 //! What traces promise, against an OTLP collector in this process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 use spile_observe::Watch;
 use spile_observe::trace::{Otlp, TraceContext, Tracer, current, note, span};
@@ -105,6 +107,45 @@ async fn work_that_is_given_up_on_still_ends_its_span() {
     let stuck = tracer.trace("http request", None, std::future::pending::<()>());
     assert!(tokio::time::timeout(Duration::from_millis(5), stuck).await.is_err());
     assert_eq!(spans(&next(&mut kept).await.1).len(), 1);
+}
+
+#[tokio::test]
+async fn a_stop_sends_what_waits_at_once() {
+    let (endpoint, mut kept) = collector().await;
+    let watch = Watch::builder().without_ticker().build();
+    let otlp = Otlp::new(&endpoint).expect("an endpoint").gather(Duration::from_secs(3_600));
+    let (tracer, exporting) = otlp.start(&watch);
+    for _ in 0..700 {
+        tracer.trace("http request", None, async {}).await;
+    }
+    exporting.finish(PATIENCE).await;
+    let mut sent = 0;
+    while let Ok((_, document)) = kept.try_recv() {
+        sent += spans(&document).len();
+    }
+    assert_eq!(sent, 700);
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_collector_and_counts_what_is_lost() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("port 0 is always free");
+    let endpoint = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let watch = Watch::builder().recorder(Arc::new(recorder)).without_ticker().build();
+    let (tracer, exporting) = Otlp::new(&endpoint).expect("an endpoint").start(&watch);
+    for _ in 0..700 {
+        tracer.trace("http request", None, async {}).await;
+    }
+    exporting.finish(Duration::from_millis(50)).await;
+    tracer.trace("http request", None, async {}).await;
+    let shown = metrics.render();
+    for line in [
+        "ratelimit_trace_spans_total{result=\"lost\"} 700",
+        "ratelimit_trace_spans_total{result=\"dropped\"} 1",
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
 }
 
 #[tokio::test]

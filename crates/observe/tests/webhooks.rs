@@ -245,6 +245,32 @@ async fn telling_that_is_to_finish_sends_what_waits_and_hears_of_nothing_new() {
     assert_eq!(receiver.attempts.load(Ordering::SeqCst), 2);
 }
 
+#[tokio::test]
+async fn what_happened_just_before_a_stop_is_told() {
+    let receiver = Receiver::start(|_| Some(status(200))).await;
+    let (watch, metrics) = watch();
+    let telling = receiver.webhook().start(&watch);
+    for number in 0..50 {
+        watch.tell(What::StoreLost { why: number.to_string() });
+    }
+    watch.close();
+    telling.finish(PATIENCE).await;
+    counted(&metrics, "delivered", 50).await;
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_receiver_and_counts_what_is_dropped() {
+    let mut receiver = Receiver::start(|_| None).await;
+    let (watch, metrics) = watch();
+    let telling = receiver.webhook().batch(2, SOON).start(&watch);
+    for number in 0..7 {
+        watch.tell(What::StoreLost { why: number.to_string() });
+    }
+    receiver.next().await;
+    telling.finish(Duration::from_millis(50)).await;
+    counted(&metrics, "dropped", 7).await;
+}
+
 #[test]
 fn what_is_no_url_is_refused_at_once() {
     assert!(matches!(Webhook::new("gopher://example.com", SECRET), Err(WebhookError::Url(_))));

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_memory::Keeper;
-use spile_observe::trace::Tracer;
+use spile_observe::trace::{Exporting, Tracer};
 use spile_observe::{Analytics, MinuteSums, share};
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
@@ -38,8 +38,9 @@ use crate::watcher;
 /// How often histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// How long a server that stops tries to bring what it has counted last to where instances meet.
-const LAST_MINUTES: Duration = Duration::from_secs(5);
+/// How long a server that stops tries to bring its last counts to where instances meet, and its last spans to their
+/// collector.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// A server that is set up and not yet running.
 pub struct Server {
@@ -49,6 +50,7 @@ pub struct Server {
     sums: Option<Arc<dyn MinuteSums>>,
     hangup: Signal,
     tracer: Option<Tracer>,
+    exporting: Option<Exporting>,
     grpc: Option<(Grpc, Health)>,
     resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
@@ -79,7 +81,7 @@ impl Server {
         let clock = Arc::clone(&clocks.buckets);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
-        let tracer = otlp.map(|otlp| otlp.start(telemetry.watch()).0);
+        let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
         let gateway = Front::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
         let resp = config.listen.resp.map(|_| {
             let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
@@ -103,6 +105,7 @@ impl Server {
             sums: sums.map(|sums| Arc::new(sums) as _),
             hangup: watcher::hangup()?,
             tracer,
+            exporting,
             grpc,
             resp,
             gateway,
@@ -162,16 +165,13 @@ impl Server {
         // Nobody spends any more. Saving waits for the disk, which no thread that answers may do.
         finished(tokio::task::spawn_blocking(|| drop(self.keeper))).await;
         self.telemetry.watch().close();
+        // At the same time: a stop takes no longer than the slowest of them.
+        tokio::join!(finished(hooks), last_minutes(sharing), last_spans(self.exporting));
         stop_admin.send_replace(true);
         finished(admin).await;
         upkeep.abort();
         reloads.abort();
         changes.abort();
-        finished(hooks).await;
-        if let Some(sharing) = sharing {
-            // What does not arrive by then is lost, with the instance that counted it.
-            let _in_time = timeout(LAST_MINUTES, sharing).await;
-        }
     }
 }
 
@@ -221,6 +221,19 @@ async fn forward(front: Option<Arc<Front>>, listener: Option<TcpListener>, mut s
     if let (Some(front), Some(listener)) = (front, listener) {
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         front.gateway.serve(listener, stopped).await;
+    }
+}
+
+/// What does not arrive in time is lost, with the instance that counted it.
+async fn last_minutes(sharing: Option<tokio::task::JoinHandle<()>>) {
+    if let Some(sharing) = sharing {
+        let _in_time = timeout(LAST_WORDS, sharing).await;
+    }
+}
+
+async fn last_spans(exporting: Option<Exporting>) {
+    if let Some(exporting) = exporting {
+        exporting.finish(LAST_WORDS).await;
     }
 }
 

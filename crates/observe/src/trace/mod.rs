@@ -7,14 +7,15 @@ mod context;
 mod export;
 mod span;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, counter, describe_counter};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, mpsc};
 
 pub use self::context::TraceContext;
 use self::export::Exporter;
+pub use self::export::Exporting;
 use self::span::{Finished, Scope};
 pub use self::span::{Spanned, current, note, span};
 use crate::watch::Watch;
@@ -64,8 +65,8 @@ impl Otlp {
         self
     }
 
-    /// Starts sending. Ends when the last tracer is gone.
-    pub fn start(self, watch: &Watch) -> (Tracer, JoinHandle<()>) {
+    /// Starts sending. Ends when the last tracer is gone, or when it is told to finish.
+    pub fn start(self, watch: &Watch) -> (Tracer, Exporting) {
         let (finished, to_send) = mpsc::channel(QUEUE);
         let result = |result: &'static str| counter!(SPANS, "result" => result);
         let [sent, lost, dropped] = watch.register(|| {
@@ -73,9 +74,18 @@ impl Otlp {
             [result("sent"), result("lost"), result("dropped")]
         });
         let ratio = self.ratio;
-        let exporter =
-            Exporter { target: self.target, service: self.service, gather: self.gather, to_send, sent, lost };
-        (Tracer { finished, dropped, ratio }, tokio::spawn(exporter.run()))
+        let stop = Arc::new(Notify::new());
+        let exporter = Exporter {
+            target: self.target,
+            service: self.service,
+            gather: self.gather,
+            to_send,
+            in_hand: 0,
+            stop: Arc::clone(&stop),
+            sent,
+            lost,
+        };
+        (Tracer { finished, dropped, ratio }, Exporting { stop, task: tokio::spawn(exporter.run()) })
     }
 }
 

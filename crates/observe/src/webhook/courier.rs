@@ -21,19 +21,22 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 pub(super) struct Courier {
     webhook: Webhook,
     to_send: mpsc::Receiver<Event>,
+    /// Events that are being delivered.
+    in_hand: usize,
     counts: Counts,
 }
 
 impl Courier {
     pub(super) const fn new(webhook: Webhook, to_send: mpsc::Receiver<Event>, counts: Counts) -> Self {
-        Self { webhook, to_send, counts }
+        Self { webhook, to_send, in_hand: 0, counts }
     }
 
     /// Delivers until nobody brings events any more.
     pub(super) async fn run(mut self) {
         while let Some(events) = self.next_batch().await {
-            let count = events.len() as u64;
-            match self.deliver(&events).await {
+            let delivered = self.deliver(&events).await;
+            let count = std::mem::take(&mut self.in_hand) as u64;
+            match delivered {
                 Ok(()) => self.counts.delivered.increment(count),
                 Err(why) => {
                     self.counts.dead.increment(count);
@@ -48,10 +51,12 @@ impl Courier {
     /// The first event, and what comes while it waits for company.
     async fn next_batch(&mut self) -> Option<Vec<Event>> {
         let mut events = vec![self.to_send.recv().await?];
+        self.in_hand = 1;
         let company = async {
             while events.len() < self.webhook.batch {
                 let Some(event) = self.to_send.recv().await else { return };
                 events.push(event);
+                self.in_hand = events.len();
             }
         };
         // A batch that is not full when the time is up goes as it is.
@@ -95,5 +100,17 @@ impl Courier {
             .header("spile-signature", sign(&self.webhook.secret, timestamp, &body))
             .body(Full::new(body))
             .expect("the target was parsed from a URL, and the rest is ours")
+    }
+}
+
+/// What is given up is counted and said.
+impl Drop for Courier {
+    fn drop(&mut self) {
+        let left = self.in_hand + self.to_send.len();
+        if left > 0 {
+            self.counts.dropped.increment(left as u64);
+            let host = self.webhook.target.host();
+            tracing::warn!(target: "spile::webhook", host, events = left, "not delivered: the time to stop is up");
+        }
     }
 }

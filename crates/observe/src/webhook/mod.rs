@@ -100,17 +100,16 @@ impl Webhook {
         let counts = Counts::new(watch);
         let (events, to_send) = mpsc::channel(self.queue.max(1));
         let (stop, mut closed) = (Arc::new(Notify::new()), watch.closed());
-        let gathering = gather(watch.listen(), events, self.kinds.clone(), counts.dropped.clone());
-        let courier = Courier::new(self, to_send, counts);
         let told = Arc::clone(&stop);
+        let stopped = async move {
+            tokio::select! {
+                () = told.notified() => {}
+                _ = closed.wait_for(|closed| *closed) => {}
+            }
+        };
+        let gathering = gather(watch.listen(), events, self.kinds.clone(), counts.dropped.clone(), stopped);
+        let courier = Courier::new(self, to_send, counts);
         let task = tokio::spawn(async move {
-            let gathering = async move {
-                tokio::select! {
-                    () = gathering => {}
-                    () = told.notified() => {}
-                    _ = closed.wait_for(|closed| *closed) => {}
-                }
-            };
             // The courier ends when the gatherer has dropped its end and everything is sent.
             tokio::join!(gathering, courier.run());
         });
@@ -142,9 +141,17 @@ async fn gather(
     queue: mpsc::Sender<Event>,
     kinds: Vec<String>,
     dropped: Counter,
+    stopped: impl Future<Output = ()>,
 ) {
+    let mut stopped = std::pin::pin!(stopped);
     loop {
-        match listener.recv().await {
+        // What has happened before the stop is told, too.
+        let heard = tokio::select! {
+            biased;
+            heard = listener.recv() => heard,
+            () = &mut stopped => return,
+        };
+        match heard {
             Ok(event) if kinds.is_empty() || kinds.iter().any(|kind| kind == event.what.kind()) => {
                 if queue.try_send(event).is_err() {
                     dropped.increment(1);

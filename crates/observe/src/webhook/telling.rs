@@ -20,6 +20,8 @@ impl Telling {
         self.stop.notify_one();
         if tokio::time::timeout(patience, &mut self.task).await.is_err() {
             self.task.abort();
+            // Once it has ended, what is dropped has been counted.
+            let _ended = self.task.await;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Spile, receiver};
+use crate::support::{Client, Spile, receiver};
 
 fn spans(document: &Value) -> Vec<Value> {
     document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned().unwrap_or_default()
@@ -23,4 +23,23 @@ async fn a_request_a_decision_and_a_store_call_are_one_trace() {
     assert_eq!(store["traceId"], request["traceId"]);
     assert_eq!(request["attributes"][0]["key"], "http.response.status_code");
     assert!(!String::from_utf8_lossy(&body).contains("203.0.113"), "a key left the house");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_span_has_arrived_when_the_server_has_stopped() {
+    let (endpoint, mut collected) = receiver("").await;
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let spile = Spile::start_in(folder.path(), &format!("[observe]\notlp = \"{endpoint}\"\n")).await;
+    let (client, url) = (Client::new(), format!("http://{}/v1/check", spile.http));
+    for request in 0..700 {
+        let question = serde_json::json!({"ruleId": "default", "identity": request.to_string()});
+        client.post(&url, &question).await.expect("it answers");
+    }
+    spile.stop().await;
+    let mut requests = 0;
+    while let Ok((_, body)) = collected.try_recv() {
+        let spans = spans(&serde_json::from_slice(&body).expect("OTLP in JSON"));
+        requests += spans.iter().filter(|span| span["name"] == "http request").count();
+    }
+    assert_eq!(requests, 700);
 }
