@@ -1,6 +1,5 @@
 //! What callers see when the store does not answer: a decision by policy that says so.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,13 +7,12 @@ use spile_core::FailurePolicy;
 use spile_server::{Config, StoreUrl};
 use spile_testkit::redis::RedisServer;
 
-use crate::support::Spile;
+use crate::support::{NOBODY, Spile};
 
 /// A server whose Redis is not there.
 async fn without_redis(on_failure: FailurePolicy) -> Spile {
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let mut config = Config::default();
-    config.store.url = StoreUrl::Redis(format!("redis://{}", nobody.expect("port 0 is always free")));
+    config.store.url = StoreUrl::Redis(NOBODY.to_owned());
     config.store.on_failure = on_failure;
     config.store.replicas = 2;
     Spile::start_with(config).await
@@ -46,9 +44,8 @@ async fn allow_lets_requests_pass_and_marks_them() {
 
 #[tokio::test]
 async fn local_holds_no_more_keys_than_the_embedded_store_would() {
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let mut config = Config::default();
-    config.store.url = StoreUrl::Redis(format!("redis://{}", nobody.expect("port 0 is always free")));
+    config.store.url = StoreUrl::Redis(NOBODY.to_owned());
     config.store.on_failure = FailurePolicy::Local;
     config.store.max_keys = 10;
     let spile = Spile::start_with(config).await;

@@ -158,19 +158,32 @@ async fn a_file_that_changes_is_read_again_by_itself() {
 }
 
 #[tokio::test]
-async fn no_request_fails_while_the_configuration_is_read_a_hundred_times() {
+async fn no_request_fails_while_the_configuration_changes_a_hundred_times() {
     let office = Office::open().await;
+    let done = std::cell::Cell::new(false);
     let callers = async {
-        for _ in 0..500 {
-            office.spile.peek(json!({"ruleId": "default", "identity": "somebody"})).await.is(200);
+        let mut seen = std::collections::BTreeSet::new();
+        while !done.get() {
+            let answer =
+                office.spile.peek(json!({"ruleId": "default", "identity": "somebody"})).await.is(200);
+            seen.insert(answer.json()["limit"].as_u64());
         }
+        seen
     };
     let reloads = async {
-        for _ in 0..100 {
-            office.ask(Method::POST, "/admin/v1/config/reload", Value::Null).await.is(200);
+        for change in 0..100 {
+            let [from, to] = if change % 2 == 0 { [10, 11] } else { [11, 10] };
+            let [from, to] = [from, to].map(|tokens| format!("capacity = {tokens}"));
+            office.reload_with(&from, &to).await.is(200);
         }
+        done.set(true);
     };
-    tokio::join!(callers, reloads);
+    let (seen, ()) = tokio::join!(callers, reloads);
+    assert_eq!(
+        seen.into_iter().collect::<Vec<_>>(),
+        [Some(10), Some(11)],
+        "each change was in force, and no other"
+    );
 }
 
 #[tokio::test]

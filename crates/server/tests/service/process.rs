@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use spile_testkit::redis::RedisServer;
@@ -18,6 +19,28 @@ fn it_says_where_it_listens_what_it_runs_on_and_what_to_try() {
         assert!(spile.banner.contains(words), "{words} in {}", spile.banner);
     }
     assert_ne!(spile.address("http"), spile.address("admin"));
+}
+
+/// Tests elsewhere give a busy machine five seconds. Here it has what is shipped.
+#[test]
+fn with_the_timeout_that_is_shipped_redis_decides_and_a_hanging_one_is_not_waited_for() {
+    let redis = RedisServer::start();
+    let spile = Process::serve_with(&["--store", &redis.url()], &[("SPILE_STORE__TIMEOUT", "50ms")]);
+    let shipped = Process::run(&["config", "show"]);
+    assert!(String::from_utf8_lossy(&shipped.stdout).contains("\ntimeout = \"50ms\"\n"));
+    let ask = || {
+        let asked = tokio::time::Instant::now();
+        let answer =
+            spile.ask("http", "POST", "/v1/check", r#"{"ruleId":"default","identity":"a","cost":0}"#);
+        (answer.contains("x-ratelimit-degraded"), asked.elapsed())
+    };
+    wait::until_true("a decision by Redis", || !ask().0);
+    redis.freeze();
+    let waits: Vec<_> = (0..3).map(|_| ask()).collect();
+    redis.thaw();
+    assert!(waits.iter().all(|(by_policy, _)| *by_policy), "{waits:?}");
+    // A busy machine may be late, but hardly three times in a row.
+    assert!(waits.iter().any(|(_, waited)| *waited < Duration::from_millis(500)), "{waits:?}");
 }
 
 #[test]

@@ -1,4 +1,8 @@
-//! Schemathesis: what the description promises, asked of a real server in a thousand ways.
+//! Schemathesis: what the description promises, asked of a real server. Each operation gets its examples, requests at and
+//! beyond every bound, and a few that are made up.
+//!
+//! `hooks.py` puts rules and plans that there are in place of made-up names, and numbers that go together in place of
+//! others: the description can say neither. What it forbids is sent as it was made.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

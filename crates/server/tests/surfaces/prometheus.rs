@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use http::uri::PathAndQuery;
 use serde_json::Value;
+use spile_testkit::redis::free_port;
 
-use crate::support::{Client, Peer, Spile, free_port, output_of, until};
+use crate::support::{Client, Peer, Spile, output_of, until};
 
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)

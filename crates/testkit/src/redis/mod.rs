@@ -16,6 +16,7 @@ mod server;
 pub use certificates::Certificates;
 pub use cluster::{RedisCluster, Takeover};
 pub use flavour::Flavour;
+pub use ports::free as free_port;
 pub use resp::{Connection, Reply, ReplyError};
 pub use sentinel::RedisSentinel;
 pub use server::{RedisServer, RedisServerBuilder};

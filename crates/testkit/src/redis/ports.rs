@@ -18,7 +18,7 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 ///
 /// Test processes start at different places, so two of them rarely try the same one; a server that loses such a
 /// race exits, and is started again on another port.
-pub(super) fn free() -> u16 {
+pub fn free() -> u16 {
     let start = (std::process::id().wrapping_mul(97) % u32::from(COUNT)) as u16;
     let tried = |_| {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;

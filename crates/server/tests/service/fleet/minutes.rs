@@ -91,7 +91,7 @@ async fn while_redis_is_away_counts_are_kept_and_then_brought_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn decisions_do_not_wait_for_minutes_and_minutes_come_in_few_calls() {
+async fn the_minutes_of_many_decisions_come_in_few_calls() {
     let redis = RedisServer::start();
     let instance = Instance::start(&redis.url());
     ask(&instance, "exports", "somebody", 500).await;

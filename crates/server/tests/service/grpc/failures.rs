@@ -1,14 +1,14 @@
 //! When the store fails, or does not answer in Envoy's time.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use spile_server::StoreUrl;
 use spile_testkit::redis::RedisServer;
+use tokio::time::Instant;
 
 use super::client::{OK, OVER_LIMIT};
 use super::{client, config, edge};
-use crate::support::Spile;
+use crate::support::{NOBODY, Spile};
 
 const RULES: &str = r#"
 [listen]
@@ -38,9 +38,8 @@ on_failure = "local"
 
 #[tokio::test]
 async fn each_rule_says_what_happens_and_the_strictest_holds_for_all() {
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let mut config = config(RULES);
-    config.store.url = StoreUrl::Redis(format!("redis://{}", nobody.expect("port 0 is always free")));
+    config.store.url = StoreUrl::Redis(NOBODY.to_owned());
     let spile = Spile::start_with(config).await;
     let client = client(&spile).await;
     let (open, closed, local): (&[_], &[_], &[_]) = (&[("open", "x")], &[("closed", "x")], &[("local", "x")]);
@@ -63,15 +62,22 @@ async fn each_rule_says_what_happens_and_the_strictest_holds_for_all() {
 #[tokio::test]
 async fn a_store_that_hangs_is_not_waited_for_longer_than_envoy_waits() {
     let redis = RedisServer::start();
-    let mut config = config(RULES);
+    let mut config = config(&RULES.replace("timeout = \"200ms\"", ""));
     config.store.url = StoreUrl::Redis(redis.url());
     config.store.timeout = Duration::from_secs(60);
     let spile = Spile::start_with(config).await;
     let client = client(&spile).await;
-    assert_eq!(client.ask(edge(&[&[("open", "x")]])).await.told(), (OK, vec![(OK, 9)]));
+    // On a busy machine even a store that is well may take longer than Envoy waits.
+    assert_eq!(client.ask(edge(&[&[("open", "x")]])).await.overall_code, OK);
     redis.freeze();
-    // Far sooner than the store's own minute.
-    let answer = tokio::time::timeout(Duration::from_secs(20), client.ask(edge(&[&[("closed", "x")]]))).await;
-    assert_eq!(answer.expect("the listener has a deadline of its own").overall_code, OVER_LIMIT);
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        let asked = Instant::now();
+        assert_eq!(client.ask(edge(&[&[("closed", "x")]])).await.overall_code, OVER_LIMIT);
+        waits.push(asked.elapsed());
+    }
     redis.thaw();
+    // Envoy waits for 20 ms. A busy machine may be late, but hardly three times in a row.
+    let fastest = waits.iter().min().expect("it was asked");
+    assert!(*fastest < Duration::from_millis(200), "{waits:?}");
 }

@@ -1,6 +1,5 @@
 //! `CL.THROTTLE`: the five integers, whichever store counts.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::json;
@@ -9,7 +8,7 @@ use spile_server::{Config, StoreUrl};
 use spile_testkit::redis::RedisServer;
 
 use super::{client, config, start};
-use crate::support::Spile;
+use crate::support::{NOBODY, Spile};
 
 async fn on_redis() -> (Spile, RedisServer) {
     let redis = RedisServer::start();
@@ -134,9 +133,8 @@ async fn a_bad_argument_is_an_error_that_charges_nothing_and_keeps_the_connectio
 }
 
 fn without_redis(on_failure: FailurePolicy) -> Config {
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let mut config = config();
-    config.store.url = StoreUrl::Redis(format!("redis://{}", nobody.expect("port 0 is always free")));
+    config.store.url = StoreUrl::Redis(NOBODY.to_owned());
     config.store.on_failure = on_failure;
     config.store.replicas = 2;
     config

@@ -10,6 +10,9 @@ pub(crate) use office::{FILE, Office, TOKEN};
 pub(crate) use process::Process;
 pub(crate) use spile::Spile;
 
+/// A store at which no server listens. Ports below 1024 are given to neither clients nor tests.
+pub(crate) const NOBODY: &str = "redis://127.0.0.1:1";
+
 /// Runs each promise on the embedded store and on a real Redis.
 macro_rules! on_both_stores {
     ($($promise:ident,)*) => {

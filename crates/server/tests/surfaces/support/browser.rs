@@ -9,7 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Client, Peer, free_port, until};
+use spile_testkit::redis::free_port;
+
+use super::{Client, Peer, until};
 
 /// One window. It closes when dropped.
 pub(crate) struct Browser {

@@ -1,7 +1,6 @@
 //! Other people's programs, as Debian packages them.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
 
 /// A program that runs beside the test. It is killed when dropped.
@@ -33,12 +32,6 @@ pub(crate) fn output_of(program: &str, arguments: &[&str], input: &str) -> Outpu
     stdin.write_all(input.as_bytes()).expect("the program reads its input");
     drop(stdin);
     child.wait_with_output().expect("the program ends")
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
-    listener.local_addr().expect("it is bound").port()
 }
 
 fn missing(program: &str, why: &std::io::Error) -> ! {
