@@ -1,9 +1,9 @@
 //! A snapshot in a file, which is always a whole one: the new one takes the place of the old in one step.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use spile_core::Clock;
@@ -91,7 +91,10 @@ impl SnapshotFile {
     /// Moves what cannot be restored out of the way, in place of what was moved there before, and says where to.
     pub fn set_aside(&self) -> Result<PathBuf, FileError> {
         let aside = beside(&self.path, ".unreadable");
-        std::fs::rename(&self.path, &aside).map_err(|why| FileError::Unusable(self.path.clone(), why))?;
+        let private = Permissions::from_mode(MODE);
+        std::fs::rename(&self.path, &aside)
+            .and_then(|()| std::fs::set_permissions(&aside, private))
+            .map_err(|why| FileError::Unusable(self.path.clone(), why))?;
         Ok(aside)
     }
 

@@ -303,3 +303,22 @@ fn names(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+#[test]
+fn a_snapshot_that_others_could_read_is_for_its_owner_alone_after_a_save_and_when_set_aside() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("buckets");
+    let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+    let open_to_all = || {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    };
+    let mut file = SnapshotFile::open(&path).expect("nobody has it");
+    std::fs::write(&path, "").expect("the folder is ours");
+    open_to_all();
+    let store = MemoryStore::builder().clock(FakeClock::default()).build();
+    file.save(&store).expect("the folder is ours");
+    assert_eq!(mode(&path), 0o600);
+    open_to_all();
+    assert_eq!(mode(&file.set_aside().expect("the folder is ours")), 0o600);
+}
