@@ -101,7 +101,10 @@ fn find_in_urls(line: &str, mut found: impl FnMut(Range<usize>)) {
         }
     };
     if let Some(strings) = strings(line) {
-        strings.into_iter().for_each(|string| part(string.clone(), is_url(&line[..string.start])));
+        for string in strings {
+            let named_as_url = is_url(&line[..string.start]);
+            part(string, named_as_url);
+        }
         return;
     }
     // Quotes that do not pair up may be part of a password, and so may blanks.
