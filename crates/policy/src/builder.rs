@@ -18,6 +18,7 @@ pub struct Builder {
     rules: Vec<Rule>,
     route_limits: Vec<(String, Vec<Rule>)>,
     tenants: Vec<Tenant>,
+    expects_tenants: bool,
     on_failure: FailurePolicy,
     ipv6_prefix: u8,
 }
@@ -29,6 +30,7 @@ impl Builder {
             rules: Vec::new(),
             route_limits: Vec::new(),
             tenants: Vec::new(),
+            expects_tenants: false,
             on_failure: FailurePolicy::default(),
             ipv6_prefix: 64,
         }
@@ -59,6 +61,12 @@ impl Builder {
         self
     }
 
+    /// Reads API keys even if it knows no tenant: there are some, and they cannot be told at the moment.
+    pub const fn expects_tenants(mut self, expects: bool) -> Self {
+        self.expects_tenants = expects;
+        self
+    }
+
     /// Decides so if the store fails, unless a rule says otherwise.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.on_failure = policy;
@@ -73,7 +81,7 @@ impl Builder {
 
     /// The policy, unless something in it names what is not there.
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let Self { plans, rules, route_limits, tenants, on_failure, ipv6_prefix } = self;
+        let Self { plans, rules, route_limits, tenants, expects_tenants, on_failure, ipv6_prefix } = self;
         let plans: Map<_, _> = plans.into_iter().map(|plan| (plan.name().clone(), plan)).collect();
         let by_id: Map<SmolStr, usize> =
             rules.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
@@ -97,6 +105,7 @@ impl Builder {
             by_specificity: by_specificity(&rules),
             by_domain: by_domain(&rules),
             tenant_by_key: tenants.iter().flat_map(keys).collect(),
+            expects_tenants,
             tenants: tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),
             route_limits: route_limits.into_iter().collect(),
             plans,

@@ -54,6 +54,7 @@ pub struct Policy {
     /// The limits that routes have of their own, by the name of the route.
     pub(crate) route_limits: Map<String, Vec<Rule>>,
     pub(crate) tenants: Map<SmolStr, Tenant>,
+    pub(crate) expects_tenants: bool,
     pub(crate) tenant_by_key: Map<ApiKeyHash, SmolStr>,
     pub(crate) on_failure: FailurePolicy,
     pub(crate) ipv6_prefix: u8,
@@ -96,7 +97,7 @@ impl Policy {
 
     /// Whether there are tenants. Without any, API keys are ignored.
     pub fn has_tenants(&self) -> bool {
-        !self.tenants.is_empty()
+        self.expects_tenants || !self.tenants.is_empty()
     }
 
     /// What decides if the store fails, unless a rule says otherwise.

@@ -18,6 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::admin_api::{self, Office};
+use crate::control::Control;
 use crate::decider::Decider;
 use crate::house::DeciderHouse;
 use crate::http::Problem;
@@ -34,6 +35,7 @@ pub(crate) struct Admin {
 #[derive(Clone)]
 struct Desk {
     decider: Arc<Decider>,
+    control: Arc<Control>,
     readiness: Readiness,
     metrics: Telemetry,
     watch: Watch,
@@ -68,7 +70,8 @@ impl Admin {
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
         let seen = dashboard::Desk::new(analytics, Arc::new(DeciderHouse(Arc::clone(&decider))));
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
-        let desk = Desk { decider, readiness, metrics, watch, gauges, embedded };
+        let control = Arc::clone(&office.control);
+        let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };
         let door = Arc::clone(&office.control);
         let guarded = plain(admin_api::router())
             .with_state(office)
@@ -140,8 +143,8 @@ async fn alive() -> &'static str {
     tag = "server",
     operation_id = "readyz",
     responses(
-        (status = 200, description = "`ready`, and below it what the store has trouble with, if it has any.", body = String,
-         content_type = "text/plain"),
+        (status = 200, description = "`ready`, and below it what the store has trouble with and how many entries of the \
+         registry are in quarantine, if there are any.", body = String, content_type = "text/plain"),
         (status = 503, description = "`draining`, or `store lost` and why.", body = String, content_type = "text/plain"),
         NoOtherMethod
     )
@@ -155,6 +158,8 @@ async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
         (!refuses).then(|| "ready\n".to_owned()),
         store.trouble().map(|why| format!("store lost: {why}\n")),
         store.warning().map(|warning| format!("store warning: {warning}\n")),
+        // Without names: no token is asked for here.
+        desk.control.config().quarantine().counted().map(|counted| format!("registry: {counted}\n")),
     ];
     let status = if refuses { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     (status, lines.into_iter().flatten().collect())

@@ -14,6 +14,7 @@ use super::Office;
 use crate::config::LoadError;
 use crate::http::Problem;
 use crate::openapi::Guarded;
+use crate::registry::split;
 
 /// Shows what the server runs with, as a file would have it. Secrets are left out.
 #[utoipa::path(
@@ -100,13 +101,54 @@ pub(super) struct StoreState {
 
 /// How the registry stands.
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 struct RegistryState {
     /// `redis`, shared by all instances, or `instance`.
     kept: &'static str,
     /// The version that is part of what is in force, where it is in Redis.
     version: Option<u64>,
-    /// Why the registry is not what is in force, while it is not.
+    /// Why the registry, or a part of it, is not what is in force, while it is not.
     trouble: Option<String>,
+    /// Entries that do not go together with the file, up to 1,000 of them. They are kept and not in force; if one was in
+    /// force before, what it said then still is.
+    quarantined: Vec<Quarantined>,
+    /// How many there are.
+    quarantined_count: usize,
+}
+
+/// An entry in quarantine.
+#[derive(Serialize, ToSchema)]
+#[schema(examples(json!({
+    "kind": "tenants", "name": "acme", "why": "plan: no plan is called `gold`; there are free, pro, enterprise"
+})))]
+struct Quarantined {
+    /// `plans`, `rules` or `tenants`; `other` for what is called like none of them.
+    kind: &'static str,
+    /// What it is called.
+    name: String,
+    /// What is wrong with it.
+    why: String,
+}
+
+/// As many as are shown.
+const MOST_QUARANTINED: usize = 1_000;
+
+impl RegistryState {
+    fn new(office: &Office) -> Self {
+        let (standing, config) = (office.control.standing(), office.control.config());
+        let quarantine = config.quarantine();
+        let shown = quarantine.iter().take(MOST_QUARANTINED).map(|(entry, why)| {
+            let (kind, name) = split(entry);
+            Quarantined { kind, name: name.to_owned(), why: why.to_owned() }
+        });
+        Self {
+            kept: if office.decider.store().redis().is_some() { "redis" } else { "instance" },
+            version: standing.version(),
+            trouble: standing.trouble().or_else(|| quarantine.named()),
+            quarantined: shown.collect(),
+            quarantined_count: quarantine.len(),
+        }
+    }
 }
 
 /// Shows how the store stands, and why the last reload was refused.
@@ -122,7 +164,6 @@ pub(super) async fn store(State(office): State<Office>) -> Json<StoreState> {
     let store = office.decider.store();
     let config = office.control.config();
     let stats = store.redis_stats().unwrap_or_default();
-    let standing = office.control.standing();
     Json(StoreState {
         url: config.store.url.to_string(),
         on_failure: config.store.on_failure.to_string(),
@@ -131,10 +172,6 @@ pub(super) async fn store(State(office): State<Office>) -> Json<StoreState> {
         waiting: stats.waiting,
         trouble: store.trouble(),
         last_reload_refused: office.control.refusal(),
-        registry: RegistryState {
-            kept: if store.redis().is_some() { "redis" } else { "instance" },
-            version: standing.version(),
-            trouble: standing.trouble(),
-        },
+        registry: RegistryState::new(&office),
     })
 }

@@ -26,8 +26,16 @@ pub(super) fn list(office: &Office, kind: Kind) -> Response {
 
 pub(super) fn show(office: &Office, kind: Kind, name: String) -> Result<Response, Problem> {
     let which = Which { kind, name };
-    let entry = office.control.get(&which).ok_or(ControlError::Missing)?;
-    Ok(shown(StatusCode::OK, entry))
+    let config = office.control.config();
+    match office.control.get(&which) {
+        Some(entry) => Ok(shown(StatusCode::OK, entry)),
+        None => Err(match config.quarantine().why(&which) {
+            // It is not in force, so nothing is shown; what is wrong with it is said.
+            Some(why) => Problem::new(StatusCode::NOT_FOUND, format!("path: this is in quarantine: {why}"))
+                .with("field", "path"),
+            None => ControlError::Missing.into(),
+        }),
+    }
 }
 
 pub(super) async fn put<D: Document>(
@@ -124,13 +132,11 @@ impl From<ControlError> for Problem {
     fn from(why: ControlError) -> Self {
         let (status, field) = match &why {
             ControlError::Missing => (StatusCode::NOT_FOUND, "path"),
-            ControlError::InFile => (StatusCode::CONFLICT, "path"),
+            ControlError::InFile | ControlError::Quarantined(_) => (StatusCode::CONFLICT, "path"),
             ControlError::Changed => (StatusCode::PRECONDITION_FAILED, "If-Match"),
             ControlError::TooManyKeys(_) => (StatusCode::CONFLICT, "apiKeys"),
             ControlError::Wrong(wrong) => return unworkable(wrong.lines().collect()),
-            ControlError::Broken(_) | ControlError::Full => {
-                return Self::new(StatusCode::CONFLICT, why.to_string());
-            }
+            ControlError::Full => return Self::new(StatusCode::CONFLICT, why.to_string()),
             ControlError::Registry(RegistryError::File(_)) | ControlError::TwoRegistries => {
                 return Self::new(StatusCode::INTERNAL_SERVER_ERROR, why.to_string());
             }

@@ -15,6 +15,7 @@ mod grpc;
 mod listen;
 mod observe;
 mod origin;
+mod overlay;
 mod plans;
 mod resp;
 mod restart;
@@ -50,7 +51,8 @@ pub(crate) use self::show::refill;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
 use spile_policy::{DEFAULT_RULE, Policy, Rule, Tenant};
 
-use crate::registry::Entries;
+pub(crate) use self::overlay::Offered;
+use crate::registry::{Entries, Kind, Overlay, Quarantine};
 
 /// A commented file to start from.
 pub const STARTER: &str = include_str!("starter.toml");
@@ -84,12 +86,14 @@ pub struct Config {
     pub routes: Vec<Route>,
     route_files: RouteFiles,
     origin: Origin,
+    /// The registry's part in it.
+    overlay: Overlay,
 }
 
 impl Default for Config {
     /// What `spile serve` runs with when nothing is said: loopback only, the embedded store, three plans.
     fn default() -> Self {
-        Self::build(Origin::default(), &Entries::default()).expect("what holds where nothing is said works")
+        Self::build(Origin::default()).expect("what holds where nothing is said works")
     }
 }
 
@@ -110,7 +114,7 @@ impl Config {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, LoadError> {
         let origin = Origin { variables: variables.into_iter().collect(), ..Origin::default() };
-        Ok(Self::build(origin, &Entries::default())?)
+        Ok(Self::build(origin)?)
     }
 
     /// Reads the text of the file at `path`.
@@ -121,7 +125,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let variables = variables.into_iter().collect();
         let origin = Origin { path: Some(path.to_owned()), text, variables, ..Origin::default() };
-        Self::build(origin, &Entries::default())
+        Self::build(origin)
     }
 
     /// The same under these flags, now and when file and environment are read again.
@@ -142,45 +146,14 @@ impl Config {
         self.origin.stamp
     }
 
-    /// Reads the file once more, with the entries of the registry above it.
-    pub(crate) fn read_again(&self, entries: &Entries) -> Result<Self, LoadError> {
-        let mut origin = self.origin.clone();
-        if let Some(path) = &origin.path {
-            (origin.stamp, origin.text) = read(path)?;
-        }
-        Ok(Self::build(origin, entries)?)
+    /// The registry's entries that are part of it.
+    pub(crate) fn entries(&self) -> &Entries {
+        &self.overlay.entries
     }
 
-    /// The same file, as it was read, with other entries of the registry above it. Only what entries can change is
-    /// checked again: the files that the configuration names are left alone.
-    pub(crate) fn with_entries(&self, entries: &Entries) -> Result<Self, ConfigError> {
-        let (origin, mut faults) = (&self.origin, Faults::default());
-        let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
-        let mut route_files = self.route_files.clone();
-        let policies =
-            Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, &mut faults);
-        check_unmatched(file.unmatched.as_ref(), &policies.rules, &mut faults);
-        if !faults.is_empty() {
-            return Err(faults.into_error(origin.name(), &origin.text));
-        }
-        Ok(Self {
-            listen: self.listen,
-            store: self.store.clone(),
-            admin: self.admin.clone(),
-            clients: self.clients.clone(),
-            forward_auth: self.forward_auth,
-            unmatched_pass: self.unmatched_pass,
-            observe: self.observe.clone(),
-            grpc: self.grpc,
-            resp: self.resp.clone(),
-            gateway: self.gateway.clone(),
-            route_files,
-            origin: origin.clone(),
-            plans: policies.plans,
-            rules: policies.rules,
-            routes: policies.routes,
-            tenants: policies.tenants,
-        })
+    /// The registry's entries that do not go together with the rest, and so are not part of it.
+    pub(crate) const fn quarantine(&self) -> &Quarantine {
+        &self.overlay.quarantine
     }
 
     /// Everything that says what a request owes.
@@ -193,6 +166,7 @@ impl Config {
             .plans(self.plans.iter().cloned())
             .rules(self.rules.iter().cloned())
             .tenants(self.tenants.iter().cloned())
+            .expects_tenants(self.quarantine().count(Some(Kind::Tenants)) > 0)
             .on_failure(self.store.on_failure)
             .ipv6_prefix(self.clients.ipv6_prefix);
         let add = |builder: spile_policy::Builder, route: &Route| {
@@ -201,9 +175,9 @@ impl Config {
         routes.fold(builder, add).build().expect("a checked configuration names nothing that is not there")
     }
 
-    fn build(origin: Origin, entries: &Entries) -> Result<Self, ConfigError> {
+    fn build(origin: Origin) -> Result<Self, ConfigError> {
         let mut faults = Faults::default();
-        let file = ConfigFile::read(&origin.text, &origin.variables, entries, &mut faults);
+        let file = ConfigFile::read(&origin.text, &origin.variables, &Overlay::default(), &mut faults);
         let config = Self::check(file, origin, &mut faults);
         if faults.is_empty() {
             Ok(config)
@@ -241,6 +215,7 @@ impl Config {
             routes: policies.routes,
             tenants: policies.tenants,
             origin,
+            overlay: Overlay::default(),
         }
     }
 }

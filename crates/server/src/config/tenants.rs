@@ -15,14 +15,17 @@ pub(super) fn check_all(files: Vec<TenantFile>, known: &Known<'_>, faults: &mut 
     let (mut ids, mut keys) = (HashSet::default(), HashSet::default());
     let mut tenants = Vec::with_capacity(files.len());
     for file in files {
+        let before = faults.added();
         let id = file.id.filter(|id| check_id(id, &mut ids, faults));
         let plan = file.plan.and_then(|plan| check_plan(&plan, known, faults));
-        let api_keys =
-            check_keys(file.api_keys.map(|keys| keys.value).unwrap_or_default(), &mut keys, faults);
-        if let (Some(id), Some(plan)) = (id, plan) {
-            let tenant = api_keys.into_iter().fold(Tenant::new(&id.value, plan), Tenant::api_key);
-            tenants.push(with_limits(tenant, &file.limits, known, faults));
-        }
+        let tenant = id
+            .zip(plan)
+            .map(|(id, plan)| with_limits(Tenant::new(&id.value, plan), &file.limits, known, faults));
+        // One that does not work takes no key away from one that does.
+        let takes = faults.added() == before;
+        let words = file.api_keys.map(|keys| keys.value).unwrap_or_default();
+        let api_keys = check_keys(words, &mut keys, takes, faults);
+        tenants.extend(tenant.map(|tenant| api_keys.into_iter().fold(tenant, Tenant::api_key)));
     }
     tenants
 }
@@ -62,11 +65,13 @@ fn check_id(id: &Spot<String>, ids: &mut HashSet<SmolStr, RandomState>, faults: 
 fn check_keys(
     words: Vec<Spot<String>>,
     seen: &mut HashSet<ApiKeyHash, RandomState>,
+    takes: bool,
     faults: &mut Faults,
 ) -> Vec<ApiKeyHash> {
     let mut hashes = Vec::with_capacity(words.len());
     for Spot { value, place } in words {
         match value.parse::<ApiKeyHash>() {
+            Ok(hash) if !takes && !seen.contains(&hash) => {}
             Ok(hash) if seen.insert(hash) => hashes.push(hash),
             Ok(_) => faults.add(&place, "this API key stands twice", "each key belongs to one tenant"),
             Err(why) => faults.add(&place, why, "`printf %s KEY | sha256sum` prints the digits"),

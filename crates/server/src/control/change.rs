@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::document;
 use crate::registry::{Kind, Registry, Which};
 
+const API_KEYS: &str = "apiKeys";
 /// The most API keys that a tenant can be given one by one.
 const MOST_KEYS: usize = 100;
 
@@ -60,8 +61,13 @@ impl Change {
         registry: &Registry,
     ) -> Result<Option<Value>, ControlError> {
         match self {
-            Self::Put(document) => Ok(Some(Value::Object(with_keys(which, config, document.clone())))),
+            Self::Put(document) => {
+                Ok(Some(Value::Object(with_keys(which, config, registry, document.clone()))))
+            }
             Self::AddKey(key) => {
+                if let Some(why) = config.quarantine().why(which) {
+                    return Err(ControlError::Quarantined(why.to_owned()));
+                }
                 let tenant = tenant(config, &which.name).ok_or(ControlError::Missing)?;
                 if tenant.api_keys.len() >= MOST_KEYS {
                     return Err(ControlError::TooManyKeys(tenant.api_keys.len()));
@@ -72,7 +78,7 @@ impl Change {
                 Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys, "limits": limits})))
             }
             Self::Delete if registry.holds(which) => Ok(None),
-            Self::Delete => Err(match document::one(config, registry.entries(), which) {
+            Self::Delete => Err(match document::one(config, which) {
                 Some(_) => ControlError::InFile,
                 None => ControlError::Missing,
             }),
@@ -90,15 +96,25 @@ impl Condition {
     }
 }
 
-/// A tenant keeps its keys unless the document speaks of them: they are not shown, and so cannot be sent back.
-fn with_keys(which: &Which, config: &Config, mut document: Map<String, Value>) -> Map<String, Value> {
-    if which.kind == Kind::Tenants
-        && !document.contains_key("apiKeys")
-        && let Some(tenant) = tenant(config, &which.name)
-    {
-        let hashes: Vec<String> = tenant.api_keys.iter().map(ToString::to_string).collect();
-        document.insert("apiKeys".to_owned(), json!(hashes));
+/// A tenant keeps its keys unless the document speaks of them: they are not shown, and so cannot be sent back. One in
+/// quarantine keeps those of its entry.
+fn with_keys(
+    which: &Which,
+    config: &Config,
+    registry: &Registry,
+    mut document: Map<String, Value>,
+) -> Map<String, Value> {
+    if which.kind != Kind::Tenants || document.contains_key(API_KEYS) {
+        return document;
     }
+    let kept = match config.quarantine().why(which) {
+        Some(_) => {
+            registry.entries().get(which.kind, &which.name).and_then(|entry| entry.get(API_KEYS)).cloned()
+        }
+        None => tenant(config, &which.name)
+            .map(|tenant| json!(tenant.api_keys.iter().map(ToString::to_string).collect::<Vec<_>>())),
+    };
+    document.extend(kept.map(|kept| (API_KEYS.to_owned(), kept)));
     document
 }
 

@@ -8,6 +8,8 @@ use crate::registry::RegistryError;
 pub(crate) enum ControlError {
     #[error("nothing has this name")]
     Missing,
+    #[error("this is in quarantine, put it right or delete it: {0}")]
+    Quarantined(String),
     #[error("this stands in the file: change it there")]
     InFile,
     #[error("somebody else has changed this since: read it again")]
@@ -16,8 +18,6 @@ pub(crate) enum ControlError {
     TooManyKeys(usize),
     #[error("the registry holds {most} entries, which is all that it can: remove some", most = super::MOST_ENTRIES)]
     Full,
-    #[error("the registry holds what is no entry ({0}): put or delete that first, or remove it from Redis")]
-    Broken(String),
     #[error(
         "admin.registry_file keeps the registry of an embedded store, and with a store in Redis the registry lives in \
          Redis: remove admin.registry_file, or set store.url to `memory:`"

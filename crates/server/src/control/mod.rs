@@ -18,12 +18,14 @@ pub(crate) use self::error::ControlError;
 pub(crate) use self::follower::follow;
 pub(crate) use self::standing::Standing;
 use self::standing::Trouble;
-use crate::config::{Config, LoadError};
+use crate::config::{Config, LoadError, Offered};
 use crate::decider::Decider;
 use crate::document;
 use crate::gateway::Front;
-use crate::metrics::{RefusedGauges, RegistryGauge, Telemetry};
-use crate::registry::{Entries, Kind, Registry, RegistryError, Which, Written};
+use crate::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
+use crate::registry::{
+    Entries, Kind, MOST_NAMED, Quarantine, Registry, RegistryError, Which, Written, split,
+};
 
 /// The most entries that a registry holds.
 const MOST_ENTRIES: usize = 200_000;
@@ -36,7 +38,7 @@ pub(crate) struct Control {
     gateway: Option<Arc<Front>>,
     /// Held by whoever changes what is in force.
     registry: tokio::sync::Mutex<Registry>,
-    /// The registry's entries that are part of what is in force.
+    /// The registry's entries that what is in force was made with.
     entries: Mutex<Arc<Entries>>,
     standing: Mutex<Standing>,
     /// Why the last reload was refused, until one is not.
@@ -46,7 +48,7 @@ pub(crate) struct Control {
     /// What the server started with: what only a restart changes is still so.
     started: Arc<Config>,
     watch: Watch,
-    gauge: RegistryGauge,
+    metrics: RegistryMetrics,
     refused: RefusedGauges,
 }
 
@@ -60,7 +62,7 @@ pub(crate) struct Changed {
 }
 
 impl Control {
-    /// Opens the registry, and puts its entries above the configuration. One in Redis is read later.
+    /// Opens the registry, and has its entries override the configuration. One in Redis is read later.
     pub(crate) fn new(
         config: &Config,
         decider: Arc<Decider>,
@@ -74,9 +76,13 @@ impl Control {
             (None, file) => Registry::own(file).map_err(RegistryError::from)?,
         };
         let entries = Arc::clone(registry.entries());
-        let config = if entries.is_empty() { config.clone() } else { config.with_entries(&entries)? };
+        let offered = offered(&registry);
+        let config = if registry.is_empty() { config.clone() } else { config.adopt(&offered)? };
         put_to_work(&decider, gateway.as_deref(), &config);
         let started = Arc::new(config);
+        let metrics = RegistryMetrics::new(telemetry);
+        let watch = telemetry.watch().clone();
+        tell_quarantine(&Quarantine::default(), started.quarantine(), &metrics, &watch);
         Ok(Self {
             decider,
             gateway,
@@ -86,8 +92,8 @@ impl Control {
             refusal: Mutex::default(),
             in_force: watch::Sender::new(Arc::clone(&started)),
             started,
-            watch: telemetry.watch().clone(),
-            gauge: RegistryGauge::new(telemetry),
+            watch,
+            metrics,
             refused: RefusedGauges::new(telemetry),
         })
     }
@@ -125,21 +131,19 @@ impl Control {
     /// Reads the file once more. One that does not work changes nothing, and is remembered.
     pub(crate) async fn reload(&self) -> Result<(), LoadError> {
         let registry = self.registry.lock().await;
-        let (current, entries) = self.both();
-        let read: Result<Config, LoadError> = {
-            let entries = Arc::clone(&entries);
-            let listening = self.started.listen.admin;
-            blocking(move || {
-                let config = current.read_again(&entries)?;
-                // Where the listener is stays until a restart, whatever the file says now.
-                config.refuse_open_admin([listening, config.listen.admin])?;
-                Ok(config)
-            })
-            .await
-        };
+        let (current, offered) = (self.config(), offered(&registry));
+        let listening = self.started.listen.admin;
+        let read: Result<Config, LoadError> = blocking(move || {
+            let config = current.read_again(&offered)?;
+            // Where the listener is stays until a restart, whatever the file says now.
+            config.refuse_open_admin([listening, config.listen.admin])?;
+            Ok(config)
+        })
+        .await;
         self.refused.show_file(read.is_err());
         match read {
             Ok(config) => {
+                let entries = Arc::clone(&self.entries.lock());
                 self.put_to_work(config, entries).await;
                 if let Some(front) = self.gateway.clone() {
                     blocking(move || front.gateway.refresh_files()).await;
@@ -167,13 +171,11 @@ impl Control {
 
     /// Every entry of a kind, by name.
     pub(crate) fn list(&self, kind: Kind) -> Vec<Entry> {
-        let (config, entries) = self.both();
-        document::all(&config, &entries, kind)
+        document::all(&self.config(), kind)
     }
 
     pub(crate) fn get(&self, which: &Which) -> Option<Entry> {
-        let (config, entries) = self.both();
-        document::one(&config, &entries, which)
+        document::one(&self.config(), which)
     }
 
     /// Makes one change: it works and is kept, here and for all who share the registry, or it is not made.
@@ -187,25 +189,23 @@ impl Control {
         for _ in 0..TRIES {
             // What somebody has just put through another instance must be there to build on.
             self.catch_up_with(&mut registry).await?;
-            let (config, entries) = self.both();
-            let standing = document::one(&config, &entries, which);
+            let config = self.config();
+            let standing = document::one(&config, which);
             condition.check(standing.as_ref())?;
             // What others have put and does not work here has no tag that anybody could have read.
-            let same =
-                registry.entries().get(which.kind, &which.name) == entries.get(which.kind, &which.name);
-            if !same && *condition != Condition::Always {
+            if config.quarantine().why(which).is_some() && *condition != Condition::Always {
                 return Err(ControlError::Changed);
             }
             let document = change.document(which, &config, &registry)?;
-            let next = Arc::new(next(&registry, which, document.clone())?);
+            let next = next(&registry, which, document.clone())?;
             let made = {
-                let next = Arc::clone(&next);
-                blocking(move || config.with_entries(&next)).await?
+                let (which, document, next) = (which.clone(), document.clone(), next.clone());
+                blocking(move || config.with_change(&which, document, &next)).await?
             };
-            let written = registry.write(which, document.as_ref(), Arc::clone(&next)).await;
-            if written.inspect_err(|why| audit_unsure(which, change, why))? == Written::Yes {
+            let written = registry.write(which, document.as_ref(), Arc::clone(&next.entries)).await;
+            if written.inspect_err(|why| self.unwritten(which, change, why))? == Written::Yes {
                 audit(which, change);
-                self.put_to_work(made, next).await;
+                self.put_to_work(made, next.entries).await;
                 self.in_step(&registry);
                 return Ok(Changed { entry: self.get(which), is_new: standing.is_none() });
             }
@@ -238,23 +238,18 @@ impl Control {
         Ok(())
     }
 
-    /// Puts what the registry holds to work, if it works.
+    /// Puts what the registry holds to work, except for what does not go together.
     async fn adopt(&self, registry: &Registry) {
         let version = registry.version().unwrap_or_default();
-        let (current, entries) = (self.config(), Arc::clone(registry.entries()));
-        let made = if let Some(fault) = registry.fault() {
-            Err(fault)
-        } else {
-            let made = blocking(move || current.with_entries(&entries)).await;
-            made.map_err(|why| why.lines().collect::<Vec<_>>().join("; "))
-        };
-        match made {
+        let (current, offered) = (self.config(), offered(registry));
+        match blocking(move || current.adopt(&offered)).await {
             Ok(config) => {
                 self.put_to_work(config, Arc::clone(registry.entries())).await;
                 self.in_step(registry);
                 tracing::info!(target: "spile::registry", version, "registry applied");
             }
             Err(why) => {
+                let why = why.lines().collect::<Vec<_>>().join("; ");
                 let why = format!("version {version} of the registry does not work: {why}");
                 self.out_of_step(Trouble::Refused(why));
             }
@@ -269,28 +264,30 @@ impl Control {
             config
         })
         .await;
-        let mut standing = self.entries.lock();
-        *standing = entries;
-        self.in_force.send_replace(config);
+        *self.entries.lock() = entries;
+        let before = self.in_force.send_replace(Arc::clone(&config));
+        tell_quarantine(before.quarantine(), config.quarantine(), &self.metrics, &self.watch);
     }
 
-    /// What is in force, and the entries that are part of it.
-    fn both(&self) -> (Arc<Config>, Arc<Entries>) {
-        let entries = self.entries.lock();
-        (self.config(), Arc::clone(&entries))
-    }
-
-    /// Whether all that is known of the registry is part of what is in force.
+    /// Whether what is in force was made with all that is known of the registry.
     fn is_in_force(&self, registry: &Registry) -> bool {
-        registry.fault().is_none() && Arc::ptr_eq(&self.entries.lock(), registry.entries())
+        Arc::ptr_eq(&self.entries.lock(), registry.entries())
     }
 
     /// Notes that what runs is what the registry holds.
     fn in_step(&self, registry: &Registry) {
         if let Some(version) = registry.version() {
-            self.gauge.show(version);
+            self.metrics.show_version(version);
             self.refused.show_registry(false);
             self.standing.lock().in_step(version);
+        }
+    }
+
+    /// Notes that a change was not kept, or may not have been.
+    fn unwritten(&self, which: &Which, change: &Change, why: &RegistryError) {
+        audit_unsure(which, change, why);
+        if matches!(why, RegistryError::File(_)) {
+            self.metrics.count_file_failure();
         }
     }
 
@@ -307,6 +304,33 @@ impl Control {
     }
 }
 
+/// What the registry holds.
+fn offered(registry: &Registry) -> Offered {
+    Offered { entries: Arc::clone(registry.entries()), broken: registry.broken().clone() }
+}
+
+/// Tells which entries are in quarantine now and were not before, and which are back.
+fn tell_quarantine(before: &Quarantine, now: &Quarantine, metrics: &RegistryMetrics, watch: &Watch) {
+    metrics.show_quarantine(now);
+    if before == now {
+        return;
+    }
+    for (entry, why) in now.news_to(before).take(MOST_NAMED) {
+        let (kind, name) = split(entry);
+        tracing::warn!(target: "spile::registry", kind, name, "entry in quarantine, not in force: {why}");
+    }
+    for (entry, _) in before.beyond(now).take(MOST_NAMED) {
+        let (kind, name) = split(entry);
+        tracing::info!(target: "spile::registry", kind, name, "entry out of quarantine");
+    }
+    if now.len() > MOST_NAMED {
+        tracing::warn!(target: "spile::registry", "{} entries in quarantine; GET /admin/v1/store has them", now.len());
+    }
+    if let (Some(_), Some(why)) = (now.news_to(before).next(), now.named()) {
+        watch.config_refused(why);
+    }
+}
+
 /// Has everybody work by this configuration.
 fn put_to_work(decider: &Decider, gateway: Option<&Front>, config: &Config) {
     decider.replace(config);
@@ -315,17 +339,16 @@ fn put_to_work(decider: &Decider, gateway: Option<&Front>, config: &Config) {
     }
 }
 
-/// The entries after the change.
-fn next(registry: &Registry, which: &Which, document: Option<Value>) -> Result<Entries, ControlError> {
-    if let Some(fault) = registry.fault_beside(which) {
-        return Err(ControlError::Broken(fault));
-    }
-    let mut entries = Entries::clone(registry.entries());
+/// What the registry holds after the change.
+fn next(registry: &Registry, which: &Which, document: Option<Value>) -> Result<Offered, ControlError> {
+    let mut next = offered(registry);
+    next.broken.remove(&which.to_string());
+    let entries = Arc::make_mut(&mut next.entries);
     match document {
         Some(document) => entries.put(which.kind, &which.name, document),
         None => drop(entries.remove(which.kind, &which.name)),
     }
-    if entries.len() > MOST_ENTRIES { Err(ControlError::Full) } else { Ok(entries) }
+    if entries.len() > MOST_ENTRIES { Err(ControlError::Full) } else { Ok(next) }
 }
 
 fn audit(Which { kind, name }: &Which, change: &Change) {

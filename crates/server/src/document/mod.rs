@@ -64,8 +64,8 @@ pub(crate) enum Source {
 }
 
 /// Every entry of a kind that is in force.
-pub(crate) fn all(config: &Config, entries: &Entries, kind: Kind) -> Vec<Entry> {
-    let source = source_in(entries, kind);
+pub(crate) fn all(config: &Config, kind: Kind) -> Vec<Entry> {
+    let source = source_in(config.entries(), kind);
     match kind {
         Kind::Plans => config.plans.iter().map(|plan| plan_entry(plan, source)).collect(),
         Kind::Rules => config.rules.iter().map(|rule| rule_entry(rule, source)).collect(),
@@ -74,8 +74,8 @@ pub(crate) fn all(config: &Config, entries: &Entries, kind: Kind) -> Vec<Entry> 
 }
 
 /// One entry that is in force. Only that one is written out: there may be a hundred thousand others.
-pub(crate) fn one(config: &Config, entries: &Entries, which: &Which) -> Option<Entry> {
-    let (name, source) = (which.name.as_str(), source_in(entries, which.kind));
+pub(crate) fn one(config: &Config, which: &Which) -> Option<Entry> {
+    let (name, source) = (which.name.as_str(), source_in(config.entries(), which.kind));
     match which.kind {
         Kind::Plans => {
             let plan = config.plans.iter().find(|plan| plan.name().as_str() == name);

@@ -17,7 +17,7 @@ use spile_observe::{HISTOGRAMS, Watch};
 
 pub(crate) use self::http::HttpMetrics;
 pub(crate) use self::refused::RefusedGauges;
-pub(crate) use self::registry::RegistryGauge;
+pub(crate) use self::registry::RegistryMetrics;
 pub(crate) use self::routes::RouteSeries;
 pub(crate) use self::rpc::{Answered, RpcMetrics, Unmatched};
 pub(crate) use self::saves::SaveMetrics;

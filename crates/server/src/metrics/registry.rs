@@ -1,25 +1,45 @@
-//! Which version of the registry an instance runs with, where instances share one.
+//! How the registry stands: its version, what of it is not in force, and how often its file failed.
 
 use std::sync::OnceLock;
 
-use metrics::{Gauge, describe_gauge, gauge};
+use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 
 use super::Telemetry;
+use crate::registry::{Kind, OTHER, Quarantine};
 
 const VERSION: &str = "ratelimit_registry_version";
+const QUARANTINED: &str = "spile_registry_quarantined";
+const FILE_FAILURES: &str = "spile_registry_file_failures_total";
 
-/// The version. There is no series until there is one.
-pub(crate) struct RegistryGauge {
+/// The series of the registry.
+pub(crate) struct RegistryMetrics {
     telemetry: Telemetry,
+    /// Only where instances share a registry, once it has been read.
     version: OnceLock<Gauge>,
+    /// One for each kind, and one for names of no kind.
+    quarantined: [(Option<Kind>, Gauge); 4],
+    file_failures: Counter,
 }
 
-impl RegistryGauge {
+impl RegistryMetrics {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
-        Self { telemetry: telemetry.clone(), version: OnceLock::new() }
+        let [plans, rules, tenants] = Kind::ALL.map(Some);
+        let (quarantined, file_failures) = telemetry.register(|| {
+            describe_gauge!(
+                QUARANTINED,
+                "Entries of the registry that do not go together with the file and are not in force."
+            );
+            describe_counter!(FILE_FAILURES, "Changes that the registry file could not keep.");
+            let of_kind = |kind: Option<Kind>| {
+                let label = kind.map_or(OTHER, Kind::as_str);
+                (kind, gauge!(QUARANTINED, "kind" => label))
+            };
+            ([plans, rules, tenants, None].map(of_kind), counter!(FILE_FAILURES))
+        });
+        Self { telemetry: telemetry.clone(), version: OnceLock::new(), quarantined, file_failures }
     }
 
-    pub(crate) fn show(&self, version: u64) {
+    pub(crate) fn show_version(&self, version: u64) {
         let gauge = self.version.get_or_init(|| {
             self.telemetry.register(|| {
                 describe_gauge!(
@@ -30,5 +50,15 @@ impl RegistryGauge {
             })
         });
         gauge.set(version as f64);
+    }
+
+    pub(crate) fn show_quarantine(&self, quarantine: &Quarantine) {
+        for (kind, gauge) in &self.quarantined {
+            gauge.set(quarantine.count(*kind) as f64);
+        }
+    }
+
+    pub(crate) fn count_file_failure(&self) {
+        self.file_failures.increment(1);
     }
 }

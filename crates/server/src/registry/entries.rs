@@ -14,6 +14,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Plans, Self::Rules, Self::Tenants];
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Plans => "plans",
@@ -23,7 +25,7 @@ impl Kind {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Plans, Self::Rules, Self::Tenants].into_iter().find(|kind| kind.as_str() == text)
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
@@ -38,6 +40,14 @@ impl fmt::Display for Kind {
 pub(crate) struct Which {
     pub(crate) kind: Kind,
     pub(crate) name: String,
+}
+
+impl Which {
+    /// Reads what entries are named by where they are kept.
+    pub(crate) fn parse(entry: &str) -> Option<Self> {
+        let (kind, name) = entry.split_once('/')?;
+        Some(Self { kind: Kind::parse(kind)?, name: name.to_owned() })
+    }
 }
 
 impl fmt::Display for Which {
@@ -62,6 +72,11 @@ impl Entries {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The first so many, plans before rules and rules before tenants.
+    pub(crate) fn first(&self, count: usize) -> Self {
+        Self(self.0.iter().take(count).map(|(name, document)| (name.clone(), document.clone())).collect())
     }
 
     pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Value> {

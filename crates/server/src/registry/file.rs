@@ -1,68 +1,354 @@
 //! Where entries survive a restart: a file of its own, in which every change is whole or not there.
+//!
+//! The database takes nothing more once the disk has failed it. It is then opened again, with growing pauses, and
+//! brought in line with what is in force before the next change is written.
 
+use std::fs::{OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use parking_lot::Mutex;
+use redb::backends::InMemoryBackend;
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, Table, TableDefinition,
+};
+use spile_core::{Clock, Micros, SystemClock};
 
-use super::entries::{Entries, Kind};
+use super::entries::{Entries, Which};
+use super::quarantine::Quarantine;
 
 /// `plans/gold` to the document in JSON.
 const ENTRIES: TableDefinition<'_, &str, &str> = TableDefinition::new("entries");
 
-/// The file, or nothing: then entries live as long as the process.
-pub(crate) struct RegistryFile(Option<Database>);
+/// Readable by its owner alone: it holds hashes of API keys, and names of tenants.
+const MODE: u32 = 0o600;
+
+/// The pause after the first failure. It doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The file, or `None`: entries then live as long as the process.
+pub(crate) struct RegistryFile(Option<Mutex<Kept>>);
+
+/// What opens the database.
+type Open = Box<dyn Fn() -> Result<Database, redb::Error> + Send>;
+
+struct Kept {
+    open: Open,
+    /// `None` after a failure, until it is opened again.
+    database: Option<Database>,
+    clock: Box<dyn Clock>,
+    /// How often it has failed since it last worked.
+    failures: u32,
+    retry_at: Micros,
+}
 
 impl RegistryFile {
     pub(crate) fn open(path: Option<&Path>) -> Result<Self, RegistryFileError> {
-        let Some(path) = path else { return Ok(Self(None)) };
-        let database = Database::create(path).map_err(|why| RegistryFileError(why.into()))?;
-        Ok(Self(Some(database)))
+        let Some(path) = path.map(Path::to_owned) else { return Ok(Self(None)) };
+        Self::opened_by(Box::new(move || open_private(&path)), Box::new(SystemClock::new()))
     }
 
-    /// Everything that was kept.
-    pub(crate) fn read(&self) -> Result<Entries, RegistryFileError> {
-        let mut entries = Entries::default();
-        let Some(database) = &self.0 else { return Ok(entries) };
-        let read = || -> Result<Vec<(String, String)>, redb::Error> {
-            let transaction = database.begin_read()?;
-            let table = match transaction.open_table(ENTRIES) {
-                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-                table => table?,
-            };
-            let rows = table
-                .iter()?
-                .map(|row| row.map(|(key, value)| (key.value().to_owned(), value.value().to_owned())));
-            Ok(rows.collect::<Result<_, _>>()?)
+    fn opened_by(open: Open, clock: Box<dyn Clock>) -> Result<Self, RegistryFileError> {
+        let database = Some(open().map_err(RegistryFileError::Failed)?);
+        Ok(Self(Some(Mutex::new(Kept { open, database, clock, failures: 0, retry_at: Micros::default() }))))
+    }
+
+    /// Everything that was kept, and what of it cannot be read.
+    pub(crate) fn read(&self) -> Result<(Entries, Quarantine), RegistryFileError> {
+        let Some(kept) = &self.0 else { return Ok(Default::default()) };
+        let kept = kept.lock();
+        let rows = kept.database.as_ref().map(|database| rows(&database.begin_read()?)).transpose();
+        Ok(sorted(rows.map_err(RegistryFileError::Failed)?.unwrap_or_default()))
+    }
+
+    /// What a file holds, also one that a server uses or has left in a hurry: a copy in memory is looked at.
+    pub(crate) fn look(path: &Path) -> Result<(Entries, Quarantine), RegistryFileError> {
+        let look = || -> Result<_, redb::Error> {
+            let (bytes, copy) = (std::fs::read(path)?, InMemoryBackend::new());
+            copy.set_len(bytes.len() as u64)?;
+            copy.write(0, &bytes)?;
+            rows(&Database::builder().create_with_backend(copy)?.begin_read()?)
         };
-        for (key, document) in read().map_err(RegistryFileError)? {
-            let Some((kind, name)) = key.split_once('/') else { continue };
-            if let (Some(kind), Ok(document)) = (Kind::parse(kind), serde_json::from_str(&document)) {
-                entries.put(kind, name, document);
+        Ok(sorted(look().map_err(RegistryFileError::Failed)?))
+    }
+
+    /// Keeps the document, or forgets it if it is `None`. On the disk once this returns. `known` is what was kept before,
+    /// in case the file has to be brought in line with it.
+    pub(crate) fn write(
+        &self,
+        key: &str,
+        document: Option<&str>,
+        known: &Entries,
+    ) -> Result<(), RegistryFileError> {
+        match &self.0 {
+            Some(kept) => kept.lock().write(key, document, known),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Kept {
+    fn write(&mut self, key: &str, document: Option<&str>, known: &Entries) -> Result<(), RegistryFileError> {
+        let now = self.clock.now();
+        if self.database.is_none() && now < self.retry_at {
+            let wait = Duration::from_micros(self.retry_at.since_us(now));
+            return Err(RegistryFileError::Resting(wait));
+        }
+        let written = self.try_write(key, document, known);
+        match &written {
+            Ok(()) if self.failures > 0 => {
+                self.failures = 0;
+                tracing::info!(target: "spile::registry", "the registry file is written again");
+            }
+            Ok(()) => {}
+            Err(why) => {
+                let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+                self.failures = self.failures.saturating_add(1);
+                // Dropped before it is opened again: the file is locked for as long as it lives.
+                self.database = None;
+                self.retry_at = self.clock.now() + pause;
+                tracing::error!(
+                    target: "spile::registry",
+                    "the registry file failed, and is opened again in {pause:?}: {why}"
+                );
             }
         }
-        Ok(entries)
+        written.map_err(RegistryFileError::Failed)
     }
 
-    /// Keeps the document, or forgets it where there is none any more. On the disk once this returns.
-    pub(crate) fn write(&self, key: &str, document: Option<&str>) -> Result<(), RegistryFileError> {
-        let Some(database) = &self.0 else { return Ok(()) };
-        let write = || -> Result<(), redb::Error> {
-            let transaction = database.begin_write()?;
-            {
-                let mut table = transaction.open_table(ENTRIES)?;
-                match document {
-                    Some(document) => drop(table.insert(key, document)?),
-                    None => drop(table.remove(key)?),
-                }
-            }
-            transaction.commit()?;
-            Ok(())
+    fn try_write(&mut self, key: &str, document: Option<&str>, known: &Entries) -> Result<(), redb::Error> {
+        let reopened = self.database.is_none();
+        let database = match &mut self.database {
+            Some(database) => database,
+            none => none.insert((self.open)()?),
         };
-        write().map_err(RegistryFileError)
+        let transaction = database.begin_write()?;
+        {
+            let mut table = transaction.open_table(ENTRIES)?;
+            if reopened {
+                bring_in_line(&mut table, known)?;
+            }
+            match document {
+                Some(document) => drop(table.insert(key, document)?),
+                None => drop(table.remove(key)?),
+            }
+        }
+        transaction.commit()?;
+        Ok(())
     }
+}
+
+/// Makes the file hold what is in force, whether or not the change that failed got as far as the disk. What cannot be
+/// read as an entry is left as it is.
+fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(), redb::Error> {
+    let mut gone = Vec::new();
+    for row in table.iter()? {
+        let (key, document) = row?;
+        let which = Which::parse(key.value());
+        let is_entry = serde_json::from_str::<serde_json::Value>(document.value()).is_ok();
+        if which.is_some_and(|which| is_entry && known.get(which.kind, &which.name).is_none()) {
+            gone.push(key.value().to_owned());
+        }
+    }
+    for key in gone {
+        table.remove(key.as_str())?;
+    }
+    for (kind, name, document) in known.iter() {
+        table.insert(format!("{kind}/{name}").as_str(), document.to_string().as_str())?;
+    }
+    Ok(())
+}
+
+/// Opens the file for its owner alone, also one that others could read before.
+fn open_private(path: &Path) -> Result<Database, redb::Error> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(MODE).open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tighten(&file, path)?;
+    }
+    Ok(Database::builder().create_file(file)?)
+}
+
+/// A file of another owner cannot be tightened by us, and can still be used.
+fn tighten(file: &std::fs::File, path: &Path) -> io::Result<()> {
+    match file.set_permissions(Permissions::from_mode(MODE)) {
+        Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(
+                target: "spile::registry",
+                "others may read the registry file {}, and it belongs to another user: {why}",
+                path.display()
+            );
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+fn rows(transaction: &ReadTransaction) -> Result<Vec<(String, String)>, redb::Error> {
+    let table = match transaction.open_table(ENTRIES) {
+        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        table => table?,
+    };
+    let rows =
+        table.iter()?.map(|row| row.map(|(key, value)| (key.value().to_owned(), value.value().to_owned())));
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Entries, and apart from them what cannot be read as one.
+fn sorted(rows: Vec<(String, String)>) -> (Entries, Quarantine) {
+    let (mut entries, mut broken) = (Entries::default(), Quarantine::default());
+    for (key, document) in rows {
+        match (Which::parse(&key), serde_json::from_str(&document)) {
+            (Some(Which { kind, name }), Ok(document)) => entries.put(kind, &name, document),
+            (Some(_), Err(why)) => broken.add(&key, format!("{key} is no JSON: {why}")),
+            (None, _) => broken.add(&key, "this is not the name of a plan, rule or tenant"),
+        }
+    }
+    (entries, broken)
 }
 
 /// A registry file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the registry file cannot be used: {0}")]
-pub(crate) struct RegistryFileError(redb::Error);
+pub(crate) enum RegistryFileError {
+    #[error("the registry file cannot be used: {0}")]
+    Failed(redb::Error),
+    /// Nothing was tried.
+    #[error("the registry file failed, and is opened again in {0:?}: try again then")]
+    Resting(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use serde_json::json;
+    use spile_core::FakeClock;
+
+    use super::*;
+    use crate::registry::Kind;
+
+    /// A disk that outlives the database and fails on demand.
+    #[derive(Clone, Debug, Default)]
+    struct Disk {
+        bytes: Arc<InMemoryBackend>,
+        fails: Arc<AtomicBool>,
+        opened: Arc<AtomicU32>,
+    }
+
+    impl Disk {
+        fn works(&self) -> io::Result<()> {
+            let fails = self.fails.load(Ordering::Relaxed);
+            if fails { Err(io::Error::other("the disk is on fire")) } else { Ok(()) }
+        }
+
+        fn fail(&self, fails: bool) {
+            self.fails.store(fails, Ordering::Relaxed);
+        }
+
+        fn file(&self, clock: &FakeClock) -> RegistryFile {
+            let disk = self.clone();
+            let open = move || {
+                disk.opened.fetch_add(1, Ordering::Relaxed);
+                disk.works()?;
+                Ok(Database::builder().create_with_backend(disk.clone())?)
+            };
+            RegistryFile::opened_by(Box::new(open), Box::new(clock.clone())).expect("the disk works")
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.bytes.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.works()?;
+            self.bytes.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.works()?;
+            self.bytes.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.works()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.works()?;
+            self.bytes.write(offset, data)
+        }
+    }
+
+    fn entries(names: &[&str]) -> Entries {
+        let mut entries = Entries::default();
+        for name in names {
+            entries.put(Kind::Plans, name, json!({"refill": "1/s"}));
+        }
+        entries
+    }
+
+    fn names(file: &RegistryFile) -> Vec<String> {
+        let (entries, _) = file.read().expect("the disk works");
+        entries.iter().map(|(_, name, _)| name.to_owned()).collect()
+    }
+
+    const DOCUMENT: Option<&str> = Some(r#"{"refill":"1/s"}"#);
+
+    #[test]
+    fn a_file_that_failed_is_opened_again_and_holds_what_is_in_force_and_the_next_change() {
+        let (disk, clock) = (Disk::default(), FakeClock::default());
+        let file = disk.file(&clock);
+        file.write("plans/a", DOCUMENT, &entries(&[])).expect("the disk works");
+        disk.fail(true);
+        file.write("plans/b", DOCUMENT, &entries(&["a"])).expect_err("the disk fails");
+        disk.fail(false);
+        clock.advance(LONGEST_PAUSE);
+        file.write("plans/c", DOCUMENT, &entries(&["a"])).expect("it is opened again");
+        assert_eq!(names(&file), ["a", "c"]);
+        file.write("plans/d", DOCUMENT, &entries(&["a", "c"])).expect("it stays so");
+        assert_eq!(disk.opened.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_disk_that_keeps_failing_is_tried_less_and_less_often() {
+        let (disk, clock) = (Disk::default(), FakeClock::default());
+        let file = disk.file(&clock);
+        disk.fail(true);
+        let known = entries(&[]);
+        // One hour of a change each 50 milliseconds.
+        for _ in 0..72_000 {
+            file.write("plans/a", DOCUMENT, &known).expect_err("the disk fails");
+            clock.advance(Duration::from_millis(50));
+        }
+        let opened = disk.opened.load(Ordering::Relaxed);
+        assert!((300..500).contains(&opened), "opened {opened} times in an hour");
+        disk.fail(false);
+        clock.advance(LONGEST_PAUSE);
+        file.write("plans/a", DOCUMENT, &known).expect("it works again");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_left_as_it_is() {
+        let (disk, clock) = (Disk::default(), FakeClock::default());
+        let file = disk.file(&clock);
+        for (key, document) in [("plans/a", "{}"), ("plans/b", "{"), ("shoes/c", "{}")] {
+            file.write(key, Some(document), &entries(&[])).expect("the disk works");
+        }
+        disk.fail(true);
+        file.write("plans/d", DOCUMENT, &entries(&["a"])).expect_err("the disk fails");
+        disk.fail(false);
+        clock.advance(LONGEST_PAUSE);
+        file.write("plans/d", DOCUMENT, &entries(&["a"])).expect("it is opened again");
+        let (_, broken) = file.read().expect("the disk works");
+        let broken: Vec<&str> = broken.iter().map(|(entry, _)| entry).collect();
+        assert_eq!(broken, ["plans/b", "shoes/c"]);
+        assert_eq!(names(&file), ["a", "d"]);
+    }
+}

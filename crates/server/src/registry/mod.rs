@@ -1,10 +1,11 @@
-//! What was changed while the server ran: entries that stand above those of the file.
+//! What was changed while the server ran: entries that override those of the file.
 //!
 //! With an embedded store they are kept in a file of this instance. With Redis they are kept there, for all instances.
 
 mod entries;
 mod error;
 mod file;
+mod quarantine;
 mod shared;
 
 use std::path::Path;
@@ -15,13 +16,13 @@ use spile_redis::{RedisStore, Subscription};
 
 pub(crate) use self::entries::{Entries, Kind, Which};
 pub(crate) use self::error::RegistryError;
-use self::file::RegistryFile;
-pub(crate) use self::file::RegistryFileError;
+pub(crate) use self::file::{RegistryFile, RegistryFileError};
+pub(crate) use self::quarantine::{MOST_NAMED, OTHER, Overlay, Quarantine, split};
 use self::shared::SharedRegistry;
 
 /// Where entries are kept, and those that are, as far as this instance knows.
 pub(crate) enum Registry {
-    Own { file: Arc<RegistryFile>, entries: Arc<Entries> },
+    Own { file: Arc<RegistryFile>, entries: Arc<Entries>, broken: Quarantine },
     Shared(Box<SharedRegistry>),
 }
 
@@ -37,8 +38,8 @@ impl Registry {
     /// This instance's own. Without a file, entries live as long as the process.
     pub(crate) fn own(file: Option<&Path>) -> Result<Self, RegistryFileError> {
         let file = RegistryFile::open(file)?;
-        let entries = Arc::new(file.read()?);
-        Ok(Self::Own { file: Arc::new(file), entries })
+        let (entries, broken) = file.read()?;
+        Ok(Self::Own { file: Arc::new(file), entries: Arc::new(entries), broken })
     }
 
     /// The one that all instances on this store have in common. Nothing of it is read yet.
@@ -54,26 +55,22 @@ impl Registry {
         }
     }
 
-    /// What is there and is no entry at all.
-    pub(crate) fn fault(&self) -> Option<String> {
+    /// What is there and cannot be read as an entry.
+    pub(crate) const fn broken(&self) -> &Quarantine {
         match self {
-            Self::Own { .. } => None,
-            Self::Shared(shared) => shared.fault(),
-        }
-    }
-
-    /// The same, but for this one.
-    pub(crate) fn fault_beside(&self, which: &Which) -> Option<String> {
-        match self {
-            Self::Own { .. } => None,
-            Self::Shared(shared) => shared.fault_beside(which),
+            Self::Own { broken, .. } => broken,
+            Self::Shared(shared) => shared.broken(),
         }
     }
 
     /// Whether it is there, whatever it is.
     pub(crate) fn holds(&self, which: &Which) -> bool {
-        let broken = matches!(self, Self::Shared(shared) if shared.is_broken(which));
-        broken || self.entries().get(which.kind, &which.name).is_some()
+        self.broken().why(which).is_some() || self.entries().get(which.kind, &which.name).is_some()
+    }
+
+    /// Whether it holds nothing, as far as this instance knows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries().is_empty() && self.broken().is_empty()
     }
 
     /// How often it has been changed, where instances share it.
@@ -109,9 +106,11 @@ impl Registry {
         next: Arc<Entries>,
     ) -> Result<Written, RegistryError> {
         match self {
-            Self::Own { file, entries } => {
-                write_own(Arc::clone(file), which.to_string(), document.map(ToString::to_string)).await?;
+            Self::Own { file, entries, broken } => {
+                let document = document.map(ToString::to_string);
+                write_own(Arc::clone(file), which.to_string(), document, Arc::clone(entries)).await?;
                 *entries = next;
+                broken.remove(&which.to_string());
                 Ok(Written::Yes)
             }
             Self::Shared(shared) => shared.write(which, document, next).await,
@@ -124,8 +123,9 @@ async fn write_own(
     file: Arc<RegistryFile>,
     key: String,
     document: Option<String>,
+    known: Arc<Entries>,
 ) -> Result<(), RegistryFileError> {
-    let written = tokio::task::spawn_blocking(move || file.write(&key, document.as_deref()));
+    let written = tokio::task::spawn_blocking(move || file.write(&key, document.as_deref(), &known));
     match written.await {
         Ok(written) => written,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),

@@ -21,6 +21,7 @@ mod operators;
 mod persistence;
 mod process;
 mod proxies;
+mod quarantine;
 mod refusing_store;
 mod reloads;
 mod resp;

@@ -7,6 +7,7 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 use super::place::Place;
 use crate::mask::{Masked, mask};
+use crate::registry::Quarantine;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -27,10 +28,35 @@ pub(crate) struct Faults {
     found: Vec<Fault>,
     /// Those that are counted and no more.
     beyond: usize,
+    /// Where faults of registry entries go, unless they count like any other.
+    quarantine: Option<Quarantine>,
+    /// How often a fault was added.
+    added: usize,
 }
 
 impl Faults {
+    /// Keeps the faults of registry entries apart.
+    pub(crate) fn sparing_entries() -> Self {
+        Self { quarantine: Some(Quarantine::default()), ..Self::default() }
+    }
+
+    /// How often a fault was added. Grows with each, also with one that was there.
+    pub(crate) const fn added(&self) -> usize {
+        self.added
+    }
+
+    /// The faults of registry entries, if they were kept apart.
+    pub(crate) fn take_quarantine(&mut self) -> Quarantine {
+        self.quarantine.take().unwrap_or_default()
+    }
+
     pub(crate) fn add(&mut self, place: &Place, message: impl fmt::Display, fix: impl fmt::Display) {
+        self.added += 1;
+        if let (Place::Registry { entry, field }, Some(quarantine)) = (place, &mut self.quarantine) {
+            let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+            quarantine.add(entry, format!("{field}{message}; {fix}"));
+            return;
+        }
         if self.found.len() >= MOST {
             self.beyond += 1;
             return;
@@ -44,6 +70,19 @@ impl Faults {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.found.is_empty()
+    }
+
+    /// Whether the first fault of the other one is here, too. What would be right may differ.
+    pub(crate) fn have_first_of(&self, other: &Self) -> bool {
+        let same = |first: &Fault| {
+            self.found.iter().any(|fault| fault.place == first.place && fault.message == first.message)
+        };
+        other.found.first().is_some_and(same)
+    }
+
+    /// What is wrong first, in words.
+    pub(crate) fn first_message(&self) -> Option<&str> {
+        self.found.first().map(|fault| fault.message.as_str())
     }
 
     /// All of them, in the order of the file. From here on no secret of the file is part of them.

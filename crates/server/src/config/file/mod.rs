@@ -34,7 +34,7 @@ pub(super) use self::tables::{
 };
 
 pub(super) use self::usual::{PASS, UNMATCHED};
-use crate::registry::Entries;
+use crate::registry::Overlay;
 
 /// A whole file as it was typed.
 #[derive(Debug)]
@@ -57,19 +57,19 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the text with these environment variables and entries of the registry above it, and notes whatever
-    /// is wrong.
+    /// Reads the text, overridden by these environment variables and entries of the registry, and notes whatever is
+    /// wrong.
     pub(super) fn read(
         text: &str,
         variables: &[(String, String)],
-        entries: &Entries,
+        overlay: &Overlay,
         faults: &mut Faults,
     ) -> Self {
         let mut table: Table = pieces::parse(text, faults);
         environment::overlay_top(&mut table, variables);
         usual::complete(&mut table);
         environment::overlay(&mut table, variables);
-        registry::overlay(&mut table, entries);
+        registry::overlay(&mut table, overlay);
         let whole = Spot::new(Node::Table(table), Place::File(0..0));
         let mut file = Section::new(ROOT, whole, faults);
         let read = Self {

@@ -1,17 +1,21 @@
-//! Entries of the registry that stand above the file: each in place of the one with its name, or beside the others.
+//! Entries of the registry that override the file: each in place of the one with its name, or beside the others.
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::node::{Node, Table, from_json};
 use super::place::{Place, Spot};
-use crate::registry::{Entries, Kind};
+use crate::registry::{Kind, Overlay};
 
 /// What rules and tenants are called by in their tables. Plans are called by the key they stand under.
 const ID: &str = "id";
 
 /// Puts each entry where it belongs. Where an entry's name stands is looked up, for there may be a hundred thousand.
-pub(super) fn overlay(table: &mut Table, entries: &Entries) {
+///
+/// A tenant whose entry is in quarantine is not taken from the file either: the entry may have taken keys away from it
+/// that the file still lists.
+pub(super) fn overlay(table: &mut Table, overlay: &Overlay) {
+    let entries = &overlay.entries;
     let mut of_kind = |kind: Kind, put: fn(&mut Node, Vec<Entry<'_>>)| {
         let entries: Vec<_> = entries.iter().filter(|(of, ..)| *of == kind).map(Entry::new).collect();
         if let Some(first) = entries.first() {
@@ -22,6 +26,12 @@ pub(super) fn overlay(table: &mut Table, entries: &Entries) {
     of_kind(Kind::Plans, put_plans);
     of_kind(Kind::Rules, put_items);
     of_kind(Kind::Tenants, put_items);
+    let missing = |name: &&str| entries.get(Kind::Tenants, name).is_none();
+    let hidden: HashSet<&str> = overlay.quarantine.names(Kind::Tenants).filter(missing).collect();
+    let tenants = table.iter_mut().find(|(key, _)| key.value == Kind::Tenants.as_str());
+    if let Some((_, Spot { value: Node::List(items), .. })) = tenants.filter(|_| !hidden.is_empty()) {
+        items.retain(|item| id_of(item).is_none_or(|id| !hidden.contains(id)));
+    }
 }
 
 /// An entry in the form of the file.

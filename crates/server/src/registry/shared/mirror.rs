@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::registry::{Entries, Kind};
+use crate::registry::{Entries, Quarantine, Which};
 
 /// A moment in the registry's life. The stamp tells two changes apart that got the same number, as happens when Redis
 /// forgets the last one.
@@ -20,57 +20,87 @@ pub(super) struct Version {
 pub(super) struct Mirror {
     pub(super) version: Version,
     pub(super) entries: Arc<Entries>,
-    /// What is no entry at all, by its name in Redis.
-    pub(super) broken: BTreeMap<String, String>,
+    /// What cannot be read as an entry.
+    pub(super) broken: Quarantine,
+    /// The same as it is in Redis, so that it can be put back there.
+    raw: BTreeMap<String, Vec<u8>>,
 }
 
 impl Mirror {
+    /// One into which nothing has been read yet, to be filled as of this version.
+    pub(super) fn at(version: Version) -> Self {
+        Self { version, ..Self::default() }
+    }
+
     /// Notes what one name stands for now, or that it stands for nothing any more.
     pub(super) fn note(&mut self, name: &str, document: Option<&[u8]>) {
-        self.broken.remove(name);
-        let entry = name.split_once('/').and_then(|(kind, name)| Some((Kind::parse(kind)?, name)));
-        match (entry, document) {
-            (Some((kind, name)), None) => drop(Arc::make_mut(&mut self.entries).remove(kind, name)),
-            (Some((kind, own)), Some(document)) => match serde_json::from_slice::<Value>(document) {
-                Ok(document) => Arc::make_mut(&mut self.entries).put(kind, own, document),
+        self.mend(name);
+        match (Which::parse(name), document) {
+            (Some(which), None) => self.forget(&which),
+            (Some(which), Some(document)) => match serde_json::from_slice::<Value>(document) {
+                Ok(document) => Arc::make_mut(&mut self.entries).put(which.kind, &which.name, document),
                 Err(why) => {
-                    Arc::make_mut(&mut self.entries).remove(kind, own);
-                    self.broken.insert(name.to_owned(), format!("{name} is no JSON: {why}"));
+                    self.forget(&which);
+                    self.note_broken(name, document, format!("{name} is no JSON: {why}"));
                 }
             },
-            (None, Some(_)) => {
-                let why = format!("{name:?} is not the name of a plan, rule or tenant");
-                self.broken.insert(name.to_owned(), why);
+            (None, Some(document)) => {
+                let why = "this is not the name of a plan, rule or tenant".to_owned();
+                self.note_broken(name, document, why);
             }
             (None, None) => {}
         }
     }
 
-    /// What is wrong with it as it stands, short of what the configuration will say; `but` for one name.
-    pub(super) fn fault(&self, but: Option<&str>) -> Option<String> {
-        let others = self.broken.iter().filter(|(name, _)| Some(name.as_str()) != but);
-        let all: Vec<&str> = others.map(|(_, why)| why.as_str()).collect();
-        (!all.is_empty()).then(|| all.join("; "))
+    /// Notes that a name no longer stands for what cannot be read.
+    pub(super) fn mend(&mut self, name: &str) {
+        self.broken.remove(name);
+        self.raw.remove(name);
+    }
+
+    /// How many names there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() + self.raw.len()
+    }
+
+    /// Every name with its document.
+    pub(super) fn documents(&self) -> impl Iterator<Item = (String, Vec<u8>)> {
+        let entries = self
+            .entries
+            .iter()
+            .map(|(kind, name, document)| (format!("{kind}/{name}"), document.to_string().into_bytes()));
+        entries.chain(self.raw.iter().map(|(name, document)| (name.clone(), document.clone())))
+    }
+
+    fn forget(&mut self, which: &Which) {
+        Arc::make_mut(&mut self.entries).remove(which.kind, &which.name);
+    }
+
+    fn note_broken(&mut self, name: &str, document: &[u8], why: String) {
+        self.broken.add(name, why);
+        self.raw.insert(name.to_owned(), document.to_owned());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Kind;
 
     #[test]
-    fn what_is_no_entry_is_remembered_until_it_is_replaced_or_gone() {
+    fn what_cannot_be_read_is_remembered_as_it_is_until_it_is_replaced_or_gone() {
         let mut mirror = Mirror::default();
         mirror.note("plans/gold", Some(br#"{"capacity":5}"#));
         mirror.note("plans/gold", Some(b"{"));
         mirror.note("shoes/x", Some(b"{}"));
         assert!(mirror.entries.is_empty());
-        let fault = mirror.fault(None).unwrap();
-        assert!(fault.contains("plans/gold is no JSON") && fault.contains("\"shoes/x\""), "{fault}");
+        let broken: Vec<&str> = mirror.broken.iter().map(|(entry, _)| entry).collect();
+        assert_eq!((broken, mirror.len()), (vec!["plans/gold", "shoes/x"], 2));
+        assert!(mirror.documents().any(|(name, document)| name == "plans/gold" && document == b"{"));
         mirror.note("shoes/x", None);
-        assert_eq!(mirror.fault(Some("plans/gold")), None);
+        assert_eq!(mirror.broken.len(), 1);
         mirror.note("plans/gold", Some(b"{}"));
-        assert_eq!(mirror.fault(None), None);
+        assert_eq!((mirror.broken.len(), mirror.len()), (0, 1));
         assert!(mirror.entries.get(Kind::Plans, "gold").is_some());
     }
 }

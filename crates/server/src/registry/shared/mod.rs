@@ -15,7 +15,7 @@ use spile_redis::{RedisStore, Script, Session, SessionError, Subscription, Value
 
 use self::mirror::{Mirror, Version};
 use self::page::{Page, Then};
-use super::{Entries, RegistryError, Which, Written};
+use super::{Entries, Quarantine, RegistryError, Which, Written};
 use crate::hex::Hex;
 
 static READ: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("read.lua")));
@@ -61,29 +61,26 @@ impl SharedRegistry {
         &self.mirror.entries
     }
 
-    /// What in the copy is no entry at all.
-    pub(super) fn fault(&self) -> Option<String> {
-        self.mirror.fault(None)
-    }
-
-    /// The same, but for this one.
-    pub(super) fn fault_beside(&self, which: &Which) -> Option<String> {
-        self.mirror.fault(Some(&which.to_string()))
-    }
-
-    pub(super) fn is_broken(&self, which: &Which) -> bool {
-        self.mirror.broken.contains_key(&which.to_string())
+    /// What in the copy cannot be read as an entry.
+    pub(super) const fn broken(&self) -> &Quarantine {
+        &self.mirror.broken
     }
 
     /// Brings the copy up to date. Says whether it has changed.
+    ///
+    /// If Redis has lost documents without a change that says so, they are put back from the copy.
     pub(super) async fn catch_up(&mut self) -> Result<bool, RegistryError> {
         for _ in 0..STARTS {
             let mut next = self.mirror.clone();
             let then = match self.changes(&mut next).await? {
-                Looked::Current => return Ok(false),
+                Looked::Current { count, .. } if count >= self.mirror.len() => return Ok(false),
+                Looked::Current { .. } => {
+                    self.restore(&self.mirror.version).await?;
+                    continue;
+                }
                 Looked::UpTo(then) => then,
-                Looked::Gone if !self.mirror.entries.is_empty() => {
-                    self.restore().await?;
+                Looked::Gone if self.mirror.len() > 0 => {
+                    self.restore(&Version::default()).await?;
                     continue;
                 }
                 Looked::Gone => {
@@ -110,11 +107,13 @@ impl SharedRegistry {
         let document = document.map(ToString::to_string);
         let stamp = stamp()?;
         let number = self.mirror.version.number.to_string();
+        let count = self.mirror.len().to_string();
         let mut arguments = vec![
             number.as_bytes(),
             self.mirror.version.stamp.as_bytes(),
             stamp.as_bytes(),
             self.session.channel().as_bytes(),
+            count.as_bytes(),
             name.as_bytes(),
         ];
         arguments.extend(document.as_ref().map(String::as_bytes));
@@ -124,7 +123,7 @@ impl SharedRegistry {
         match (parts.first().and_then(Reply::as_str), written) {
             (Some("stale"), _) => Ok(Written::Stale),
             (Some("done"), Some(number)) => {
-                self.mirror.broken.remove(&name);
+                self.mirror.mend(&name);
                 self.mirror.entries = next;
                 self.mirror.version = Version { number, stamp };
                 Ok(Written::Yes)
@@ -154,11 +153,11 @@ impl SharedRegistry {
             if page.then == Then::Lost {
                 // Starts over, from the version that is the latest now.
                 let gone = page.head.number == 0;
-                *next = Mirror { version: page.head, ..Mirror::default() };
+                *next = Mirror::at(page.head);
                 return Ok(if gone { Looked::Gone } else { Looked::UpTo(Then::Lost) });
             }
             if first && page.is_empty() {
-                return Ok(Looked::Current);
+                return Ok(Looked::Current { documents: page.documents, count: page.count });
             }
             first = false;
             page.note_in(next);
@@ -184,7 +183,16 @@ impl SharedRegistry {
             }
         }
         match self.changes(next).await? {
-            Looked::Current => Ok(Then::Done),
+            Looked::Current { documents, .. } if documents > 0 && next.len() == 0 => {
+                Err(RegistryError::Unreadable(format!("{} lists none of {documents} entries", self.keys[1])))
+            }
+            Looked::Current { documents, .. } => {
+                if let Some(unlisted) = documents.checked_sub(next.len()).filter(|unlisted| *unlisted > 0) {
+                    let why = format!("{} does not list {unlisted} of {documents} entries", self.keys[1]);
+                    next.broken.add("order", why);
+                }
+                Ok(Then::Done)
+            }
             Looked::UpTo(then) => Ok(then),
             Looked::Gone => Ok(Then::Lost),
         }
@@ -198,22 +206,31 @@ impl SharedRegistry {
         Page::read(reply).ok_or_else(|| RegistryError::Unreadable("a reply of another shape".to_owned()))
     }
 
-    /// Puts the copy back where Redis has lost everything. Whoever comes first does; the others then read it.
-    async fn restore(&self) -> Result<(), RegistryError> {
-        let entries = &self.mirror.entries;
-        let version = self.mirror.version.number.max(entries.len() as u64) + 1;
-        let documents: Vec<String> = entries
-            .iter()
-            .flat_map(|(kind, name, document)| [format!("{kind}/{name}"), document.to_string()])
-            .collect();
+    /// Puts the copy back where Redis has lost all of it, or a part. `head` is the version that is there, and must still
+    /// be. The first instance that comes does; the others then read it.
+    async fn restore(&self, head: &Version) -> Result<(), RegistryError> {
+        let count = self.mirror.len();
+        let version = self.mirror.version.number.max(count as u64) + 1;
+        let documents: Vec<Vec<u8>> =
+            self.mirror.documents().flat_map(|(name, document)| [name.into_bytes(), document]).collect();
         let (version, stamp) = (version.to_string(), stamp()?);
-        let mut arguments = vec![version.as_bytes(), stamp.as_bytes(), self.session.channel().as_bytes()];
-        arguments.extend(documents.iter().map(String::as_bytes));
-        self.session.run(&RESTORE, &self.keys, &arguments, RESTORE_PATIENCE).await?;
-        tracing::warn!(
-            target: "spile::registry",
-            "Redis has lost the registry: {} entries were put back", entries.len()
-        );
+        let (head_number, expected) = (head.number.to_string(), count.to_string());
+        let mut arguments = vec![
+            head_number.as_bytes(),
+            head.stamp.as_bytes(),
+            version.as_bytes(),
+            stamp.as_bytes(),
+            self.session.channel().as_bytes(),
+            expected.as_bytes(),
+        ];
+        arguments.extend(documents.iter().map(Vec::as_slice));
+        let reply = self.session.run(&RESTORE, &self.keys, &arguments, RESTORE_PATIENCE).await?;
+        if reply.as_array().and_then(|parts| parts.first()?.as_str()) == Some("done") {
+            tracing::warn!(
+                target: "spile::registry",
+                "Redis has lost entries of the registry: all {count} were put back from memory"
+            );
+        }
         Ok(())
     }
 }
@@ -221,7 +238,12 @@ impl SharedRegistry {
 /// What following the changes has led to.
 enum Looked {
     /// There are none.
-    Current,
+    Current {
+        /// How many documents there are.
+        documents: usize,
+        /// The same, or the names in their order if those are fewer.
+        count: usize,
+    },
     UpTo(Then),
     /// There is no registry any more.
     Gone,

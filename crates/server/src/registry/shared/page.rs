@@ -23,6 +23,10 @@ pub(super) struct Page {
     pub(super) then: Then,
     /// Where the next page goes on.
     pub(super) at: Version,
+    /// How many documents there are.
+    pub(super) documents: usize,
+    /// How many documents there are, or names in their order, whichever are fewer.
+    pub(super) count: usize,
     items: Vec<(String, Option<Vec<u8>>)>,
 }
 
@@ -40,6 +44,7 @@ impl Page {
             _ => return None,
         };
         let at = Version { number: text()?.parse().ok()?, stamp: text()? };
+        let (documents, count) = (text()?.parse().ok()?, text()?.parse().ok()?);
         let mut items = Vec::new();
         while let Some(name) = parts.next() {
             let document = match parts.next()? {
@@ -53,7 +58,7 @@ impl Page {
             };
             items.push((name, document));
         }
-        Some(Self { head, then, at, items })
+        Some(Self { head, then, at, documents, count, items })
     }
 
     pub(super) fn is_empty(&self) -> bool {

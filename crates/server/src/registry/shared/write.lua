@@ -1,12 +1,13 @@
--- Changes one entry of the registry, if nobody has changed anything since the writer looked. Running it once more with
+-- Changes one entry of the registry, if nothing was changed or lost since the writer looked. Running it once more with
 -- the same stamp changes nothing and says the same.
 --
 -- KEYS: entries, order, history: see read.lua
--- ARGV: the version and stamp that the writer stands on; the stamp of this change; the channel to tell; the name; and its
---       document, which is left out where the entry goes
+-- ARGV: the version and stamp that the writer stands on; the stamp of this change; the channel to tell; how many documents
+--       there are as far as the writer knows; the name; and its document, which is left out where the entry goes
 -- Returns "done" and the version of this change, or "stale".
 local entries, order, history = KEYS[1], KEYS[2], KEYS[3]
-local since, stamp, own, channel, name, document = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local since, stamp, own, channel, known, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local document = ARGV[7]
 local most_history = 1024
 local change = own .. ' ' .. name
 
@@ -21,6 +22,11 @@ end
 -- A key of another type fails here, where nothing is written yet.
 redis.call('HEXISTS', entries, name)
 redis.call('ZSCORE', order, name)
+-- What was deleted by other hands is put back before anything is built on the rest.
+local ordered = redis.pcall('ZCARD', order)
+if redis.call('HLEN', entries) < known or (type(ordered) == 'number' and ordered < known) then
+  return {'stale'}
+end
 
 local version = string.format('%.0f', tonumber(since) + 1)
 if document then

@@ -28,6 +28,14 @@ impl Instance {
         Self { process, client: Client::builder(TokioExecutor::new()).build_http() }
     }
 
+    /// The same with this file.
+    pub(super) fn start_with(store: &str, config: &std::path::Path) -> Self {
+        let config = config.to_str().expect("the folder's name is text");
+        let variables = [("SPILE_ADMIN_TOKEN", Process::TOKEN)];
+        let process = Process::serve_with(&["--store", store, "--config", config], &variables);
+        Self { process, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
     /// What it has logged so far.
     pub(super) fn log(&self) -> String {
         self.process.log()
@@ -55,6 +63,10 @@ impl Instance {
 
     pub(super) async fn dashboard(&self, path: &str) -> Answer {
         self.ask("admin", Method::GET, &format!("/dashboard/{path}"), &[], String::new()).await
+    }
+
+    pub(super) async fn readiness(&self) -> Answer {
+        self.ask("admin", Method::GET, "/readyz", &[], String::new()).await
     }
 
     pub(super) async fn metrics(&self) -> String {

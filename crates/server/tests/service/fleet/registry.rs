@@ -247,7 +247,7 @@ async fn with_every_message_lost_a_change_is_still_everywhere_within_a_second() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_work_in_redis_is_refused_said_and_can_be_put_right() {
+async fn an_entry_that_no_longer_works_is_quarantined_said_and_can_be_put_right_while_what_ran_stays() {
     let redis = RedisServer::start();
     let all = three(&redis.url());
     all[0].put("plans/gold", plan(50)).await.is(201);
@@ -255,12 +255,12 @@ async fn what_does_not_work_in_redis_is_refused_said_and_can_be_put_right() {
     limit_everywhere(&all, "acme", 50).await;
     let (entries, history) = ("spile:{:registry}:entries", "spile:{:registry}:history");
     for (version, document, reason) in
-        [("3", "{", "plans/gold is no JSON"), ("4", r#"{"capacity":0,"refill":"1/s"}"#, "1 to 1000000000")]
+        [("3", "{", "plans/gold is no JSON"), ("5", r#"{"capacity":0,"refill":"1/s"}"#, "1 to 1000000000")]
     {
         redis.command(&["HSET", entries, "plans/gold", document]);
         redis.command(&["ZADD", history, version, &format!("stamp{version} plans/gold")]);
         for instance in &all {
-            becomes("it refuses", LONG, async || {
+            becomes("it is said", LONG, async || {
                 let store = instance.get("store").await.json();
                 store["registry"]["trouble"].as_str().is_some_and(|why| why.contains(reason))
             })
@@ -269,7 +269,10 @@ async fn what_does_not_work_in_redis_is_refused_said_and_can_be_put_right() {
             assert_eq!(instance.limit_of("acme").await, Some(50), "what runs stays");
         }
         assert!(all[0].metrics().await.contains("ratelimit_config_reloads_total{result=\"refused\"}"));
-        all[1].put("tenants/other", json!({"plan": "gold"})).await.is(if version == "3" { 409 } else { 422 });
+        // Everything else can be changed, and reaches the others.
+        let other = format!("tenants/other{version}");
+        all[1].put(&other, json!({"plan": "pro"})).await.is(201);
+        limit_everywhere(&all, &format!("other{version}"), 100).await;
     }
     all[1].put("plans/gold", plan(60)).await.is(200);
     limit_everywhere(&all, "acme", 60).await;
@@ -279,6 +282,112 @@ async fn what_does_not_work_in_redis_is_refused_said_and_can_be_put_right() {
         })
         .await;
     }
+}
+
+/// A file of an instance, with these plans beside the built-in ones.
+fn file(folder: &std::path::Path, name: &str, text: &str) -> std::path::PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("the folder is ours");
+    path
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_whose_file_lacks_a_plan_has_everything_of_the_registry_but_what_names_it() {
+    let (redis, folder) = (RedisServer::start(), tempfile::tempdir().expect("a folder"));
+    let old = file(folder.path(), "old.toml", "[plans]\ngold = { capacity = 50, refill = \"1/s\" }\n");
+    let new = file(folder.path(), "new.toml", "");
+    let first = Instance::start_with(&redis.url(), &old);
+    first.put("tenants/acme", json!({"plan": "gold"})).await.is(201);
+    first.put("tenants/beta", json!({"plan": "pro"})).await.is(201);
+    first.put("rules/exports", json!({"plans": ["pro"], "key": ["ip"]})).await.is(201);
+    first.put("rules/login", json!({"plans": ["gold"], "key": ["ip"]})).await.is(201);
+
+    let second = Instance::start_with(&redis.url(), &new);
+    assert_eq!(second.limit_of("beta").await, Some(100));
+    assert_eq!(second.limit_under("exports", "1.2.3.4").await, Some(100));
+    second
+        .get("store")
+        .await
+        .is(200)
+        .says("/registry/version", 4)
+        .says("/registry/quarantinedCount", 2)
+        .says("/registry/quarantined/0/name", "login")
+        .says("/registry/quarantined/1/name", "acme");
+    let ready = second.readiness().await.is(200).text;
+    assert!(ready.starts_with("ready\n") && ready.contains("2 entries are in quarantine"), "{ready}");
+    assert!(!ready.contains("acme"), "no token is asked for here: {ready}");
+    let metrics = second.metrics().await;
+    assert!(metrics.contains("spile_registry_quarantined{kind=\"tenants\"} 1\n"), "{metrics}");
+    second.process.until_logged("entry in quarantine");
+    // Changes through either instance reach both, and the one that has the plan is not concerned.
+    second.put("tenants/gamma", json!({"plan": "pro"})).await.is(201);
+    limit_everywhere(&[first, second], "gamma", 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_comes_back_by_another_instance_brings_its_tenants_back() {
+    let (redis, folder) = (RedisServer::start(), tempfile::tempdir().expect("a folder"));
+    let old = file(folder.path(), "old.toml", "[plans]\ngold = { capacity = 50, refill = \"1/s\" }\n");
+    let new = file(folder.path(), "new.toml", "");
+    let (first, second) =
+        (Instance::start_with(&redis.url(), &old), Instance::start_with(&redis.url(), &new));
+    first.put("tenants/acme", json!({"plan": "gold"})).await.is(201);
+    becomes("it is told", LONG, async || {
+        second.get("store").await.json()["registry"]["quarantinedCount"] == 1
+    })
+    .await;
+    first.put("plans/gold", plan(70)).await.is(200);
+    becomes("it is back", LONG, async || second.limit_of("acme").await == Some(70)).await;
+    second.get("store").await.is(200).says("/registry/quarantined", json!([]));
+}
+
+/// Deletes something of the registry by other hands, changes another thing at once, and looks what is left.
+async fn survives(what: &str, deletion: &[&str]) {
+    let redis = RedisServer::start();
+    let pair = [Instance::start(&redis.url()), Instance::start(&redis.url())];
+    pair[0].put("plans/gold", plan(50)).await.is(201);
+    pair[0].put("rules/exports", json!({"plans": ["gold"], "key": ["ip"]})).await.is(201);
+    pair[0].put("tenants/acme", json!({"plan": "gold"})).await.is(201);
+    pair[0].put("tenants/beta", json!({"plan": "gold"})).await.is(201);
+    limit_everywhere(&pair, "beta", 50).await;
+    redis.command(deletion);
+    pair[1].put("tenants/gamma", json!({"plan": "pro"})).await.is(201);
+    becomes(what, LONG, async || {
+        let documents = redis.command(&["HLEN", "spile:{:registry}:entries"]).int();
+        let names = redis.command(&["ZCARD", "spile:{:registry}:order"]).int();
+        (documents, names) == (5, 5)
+    })
+    .await;
+    let newcomer = Instance::start(&redis.url());
+    assert_eq!(newcomer.limit_of("acme").await, Some(50), "{what}");
+    assert_eq!(newcomer.limit_under("exports", "1.2.3.4").await, Some(50), "{what}");
+    for instance in &pair {
+        becomes("all are in step", LONG, async || instance.limit_of("gamma").await == Some(100)).await;
+        assert_eq!(instance.limit_of("beta").await, Some(50), "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_are_deleted_in_redis_are_put_back_before_a_change_is_built_on_the_rest() {
+    let (entries, order) = ("spile:{:registry}:entries", "spile:{:registry}:order");
+    survives("all documents", &["DEL", entries]).await;
+    survives("one document", &["HDEL", entries, "tenants/acme"]).await;
+    survives("the order", &["DEL", order]).await;
+    survives("a name in the order", &["ZREM", order, "plans/gold"]).await;
+    survives("documents and order", &["DEL", entries, order]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_are_deleted_in_redis_come_back_without_a_change() {
+    let redis = RedisServer::start();
+    let instance = Instance::start(&redis.url());
+    instance.put("plans/gold", plan(50)).await.is(201);
+    instance.put("tenants/acme", json!({"plan": "gold"})).await.is(201);
+    redis.command(&["HDEL", "spile:{:registry}:entries", "plans/gold"]);
+    becomes("it is back", LONG, async || redis.command(&["HLEN", "spile:{:registry}:entries"]).int() == 2)
+        .await;
+    instance.process.until_logged("put back from memory");
+    assert_eq!(instance.limit_of("acme").await, Some(50));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,104 @@
+//! Entries that do not go together with the file: kept, and not in force until they do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Entries, Kind, Which};
+
+/// How many are named where somebody reads them. One plan that goes may concern a hundred thousand tenants.
+pub(crate) const MOST_NAMED: usize = 20;
+
+/// What is called like no kind of entry.
+pub(crate) const OTHER: &str = "other";
+
+/// The entries by their names where entries are kept (`plans/gold`), each with what is wrong with it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Quarantine(BTreeMap<String, String>);
+
+impl Quarantine {
+    /// Puts an entry in. What was wrong with it first is what is said.
+    pub(crate) fn add(&mut self, entry: &str, why: impl Into<String>) {
+        if !self.0.contains_key(entry) {
+            self.0.insert(entry.to_owned(), why.into());
+        }
+    }
+
+    pub(crate) fn remove(&mut self, entry: &str) {
+        self.0.remove(entry);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What is wrong with this one, if it is in quarantine.
+    pub(crate) fn why(&self, which: &Which) -> Option<&str> {
+        self.0.get(&which.to_string()).map(String::as_str)
+    }
+
+    /// Every entry and what is wrong with it.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(entry, why)| (entry.as_str(), why.as_str()))
+    }
+
+    /// Those that the other one does not have.
+    pub(crate) fn beyond<'q>(&'q self, other: &'q Self) -> impl Iterator<Item = (&'q str, &'q str)> {
+        self.iter().filter(|(entry, _)| !other.0.contains_key(*entry))
+    }
+
+    /// Those that the other one does not have, or has for another reason.
+    pub(crate) fn news_to<'q>(&'q self, other: &'q Self) -> impl Iterator<Item = (&'q str, &'q str)> {
+        self.iter().filter(|(entry, why)| other.0.get(*entry).is_none_or(|known| known != why))
+    }
+
+    /// How many there are of a kind; `None` for names that are of no kind.
+    pub(crate) fn count(&self, kind: Option<Kind>) -> usize {
+        self.0.keys().filter(|entry| kind_of(entry) == kind).count()
+    }
+
+    /// The names of the entries of a kind.
+    pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
+        let entries = self.0.keys().filter_map(|entry| entry.split_once('/'));
+        entries.filter(move |(of, _)| *of == kind.as_str()).map(|(_, name)| name)
+    }
+
+    /// All of it in a sentence that names no entry, for callers who are not asked for a token.
+    pub(crate) fn counted(&self) -> Option<String> {
+        let counts = Kind::ALL.map(|kind| (kind.as_str(), self.count(Some(kind))));
+        let counts = counts.into_iter().chain([(OTHER, self.count(None))]);
+        let counts: Vec<String> =
+            counts.filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{kind} {count}")).collect();
+        let entries = if self.len() == 1 { "entry is" } else { "entries are" };
+        (!self.is_empty()).then(|| format!("{} {entries} in quarantine ({})", self.len(), counts.join(", ")))
+    }
+
+    /// All of it in a sentence that names the first ones.
+    pub(crate) fn named(&self) -> Option<String> {
+        let named: Vec<String> =
+            self.iter().take(MOST_NAMED).map(|(entry, why)| format!("{entry}: {why}")).collect();
+        self.counted().map(|counted| format!("{counted}: {}", named.join("; ")))
+    }
+}
+
+/// The kind and name of an entry by its name where entries are kept; `other` and the whole if that is no name of an entry.
+pub(crate) fn split(entry: &str) -> (&'static str, &str) {
+    let known = entry.split_once('/').and_then(|(kind, name)| Some((Kind::parse(kind)?.as_str(), name)));
+    known.unwrap_or((OTHER, entry))
+}
+
+fn kind_of(entry: &str) -> Option<Kind> {
+    Kind::parse(split(entry).0)
+}
+
+/// What a registry adds to a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlay {
+    /// The entries that are in force.
+    pub(crate) entries: Arc<Entries>,
+    /// Those that are not, or whose last document is not.
+    pub(crate) quarantine: Quarantine,
+}
