@@ -136,7 +136,9 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Says whether traffic should be sent here. A failing store does not matter unless the policy refuses without it.
+/// Says whether traffic should be sent here. A failing store does not matter unless the policy refuses without it. An
+/// instance whose registry is in Redis is not ready before it has read it once; if Redis is out of reach, not for the first
+/// seconds.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -145,7 +147,8 @@ async fn alive() -> &'static str {
     responses(
         (status = 200, description = "`ready`, and below it what the store has trouble with and how many entries of the \
          registry are in quarantine, if there are any.", body = String, content_type = "text/plain"),
-        (status = 503, description = "`draining`, or `store lost` and why.", body = String, content_type = "text/plain"),
+        (status = 503, description = "`draining`, `registry not read yet` and why, or `store lost` and why.",
+         body = String, content_type = "text/plain"),
         NoOtherMethod
     )
 )]
@@ -153,15 +156,16 @@ async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
     if desk.readiness.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
-    let (refuses, store) = (desk.decider.refuses_all(), desk.decider.store());
+    let (is_ready, store) = (desk.control.is_ready(), desk.decider.store());
     let lines = [
-        (!refuses).then(|| "ready\n".to_owned()),
+        is_ready.then(|| "ready\n".to_owned()),
+        desk.control.unread().map(|why| format!("registry not read yet: {why}\n")),
         store.trouble().map(|why| format!("store lost: {why}\n")),
         store.warning().map(|warning| format!("store warning: {warning}\n")),
         // Without names: no token is asked for here.
         desk.control.config().quarantine().counted().map(|counted| format!("registry: {counted}\n")),
     ];
-    let status = if refuses { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, lines.into_iter().flatten().collect())
 }
 

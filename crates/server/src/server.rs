@@ -83,13 +83,14 @@ impl Server {
         let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
         let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
         let gateway = Front::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
+        let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let resp = config.listen.resp.map(|_| {
             let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
             Resp::new(Arc::clone(&decider), metrics, config.listen.bounds, &config.resp)
         });
         let grpc = match config.listen.grpc {
             Some(_) => {
-                let health = Health::new(Arc::clone(&decider));
+                let health = Health::new(Arc::clone(&control));
                 let (metrics, unmatched) = (RpcMetrics::new(&telemetry, "grpc"), Unmatched::new(&telemetry));
                 let server = health.server();
                 Some((Grpc::new(Arc::clone(&decider), metrics, unmatched, &config.grpc, server)?, health))
@@ -97,7 +98,6 @@ impl Server {
             None => None,
         };
         telemetry.watch().watch_store(crate::health::of_store(&decider, config));
-        let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
         Ok(Self {
             decider,

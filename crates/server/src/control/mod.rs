@@ -123,6 +123,18 @@ impl Control {
         self.standing.lock().clone()
     }
 
+    /// Whether traffic should come here. It should not before the registry in Redis was read, and not while the store is
+    /// lost if the policy is to refuse without it.
+    pub(crate) fn is_ready(&self) -> bool {
+        let waits = self.decider.store().redis().is_some() && self.standing.lock().waits();
+        !waits && !self.decider.refuses_all()
+    }
+
+    /// Why the registry in Redis was not read since the start, until it is.
+    pub(crate) fn unread(&self) -> Option<String> {
+        self.decider.store().redis().and_then(|_| self.standing.lock().unread())
+    }
+
     /// Hears of others' changes, where there are others.
     pub(crate) async fn subscribe(&self) -> Option<Subscription> {
         self.registry.lock().await.subscribe()

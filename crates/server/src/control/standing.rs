@@ -8,7 +8,14 @@ pub(crate) struct Standing {
     /// The version that is part of what is in force, once it has been read.
     version: Option<u64>,
     trouble: Option<Trouble>,
+    /// How often in a row it was out of reach before it was read for the first time.
+    missed: u32,
 }
+
+/// How often the registry may be out of reach before an instance that has never read it goes without. With two looks a
+/// second that is some five seconds: enough for a network that comes up after the instance, and no more, so that an
+/// instance which starts while Redis is away serves by its failure policy like those that already run.
+const MOST_MISSED: u32 = 10;
 
 /// Why the registry is not what is in force.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,13 +44,26 @@ impl Standing {
         self.trouble.as_ref().map(ToString::to_string)
     }
 
+    /// Why the registry has not been read since the start, until it has.
+    pub(crate) fn unread(&self) -> Option<String> {
+        let why = || self.trouble().unwrap_or_else(|| "it is being read".to_owned());
+        self.version.is_none().then(why)
+    }
+
+    /// Whether no traffic should come yet: the registry's plans, rules and tenants may be missing. A registry that is there
+    /// and cannot be read is waited for until it can be; one that is out of reach is not waited for so long.
+    pub(crate) const fn waits(&self) -> bool {
+        let goes_without = matches!(self.trouble, Some(Trouble::OutOfReach(_))) && self.missed >= MOST_MISSED;
+        self.version.is_none() && !goes_without
+    }
+
     pub(super) const fn is_refused(&self) -> bool {
         matches!(self.trouble, Some(Trouble::Refused(_)))
     }
 
     /// What runs is what the registry holds.
     pub(super) fn in_step(&mut self, version: u64) {
-        self.version = Some(version);
+        (self.version, self.missed) = (Some(version), 0);
         if self.trouble.take().is_some() {
             tracing::info!(target: "spile::registry", version, "what runs is the registry's again");
         }
@@ -51,6 +71,9 @@ impl Standing {
 
     /// What runs is not what the registry holds. Says whether that is news.
     pub(super) fn out_of_step(&mut self, trouble: Trouble) -> bool {
+        if self.version.is_none() && matches!(trouble, Trouble::OutOfReach(_)) {
+            self.missed = self.missed.saturating_add(1);
+        }
         // What is said about a Redis that is out of reach differs from one look to the next.
         let is_news = match (&self.trouble, &trouble) {
             (Some(Trouble::OutOfReach(_)), Trouble::OutOfReach(_)) => false,
@@ -75,6 +98,24 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn traffic_waits_for_the_first_version_and_not_for_ever_if_redis_is_out_of_reach() {
+        let mut standing = Standing::default();
+        assert!(standing.waits(), "nothing was read yet");
+        for _ in 1..MOST_MISSED {
+            standing.out_of_step(Trouble::OutOfReach("refused".to_owned()));
+            assert!(standing.waits() && standing.unread().as_deref() == Some("refused"));
+        }
+        standing.out_of_step(Trouble::OutOfReach("refused".to_owned()));
+        assert!(!standing.waits() && standing.unread().is_some(), "it goes by the failure policy");
+        standing.out_of_step(Trouble::Refused("no right to read".to_owned()));
+        assert!(standing.waits(), "it is there, and cannot be read");
+        standing.in_step(0);
+        assert_eq!(standing.unread(), None, "an empty registry was read, too");
+        standing.out_of_step(Trouble::Refused("no right to read".to_owned()));
+        assert!(!standing.waits() && standing.unread().is_none(), "what was read once stays");
+    }
 
     #[test]
     fn what_is_known_is_no_news() {

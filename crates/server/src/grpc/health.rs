@@ -9,7 +9,7 @@ use tonic_health::pb::health_server;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::message::SERVICE;
-use crate::decider::Decider;
+use crate::control::Control;
 use crate::serve::told_to;
 
 /// How often is looked whether the store can be reached.
@@ -22,18 +22,18 @@ pub(super) type HealthServer = health_server::HealthServer<HealthService>;
 /// What is told, and to whom.
 pub(crate) struct Health {
     reporter: HealthReporter,
-    decider: Arc<Decider>,
+    control: Arc<Control>,
 }
 
 impl Health {
-    pub(crate) fn new(decider: Arc<Decider>) -> Self {
-        Self { reporter: HealthReporter::new(), decider }
+    pub(crate) fn new(control: Arc<Control>) -> Self {
+        Self { reporter: HealthReporter::new(), control }
     }
 
     /// Tells how it stands. Until then no name is known, so this comes before the first caller.
     pub(crate) async fn tell_now(&self) {
-        let refuses = self.decider.refuses_all();
-        self.tell(if refuses { ServingStatus::NotServing } else { ServingStatus::Serving }).await;
+        let is_ready = self.control.is_ready();
+        self.tell(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
     }
 
     pub(crate) fn server(&self) -> HealthServer {

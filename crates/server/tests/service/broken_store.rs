@@ -39,7 +39,22 @@ async fn allow_lets_requests_pass_and_marks_them() {
         .says("/degraded", true)
         .carries("x-ratelimit-degraded", "true");
     spile.get("/api/ping", &[]).await.is(200).carries("x-ratelimit-degraded", "true");
-    spile.admin("/readyz").await.is(200);
+}
+
+#[tokio::test]
+async fn an_instance_that_starts_without_redis_waits_a_little_for_the_registry_and_is_then_ready() {
+    for policy in [FailurePolicy::Allow, FailurePolicy::Local] {
+        let spile = without_redis(policy).await;
+        let waiting = spile.admin("/readyz").await.is(503).text;
+        assert!(waiting.contains("registry not read yet: the registry is out of reach"), "{waiting}");
+        let patience = spile_testkit::wait::PATIENCE;
+        let ready =
+            tokio::time::timeout(patience, async { while spile.admin("/readyz").await.status != 200 {} });
+        ready.await.expect("it does not wait for ever");
+        let text = spile.admin("/readyz").await.text;
+        let told = ["ready\n", "registry not read yet: ", "store lost: "].map(|words| text.contains(words));
+        assert_eq!(told, [true; 3], "{text}");
+    }
 }
 
 #[tokio::test]

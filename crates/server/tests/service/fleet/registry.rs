@@ -341,6 +341,20 @@ async fn a_plan_that_comes_back_by_another_instance_brings_its_tenants_back() {
     second.get("store").await.is(200).says("/registry/quarantined", json!([]));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_that_cannot_read_the_registry_is_not_ready_until_it_can() {
+    let redis = RedisServer::start();
+    redis.command(&["SET", "spile:{:registry}:history", "x"]);
+    let instance = Instance::start(&redis.url());
+    let waiting = instance.readiness().await.is(503).text;
+    assert!(waiting.contains("registry not read yet") && waiting.contains("WRONGTYPE"), "{waiting}");
+    redis.command(&["DEL", "spile:{:registry}:history"]);
+    becomes("it is ready", LONG, async || instance.readiness().await.status == 200).await;
+    redis.command(&["SET", "spile:{:registry}:history", "x"]);
+    instance.process.until_logged("refused, what runs stays");
+    instance.readiness().await.is(200);
+}
+
 /// Deletes something of the registry by other hands, changes another thing at once, and looks what is left.
 async fn survives(what: &str, deletion: &[&str]) {
     let redis = RedisServer::start();
