@@ -1,12 +1,22 @@
 //! `spile config`: checks, shows or starts a configuration file.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::Subcommand;
 
+use super::outcome::Outcome;
 use super::serve::ServeArgs;
-use crate::config::{self, Config, STARTER};
+use crate::config::{self, Config, Offered, STARTER, StoreUrl, UnknownStore};
 use crate::mask::mask;
+use crate::registry::{Registry, RegistryFile};
+
+/// People wait longer than requests do, and a first connection takes longer than a decision.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What can be done with a configuration.
 #[derive(Debug, Subcommand)]
@@ -16,6 +26,10 @@ pub(super) enum ConfigCommand {
         /// The file.
         #[arg(value_name = "FILE", default_value = "spile.toml")]
         file: PathBuf,
+        /// Also says which entries of this registry would be in quarantine with the file: the file of an embedded store,
+        /// or the URL of a Redis. The exit code is 1 if there are any.
+        #[arg(long, value_name = "FILE_OR_URL")]
+        registry: Option<RegistryPlace>,
     },
     /// Prints what the server would run with, from file, environment and flags. Secrets are left out.
     Show(ServeArgs),
@@ -24,20 +38,82 @@ pub(super) enum ConfigCommand {
 }
 
 impl ConfigCommand {
-    pub(super) fn run(self) -> anyhow::Result<()> {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match self {
-            Self::Check { file } => {
-                let config = Config::load(&file, config::environment()?)?;
-                let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
-                let (file, routes) = (file.display(), config.routes.len());
-                println!("{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes");
-                for warning in config.warnings() {
-                    println!("warning: {warning}");
-                }
-            }
+            Self::Check { file, registry } => return check(&file, registry.as_ref()),
             Self::Show(args) => print!("{}", mask(&args.config()?.to_string())),
             Self::Init => print!("{STARTER}"),
         }
-        Ok(())
+        Ok(Outcome::Done)
+    }
+}
+
+fn check(file: &Path, registry: Option<&RegistryPlace>) -> anyhow::Result<Outcome> {
+    let mut config = Config::load(file, config::environment()?)?;
+    let mut with = String::new();
+    if let Some(place) = registry {
+        let offered = place.read(&config)?;
+        with = format!(", with {} entries of the registry in {place}", offered.entries.len());
+        config = config.adopt(&offered)?;
+    }
+    let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
+    let (file, routes) = (file.display(), config.routes.len());
+    println!("{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes{with}");
+    for warning in config.warnings() {
+        println!("warning: {warning}");
+    }
+    for (entry, why) in config.quarantine().iter() {
+        println!("quarantine: {entry}: {why}");
+    }
+    Ok(if config.quarantine().is_empty() { Outcome::Done } else { Outcome::Quarantined })
+}
+
+/// Where a registry is kept.
+#[derive(Clone, Debug)]
+pub(super) enum RegistryPlace {
+    /// In the file of an embedded store.
+    File(PathBuf),
+    /// In a Redis.
+    Redis(StoreUrl),
+}
+
+impl FromStr for RegistryPlace {
+    type Err = UnknownStore;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStore> {
+        if text.contains("://") { text.parse().map(Self::Redis) } else { Ok(Self::File(text.into())) }
+    }
+}
+
+impl fmt::Display for RegistryPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Redis(url) => write!(f, "{url}"),
+        }
+    }
+}
+
+impl RegistryPlace {
+    /// All that is kept there. Changes nothing.
+    fn read(&self, config: &Config) -> anyhow::Result<Offered> {
+        let url = match self {
+            Self::File(path) => {
+                let (entries, broken) =
+                    RegistryFile::look(path).with_context(|| path.display().to_string())?;
+                return Ok(Offered { entries: Arc::new(entries), broken });
+            }
+            Self::Redis(url) => url,
+        };
+        let mut store = config.store.clone();
+        store.url.clone_from(url);
+        store.timeout = store.timeout.max(PATIENCE);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let redis = store.redis().context("a registry is kept in a file or in Redis")?.build()?;
+            let mut registry = Registry::shared(&redis);
+            registry.catch_up().await?;
+            Ok(Offered { entries: Arc::clone(registry.entries()), broken: registry.broken().clone() })
+        })
     }
 }

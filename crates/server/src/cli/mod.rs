@@ -26,7 +26,7 @@ use self::top::TopArgs;
 
 /// A distributed token-bucket rate limiter.
 ///
-/// Exit codes: 0 done or allowed, 1 denied, 2 something went wrong.
+/// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine), 2 something went wrong.
 #[derive(Debug, Parser)]
 #[command(name = "spile", version, propagate_version = true)]
 pub struct Cli {
@@ -76,7 +76,7 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Serve(args) => args.run().map(Outcome::done),
-            Command::Config(command) => command.run().map(Outcome::done),
+            Command::Config(command) => command.run(),
             Command::Check(args) => args.run(Verb::Check),
             Command::Peek(args) => args.run(Verb::Peek),
             Command::Inspect(args) => args.inspect().map(Outcome::done),

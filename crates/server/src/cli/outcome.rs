@@ -9,6 +9,8 @@ pub enum Outcome {
     Done,
     /// The key may not.
     Denied,
+    /// A file works, and entries of the registry would be in quarantine with it.
+    Quarantined,
 }
 
 impl Outcome {
@@ -21,7 +23,7 @@ impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::SUCCESS,
-            Outcome::Denied => Self::from(1),
+            Outcome::Denied | Outcome::Quarantined => Self::from(1),
         }
     }
 }

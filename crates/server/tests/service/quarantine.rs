@@ -7,6 +7,7 @@ use std::path::Path;
 use http::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use spile_testkit::redis::RedisServer;
 
 use crate::support::{Office, Process};
 
@@ -181,6 +182,48 @@ async fn an_entry_that_the_new_file_cannot_be_used_with_gives_way_to_the_file() 
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("the folder's name is text")
+}
+
+fn said(output: &std::process::Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_is_checked_together_with_a_registry_file_also_while_a_server_uses_it() {
+    let (office, key) = registered(FILE).await;
+    let (file, registry) = (office.file(), office.folder.path().join("registry"));
+    let check = || Process::run(&["config", "check", text(&file), "--registry", text(&registry)]);
+    let whole = check();
+    assert_eq!(whole.status.code(), Some(0), "{}", said(&whole));
+    assert!(said(&whole).contains("4 entries of the registry"), "{}", said(&whole));
+    rewrite(&office, GOLD, "");
+    let wrong = check();
+    assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
+    let lines = said(&wrong);
+    assert!(lines.contains("quarantine: rules/login: ") && !lines.contains("tenants/gamma"), "{lines}");
+    assert!(lines.contains("quarantine: tenants/beta: plan: no plan is called `gold`"), "{lines}");
+    assert!(!lines.contains(&key));
+    let missing = Process::run(&["config", "check", text(&file), "--registry", "/nowhere/registry"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", said(&missing));
+}
+
+#[test]
+fn a_file_is_checked_together_with_a_registry_in_redis() {
+    let (redis, folder) = (RedisServer::start(), tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("spile.toml");
+    fs::write(&file, "").expect("the folder is ours");
+    let (entries, order) = ("spile:{:registry}:entries", "spile:{:registry}:order");
+    for (version, name, document) in
+        [("1", "tenants/acme", r#"{"plan":"gold"}"#), ("2", "tenants/beta", r#"{"plan":"pro"}"#)]
+    {
+        redis.command(&["HSET", entries, name, document]);
+        redis.command(&["ZADD", order, version, name]);
+        redis.command(&["ZADD", "spile:{:registry}:history", version, &format!("stamp{version} {name}")]);
+    }
+    let checked = Process::run(&["config", "check", text(&file), "--registry", &redis.url()]);
+    assert_eq!(checked.status.code(), Some(1), "{}", said(&checked));
+    assert!(said(&checked).contains("quarantine: tenants/acme: plan: no plan is called `gold`"));
+    assert!(!said(&checked).contains("tenants/beta"), "{}", said(&checked));
 }
 
 #[test]
