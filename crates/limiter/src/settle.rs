@@ -67,7 +67,10 @@ impl<S: Store> RateLimiter<S> {
             };
             is_known &= !after.degraded();
             for (&place, status) in places.iter().zip(after.limits()) {
-                standing[place] = status.under_limit_of(&standing[place]);
+                // A decision about another chain has fewer limits, and is not told of this one's.
+                if let Some(own) = standing.get_mut(place) {
+                    *own = status.under_limit_of(own);
+                }
             }
         }
         settled.decision = Decision::standing(standing).filter(|_| is_known);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Entries, Kind, Which};
 
-/// How many are named where somebody reads them. One plan that goes may concern a hundred thousand tenants.
+/// How many are named in logs and answers at most. One plan that goes may concern a hundred thousand tenants.
 pub(crate) const MOST_NAMED: usize = 20;
 
 /// What is called like no kind of entry.
