@@ -77,6 +77,19 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
 }
 
 #[tokio::test]
+async fn settling_with_a_decision_about_another_chain_charges_and_does_not_panic() {
+    let [free, gold, _] = plans();
+    let (ann, (limiter, _)) = (ResolvedKey::custom("user", "ann"), limiter());
+    let [mut asked, mut charged] = [(); 2].map(|()| Chain::new(None));
+    asked.charge(&ann, &free, 1).unwrap();
+    charged.charge(&ann, &gold, 1).unwrap();
+    let decision = limiter.decide(Ask::from(&asked)).await;
+    let settled = limiter.settle(&charged, &decision, 5).await.unwrap();
+    assert_eq!(settled.uncovered, 0);
+    assert_eq!(limiter.look(charged.charges_at(|_| 0)).await.limits()[1].remaining(), 96);
+}
+
+#[tokio::test]
 async fn settling_tells_every_limit_as_the_decision_scaled_it() {
     let chain = |gold: &Plan, free: &Plan| {
         let mut chain = Chain::new(None);
