@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicBool;
 
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
+use spile_listener::{Bounds, Guesses, Listener, RequestMetrics, Tls};
 use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 use spile_tower::client::Networks;
 use spile_tower::response::Fields;
 
 use crate::auth::JwtVerifier;
-use crate::bounds::Bounds;
 use crate::gateway::Gateway;
 use crate::limit::Limits;
 use crate::live::Live;
@@ -19,8 +19,7 @@ use crate::refusal_page::RefusalPages;
 use crate::route::Route;
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::telemetry::Telemetry;
-use crate::tls::Tls;
+use crate::telemetry;
 use crate::upstream::{Dialer, Resolver, Roots, UpstreamTls};
 
 /// How a [`Gateway`] is put together. Without routes it answers 404.
@@ -126,6 +125,7 @@ impl<S: Store> Builder<S> {
 
     /// The gateway, unless a route has no upstream or TLS cannot be set up.
     pub fn build(self) -> Result<Gateway<S>, BuildError> {
+        telemetry::describe();
         let limits = Limits {
             limiter: self.limiter,
             fields: self.fields,
@@ -140,9 +140,10 @@ impl<S: Store> Builder<S> {
                 Resolver::system(),
                 self.bounds.stream_window,
             ),
+            listener: Listener::new("gateway", &self.bounds).tls(self.tls),
             bounds: self.bounds,
-            tls: self.tls,
-            telemetry: Telemetry::new(),
+            guesses: Guesses::default(),
+            metrics: RequestMetrics::new("gateway"),
             clock: self.clock,
             tracer: self.tracer,
             checking: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use spile_policy::Policy;
 use tokio::net::TcpListener;
 
 use crate::builder::{BuildError, Builder};
-use crate::connection;
+use crate::serve;
 use crate::settings::Settings;
 use crate::shared::Shared;
 
@@ -31,7 +31,7 @@ impl Gateway<()> {
 impl<S: Store + 'static> Gateway<S> {
     /// Serves what connects to `listener` until `shutdown` resolves, then lets requests under way finish.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
-        connection::serve(Arc::clone(&self.shared), listener, shutdown).await;
+        serve::serve(Arc::clone(&self.shared), listener, shutdown).await;
     }
 }
 

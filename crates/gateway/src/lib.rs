@@ -28,49 +28,36 @@
 
 mod auth;
 mod body;
-mod bounds;
 mod builder;
-mod client_stream;
-mod connection;
-mod date;
-mod farewell;
 mod forward;
-mod framing;
 mod gateway;
-mod http2;
 mod limit;
-mod linger;
 mod live;
 mod overload;
 mod refusal;
 mod refusal_page;
 mod roads;
 mod route;
+mod serve;
 mod settings;
 mod setup;
 mod shared;
 mod spare;
 mod spare_fields;
-mod streams;
 mod target;
 mod telemetry;
-mod tls;
 mod trace;
 mod upstream;
-mod watched;
 mod worker;
 
 pub use auth::{JwtKeyFile, JwtVerifier};
-pub use bounds::Bounds;
 pub use builder::{BuildError, Builder};
-pub use client_stream::ClientStream;
 pub use gateway::Gateway;
 pub use overload::{Adaptive, Concurrency};
 pub use refusal_page::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, Timeouts};
 pub use settings::Settings;
-pub use tls::Tls;
+pub use spile_listener::{Bounds, LoadError, Tls, TlsFiles};
 pub use upstream::{
     Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,
 };
-pub use watched::LoadError;

@@ -27,6 +27,8 @@ pub(crate) enum Refusal {
     TooManyFields,
     NoRoute,
     Unauthenticated(&'static str),
+    /// Too many wrong API keys came from this address.
+    Guessing,
     Forbidden(&'static str),
     /// The limiter said no; the answer is its own.
     Limited(Box<Response<Bytes>>),
@@ -80,6 +82,9 @@ impl Refusal {
             }
             Self::NoRoute => (StatusCode::NOT_FOUND, 12, "no route leads there"),
             Self::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, 16, why),
+            Self::Guessing => {
+                (StatusCode::TOO_MANY_REQUESTS, 8, "too many wrong API keys came from this address")
+            }
             Self::Forbidden(why) => (StatusCode::FORBIDDEN, 7, why),
             Self::BodyTooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, 8, "the body is larger than this route takes")
@@ -103,6 +108,7 @@ impl Refusal {
             Self::Unauthenticated(_) => Some((WWW_AUTHENTICATE, "Bearer, ApiKey")),
             Self::Method => Some((ALLOW, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
             Self::Busy | Self::Local => Some((RETRY_AFTER, "1")),
+            Self::Guessing => Some((RETRY_AFTER, "2")),
             // What is left of the body has not been read, and never will be.
             Self::TwoFramings | Self::OtherCoding | Self::BodyTooLarge | Self::BodyStalled => {
                 Some((CONNECTION, "close"))

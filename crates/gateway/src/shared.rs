@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use spile_core::Clock;
+use spile_listener::{Bounds, Guesses, Listener, RequestMetrics};
 use spile_observe::trace::Tracer;
 
-use crate::bounds::Bounds;
 use crate::limit::Limits;
 use crate::live::Live;
-use crate::telemetry::Telemetry;
-use crate::tls::Tls;
 use crate::upstream::Dialer;
 
 /// The gateway without its connections.
@@ -19,8 +17,9 @@ pub(crate) struct Shared<S> {
     pub(crate) limits: Limits<S>,
     pub(crate) dialer: Dialer,
     pub(crate) bounds: Bounds,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) telemetry: Telemetry,
+    pub(crate) listener: Listener,
+    pub(crate) guesses: Guesses,
+    pub(crate) metrics: RequestMetrics,
     pub(crate) clock: Arc<dyn Clock>,
     /// Nothing where nobody wants traces.
     pub(crate) tracer: Option<Tracer>,
@@ -31,9 +30,7 @@ pub(crate) struct Shared<S> {
 impl<S> Shared<S> {
     /// Reads certificates and keys again where their files have changed.
     pub(crate) fn refresh_files(&self) {
-        if let Some(tls) = &self.tls {
-            tls.refresh();
-        }
+        self.listener.refresh_files();
         let setup = self.live.setup();
         if let Some(jwt) = &setup.auth.jwt {
             jwt.refresh();

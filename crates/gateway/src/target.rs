@@ -5,9 +5,9 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Version};
 use smol_str::SmolStr;
+use spile_listener::Bounds;
 use spile_policy::{CleanPath, canonical_host, is_misspelt};
 
-use crate::bounds::Bounds;
 use crate::refusal::Refusal;
 
 /// Where a request wants to go.

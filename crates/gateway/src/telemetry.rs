@@ -1,28 +1,6 @@
 //! What is counted. Handles are taken when the gateway is built, under whichever recorder is in place then.
 
-use std::time::Duration;
-
-use http::StatusCode;
-use metrics::{
-    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
-};
-
-/// Statuses that have a series of their own; any other is counted as `other`.
-const STATUSES: [u16; 36] = [
-    101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
-    412, 413, 414, 415, 416, 422, 429, 431, 499, 500, 501, 502, 503, 504, 508,
-];
-
-/// What other proxies log in place of a status that no client was there to get.
-const CLIENT_LEFT: u16 = 499;
-
-/// The series of the gateway's listener.
-pub(crate) struct Telemetry {
-    requests: [Counter; STATUSES.len()],
-    other: Counter,
-    duration: Histogram,
-}
+use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 
 /// The series of one route.
 #[derive(Debug)]
@@ -34,33 +12,6 @@ pub(crate) struct RouteTelemetry {
     pub(crate) busy: Counter,
     pub(crate) abandoned: Counter,
     pub(crate) local: Counter,
-}
-
-impl Telemetry {
-    pub(crate) fn new() -> Self {
-        describe();
-        let requests = |status: String| counter!("http_server_requests_total", "listener" => "gateway", "status" => status);
-        Self {
-            requests: STATUSES.map(|status| requests(status.to_string())),
-            other: requests("other".to_owned()),
-            duration: histogram!("http_server_request_duration_seconds", "listener" => "gateway"),
-        }
-    }
-
-    pub(crate) fn answered(&self, status: StatusCode, took: Duration) {
-        self.ended(status.as_u16(), took);
-    }
-
-    /// The client left before the header of an answer.
-    pub(crate) fn abandoned(&self, took: Duration) {
-        self.ended(CLIENT_LEFT, took);
-    }
-
-    fn ended(&self, status: u16, took: Duration) {
-        let own = STATUSES.binary_search(&status).ok().map(|index| &self.requests[index]);
-        own.unwrap_or(&self.other).increment(1);
-        self.duration.record(took.as_secs_f64());
-    }
 }
 
 impl RouteTelemetry {
@@ -104,9 +55,8 @@ impl QueueGauges {
     }
 }
 
-fn describe() {
-    describe_counter!("http_server_requests_total", "HTTP requests answered; 499 if the client left before.");
-    describe_histogram!("http_server_request_duration_seconds", "From request to answer.");
+/// Says what the series of a gateway are.
+pub(crate) fn describe() {
     describe_counter!("gateway_retries_total", "Requests that were sent to an upstream once more.");
     describe_counter!(
         "gateway_upstream_failures_total",

@@ -6,26 +6,23 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use futures_util::FutureExt;
 use futures_util::future::Either as Whichever;
-use http::header::{CONNECTION, DATE, HeaderName, HeaderValue};
+use http::header::{CONNECTION, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use spile_core::{Micros, Store};
+use spile_listener::{ClientBody, Deadline, Origin, is_only_chunked};
 use spile_observe::trace::{Tracer, note, span};
 use spile_policy::{Credential, Facts, Refusal as PolicyRefusal};
 use spile_tower::response::is_grpc;
 use tokio::sync::watch;
 
-use crate::auth::Caller;
-use crate::body::{ClientBody, Deadline, Meter, Reply, Upload, discard};
-use crate::connection::Origin;
-use crate::date;
+use crate::auth::{Caller, Presenter, Unaccepted};
+use crate::body::{Meter, Reply, Upload, discard};
 use crate::forward::{Answer, Errand, Exchange, Hop, Introduction, RequestId, Upgrade, carry, fields};
-use crate::framing::is_only_chunked;
 use crate::limit::Ruling;
 use crate::overload::PlaceHolder;
 use crate::refusal::Refusal;
@@ -47,23 +44,9 @@ pub(crate) struct Worker<S> {
 
 /// What is known of a request from the first.
 struct Arrival {
-    started: Micros,
     id: RequestId,
     /// Whether it is a call over gRPC, which wants its refusals in another form.
     grpc: bool,
-}
-
-/// A request that has no answer yet. If it is dropped, its client has left.
-struct InFlight<'w, S> {
-    worker: &'w Worker<S>,
-    started: Micros,
-}
-
-impl<S> Drop for InFlight<'_, S> {
-    fn drop(&mut self) {
-        let took = self.worker.shared.clock.now().since_us(self.started);
-        self.worker.shared.telemetry.abandoned(Duration::from_micros(took));
-    }
 }
 
 /// A request that has been let in.
@@ -120,19 +103,6 @@ impl<S: Store + 'static> Worker<S> {
         }
     }
 
-    /// The same with a date, which HTTP/1 adds by itself.
-    pub(crate) fn answer_dated(
-        self: Arc<Self>,
-        origin: Origin,
-        request: Request<ClientBody>,
-    ) -> impl Future<Output = Response<Reply>> + Send {
-        let shared = Arc::clone(&self.shared);
-        self.answer(origin, request).map(move |mut response| {
-            response.headers_mut().entry(DATE).or_insert_with(|| date::header_value(shared.clock.wall()));
-            response
-        })
-    }
-
     async fn traced(
         self: Arc<Self>,
         tracer: Tracer,
@@ -163,12 +133,11 @@ impl<S: Store + 'static> Worker<S> {
             let roads = self.roads.load_full();
             let hop = roads.setup.trust.hop(origin.peer, origin.secure, &parts.headers);
             let id = RequestId::of(&parts.headers, hop.trusted);
-            let arrival = Arrival { started, id, grpc: is_grpc(&parts.headers) };
+            let arrival = Arrival { id, grpc: is_grpc(&parts.headers) };
             // Only a body of unknown length can have a coding, and most requests are spared the look.
             if !origin.ambiguous && body.size_hint().exact().is_none() && !is_only_chunked(&parts.headers) {
                 return self.conclude(&roads.setup, &arrival, None, None, Err(Refusal::OtherCoding));
             }
-            let in_flight = InFlight { worker: &self, started };
             let mut admitted = match self.admit(&roads.setup, origin, &hop, &mut parts, started).await {
                 Ok(admitted) => admitted,
                 Err(TurnedAway { why, ruling, route }) => {
@@ -178,18 +147,14 @@ impl<S: Store + 'static> Worker<S> {
                     if !goes_on {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
-                    mem::forget(in_flight);
                     return response;
                 }
             };
             if roads.way(admitted.route).served.route.cost_from_response {
-                let whole = Box::pin(self.proxy_to_the_end(roads, admitted, hop, arrival, parts, body)).await;
-                mem::forget(in_flight);
-                return whole;
+                return Box::pin(self.proxy_to_the_end(roads, admitted, hop, arrival, parts, body)).await;
             }
             let answer = self.proxy(&roads, &mut admitted, &hop, &arrival.id, &mut parts, body).await;
             spare_fields::keep(mem::take(&mut parts.headers));
-            mem::forget(in_flight);
             self.conclude(&roads.setup, &arrival, Some(admitted.route), admitted.ruling.as_deref(), answer)
         }
     }
@@ -245,7 +210,6 @@ impl<S: Store + 'static> Worker<S> {
             Some(changes) => changes.apply(response.headers_mut()),
             None => {}
         }
-        self.shared.telemetry.answered(response.status(), self.since(arrival.started));
         response
     }
 
@@ -269,7 +233,8 @@ impl<S: Store + 'static> Worker<S> {
         let target = Target::of(request, &self.shared.bounds)?;
         let route = setup.table.find(&target).ok_or(Refusal::NoRoute)?;
         let served = &setup.table.routes()[route];
-        let identified = setup.auth.identify(&request.headers, &*self.shared.clock);
+        let presenter = Presenter { address: hop.client, guesses: &self.shared.guesses };
+        let identified = setup.auth.identify(&request.headers, presenter, &*self.shared.clock);
         let caller = identified.as_ref().ok();
         let principal = caller.and_then(|caller| caller.principal.as_deref());
         let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
@@ -288,7 +253,7 @@ impl<S: Store + 'static> Worker<S> {
             let why = Refusal::Limited(Box::new(answer));
             return Err(TurnedAway { why, ruling: None, route: Some(route) });
         }
-        let accepted = identified.map_err(|why| Refusal::Unauthenticated(why.0));
+        let accepted = identified.map_err(Refusal::from);
         let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
         match accepted.and_then(|caller| served.route.let_in(&caller).map(|()| caller)) {
             Ok(caller) => Ok(Admitted { target, route, caller, ruling }),
@@ -421,15 +386,20 @@ impl<S: Store + 'static> Worker<S> {
         });
         Ok(response)
     }
-
-    fn since(&self, earlier: Micros) -> Duration {
-        Duration::from_micros(self.shared.clock.now().since_us(earlier))
-    }
 }
 
 impl From<Refusal> for TurnedAway {
     fn from(why: Refusal) -> Self {
         Self { why, ruling: None, route: None }
+    }
+}
+
+impl From<Unaccepted> for Refusal {
+    fn from(why: Unaccepted) -> Self {
+        match why {
+            Unaccepted::Wrong(why) => Self::Unauthenticated(why),
+            Unaccepted::NotLookedAt => Self::Guessing,
+        }
     }
 }
 

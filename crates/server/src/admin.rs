@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
+use spile_listener::{Answer, ClientBody, Guesses, Origin, Unpaced};
 use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
 use utoipa::IntoResponses;
@@ -65,6 +65,7 @@ impl Admin {
         analytics: Analytics,
         readiness: Readiness,
         telemetry: &Telemetry,
+        guesses: Arc<Guesses>,
     ) -> Self {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
@@ -72,11 +73,11 @@ impl Admin {
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
         let control = Arc::clone(&office.control);
         let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };
-        let door = Arc::clone(&office.control);
+        let door = admin_api::Door { control: Arc::clone(&office.control), guesses };
         let guarded = plain(admin_api::router())
             .with_state(office)
             .merge(plain(dashboard::api().merge(dashboard::inspector())).with_state(seen.clone()))
-            .layer(from_fn_with_state(Arc::clone(&door), admin_api::require));
+            .layer(from_fn_with_state(door.clone(), admin_api::require));
         let figures = plain(dashboard::figures())
             .with_state(seen)
             .layer(from_fn_with_state(door, admin_api::require_if_any));
@@ -88,10 +89,20 @@ impl Admin {
             .method_not_allowed_fallback(|| async { Problem::other_method() });
         Self { router }
     }
+}
 
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<axum::body::Body> {
-        let Ok(response) = self.router.clone().oneshot(request).await;
-        response
+impl Answer for Admin {
+    type Body = Unpaced<axum::body::Body>;
+
+    async fn answer(self, origin: Origin, mut request: Request<ClientBody>) -> Response<Self::Body> {
+        let response = if origin.ambiguous {
+            Problem::two_ends().into_response()
+        } else {
+            request.extensions_mut().insert(ConnectInfo(origin.peer));
+            let Ok(response) = self.router.oneshot(request.map(axum::body::Body::new)).await;
+            response
+        };
+        response.map(Unpaced)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use crate::config::Config;
+use crate::config::{Config, TlsConfig};
 use crate::listen::Listeners;
 
 /// The lines that `spile serve` prints once it listens.
@@ -34,29 +34,31 @@ impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { config, http, admin, grpc, resp, gateway } = self;
         writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
-        writeln!(
-            f,
-            "  http   http://{http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund"
-        )?;
-        writeln!(f, "  admin  http://{admin}   /livez, /readyz, /metrics, /openapi.json, /admin/v1")?;
-        writeln!(
-            f,
-            "  watch  http://{admin}/dashboard   or in a terminal: spile top --admin http://{admin}"
-        )?;
+        let scheme = |tls: &Option<TlsConfig>| if tls.is_some() { "https" } else { "http" };
+        let (http, admin) = (
+            format!("{}://{http}", scheme(&config.http_tls)),
+            format!("{}://{admin}", scheme(&config.admin.tls)),
+        );
+        writeln!(f, "  http   {http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund")?;
+        writeln!(f, "  admin  {admin}   /livez, /readyz, /metrics, /openapi.json, /admin/v1")?;
+        writeln!(f, "  watch  {admin}/dashboard   or in a terminal: spile top --admin {admin}")?;
         if let Some(grpc) = grpc {
             writeln!(
                 f,
-                "  grpc   http://{grpc}   envoy.service.ratelimit.v3.RateLimitService, health, reflection"
+                "  grpc   {}://{grpc}   envoy.service.ratelimit.v3.RateLimitService, health, reflection",
+                scheme(&config.grpc.tls)
             )?;
         }
         if let Some(resp) = resp {
             writeln!(
                 f,
-                "  resp   redis://{resp}   CL.THROTTLE key max_burst count period [quantity], SPILE.CHECK rule identity"
+                "  resp   {}://{resp}   CL.THROTTLE key max_burst count period [quantity], SPILE.CHECK rule identity",
+                if config.resp.tls.is_some() { "rediss" } else { "redis" }
             )?;
         }
         if let Some(gateway) = gateway {
-            writeln!(f, "  gateway http://{gateway}   forwards {} routes", config.routes.len())?;
+            let (scheme, routes) = (scheme(&config.gateway.tls), config.routes.len());
+            writeln!(f, "  gateway {scheme}://{gateway}   forwards {routes} routes")?;
         }
         writeln!(f, "  store  {}   when it fails: {}", config.store.url, config.store.on_failure)?;
         write!(f, "  plans ")?;
@@ -69,8 +71,8 @@ impl fmt::Display for Banner<'_> {
             writeln!(f, "  warning: {warning}")?;
         }
         writeln!(f, "Try it:")?;
-        writeln!(f, "  curl -i http://{http}/api/ping -H 'X-API-Key: demo'")?;
-        write!(f, "  curl -i http://{http}/v1/check -H 'Content-Type: application/json' ")?;
+        writeln!(f, "  curl -i {http}/api/ping -H 'X-API-Key: demo'")?;
+        write!(f, "  curl -i {http}/v1/check -H 'Content-Type: application/json' ")?;
         writeln!(f, "-d '{{\"ruleId\":\"default\",\"identity\":\"user:123\"}}'")
     }
 }

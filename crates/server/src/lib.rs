@@ -42,9 +42,9 @@ mod typed;
 mod watcher;
 
 pub use config::{
-    AdminConfig, Bounds, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig,
-    JwtConfig, Listen, LoadError, NotText, OpenAdmin, Proxy, RespConfig, Route, STARTER, StoreConfig,
-    StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
+    AdminConfig, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig, JwtConfig,
+    Listen, LoadError, NotText, OpenAdmin, Proxy, RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
+    TlsConfig, UnknownStore, Unreadable,
 };
 pub use listen::{BindError, Listeners};
 pub use mask::mask;

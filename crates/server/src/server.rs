@@ -1,13 +1,11 @@
 //! The whole server: listeners in, requests answered, until told to stop.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
+use spile_listener::{Bounds, Guesses, Http, Listener};
 use spile_memory::Keeper;
 use spile_observe::trace::{Exporting, Tracer};
 use spile_observe::{Analytics, MinuteSums, share};
@@ -19,19 +17,19 @@ use tokio::time::timeout;
 use crate::admin::{Admin, Readiness};
 use crate::admin_api::Office;
 use crate::clock::Clocks;
-use crate::config::{Bounds, Config};
+use crate::config::{Config, TlsConfig};
 use crate::control::{self, Control};
 use crate::decider::Decider;
 use crate::gateway::Front;
 use crate::grpc::{Grpc, Health};
 use crate::hooks::Hooks;
-use crate::http::{Api, Reply};
+use crate::http::Api;
 use crate::kept::Kept;
 use crate::listen::Listeners;
-use crate::metrics::{HttpMetrics, RpcMetrics, StoreMetrics, Telemetry, Unmatched};
+use crate::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
 use crate::minutes::{self, RedisMinutes};
 use crate::resp::Resp;
-use crate::serve::{Answer, serve};
+use crate::serve::{Traced, told_to};
 use crate::store::AnyStore;
 use crate::watcher;
 
@@ -41,6 +39,12 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// How long a server that stops tries to bring its last counts to where instances meet, and its last spans to their
 /// collector.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// How long those who watch a server that stops may take to see its end.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
+/// How often certificates are looked at.
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// A server that is set up and not yet running.
 pub struct Server {
@@ -55,10 +59,52 @@ pub struct Server {
     resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
+    doors: Doors,
+    guesses: Arc<Guesses>,
     bounds: Bounds,
     /// How long the store may take to answer.
     patience: Duration,
     telemetry: Telemetry,
+}
+
+/// The listeners that the server has besides the gateway's.
+#[derive(Clone)]
+struct Doors {
+    http: Listener,
+    admin: Listener,
+    grpc: Listener,
+    resp: Listener,
+}
+
+impl Doors {
+    fn new(config: &Config, telemetry: &Telemetry) -> Self {
+        let bounds = &config.listen.bounds;
+        let door = |name, bounds: &Bounds, tls: &Option<TlsConfig>| {
+            telemetry.register(|| Listener::new(name, bounds)).tls(tls.as_ref().map(|tls| tls.tls.clone()))
+        };
+        let mut last = bounds.clone();
+        last.drain = last.drain.min(LAST_LOOK);
+        Self {
+            http: door("http", bounds, &config.http_tls),
+            admin: door("admin", &last, &config.admin.tls),
+            grpc: door("grpc", bounds, &config.grpc.tls),
+            resp: door("resp", bounds, &config.resp.tls),
+        }
+    }
+
+    /// Reads certificates again whenever their files change.
+    async fn refresh_forever(self) {
+        let all = [self.http, self.admin, self.grpc, self.resp];
+        let secure: Vec<Listener> = all.into_iter().filter(Listener::is_secure).collect();
+        let mut ticks = tokio::time::interval(REFRESH);
+        while !secure.is_empty() {
+            ticks.tick().await;
+            let secure = secure.clone();
+            let refresh = move || secure.iter().for_each(Listener::refresh_files);
+            // A failure shows as what it is: the files in use stay the ones that were read last.
+            let _done = tokio::task::spawn_blocking(refresh).await;
+        }
+    }
 }
 
 impl Server {
@@ -84,9 +130,11 @@ impl Server {
         let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
         let gateway = Front::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
+        let guesses = Arc::new(Guesses::default());
         let resp = config.listen.resp.map(|_| {
             let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
-            Resp::new(Arc::clone(&decider), metrics, config.listen.bounds, &config.resp)
+            let (decider, guesses) = (Arc::clone(&decider), Arc::clone(&guesses));
+            Resp::new(decider, metrics, guesses, &config.listen.bounds, &config.resp)
         });
         let grpc = match config.listen.grpc {
             Some(_) => {
@@ -110,7 +158,9 @@ impl Server {
             resp,
             gateway,
             keeper,
-            bounds: config.listen.bounds,
+            doors: Doors::new(config, &telemetry),
+            guesses,
+            bounds: config.listen.bounds.clone(),
             patience: config.store.timeout,
             telemetry,
         })
@@ -137,19 +187,30 @@ impl Server {
             }
         };
         let office = Office { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
-        let admin = Admin::new(office, analytics, readiness.clone(), &self.telemetry);
+        let admin = Admin::new(office, analytics, readiness.clone(), &self.telemetry, self.guesses);
         let api = Api::new(Arc::clone(&self.decider));
-        let (stop_http, http_stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
-        let metrics = |listener| HttpMetrics::new(self.telemetry.clone(), listener);
-        let envoy = metrics("grpc").traced_by(self.tracer.clone());
-        let http = metrics("http").traced_by(self.tracer);
-        let http = tokio::spawn(serve(listeners.http, api, http, self.bounds, http_stopped));
-        let admin = tokio::spawn(serve(listeners.admin, admin, metrics("admin"), self.bounds, admin_stopped));
-        let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stop_http.subscribe()));
-        let grpc = limit_for_envoy(self.grpc, listeners.grpc, envoy, self.bounds, stop_http.subscribe());
-        let grpc = tokio::spawn(grpc);
-        let resp = tokio::spawn(throttle(self.resp, listeners.resp, stop_http.subscribe()));
+        let (telemetry, bounds, tracer) = (&self.telemetry, &self.bounds, self.tracer);
+        let http =
+            Http::new(Traced { answer: api, tracer: tracer.clone() }, telemetry.requests("http"), bounds);
+        let admin = Http::new(admin, telemetry.requests("admin"), bounds);
+        let refreshes = tokio::spawn(self.doors.clone().refresh_forever());
+        let Doors { http: http_door, admin: admin_door, grpc: grpc_door, resp: resp_door } = self.doors;
+        let http = {
+            let stopped = until(stopped.clone());
+            tokio::spawn(async move { http_door.serve(listeners.http, http, stopped).await })
+        };
+        let admin = tokio::spawn(async move {
+            admin_door.serve(listeners.admin, admin, until(admin_stopped)).await;
+        });
+        let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stopped.clone()));
+        let grpc = self.grpc.map(|(grpc, health)| {
+            let answer = Traced { answer: grpc, tracer };
+            (Http::new(answer, telemetry.requests("grpc"), bounds), health)
+        });
+        let grpc = tokio::spawn(limit_for_envoy(grpc_door, grpc, listeners.grpc, stopped.clone()));
+        let resp = tokio::spawn(throttle(resp_door, self.resp, listeners.resp, stopped));
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
@@ -157,7 +218,7 @@ impl Server {
 
         shutdown.await;
         readiness.start_draining();
-        stop_http.send_replace(true);
+        stop.send_replace(true);
         finished(http).await;
         finished(grpc).await;
         finished(resp).await;
@@ -172,55 +233,44 @@ impl Server {
         upkeep.abort();
         reloads.abort();
         changes.abort();
+        refreshes.abort();
     }
 }
 
-impl Answer for Api {
-    type Body = http_body_util::Full<bytes::Bytes>;
-
-    fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> impl Future<Output = Reply> + Send {
-        Self::answer(self, peer, request)
-    }
+/// Resolves once `stop` says so.
+async fn until(mut stop: watch::Receiver<bool>) {
+    told_to(&mut stop).await;
 }
 
-impl Answer for Admin {
-    type Body = axum::body::Body;
-
-    fn answer(
-        &self,
-        _peer: SocketAddr,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<axum::body::Body>> + Send {
-        Self::answer(self, request)
-    }
-}
-
-/// Serves Envoy, where it is served, until `stop` says so.
+/// Serves Envoy, if it is served, until `stop` says so.
 async fn limit_for_envoy(
-    grpc: Option<(Grpc, Health)>,
-    listener: Option<TcpListener>,
-    metrics: HttpMetrics,
-    bounds: Bounds,
+    door: Listener,
+    grpc: Option<(Http<Traced<Grpc>>, Health)>,
+    socket: Option<TcpListener>,
     stop: watch::Receiver<bool>,
 ) {
-    if let (Some((grpc, health)), Some(listener)) = (grpc, listener) {
+    if let (Some((grpc, health)), Some(socket)) = (grpc, socket) {
         health.tell_now().await;
-        tokio::join!(health.follow(stop.clone()), serve(listener, grpc, metrics, bounds, stop));
+        tokio::join!(health.follow(stop.clone()), door.serve(socket, grpc, until(stop)));
     }
 }
 
-/// Serves the Redis protocol, where it is spoken, until `stop` says so.
-async fn throttle(resp: Option<Resp>, listener: Option<TcpListener>, stop: watch::Receiver<bool>) {
-    if let (Some(resp), Some(listener)) = (resp, listener) {
-        resp.serve(listener, stop).await;
+/// Serves the Redis protocol, if it is spoken, until `stop` says so.
+async fn throttle(
+    door: Listener,
+    resp: Option<Resp>,
+    socket: Option<TcpListener>,
+    stop: watch::Receiver<bool>,
+) {
+    if let (Some(resp), Some(socket)) = (resp, socket) {
+        door.serve(socket, resp, until(stop)).await;
     }
 }
 
 /// Serves the gateway, where there is one, until `stop` says so.
-async fn forward(front: Option<Arc<Front>>, listener: Option<TcpListener>, mut stop: watch::Receiver<bool>) {
-    if let (Some(front), Some(listener)) = (front, listener) {
-        let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
-        front.gateway.serve(listener, stopped).await;
+async fn forward(front: Option<Arc<Front>>, socket: Option<TcpListener>, stop: watch::Receiver<bool>) {
+    if let (Some(front), Some(socket)) = (front, socket) {
+        front.gateway.serve(socket, until(stop)).await;
     }
 }
 

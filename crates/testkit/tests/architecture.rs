@@ -15,7 +15,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("spile-tower", &["spile-core", "spile-limiter", "spile-policy"]),
     ("spile-macros", &[]),
     ("spile-observe", &["spile-core", "spile-limiter"]),
-    ("spile-gateway", &["spile-core", "spile-limiter", "spile-observe", "spile-policy", "spile-tower"]),
+    ("spile-listener", &["spile-core"]),
+    (
+        "spile-gateway",
+        &["spile-core", "spile-limiter", "spile-listener", "spile-observe", "spile-policy", "spile-tower"],
+    ),
     ("spile", &["spile-core", "spile-limiter", "spile-macros", "spile-memory", "spile-redis", "spile-tower"]),
     (
         "spile-server",
@@ -23,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "spile-core",
             "spile-gateway",
             "spile-limiter",
+            "spile-listener",
             "spile-memory",
             "spile-observe",
             "spile-policy",

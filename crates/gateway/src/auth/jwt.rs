@@ -8,11 +8,11 @@ use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKe
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Map, Value};
 use spile_core::Micros;
+use spile_listener::{LoadError, Watched};
 use spile_policy::{CallerTenant, Policy};
 
 use super::authenticator::Unaccepted;
 use super::caller::Caller;
-use crate::watched::{LoadError, Watched};
 
 /// The longest token that is looked at.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
@@ -104,20 +104,20 @@ impl JwtVerifier {
         let claims = self.signed_claims(token)?;
         self.in_time(&claims, now)?;
         self.for_us(&claims)?;
-        let subject = text(&claims, "sub").ok_or(Unaccepted("the token names no subject"))?;
+        let subject = text(&claims, "sub").ok_or(Unaccepted::Wrong("the token names no subject"))?;
         let principal = Some(subject.to_owned());
         Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, by_bearer: false })
     }
 
     fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, Unaccepted> {
         if token.len() > MAX_TOKEN_BYTES {
-            return Err(Unaccepted("the token is too long"));
+            return Err(Unaccepted::Wrong("the token is too long"));
         }
         let header =
-            jsonwebtoken::decode_header(token).map_err(|_| Unaccepted("the token cannot be read"))?;
+            jsonwebtoken::decode_header(token).map_err(|_| Unaccepted::Wrong("the token cannot be read"))?;
         // What a token calls critical has to be understood, and nothing is that may be called so.
         if header.crit.is_some() {
-            return Err(Unaccepted("the token asks for more than is understood here"));
+            return Err(Unaccepted::Wrong("the token asks for more than is understood here"));
         }
         let keys = self.keys.now();
         let fits = |key: &&TokenKey| {
@@ -127,7 +127,7 @@ impl JwtVerifier {
         let claims = keys.iter().filter(fits).find_map(|key| {
             jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &signature_only(key.algorithm)).ok()
         });
-        claims.map(|token| token.claims).ok_or(Unaccepted("the token is not signed by anybody known"))
+        claims.map(|token| token.claims).ok_or(Unaccepted::Wrong("the token is not signed by anybody known"))
     }
 
     fn in_time(&self, claims: &Map<String, Value>, now: Micros) -> Result<(), Unaccepted> {
@@ -136,20 +136,20 @@ impl JwtVerifier {
         let moment = |claim: &str| claims.get(claim).map(|value| value.as_f64().unwrap_or(f64::NAN));
         // A moment that is no number compares as neither, and is refused by both.
         match moment("exp") {
-            None => return Err(Unaccepted("the token does not say when it expires")),
+            None => return Err(Unaccepted::Wrong("the token does not say when it expires")),
             Some(expiry) if expiry + leeway > now => {}
-            Some(_) => return Err(Unaccepted("the token has expired")),
+            Some(_) => return Err(Unaccepted::Wrong("the token has expired")),
         }
         match moment("nbf") {
             None => Ok(()),
             Some(start) if start - leeway <= now => Ok(()),
-            Some(_) => Err(Unaccepted("the token is not valid yet")),
+            Some(_) => Err(Unaccepted::Wrong("the token is not valid yet")),
         }
     }
 
     fn for_us(&self, claims: &Map<String, Value>) -> Result<(), Unaccepted> {
         if self.issuer.is_some() && self.issuer.as_deref() != text(claims, "iss") {
-            return Err(Unaccepted("the token is of another issuer"));
+            return Err(Unaccepted::Wrong("the token is of another issuer"));
         }
         let ours =
             |name: &Value| name.as_str().is_some_and(|name| self.audiences.iter().any(|own| own == name));
@@ -161,7 +161,7 @@ impl JwtVerifier {
         if self.audiences.is_empty() || meant {
             Ok(())
         } else {
-            Err(Unaccepted("the token is for another audience"))
+            Err(Unaccepted::Wrong("the token is for another audience"))
         }
     }
 
@@ -173,7 +173,7 @@ impl JwtVerifier {
         let id = self.tenant_claim.as_deref().and_then(|claim| text(claims, claim));
         // Upstreams could not be told such a name.
         if id.is_some_and(|id| id.contains(char::is_control)) {
-            return Err(Unaccepted("the token's tenant holds a control character"));
+            return Err(Unaccepted::Wrong("the token's tenant holds a control character"));
         }
         let plan = self.plan_claim.as_deref().and_then(|claim| text(claims, claim));
         Ok(id.map(|id| policy.tenant_of_claim(id, plan)))

@@ -6,5 +6,5 @@ mod jwt;
 
 pub use jwt::{JwtKeyFile, JwtVerifier};
 
-pub(crate) use authenticator::{Authenticator, X_API_KEY};
+pub(crate) use authenticator::{Authenticator, Presenter, Unaccepted, X_API_KEY};
 pub(crate) use caller::Caller;

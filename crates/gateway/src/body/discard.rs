@@ -9,9 +9,8 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
+use spile_listener::ClientBody;
 use tokio::time::timeout;
-
-use super::client_body::ClientBody;
 
 /// Bytes that are read for nothing. A larger body costs more than a new connection.
 const MAX_BYTES: u64 = 64 * 1024;

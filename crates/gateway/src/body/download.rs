@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{Either, Full};
+use spile_listener::{Deadline, Paced};
 
-use super::deadline::Deadline;
 use super::movement::{Movement, SharedIdle};
-use crate::http2;
 use crate::upstream::{Http2Body, Inbound, Outstanding};
 
 /// A body that is read from the upstream only as fast as the client takes it, within a silence. Holds a place at the
@@ -79,9 +77,9 @@ impl Source {
     }
 }
 
-impl http2::Source for Either<Full<Bytes>, Download> {
+impl Paced for Download {
     fn read_at_most(&mut self, bytes: usize) {
-        if let Self::Right(Download { body: Source::Http1(body), .. }) = self {
+        if let Source::Http1(body) = &mut self.body {
             body.read_at_most(bytes);
         }
     }

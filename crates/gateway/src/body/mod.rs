@@ -1,21 +1,15 @@
 //! Bodies on their way through: streamed, counted, timed and never held.
 
-mod client_body;
-mod deadline;
 mod discard;
 mod download;
-mod idle;
 mod movement;
 mod upload;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 
-pub(crate) use client_body::ClientBody;
-pub(crate) use deadline::Deadline;
 pub(crate) use discard::discard;
 pub(crate) use download::{BrokenOff, Download};
-pub(crate) use idle::Idle;
 pub(crate) use movement::Movement;
 pub(crate) use upload::{Meter, Upload, UploadFailure};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::idle::Idle;
+use spile_listener::Idle;
 
 /// One body's part in an exchange. Clones are parts in the same exchange.
 #[derive(Clone, Debug, Default)]

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use spile_listener::{ClientBody, Paced};
 use tokio::time::Instant;
 
-use super::client_body::ClientBody;
 use super::movement::{Movement, SharedIdle};
 use crate::forward::fields;
-use crate::http2::Source;
 
 /// A body that is read from the client only as fast as the upstream takes it, up to a size and within a silence.
 #[derive(Debug)]
@@ -193,7 +192,7 @@ fn without_claims(frame: Frame<Bytes>) -> Frame<Bytes> {
     }
 }
 
-impl Source for Upload {
+impl Paced for Upload {
     /// It is read as it arrives.
     fn read_at_most(&mut self, _bytes: usize) {}
 }

@@ -11,12 +11,12 @@ use http::{Method, Request, Response, Version};
 use http_body::Body;
 use smallvec::{SmallVec, smallvec};
 use spile_core::{Clock, Micros};
+use spile_listener::{Deadline, FIRST_READ};
 use tokio::time::Instant;
 
 use super::errand::Errand;
 use super::retries::{Failed, Repeat, Repeats};
-use crate::body::{Deadline, Download, Meter, Movement, Upload, UploadFailure};
-use crate::http2::FIRST_READ;
+use crate::body::{Download, Meter, Movement, Upload, UploadFailure};
 use crate::overload::PlaceHolder;
 use crate::refusal::Refusal;
 use crate::route::Served;

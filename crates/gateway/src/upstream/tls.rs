@@ -9,9 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
-
-use crate::tls::certified_key;
-use crate::watched::{LoadError, Watched};
+use spile_listener::{LoadError, Watched, certified_key};
 
 /// The authorities that vouch for upstreams over TLS.
 #[derive(Clone, Debug, Default)]

@@ -21,8 +21,8 @@ fn every_test_that_the_guide_names_is_there() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = fs::read_to_string(own.join("../../docs/guide/gateway.md")).expect("the guide");
     let table = guide.split("## What it stands up to").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let folders =
-        ["tests", "src", "../server/tests", "../policy/src"].map(|folder| sources(&own.join(folder)));
+    let folders = ["tests", "src", "../listener/src", "../server/tests", "../policy/src"]
+        .map(|folder| sources(&own.join(folder)));
     let rows = table.expect("the table").lines().filter(|line| line.starts_with("| ")).skip(1);
     let mut named = 0;
     for row in rows {

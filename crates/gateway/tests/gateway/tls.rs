@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use spile_gateway::{Roots, Tls, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
+use spile_gateway::{Roots, Tls, TlsFiles, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -45,13 +45,18 @@ async fn connect(
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await
 }
 
+fn tls_in(folder: &Path) -> Tls {
+    let (certificate_file, key_file) = (folder.join("chain.pem"), folder.join("key.pem"));
+    Tls::from_files(TlsFiles { certificate_file, key_file, client_ca_file: None }, Tls::HTTP).unwrap()
+}
+
 #[tokio::test]
 async fn clients_and_upstreams_may_both_speak_tls_and_certificates_may_change() {
     let folder = tempfile::tempdir().unwrap();
     let (first, chain, key) = certificate();
     write(folder.path(), &chain, &key);
     let backend = Backend::friendly().await;
-    let files = || Tls::from_files(folder.path().join("chain.pem"), folder.path().join("key.pem")).unwrap();
+    let files = || tls_in(folder.path());
     let inner = running(open(to(backend.upstream())).tls(files())).await;
     let upstream = format!("https://localhost:{}", inner.address.port()).parse().unwrap();
     let outer = running(open(to(upstream)).tls(files()).roots(Roots::Only(vec![first.clone()]))).await;
@@ -78,7 +83,7 @@ async fn a_refusal_can_be_read_over_tls_by_a_client_that_still_sends() {
     let (root, chain, key) = certificate();
     write(folder.path(), &chain, &key);
     let backend = Backend::friendly().await;
-    let tls = Tls::from_files(folder.path().join("chain.pem"), folder.path().join("key.pem")).unwrap();
+    let tls = tls_in(folder.path());
     let gateway = running(open(to(backend.upstream()).max_body(1_000)).tls(tls)).await;
     let body = vec![b'x'; 10_000_000];
     let head = format!("POST / HTTP/1.1\r\nHost: g\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -99,7 +104,7 @@ async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
     let (_, chain, key) = certificate();
     write(folder.path(), &chain, &key);
     let backend = Backend::friendly().await;
-    let tls = Tls::from_files(folder.path().join("chain.pem"), folder.path().join("key.pem")).unwrap();
+    let tls = tls_in(folder.path());
     let inner = running(open(to(backend.upstream())).tls(tls)).await;
     let upstream = format!("https://localhost:{}", inner.address.port()).parse().unwrap();
     let outer = running(open(to(upstream)).roots(Roots::Only(vec![certificate().0]))).await;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(crate) use self::token::{require, require_if_any};
+pub(crate) use self::token::{Door, require, require_if_any};
 use crate::control::Control;
 use crate::decider::Decider;
 

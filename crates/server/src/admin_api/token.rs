@@ -1,44 +1,64 @@
 //! Who may come in.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use spile_listener::Guesses;
+
 use crate::control::Control;
 use crate::http::Problem;
 use crate::secret::Secret;
 
+/// What a token is checked with.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) control: Arc<Control>,
+    pub(crate) guesses: Arc<Guesses>,
+}
+
 const BEARER: &[u8] = b"Bearer ";
 
 /// Lets the request through to whoever answers it, if it carries the token; nobody where there is none.
-pub(crate) async fn require(State(control): State<Arc<Control>>, request: Request, next: Next) -> Response {
+pub(crate) async fn require(
+    State(door): State<Door>,
+    peer: ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
     // The token of now: one that was replaced no longer opens anything.
-    let config = control.config();
+    let config = door.control.config();
     let Some(token) = &config.admin.token else {
         let detail = "no token is configured: set SPILE_ADMIN_TOKEN or admin.token_file";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     };
-    answer(token, request, next).await
+    door.answer(token, peer, request, next).await
 }
 
 /// The same, but lets everybody through where there is no token: the listener is then open on loopback alone.
 pub(crate) async fn require_if_any(
-    State(control): State<Arc<Control>>,
+    State(door): State<Door>,
+    peer: ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
-    let config = control.config();
+    let config = door.control.config();
     let response = match &config.admin.token {
-        Some(token) => answer(token, request, next).await,
+        Some(token) => door.answer(token, peer, request, next).await,
         None => next.run(request).await,
     };
-    if is_endless(&response) { ended_with(config.admin.token.clone(), control, response) } else { response }
+    if is_endless(&response) {
+        ended_with(config.admin.token.clone(), door.control, response)
+    } else {
+        response
+    }
 }
 
 /// Whether the answer goes on for as long as somebody listens.
@@ -54,15 +74,32 @@ fn ended_with(opened_by: Option<Secret>, control: Arc<Control>, response: Respon
     })
 }
 
-async fn answer(token: &Secret, request: Request, next: Next) -> Response {
-    if presented(request.headers()).is_some_and(|presented| token.is(presented)) {
-        return next.run(request).await;
+impl Door {
+    async fn answer(
+        &self,
+        token: &Secret,
+        ConnectInfo(peer): ConnectInfo<SocketAddr>,
+        request: Request,
+        next: Next,
+    ) -> Response {
+        let path = request.uri().path();
+        let judged = presented(request.headers())
+            .map(|presented| self.guesses.judge(peer.ip(), presented, || token.is(presented)));
+        match judged {
+            Some(Ok(true)) => return next.run(request).await,
+            Some(Err(why)) => {
+                tracing::warn!(target: "spile::audit", path, %peer, "refused: too many wrong tokens");
+                return Problem::guessing(why).into_response();
+            }
+            Some(Ok(false)) | None => {
+                tracing::warn!(target: "spile::audit", path, %peer, "refused: no or wrong token");
+            }
+        }
+        Problem::new(StatusCode::UNAUTHORIZED, "Authorization: this path takes `Bearer` and the admin token")
+            .with("field", "Authorization")
+            .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+            .into_response()
     }
-    tracing::warn!(target: "spile::audit", path = request.uri().path(), "refused: no or wrong token");
-    Problem::new(StatusCode::UNAUTHORIZED, "Authorization: this path takes `Bearer` and the admin token")
-        .with("field", "Authorization")
-        .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-        .into_response()
 }
 
 /// The token of the one `Authorization` field: which of two would count is nobody's guess.

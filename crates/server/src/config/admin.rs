@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use spile_listener::Tls;
+
 use super::file::{AdminFile, Faults, Place, Spot};
+use super::tls::TlsConfig;
 use super::{Config, StoreUrl};
 use crate::secret::{NoSecret, Secret};
 
@@ -18,6 +21,8 @@ pub struct AdminConfig {
     pub(crate) token_file: Option<PathBuf>,
     /// Changes are forgotten with the process where there is none.
     pub(crate) registry_file: Option<PathBuf>,
+    /// The certificate that clients see; plain HTTP if there is none.
+    pub tls: Option<TlsConfig>,
 }
 
 impl AdminConfig {
@@ -43,7 +48,8 @@ impl AdminConfig {
             }
             folder.join(value)
         });
-        Self { token, token_file: file.token_file.map(|path| path.value.into()), registry_file }
+        let tls = TlsConfig::check(file.tls, Tls::HTTP, folder, faults);
+        Self { token, token_file: file.token_file.map(|path| path.value.into()), registry_file, tls }
     }
 }
 

@@ -9,9 +9,10 @@ use humantime::format_duration as span;
 use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles};
 
 use super::bounded::{self, show_size};
-use super::duration;
-use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, TlsFile, UpstreamTlsFile};
+use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, UpstreamTlsFile};
 use super::route::{RefusalWords, RouteFiles};
+use super::tls::TlsConfig;
+use super::{bounds, duration};
 
 /// What holds for all routes.
 #[derive(Clone, Debug, Default)]
@@ -25,16 +26,6 @@ pub struct GatewayConfig {
     /// How routes meet `https://` upstreams that say nothing else.
     pub upstream_tls: UpstreamTlsFiles,
     pub(crate) refusals: RefusalWords,
-}
-
-/// The certificate that clients see, and its key. Both were there and belonged together when they were read.
-#[derive(Clone, Debug)]
-pub struct TlsConfig {
-    /// The chain, in PEM.
-    pub certificate_file: PathBuf,
-    /// The key, in PEM.
-    pub key_file: PathBuf,
-    pub(crate) tls: Tls,
 }
 
 /// Whose tokens are believed, and how they are read.
@@ -65,7 +56,7 @@ impl GatewayConfig {
         files: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Self {
-        let tls = file.tls.take().and_then(|tls| TlsConfig::check(tls, folder, faults));
+        let tls = TlsConfig::check(file.tls.take(), Tls::HTTP, folder, faults);
         let jwt = file.jwt.take().and_then(|jwt| JwtConfig::check(jwt, folder, faults));
         let upstream_tls = UpstreamTlsFile {
             ca_file: file.upstream_ca_file.take(),
@@ -76,26 +67,6 @@ impl GatewayConfig {
         let upstream_tls = files.check_usual(&upstream_tls, faults);
         let refusals = RefusalWords::check(file.refusals.take(), files, faults);
         Self { bounds: check_bounds(file, faults), tls, jwt, upstream_tls, refusals }
-    }
-
-    /// The chain and its key.
-    pub(super) fn tls_files(&self) -> Option<(&Path, &Path)> {
-        self.tls.as_ref().map(|tls| (tls.certificate_file.as_path(), tls.key_file.as_path()))
-    }
-}
-
-impl TlsConfig {
-    fn check(file: TlsFile, folder: &Path, faults: &mut Faults) -> Option<Self> {
-        let (chain, key) = (file.certificate_file?, file.key_file?);
-        let (certificate_file, key_file) = (folder.join(chain.value), folder.join(key.value));
-        match Tls::from_files(&certificate_file, &key_file) {
-            Ok(tls) => Some(Self { certificate_file, key_file, tls }),
-            Err(why) => {
-                let fix = "a chain in PEM, and the key that belongs to it in `key_file`";
-                faults.add(&chain.place, why, fix);
-                None
-            }
-        }
     }
 }
 
@@ -128,33 +99,9 @@ impl JwtConfig {
 }
 
 fn check_bounds(file: GatewayFile, faults: &mut Faults) -> Bounds {
-    let mut bounds = Bounds::default();
-    let waits = [
-        (&mut bounds.header_timeout, file.header_timeout),
-        (&mut bounds.write_timeout, file.write_timeout),
-        (&mut bounds.handshake_timeout, file.handshake_timeout),
-        (&mut bounds.drain, file.drain_timeout),
-    ];
-    for (wait, text) in waits {
-        *wait = text.and_then(|text| duration::check(&text, duration::REQUEST, faults)).unwrap_or(*wait);
-    }
-    let counts = [
-        (&mut bounds.connections, file.max_connections, 1..=1_000_000),
-        (&mut bounds.header_fields, file.max_header_fields, 10..=1_000),
-    ];
-    for (count, number, within) in counts {
-        *count = bounded::check(number, within, faults).map_or(*count, |number| number as usize);
-    }
-    // hyper reads into a buffer of 8 KiB at least.
-    let sizes = [
-        (&mut bounds.header_bytes, file.max_header_bytes, 8 << 10..=1 << 20),
-        (&mut bounds.uri_bytes, file.max_uri_bytes, 64..=64 << 10),
-    ];
-    for (size, text, within) in sizes {
-        *size = bounded::check_size(text, within, faults).map_or(*size, |bytes| bytes as usize);
-    }
-    let streams = bounded::check(file.max_streams, 1..=10_000, faults);
-    bounds.streams = streams.map_or(bounds.streams, |streams| streams as u32);
+    let mut bounds = bounds::check(Bounds::default(), file.bounds, faults);
+    let uri = bounded::check_size(file.max_uri_bytes, 64..=64 << 10, faults);
+    bounds.uri_bytes = uri.map_or(bounds.uri_bytes, |bytes| bytes as usize);
     // HTTP/2 begins with windows of 64 KiB.
     let window = bounded::check_size(file.stream_window, 64 << 10..=16 << 20, faults);
     bounds.stream_window = window.map_or(bounds.stream_window, |bytes| bytes as u32);
@@ -181,15 +128,10 @@ fn check_keys(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> Opti
 impl fmt::Display for GatewayConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bounds = &self.bounds;
-        writeln!(f, "[gateway]\nmax_connections = {}", bounds.connections)?;
-        let (header, uri) = (show_size(bounds.header_bytes as u64), show_size(bounds.uri_bytes as u64));
-        writeln!(f, "max_header_bytes = \"{header}\"\nmax_header_fields = {}", bounds.header_fields)?;
-        writeln!(f, "max_uri_bytes = \"{uri}\"\nmax_streams = {}", bounds.streams)?;
+        writeln!(f, "[gateway]")?;
+        bounds::show(bounds, f)?;
+        writeln!(f, "max_uri_bytes = \"{}\"", show_size(bounds.uri_bytes as u64))?;
         writeln!(f, "stream_window = \"{}\"", show_size(bounds.stream_window.into()))?;
-        writeln!(f, "header_timeout = \"{}\"", span(bounds.header_timeout))?;
-        writeln!(f, "write_timeout = \"{}\"", span(bounds.write_timeout))?;
-        writeln!(f, "handshake_timeout = \"{}\"", span(bounds.handshake_timeout))?;
-        writeln!(f, "drain_timeout = \"{}\"", span(bounds.drain))?;
         let UpstreamTlsFiles { ca_file, certificate_file, key_file, .. } = &self.upstream_tls;
         for (key, path) in [("ca", ca_file), ("certificate", certificate_file), ("key", key_file)] {
             if let Some(path) = path {
@@ -199,8 +141,7 @@ impl fmt::Display for GatewayConfig {
         self.refusals.show(f)?;
         writeln!(f)?;
         if let Some(tls) = &self.tls {
-            let (chain, key) = (tls.certificate_file.to_string_lossy(), tls.key_file.to_string_lossy());
-            writeln!(f, "[gateway.tls]\ncertificate_file = {chain:?}\nkey_file = {key:?}\n")?;
+            tls.show("gateway", f)?;
         }
         self.jwt.as_ref().map_or(Ok(()), |jwt| jwt.fmt(f))
     }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod bounded;
+mod bounds;
 mod clients;
 mod duration;
 mod file;
@@ -24,11 +25,13 @@ mod rules;
 mod show;
 mod store;
 mod tenants;
+mod tls;
 mod warnings;
 
 use std::path::Path;
 
 use spile_core::Plan;
+use spile_listener::Tls;
 
 pub use self::admin::{AdminConfig, OpenAdmin};
 pub use self::clients::Clients;
@@ -37,9 +40,9 @@ pub use self::file::{ConfigError, NotText, Unreadable};
 use self::file::{ConfigFile, Faults, PASS, PlanFile, RouteFile, RuleFile, Spot, TenantFile, UNMATCHED};
 pub use self::flags::Flags;
 pub use self::forward_auth::{ForwardAuth, Proxy};
-pub use self::gateway::{GatewayConfig, JwtConfig, TlsConfig};
+pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::grpc::GrpcConfig;
-pub use self::listen::{Bounds, Listen};
+pub use self::listen::Listen;
 pub(crate) use self::observe::ObserveConfig;
 use self::origin::Origin;
 pub(crate) use self::origin::Stamp;
@@ -49,6 +52,7 @@ use self::route::RouteFiles;
 use self::rules::Known;
 pub(crate) use self::show::refill;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
+pub use self::tls::TlsConfig;
 use spile_policy::{DEFAULT_RULE, Policy, Rule, Tenant};
 
 pub(crate) use self::overlay::Offered;
@@ -62,6 +66,8 @@ pub const STARTER: &str = include_str!("starter.toml");
 pub struct Config {
     /// Where the server listens.
     pub listen: Listen,
+    /// The certificate of the decision API's listener; plain HTTP if there is none.
+    pub http_tls: Option<TlsConfig>,
     /// Where buckets live.
     pub store: StoreConfig,
     /// Who may change things.
@@ -200,9 +206,10 @@ impl Config {
         let resp = RespConfig::check(file.resp, &origin.variables, origin.folder(), faults);
         Self {
             listen,
+            http_tls: TlsConfig::check(file.http.tls, Tls::HTTP, origin.folder(), faults),
             store,
             admin,
-            grpc: GrpcConfig::check(file.grpc, faults),
+            grpc: GrpcConfig::check(file.grpc, origin.folder(), faults),
             resp,
             observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
             gateway,

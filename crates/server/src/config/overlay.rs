@@ -113,14 +113,15 @@ impl Config {
             Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, &mut faults);
         check_unmatched(file.unmatched.as_ref(), &policies.rules, &mut faults);
         let config = Self {
-            listen: self.listen,
+            listen: self.listen.clone(),
+            http_tls: self.http_tls.clone(),
             store: self.store.clone(),
             admin: self.admin.clone(),
             clients: self.clients.clone(),
             forward_auth: self.forward_auth,
             unmatched_pass: self.unmatched_pass,
             observe: self.observe.clone(),
-            grpc: self.grpc,
+            grpc: self.grpc.clone(),
             resp: self.resp.clone(),
             gateway: self.gateway.clone(),
             route_files,

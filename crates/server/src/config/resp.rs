@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use spile_listener::Tls;
+
 use super::duration;
 use super::file::{Faults, Place, RespFile, Spot};
+use super::tls::TlsConfig;
 use crate::secret::{NoSecret, Secret};
 
 /// The variable that holds the password, before any file.
@@ -19,12 +22,14 @@ pub struct RespConfig {
     pub(crate) password_file: Option<PathBuf>,
     /// How long a connection may be idle.
     pub idle_timeout: Duration,
+    /// The certificate that clients see; none is spoken if there is none.
+    pub tls: Option<TlsConfig>,
 }
 
 impl Default for RespConfig {
     fn default() -> Self {
         // Longer than over HTTP: pools of Redis clients keep connections, and some report one that is closed.
-        Self { password: None, password_file: None, idle_timeout: Duration::from_secs(300) }
+        Self { password: None, password_file: None, idle_timeout: Duration::from_secs(300), tls: None }
     }
 }
 
@@ -50,6 +55,7 @@ impl RespConfig {
             password,
             password_file: file.password_file.map(|path| path.value.into()),
             idle_timeout: idle.unwrap_or(usual.idle_timeout),
+            tls: TlsConfig::check(file.tls, Tls::OTHER, folder, faults),
         }
     }
 }

@@ -1,21 +1,24 @@
 //! What a reload cannot change.
 
-use super::Config;
+use super::{Config, TlsConfig};
 
 impl Config {
     /// The settings that differ in `next` and that only a restart puts in force.
     pub(crate) fn needing_restart(&self, next: &Self) -> Vec<&'static str> {
         let (listen, next_listen) = (&self.listen, &next.listen);
         let (store, next_store) = (&self.store, &next.store);
+        let files = |tls: &Option<TlsConfig>| tls.as_ref().map(|tls| tls.files.clone());
         let settings = [
             ("listen.http", listen.http != next_listen.http),
             ("listen.admin", listen.admin != next_listen.admin),
             ("listen.grpc", listen.grpc != next_listen.grpc),
             ("listen.resp", listen.resp != next_listen.resp),
             ("listen.gateway", listen.gateway != next_listen.gateway),
-            ("listen.max_connections", listen.bounds.max_connections != next_listen.bounds.max_connections),
-            ("listen.header_timeout", listen.bounds.header_timeout != next_listen.bounds.header_timeout),
-            ("listen.drain_timeout", listen.bounds.drain_timeout != next_listen.bounds.drain_timeout),
+            ("the bounds in listen", listen.bounds != next_listen.bounds),
+            ("http.tls", files(&self.http_tls) != files(&next.http_tls)),
+            ("admin.tls", files(&self.admin.tls) != files(&next.admin.tls)),
+            ("grpc.tls", files(&self.grpc.tls) != files(&next.grpc.tls)),
+            ("resp.tls", files(&self.resp.tls) != files(&next.resp.tls)),
             ("grpc.timeout", self.grpc.timeout != next.grpc.timeout),
             ("resp.idle_timeout", self.resp.idle_timeout != next.resp.idle_timeout),
             ("store.url", !store.url.names_same_store(&next_store.url)),
@@ -36,7 +39,7 @@ impl Config {
             ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),
             ("observe.enabled", self.observe.enabled != next.observe.enabled),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
-            ("gateway.tls", self.gateway.tls_files() != next.gateway.tls_files()),
+            ("gateway.tls", files(&self.gateway.tls) != files(&next.gateway.tls)),
             ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
             ("observe.otlp", self.observe.otlp != next.observe.otlp),
         ];

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use spile_core::{Limit, Plan};
 use spile_policy::{HostPattern, Rule, RulePlans, Tenant};
 
-use super::{Config, TimeOf};
+use super::{Config, TimeOf, bounds};
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,11 +43,15 @@ impl Config {
                 writeln!(f, "{name} = \"{address}\"")?;
             }
         }
-        let (bounds, span) = (&listen.bounds, humantime::format_duration);
-        writeln!(f, "max_connections = {}", bounds.max_connections)?;
-        writeln!(f, "header_timeout = \"{}\"", span(bounds.header_timeout))?;
-        writeln!(f, "drain_timeout = \"{}\"", span(bounds.drain_timeout))?;
-        writeln!(f)
+        bounds::show(&listen.bounds, f)?;
+        writeln!(f)?;
+        let tls = [
+            ("http", &self.http_tls),
+            ("admin", &self.admin.tls),
+            ("grpc", &self.grpc.tls),
+            ("resp", &self.resp.tls),
+        ];
+        tls.into_iter().try_for_each(|(name, tls)| tls.as_ref().map_or(Ok(()), |tls| tls.show(name, f)))
     }
 
     fn show_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

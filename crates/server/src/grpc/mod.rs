@@ -6,6 +6,7 @@
 mod descriptors;
 mod health;
 mod message;
+mod reading;
 mod reflection;
 mod service;
 mod verdict;

@@ -1,43 +1,40 @@
 //! Answers Envoy: reads a message, has it decided, and says what came of it.
 
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{BufMut, BytesMut};
 use futures_util::future::join_all;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use prost::Message;
-use spile_core::{Charges, Decision, Reason};
+use spile_core::{Decision, Reason};
+use spile_listener::{Answer, ClientBody, Origin, Unpaced};
 use spile_policy::{DescriptorOwed, DescriptorsOwed};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
-use tonic::server::UnaryService;
 use tonic::service::Routes;
 use tonic::{Code as GrpcCode, Status};
-use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 
 use super::descriptors::descriptors;
 use super::health::HealthServer;
 use super::message::{Code, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
+use super::reading::{MAX_LARGE, PREFIX, TimedBody, Unreadable, is_modest, read_message};
 use super::{reflection, verdict};
 use crate::config::GrpcConfig;
 use crate::decider::Decider;
 use crate::metrics::{Answered, RpcMetrics, Unmatched};
-use crate::serve::Answer;
 
-/// The largest message that is read. Most have a few hundred bytes, but each descriptor may hold all of a request's
-/// headers, of which Envoy takes 60 KiB unless told otherwise. What is larger is over the limit.
-const MAX_MESSAGE: usize = Charges::MAX * 64 * 1024;
 /// How long a message may take to arrive and be answered.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+/// How long a client of health or reflection may take to send all that it has to say.
+const OTHERS_WITHIN: Duration = Duration::from_secs(60);
+/// The largest message to health or reflection, which take names.
+const MAX_OTHERS: usize = 4 * 1024;
 
 /// What answers on the `grpc` listener.
 #[derive(Clone)]
@@ -52,6 +49,8 @@ struct Limits {
     metrics: RpcMetrics,
     unmatched: Unmatched,
     timeout: Duration,
+    /// Places for messages that are larger than most.
+    large: Semaphore,
 }
 
 impl Grpc {
@@ -62,32 +61,45 @@ impl Grpc {
         config: &GrpcConfig,
         health: HealthServer,
     ) -> anyhow::Result<Self> {
-        let (v1, v1alpha) = (reflection::builder().build_v1()?, reflection::builder().build_v1alpha()?);
+        let v1 = reflection::builder().build_v1()?.max_decoding_message_size(MAX_OTHERS);
+        let v1alpha = reflection::builder().build_v1alpha()?.max_decoding_message_size(MAX_OTHERS);
+        let health = health.max_decoding_message_size(MAX_OTHERS);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
-        let limits = Limits { decider, metrics, unmatched, timeout: config.timeout };
+        let (timeout, large) = (config.timeout, Semaphore::new(MAX_LARGE));
+        let limits = Limits { decider, metrics, unmatched, timeout, large };
         Ok(Self { limits: Arc::new(limits), others })
     }
 }
 
 impl Answer for Grpc {
-    type Body = Body;
+    type Body = Unpaced<Body>;
 
     const HTTP2_ONLY: bool = true;
 
-    async fn answer(&self, _peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
-        if request.uri().path() != SHOULD_RATE_LIMIT {
-            return match self.others.clone().oneshot(request).await {
-                Ok(response) => response,
-                Err(why) => Status::internal(why.to_string()).into_http(),
-            };
-        }
-        let mut grpc = tonic::server::Grpc::new(RawCodec).max_decoding_message_size(MAX_MESSAGE);
-        let asked = AtomicBool::new(false);
-        let service = ShouldRateLimit { limits: Arc::clone(&self.limits), asked: &asked };
-        let answer = timeout(MAX_WAIT, grpc.unary(service, request)).await;
-        match answer {
-            Ok(answer) if asked.load(Ordering::Relaxed) => answer,
-            Ok(_) => self.over_limit(),
+    async fn answer(self, _origin: Origin, request: Request<ClientBody>) -> Response<Self::Body> {
+        let response = if request.uri().path() == SHOULD_RATE_LIMIT {
+            self.should_rate_limit(request.into_body()).await
+        } else {
+            let request = request.map(|body| Body::new(TimedBody::new(body, OTHERS_WITHIN)));
+            let Ok(response) = self.others.oneshot(request).await;
+            response
+        };
+        response.map(Unpaced)
+    }
+}
+
+impl Grpc {
+    async fn should_rate_limit(&self, body: ClientBody) -> Response<Body> {
+        let answer = async {
+            match read_message(body, &self.limits.large).await {
+                Ok(message) => self.limits.answer(&message).await,
+                // A message that cannot even be taken off the wire: one that is too large, or compressed.
+                Err(Unreadable) => Ok(self.limits.unreadable()),
+            }
+        };
+        match timeout(MAX_WAIT, answer).await {
+            Ok(Ok(response)) => sent(&response),
+            Ok(Err(status)) => status.into_http(),
             Err(_) => {
                 Status::new(GrpcCode::DeadlineExceeded, "the message took too long to arrive").into_http()
             }
@@ -95,71 +107,26 @@ impl Answer for Grpc {
     }
 }
 
-impl Grpc {
-    /// The answer to a message that could not even be taken off the wire: one that is too large, or compressed.
-    fn over_limit(&self) -> Response<Body> {
-        let message = self.limits.unreadable().encode_to_vec();
-        let length = u32::try_from(message.len()).unwrap_or_default().to_be_bytes();
-        let frame = Bytes::from([&[0], &length[..], &message].concat());
-        let mut trailers = HeaderMap::new();
-        trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
-        let frames = [Frame::data(frame), Frame::trailers(trailers)].map(Ok::<_, Status>);
-        let mut response = Response::new(Body::new(StreamBody::new(futures_util::stream::iter(frames))));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        response
-    }
-}
-
-/// The only method there is.
-struct ShouldRateLimit<'a> {
-    limits: Arc<Limits>,
-    /// Whether a message has come through.
-    asked: &'a AtomicBool,
-}
-
-impl UnaryService<Bytes> for ShouldRateLimit<'_> {
-    type Response = RateLimitResponse;
-    type Future =
-        Pin<Box<dyn Future<Output = Result<tonic::Response<RateLimitResponse>, Status>> + Send + 'static>>;
-
-    fn call(&mut self, request: tonic::Request<Bytes>) -> Self::Future {
-        self.asked.store(true, Ordering::Relaxed);
-        let limits = Arc::clone(&self.limits);
-        Box::pin(async move { limits.answer(request.get_ref()).await.map(tonic::Response::new) })
-    }
-}
-
-/// Hands messages on as bytes, so that one that cannot be read has an answer of our own.
-#[derive(Clone, Copy, Debug, Default)]
-struct RawCodec;
-
-impl Codec for RawCodec {
-    type Encode = RateLimitResponse;
-    type Decode = Bytes;
-    type Encoder = tonic_prost::ProstEncoder<RateLimitResponse>;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<RateLimitResponse, RateLimitRequest>::raw_encoder(BufferSettings::default())
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Decoder for RawCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(message.copy_to_bytes(message.remaining())))
-    }
+/// A message as the answer of a call that went well.
+fn sent(message: &impl Message) -> Response<Body> {
+    let length = message.encoded_len();
+    let mut frame = BytesMut::with_capacity(PREFIX + length);
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(length).unwrap_or_default());
+    // There is room: it was made for it.
+    let _fits = message.encode(&mut frame);
+    let mut trailers = HeaderMap::new();
+    trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
+    let frames = [Frame::data(frame.freeze()), Frame::trailers(trailers)].map(Ok::<_, Status>);
+    let mut response = Response::new(Body::new(StreamBody::new(futures_util::stream::iter(frames))));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
 }
 
 impl Limits {
     async fn answer(&self, message: &[u8]) -> Result<RateLimitResponse, Status> {
-        let Ok(request) = RateLimitRequest::decode(message) else { return Ok(self.unreadable()) };
+        let request = is_modest(message).then(|| RateLimitRequest::decode(message));
+        let Some(Ok(request)) = request else { return Ok(self.unreadable()) };
         let answer = self.decide(&request).await;
         self.metrics.count(match &answer {
             Ok((_, answered)) => *answered,

@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Request;
-use hyper::body::Incoming;
+use http_body_util::Full;
+use spile_listener::{Answer, ClientBody, Origin};
 
 use super::problem::Problem;
 use super::reply::Reply;
@@ -56,7 +58,7 @@ impl Api {
         Self { decider }
     }
 
-    pub(crate) async fn answer(&self, peer: SocketAddr, mut request: Request<Incoming>) -> Reply {
+    async fn reply(&self, peer: SocketAddr, mut request: Request<ClientBody>) -> Reply {
         let decider = &*self.decider;
         // Every answer shares one future, which is copied into its connection: what is not asked all the time is
         // boxed to keep that small.
@@ -71,6 +73,17 @@ impl Api {
             None => Err(Problem::no_such_path()),
         };
         answer.unwrap_or_else(Problem::into_reply)
+    }
+}
+
+impl Answer for Api {
+    type Body = Full<Bytes>;
+
+    async fn answer(self, origin: Origin, request: Request<ClientBody>) -> Reply {
+        if origin.ambiguous {
+            return Problem::two_ends().into_reply();
+        }
+        self.reply(origin.peer, request).await
     }
 }
 

@@ -6,8 +6,8 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use spile_core::Decision;
+use spile_listener::ClientBody;
 use spile_tower::response;
 
 use super::original::Original;
@@ -49,7 +49,7 @@ struct DenyStatus {
 pub(crate) async fn by_rule(
     decider: &Decider,
     peer: SocketAddr,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
 ) -> Result<Reply, Problem> {
     let in_force = decider.in_force();
     let deny_status = match in_force.forward_auth.proxy {
@@ -87,7 +87,7 @@ pub(crate) async fn by_rule(
 pub(crate) async fn by_match(
     decider: &Decider,
     peer: SocketAddr,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
 ) -> Result<Reply, Problem> {
     let deny_status = deny_status(request.uri())?;
     let (parts, _unread) = request.into_parts();

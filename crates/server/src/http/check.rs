@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use http::{HeaderMap, Method, Request, StatusCode};
-use hyper::body::Incoming;
 use spile_core::{Decision, Micros, Reason};
+use spile_listener::ClientBody;
 use spile_policy::{Chain, Policy};
 use spile_tower::response;
 
@@ -33,7 +33,7 @@ const MAX_BATCH: usize = 1_000;
     request_body = openapi::Question,
     responses(Decided, NotAsked)
 )]
-pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn check(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
@@ -51,7 +51,7 @@ pub(crate) async fn check(decider: &Decider, request: &mut Request<Incoming>) ->
     request_body = openapi::Question,
     responses(Looked, NotAsked)
 )]
-pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
@@ -73,7 +73,7 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<Incoming>) -> 
     request_body = openapi::RefundQuestion,
     responses(Refunded, NotAsked)
 )]
-pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn refund(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedRefund<'_>> = parse(&body)?;
@@ -96,7 +96,7 @@ pub(crate) async fn refund(decider: &Decider, request: &mut Request<Incoming>) -
     request_body = Questions,
     responses((status = 200, description = "One decision each, in order.", body = Vec<openapi::Decision>), NotAsked)
 )]
-pub(crate) async fn batch(decider: &Decider, request: &mut Request<Incoming>) -> Result<Reply, Problem> {
+pub(crate) async fn batch(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
@@ -116,7 +116,7 @@ pub(crate) async fn batch(decider: &Decider, request: &mut Request<Incoming>) ->
     Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
 }
 
-fn only_post(request: &Request<Incoming>) -> Result<(), Problem> {
+fn only_post(request: &Request<ClientBody>) -> Result<(), Problem> {
     if *request.method() == Method::POST { Ok(()) } else { Err(Problem::wrong_method("POST")) }
 }
 

@@ -17,4 +17,3 @@ pub(crate) use json::write_decision;
 #[cfg(test)]
 pub(crate) use json::write_refund;
 pub(crate) use problem::Problem;
-pub(crate) use reply::Reply;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use spile_listener::ClientBody;
 use spile_tower::response;
 
 use super::original::Original;
@@ -30,7 +30,7 @@ use crate::openapi::Limited;
 pub(crate) async fn ping(
     decider: &Decider,
     peer: SocketAddr,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
 ) -> Result<Reply, Problem> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Problem::wrong_method("GET, HEAD"));

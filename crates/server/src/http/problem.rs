@@ -1,10 +1,11 @@
 //! What is wrong, as RFC 9457 has it: `application/problem+json`.
 
-use http::header::{ALLOW, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use spile_core::StoreError;
+use spile_listener::TooMany;
 use spile_tower::response::UNAVAILABLE;
 
 use super::reply::{Reply, reply};
@@ -66,6 +67,19 @@ impl Problem {
 
     pub(crate) fn no_such_admin_path() -> Self {
         Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; /openapi.json says what is")
+    }
+
+    /// A request of which the next one on its connection may be a part: nothing more is read there.
+    pub(crate) fn two_ends() -> Self {
+        let detail = "framing: the request has both Content-Length and Transfer-Encoding, or follows one whose end is \
+                      unclear";
+        Self::new(StatusCode::BAD_REQUEST, detail).with_header(CONNECTION, HeaderValue::from_static("close"))
+    }
+
+    /// A credential that was not looked at.
+    pub(crate) fn guessing(why: TooMany) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, why.to_string())
+            .with_header(RETRY_AFTER, HeaderValue::from(why.wait_seconds()))
     }
 
     pub(crate) fn wrong_method(allowed: &'static str) -> Self {

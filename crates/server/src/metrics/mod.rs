@@ -1,6 +1,5 @@
 //! What is counted, under the names that dashboards know. Labels are rules, limits and outcomes, never keys.
 
-mod http;
 mod refused;
 mod registry;
 mod routes;
@@ -13,9 +12,9 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
+use spile_listener::RequestMetrics;
 use spile_observe::{HISTOGRAMS, Watch};
 
-pub(crate) use self::http::HttpMetrics;
 pub(crate) use self::refused::RefusedGauges;
 pub(crate) use self::registry::RegistryMetrics;
 pub(crate) use self::routes::RouteSeries;
@@ -25,7 +24,6 @@ pub(crate) use self::store::{EmbeddedMetrics, Operation, RedisGauges, StoreMetri
 
 use crate::config::ObserveConfig;
 
-const HTTP_DURATION: &str = "http_server_request_duration_seconds";
 const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 
 /// One server's own series. Each server has its own, so that several in one process do not count for each other.
@@ -67,6 +65,15 @@ impl Telemetry {
     /// What `/metrics` shows.
     pub(crate) fn exposition(&self) -> String {
         self.routes.shown_of(&self.recorder.handle().render())
+    }
+
+    /// The series of a listener's requests.
+    pub(crate) fn requests(&self, listener: &'static str) -> RequestMetrics {
+        if self.enabled {
+            self.register(|| RequestMetrics::new(listener))
+        } else {
+            RequestMetrics::disabled()
+        }
     }
 
     /// What folds histograms, which grow until somebody does.

@@ -1,20 +1,20 @@
 //! One client: reads commands, answers them in order, and goes when told to, when idle for too long, or when a command
 //! takes too long to arrive.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::watch;
+use spile_listener::{Transport, Watcher};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::framer::{Frame, Framer, Garbled};
 use super::session::{Session, Then};
-use crate::serve::told_to;
 
-/// How long a client may leave its answers unread.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a client that is sent away may take to see why.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes that are read at a time.
@@ -29,11 +29,13 @@ pub(super) struct Patience {
     pub(super) idle: Duration,
     /// From the first byte of a command to its last.
     pub(super) command: Duration,
+    /// Over reading its answers.
+    pub(super) unread: Duration,
 }
 
 /// One client's connection.
-pub(super) struct Connection {
-    stream: TcpStream,
+pub(super) struct Connection<I> {
+    stream: I,
     session: Session,
     patience: Patience,
     framer: Framer,
@@ -42,26 +44,27 @@ pub(super) struct Connection {
     out: Vec<u8>,
 }
 
-impl Connection {
-    pub(super) const fn new(stream: TcpStream, session: Session, patience: Patience) -> Self {
+impl<I: Transport> Connection<I> {
+    pub(super) const fn new(stream: I, session: Session, patience: Patience) -> Self {
         Self { stream, session, patience, framer: Framer::new(), frames: Vec::new(), out: Vec::new() }
     }
 
-    /// Serves until either side has enough. What has arrived whole when `stop` says so is still answered, and so is a
-    /// command of which part has arrived.
-    pub(super) async fn serve(mut self, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+    /// Serves until either side has enough. What has arrived whole when the listener drains is still answered, and so is
+    /// a command of which part has arrived.
+    pub(super) async fn serve(mut self, mut watcher: Watcher) -> io::Result<()> {
         let mut patience_ends = Instant::now() + self.patience.idle;
         loop {
             let is_between = !self.framer.is_within_command();
-            tokio::select! {
-                biased;
-                () = told_to(&mut stop), if is_between => return Ok(()),
-                readable = timeout_at(patience_ends, self.stream.readable()) => readable??,
-            }
-            let read = match self.read() {
+            let reading = timeout_at(patience_ends, poll_fn(|cx| self.poll_read(cx)));
+            let read = if is_between {
+                let Some(read) = watcher.unless_draining(reading).await else { return Ok(()) };
+                read?
+            } else {
+                reading.await?
+            };
+            let read = match read {
                 Ok(0) => return Ok(()),
                 Ok(_) => Ok(()),
-                Err(Trouble::Io(why)) if why.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(Trouble::Io(why)) => return Err(why),
                 Err(Trouble::Garbled(why)) => Err(why),
             };
@@ -84,14 +87,15 @@ impl Connection {
     }
 
     /// Reads what is there. The buffer lives only here, so that an idle connection holds none.
-    fn read(&mut self) -> Result<usize, Trouble> {
-        let mut buffer = [0; READ_BYTES];
-        let read = self.stream.try_read(&mut buffer)?;
-        let mut bytes = &buffer[..read];
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Trouble>> {
+        let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut buffer);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+        let mut bytes = buffer.filled();
         while let Some(frame) = self.framer.next(&mut bytes)? {
             self.frames.push(frame);
         }
-        Ok(read)
+        Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Answers whatever has arrived whole, in order.
@@ -115,7 +119,11 @@ impl Connection {
 
     async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
-            timeout(WRITE_TIMEOUT, self.stream.write_all(&self.out)).await??;
+            let write = async {
+                self.stream.write_all(&self.out).await?;
+                self.stream.flush().await
+            };
+            timeout(self.patience.unread, write).await??;
             self.out.clear();
             self.out.shrink_to(GATHERED_BYTES);
         }

@@ -1,10 +1,12 @@
 //! What one connection has agreed on, and how its commands are answered.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use spile_core::{Decision, Reason};
+use spile_listener::Guesses;
 use spile_policy::Policy;
 
 use super::catalogue::{self, Entry};
@@ -48,10 +50,18 @@ pub(super) enum Then {
     Close,
 }
 
+/// Where passwords come from, and how often a wrong one came from there.
+#[derive(Clone)]
+pub(super) struct Presenter {
+    pub(super) address: IpAddr,
+    pub(super) guesses: Arc<Guesses>,
+}
+
 /// One connection.
 pub(super) struct Session {
     decider: Arc<Decider>,
     metrics: Arc<RpcMetrics>,
+    presenter: Presenter,
     id: i64,
     protocol: Protocol,
     name: Vec<u8>,
@@ -63,10 +73,16 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) const fn new(decider: Arc<Decider>, metrics: Arc<RpcMetrics>, id: i64) -> Self {
+    pub(super) const fn new(
+        presenter: Presenter,
+        decider: Arc<Decider>,
+        metrics: Arc<RpcMetrics>,
+        id: i64,
+    ) -> Self {
         Self {
             decider,
             metrics,
+            presenter,
             id,
             protocol: Protocol::Resp2,
             name: Vec::new(),
@@ -272,7 +288,8 @@ impl Session {
             ("auth", [user, password]) => self.auth(user, password),
             ("hello", arguments) => self.hello(arguments),
             ("reset", _) => {
-                *self = Self::new(Arc::clone(&self.decider), Arc::clone(&self.metrics), self.id);
+                let (decider, metrics) = (Arc::clone(&self.decider), Arc::clone(&self.metrics));
+                *self = Self::new(self.presenter.clone(), decider, metrics, self.id);
                 Reply::Simple("RESET")
             }
             ("select", [database]) => self.select(database),
@@ -309,16 +326,21 @@ impl Session {
     }
 
     fn auth(&mut self, user: &[u8], password: &[u8]) -> Reply {
-        match &self.decider.in_force().resp_password {
-            None => Reply::error(
+        let in_force = self.decider.in_force();
+        let Some(secret) = &in_force.resp_password else {
+            return Reply::error(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                  your configuration is correct?",
-            ),
-            Some(secret) if secret.is(password) && user == USER => {
+            );
+        };
+        let Presenter { address, guesses } = &self.presenter;
+        match guesses.judge(*address, password, || secret.is(password) && user == USER) {
+            Ok(true) => {
                 self.known = true;
                 Reply::OK
             }
-            Some(_) => Reply::error("WRONGPASS invalid username-password pair or user is disabled."),
+            Ok(false) => Reply::error("WRONGPASS invalid username-password pair or user is disabled."),
+            Err(why) => Reply::error(format!("ERR {why}")),
         }
     }
 

@@ -209,7 +209,7 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[rules]\nid = \"a\"", "1:1", "`rules` is a table", "a list of tables"),
         ("[observe]\nshow_keys = \"yes\"", "2:13", "is text", "`true` or `false`"),
         ("[admin]\ntoken_file = \".\"", "2:14", "the token cannot be read", "a file that holds the token"),
-        ("shoes = 5", "1:1", "has no key `shoes`", "it takes listen, store"),
+        ("shoes = 5", "1:1", "has no key `shoes`", "it takes listen, http, store"),
     ] {
         let why = parse(file, &[]).expect_err(file);
         for words in [&format!("spile.toml:{place}"), what, right] {

@@ -15,6 +15,7 @@ mod forward_auth;
 mod gateway;
 mod grpc;
 mod instances;
+mod listeners;
 mod manners;
 mod openapi;
 mod operators;

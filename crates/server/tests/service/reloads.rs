@@ -56,7 +56,9 @@ fn a_hangup_reads_the_file_again() {
         spile.send(Signal::HUP);
         wait::until_true("a reload", || (reloads(&spile, "applied") - f64::from(count)).abs() < 0.5);
     }
-    assert_eq!(spile.log().matches("configuration applied").count(), 3, "{}", spile.log());
+    wait::until_true("three reloads in the log", || {
+        spile.log().matches("configuration applied").count() == 3
+    });
 }
 
 #[test]
@@ -98,7 +100,7 @@ fn a_bad_file_is_refused_once_with_its_reason_and_the_old_one_stays() {
     home.write("spile.toml", "[plans]\nfree = { capacity = 0, refill = \"1/s\" }\n");
     wait::until_true("a refusal", || reloads(&spile, "refused") > 0.0);
     assert_eq!(capacity(&spile), 10);
-    assert!(spile.log().contains("capacity 0 is outside 1 to 1000000000"), "{}", spile.log());
+    spile.until_logged("capacity 0 is outside 1 to 1000000000");
     fs::remove_file(home.at("spile.toml")).expect("the folder is ours");
     home.write("spile.toml", &file(20));
     wait::until_true("20 tokens", || capacity(&spile) == 20);

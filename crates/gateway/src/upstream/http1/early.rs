@@ -5,13 +5,14 @@
 
 use std::future::poll_fn;
 
+use spile_listener::Idle;
 use tokio::io::{AsyncWriteExt, ReadHalf, split};
 use tokio::task::AbortHandle;
 
 use super::line::Http1;
 use super::outgoing::{Outgoing, SendError};
 use super::transport::Transport;
-use crate::body::{Idle, Upload};
+use crate::body::Upload;
 
 /// The answer's side of a connection whose request is still being sent. That ends when this is dropped.
 #[derive(Debug)]

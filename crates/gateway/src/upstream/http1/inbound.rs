@@ -6,13 +6,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use spile_listener::Idle;
 
 use super::chunked::{Chunked, Step};
 use super::early::Early;
 use super::framing::Length;
 use super::line::Http1;
 use super::transport::{Upgraded, poll_bytes};
-use crate::body::{BrokenOff, Idle, Movement};
+use crate::body::{BrokenOff, Movement};
 use crate::upstream::Lines;
 
 /// A body, and the connection that it arrives on.

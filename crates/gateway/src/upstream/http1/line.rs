@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Response;
+use spile_listener::Idle;
 use tokio::io::AsyncWrite;
 
 use super::asked::Asked;
@@ -17,7 +18,7 @@ use super::inbound::{Inbound, Source};
 use super::malformed::Malformed;
 use super::outgoing::{Outgoing, SendError};
 use super::transport::{Transport, poll_bytes};
-use crate::body::{Idle, Upload, UploadFailure};
+use crate::body::{Upload, UploadFailure};
 use crate::route::Timeouts;
 use crate::upstream::{Lines, Reached, Unanswered};
 

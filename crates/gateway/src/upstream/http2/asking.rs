@@ -10,12 +10,12 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use http_body::Body;
+use spile_listener::{Idle, Received, Sending, Unsent};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use super::connection::{Http2Stream, Slot};
-use crate::body::{Idle, Upload, UploadFailure};
-use crate::http2::{Received, Sending, Unsent};
+use crate::body::{Upload, UploadFailure};
 use crate::route::Timeouts;
 use crate::upstream::Unanswered;
 

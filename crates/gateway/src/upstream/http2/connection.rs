@@ -12,11 +12,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
+use spile_listener::MAX_WINDOW;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use crate::http2::MAX_WINDOW;
 use crate::upstream::Reached;
 
 /// Requests that one connection carries at once, even if its upstream would take more.

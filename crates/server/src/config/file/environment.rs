@@ -21,25 +21,34 @@ const SINGLE: [&str; 7] = [
 ];
 
 /// The tables that have one place in the file, and their keys.
-const TABLES: [(&str, &str); 11] = [
-    ("LISTEN", "http, admin, grpc, resp, gateway, max_connections, header_timeout, drain_timeout"),
+const TABLES: [(&str, &str); 16] = [
+    (
+        "LISTEN",
+        "http, admin, grpc, resp, gateway, max_connections, max_header_bytes, max_header_fields, max_streams, \
+         header_timeout, write_timeout, handshake_timeout, drain_timeout",
+    ),
+    ("HTTP", "tls"),
+    ("HTTP__TLS", "certificate_file, key_file, client_ca_file"),
     (
         "STORE",
         "url, prefix, timeout, on_failure, fail_closed_retry_after, replicas, connections, flights, queue, time, \
          max_keys, path, save_every",
     ),
-    ("ADMIN", "token_file, registry_file"),
-    ("GRPC", "timeout"),
-    ("RESP", "password_file, idle_timeout"),
+    ("ADMIN", "token_file, registry_file, tls"),
+    ("ADMIN__TLS", "certificate_file, key_file, client_ca_file"),
+    ("GRPC", "timeout, tls"),
+    ("GRPC__TLS", "certificate_file, key_file, client_ca_file"),
+    ("RESP", "password_file, idle_timeout, tls"),
+    ("RESP__TLS", "certificate_file, key_file, client_ca_file"),
     ("CLIENTS", "trusted_proxies, ipv6_prefix, principal_header"),
     ("FORWARD_AUTH", "proxy"),
     (
         "GATEWAY",
-        "tls, jwt, refusals, upstream_ca_file, upstream_certificate_file, upstream_key_file, max_connections, \
-         max_header_bytes, max_header_fields, max_uri_bytes, max_streams, stream_window, header_timeout, \
+        "tls, jwt, refusals, upstream_ca_file, upstream_certificate_file, upstream_key_file, max_uri_bytes, \
+         stream_window, max_connections, max_header_bytes, max_header_fields, max_streams, header_timeout, \
          write_timeout, handshake_timeout, drain_timeout",
     ),
-    ("GATEWAY__TLS", "certificate_file, key_file"),
+    ("GATEWAY__TLS", "certificate_file, key_file, client_ca_file"),
     ("GATEWAY__JWT", "key_file, keys, issuer, audience, leeway, tenant_claim, plan_claim"),
     ("OBSERVE", "enabled, show_keys, otlp, otlp_percent"),
 ];

@@ -1,5 +1,6 @@
 //! `[gateway]` as it was typed: what holds for all routes.
 
+use super::listen::{BoundsFile, TlsFile};
 use super::place::Spot;
 use super::routes::RefusalsFile;
 use super::section::{Section, TextOrTexts};
@@ -14,23 +15,9 @@ pub(crate) struct GatewayFile {
     pub(crate) upstream_ca_file: Text,
     pub(crate) upstream_certificate_file: Text,
     pub(crate) upstream_key_file: Text,
-    pub(crate) max_connections: Option<Spot<u64>>,
-    pub(crate) max_header_bytes: Text,
-    pub(crate) max_header_fields: Option<Spot<u64>>,
     pub(crate) max_uri_bytes: Text,
-    pub(crate) max_streams: Option<Spot<u64>>,
     pub(crate) stream_window: Text,
-    pub(crate) header_timeout: Text,
-    pub(crate) write_timeout: Text,
-    pub(crate) handshake_timeout: Text,
-    pub(crate) drain_timeout: Text,
-}
-
-/// `[gateway.tls]`: the certificate that clients see.
-#[derive(Debug)]
-pub(crate) struct TlsFile {
-    pub(crate) certificate_file: Text,
-    pub(crate) key_file: Text,
+    pub(crate) bounds: BoundsFile,
 }
 
 /// `[gateway.jwt]`: whose tokens are believed.
@@ -54,28 +41,9 @@ impl GatewayFile {
             upstream_ca_file: section.text("upstream_ca_file"),
             upstream_certificate_file: section.text("upstream_certificate_file"),
             upstream_key_file: section.text("upstream_key_file"),
-            max_connections: section.whole("max_connections"),
-            max_header_bytes: section.size("max_header_bytes"),
-            max_header_fields: section.whole("max_header_fields"),
             max_uri_bytes: section.size("max_uri_bytes"),
-            max_streams: section.whole("max_streams"),
             stream_window: section.size("stream_window"),
-            header_timeout: section.text("header_timeout"),
-            write_timeout: section.text("write_timeout"),
-            handshake_timeout: section.text("handshake_timeout"),
-            drain_timeout: section.text("drain_timeout"),
-        };
-        section.end();
-        read
-    }
-}
-
-impl TlsFile {
-    fn read(mut section: Section<'_>) -> Self {
-        let (chain, key) = (section.text("certificate_file"), section.text("key_file"));
-        let read = Self {
-            certificate_file: section.required("certificate_file", chain),
-            key_file: section.required("key_file", key),
+            bounds: BoundsFile::read(&mut section),
         };
         section.end();
         read

@@ -3,6 +3,7 @@
 mod environment;
 mod fault;
 mod gateway;
+mod listen;
 mod node;
 mod pieces;
 mod place;
@@ -19,7 +20,8 @@ pub(crate) use self::environment::environment;
 pub(in crate::config) use self::environment::near_misses;
 pub use self::fault::ConfigError;
 pub(crate) use self::fault::Faults;
-pub(super) use self::gateway::{GatewayFile, JwtFile, TlsFile};
+pub(super) use self::gateway::{GatewayFile, JwtFile};
+pub(super) use self::listen::{BoundsFile, HttpFile, ListenFile, TlsFile};
 use self::node::{Node, Table};
 pub(crate) use self::place::{Place, Spot};
 pub(super) use self::routes::{
@@ -29,8 +31,8 @@ pub(super) use self::routes::{
 pub(super) use self::section::TextOrTexts;
 use self::section::{ROOT, Section};
 pub(super) use self::tables::{
-    AdminFile, ClientsFile, ForwardAuthFile, GrpcFile, LimitFile, ListenFile, MatchFile, ObserveFile,
-    PlanFile, RespFile, RuleFile, StoreFile, TenantFile, WebhookFile,
+    AdminFile, ClientsFile, ForwardAuthFile, GrpcFile, LimitFile, MatchFile, ObserveFile, PlanFile, RespFile,
+    RuleFile, StoreFile, TenantFile, WebhookFile,
 };
 
 pub(super) use self::usual::{PASS, UNMATCHED};
@@ -41,6 +43,7 @@ use crate::registry::Overlay;
 pub(super) struct ConfigFile {
     pub(super) unmatched: Option<Spot<String>>,
     pub(super) listen: ListenFile,
+    pub(super) http: HttpFile,
     pub(super) store: StoreFile,
     pub(super) admin: AdminFile,
     pub(super) grpc: GrpcFile,
@@ -74,6 +77,7 @@ impl ConfigFile {
         let mut file = Section::new(ROOT, whole, faults);
         let read = Self {
             listen: file.table("listen").map(ListenFile::read).unwrap_or_default(),
+            http: file.table("http").map(HttpFile::read).unwrap_or_default(),
             store: file.table("store").map(StoreFile::read).unwrap_or_default(),
             admin: file.table("admin").map(AdminFile::read).unwrap_or_default(),
             grpc: file.table("grpc").map(GrpcFile::read).unwrap_or_default(),

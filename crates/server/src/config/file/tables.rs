@@ -1,42 +1,13 @@
 //! The tables of the file, each as it was typed.
 
 use super::fault::Faults;
+use super::listen::TlsFile;
 use super::node::{Node, Table};
 use super::place::{Place, Spot};
 use super::section::{Section, TextOrTexts};
 
 pub(super) type Text = Option<Spot<String>>;
 pub(super) type Texts = Option<Spot<Vec<Spot<String>>>>;
-
-/// `[listen]`: addresses.
-#[derive(Debug, Default)]
-pub(crate) struct ListenFile {
-    pub(crate) http: Text,
-    pub(crate) admin: Text,
-    pub(crate) grpc: Text,
-    pub(crate) resp: Text,
-    pub(crate) gateway: Text,
-    pub(crate) max_connections: Option<Spot<u64>>,
-    pub(crate) header_timeout: Text,
-    pub(crate) drain_timeout: Text,
-}
-
-impl ListenFile {
-    pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read = Self {
-            http: section.text("http"),
-            admin: section.text("admin"),
-            grpc: section.text("grpc"),
-            resp: section.text("resp"),
-            gateway: section.text("gateway"),
-            max_connections: section.whole("max_connections"),
-            header_timeout: section.text("header_timeout"),
-            drain_timeout: section.text("drain_timeout"),
-        };
-        section.end();
-        read
-    }
-}
 
 /// `[store]`: where buckets live.
 #[derive(Debug, Default)]
@@ -83,12 +54,16 @@ impl StoreFile {
 pub(crate) struct AdminFile {
     pub(crate) token_file: Text,
     pub(crate) registry_file: Text,
+    pub(crate) tls: Option<TlsFile>,
 }
 
 impl AdminFile {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read =
-            Self { token_file: section.text("token_file"), registry_file: section.text("registry_file") };
+        let read = Self {
+            token_file: section.text("token_file"),
+            registry_file: section.text("registry_file"),
+            tls: section.table("tls").map(TlsFile::read),
+        };
         section.end();
         read
     }
@@ -98,11 +73,12 @@ impl AdminFile {
 #[derive(Debug, Default)]
 pub(crate) struct GrpcFile {
     pub(crate) timeout: Text,
+    pub(crate) tls: Option<TlsFile>,
 }
 
 impl GrpcFile {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read = Self { timeout: section.text("timeout") };
+        let read = Self { timeout: section.text("timeout"), tls: section.table("tls").map(TlsFile::read) };
         section.end();
         read
     }
@@ -113,12 +89,16 @@ impl GrpcFile {
 pub(crate) struct RespFile {
     pub(crate) password_file: Text,
     pub(crate) idle_timeout: Text,
+    pub(crate) tls: Option<TlsFile>,
 }
 
 impl RespFile {
     pub(super) fn read(mut section: Section<'_>) -> Self {
-        let read =
-            Self { password_file: section.text("password_file"), idle_timeout: section.text("idle_timeout") };
+        let read = Self {
+            password_file: section.text("password_file"),
+            idle_timeout: section.text("idle_timeout"),
+            tls: section.table("tls").map(TlsFile::read),
+        };
         section.end();
         read
     }

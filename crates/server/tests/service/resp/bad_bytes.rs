@@ -87,7 +87,7 @@ async fn bytes_that_drip_in_gain_no_time() {
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_until_one_leaves() {
     let mut config = config();
-    config.listen.bounds.max_connections = 1;
+    config.listen.bounds.connections = 1;
     let spile = Spile::start_with(config).await;
     let mut first = client(&spile).await;
     assert_eq!(first.ask(&["PING"]).await, "PONG");

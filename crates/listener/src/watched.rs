@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 /// Something that lives in files.
-pub(crate) struct Watched<T> {
+pub struct Watched<T> {
     value: ArcSwap<T>,
     paths: Vec<PathBuf>,
     load: Load<T>,
@@ -37,13 +37,15 @@ pub struct LoadError {
 }
 
 impl LoadError {
-    pub(crate) fn new(path: &Path, why: impl Display) -> Self {
+    /// What is wrong with the file.
+    pub fn new(path: &Path, why: impl Display) -> Self {
         Self { path: path.display().to_string(), why: format!("{why}") }
     }
 }
 
 impl<T> Watched<T> {
-    pub(crate) fn load(
+    /// What `load` makes of these files.
+    pub fn load(
         paths: Vec<PathBuf>,
         load: impl Fn(&[PathBuf]) -> Result<T, LoadError> + Send + Sync + 'static,
     ) -> Result<Self, LoadError> {
@@ -53,13 +55,14 @@ impl<T> Watched<T> {
         Ok(Self { value, paths, load: Box::new(load), hashes, stamp, refused: Mutex::default() })
     }
 
-    pub(crate) fn now(&self) -> Arc<T> {
+    /// What was last read.
+    pub fn now(&self) -> Arc<T> {
         self.value.load_full()
     }
 
     /// Reads the files again where they have changed. Files that cannot be used leave everything as it is, and are
     /// tried again: a certificate and its key are rarely replaced in the same instant.
-    pub(crate) fn refresh(&self) {
+    pub fn refresh(&self) {
         let found = stamp(&self.paths, &self.hashes);
         if *self.stamp.lock() == found {
             return;

@@ -22,8 +22,8 @@ const UPGRADE: &[u8] = b"upgrade";
 /// Digits of the largest chunk.
 const MAX_CHUNK_DIGITS: usize = 16;
 
-/// Whether the body has no coding but `chunked`, in one line. The gateway takes that one off; any other it would lose.
-pub(crate) fn is_only_chunked(headers: &HeaderMap) -> bool {
+/// Whether the body has no coding but `chunked`, in one line. A proxy takes that one off; any other it would lose.
+pub fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
     let first = lines.next();
     first.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) && lines.next().is_none()

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
-use crate::body::Idle;
+use crate::bounds::Bounds;
 use crate::framing::{Ambiguity, Framing};
+use crate::idle::Idle;
 use crate::linger::Linger;
+use crate::listener::Place;
 use crate::streams::Streams;
 
 /// What an HTTP/2 client says first.
@@ -32,8 +33,9 @@ const PART_OF_AN_ANSWER: usize = 128;
 
 /// A stream that fails unless it shows its version in time, and when what is written to it stays unread for too long.
 #[derive(Debug)]
-pub struct ClientStream<I> {
+pub(crate) struct ClientStream<I> {
     stream: I,
+    idle_within: Duration,
     /// Gone once the version is known.
     patience: Option<Pin<Box<Sleep>>>,
     /// What was read to find out the version, and is still to be served.
@@ -45,7 +47,7 @@ pub struct ClientStream<I> {
     /// From when this side is closed.
     linger: Option<Box<Linger>>,
     /// Given back with the stream, which a tunnel takes along.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
 }
 
 /// What tells that nothing is asked for over HTTP/2.
@@ -70,14 +72,15 @@ impl Rest {
 }
 
 impl<I> ClientStream<I> {
-    /// The stream, which must show its version within one time and take what is written within the other.
-    pub fn new(stream: I, version_within: Duration, taken_within: Duration) -> Self {
+    /// The stream, which must show its version and take what is written within these bounds.
+    pub(crate) fn new(stream: I, bounds: &Bounds) -> Self {
         Self {
             stream,
-            patience: Some(Box::pin(sleep(version_within))),
+            idle_within: bounds.header_timeout,
+            patience: Some(Box::pin(sleep(bounds.header_timeout))),
             first: ArrayVec::new(),
             matched: 0,
-            unread: Idle::after(taken_within),
+            unread: Idle::after(bounds.write_timeout),
             framing: Framing::new(),
             rest: None,
             linger: None,
@@ -85,9 +88,9 @@ impl<I> ClientStream<I> {
         }
     }
 
-    /// The same, which over HTTP/2 must not go without streams for longer than this.
-    pub(crate) fn resting(mut self, within: Duration, streams: Streams) -> Self {
-        self.rest = Some(Rest { streams, seen: (0, 0), idle: Idle::after(within) });
+    /// The same, which over HTTP/2 must not go without streams for longer than that either.
+    pub(crate) fn resting(mut self, streams: Streams) -> Self {
+        self.rest = Some(Rest { streams, seen: (0, 0), idle: Idle::after(self.idle_within) });
         self
     }
 
@@ -108,7 +111,7 @@ impl<I> ClientStream<I> {
     }
 
     /// The same, which keeps this place until it is dropped.
-    pub(crate) fn holding(mut self, place: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn holding(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
@@ -130,7 +133,7 @@ impl<I> ClientStream<I> {
             && let Some(patience) = &mut self.patience
             && patience.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Poll::Ready(Err(self.timed_out()));
         }
         ready!(read)?;
         self.first.extend(buffer.filled().iter().copied());
@@ -162,12 +165,19 @@ impl<I> ClientStream<I> {
         self.taken(cx, written)
     }
 
+    fn timed_out(&self) -> io::Error {
+        if let Some(place) = &self.place {
+            place.timed_out();
+        }
+        io::ErrorKind::TimedOut.into()
+    }
+
     /// Fails where nothing could be written for too long.
     fn taken<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.unread.stir();
         } else if self.unread.poll_over(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Poll::Ready(Err(self.timed_out()));
         }
         written
     }
@@ -198,12 +208,12 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
         } else if let Some(patience) = &mut this.patience
             && patience.as_mut().poll(cx).is_ready()
         {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Poll::Ready(Err(this.timed_out()));
         } else if let Some(rest) = &mut this.rest
             && this.matched == PREFACE.len()
             && rest.poll_over(cx).is_ready()
         {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            return Poll::Ready(Err(this.timed_out()));
         }
         read
     }

@@ -9,27 +9,28 @@ use tokio::time::{Sleep, sleep};
 
 /// Runs out once, if it runs at all.
 #[derive(Debug)]
-pub(crate) struct Deadline(Option<Pin<Box<Sleep>>>);
+pub struct Deadline(Option<Pin<Box<Sleep>>>);
 
 impl Deadline {
     /// Runs out after this time, or never.
-    pub(crate) fn after(total: Option<Duration>) -> Self {
+    pub fn after(total: Option<Duration>) -> Self {
         Self(total.map(|total| Box::pin(sleep(total))))
     }
 
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready once the time is over.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.as_mut().map_or(Poll::Pending, |timer| timer.as_mut().poll(cx))
     }
 
     /// What the work comes to, unless the time runs out first.
-    pub(crate) const fn hold<F: Future>(&mut self, work: F) -> Held<'_, F> {
+    pub const fn hold<F: Future>(&mut self, work: F) -> Held<'_, F> {
         Held { deadline: self, work }
     }
 }
 
 pin_project! {
     /// Work that has a deadline. A future of its own, for an `async fn` would keep the work twice.
-    pub(crate) struct Held<'d, F> {
+    pub struct Held<'d, F> {
         deadline: &'d mut Deadline,
         #[pin]
         work: F,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Measures how long a stream has been silent. No timer exists before the first silence, and none is set again while
 /// an earlier one still runs: it is looked at when that one is up.
 #[derive(Debug, Default)]
-pub(crate) struct Idle {
+pub struct Idle {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     /// When the present silence will have lasted too long; nothing where there is none.
@@ -17,23 +17,24 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    pub(crate) fn after(limit: Duration) -> Self {
+    /// Runs out after a silence of this length.
+    pub fn after(limit: Duration) -> Self {
         Self { limit, ..Self::default() }
     }
 
     /// Starts over with another limit.
-    pub(crate) const fn restart(&mut self, limit: Duration) {
+    pub const fn restart(&mut self, limit: Duration) {
         self.limit = limit;
         self.stir();
     }
 
     /// Something arrived.
-    pub(crate) const fn stir(&mut self) {
+    pub const fn stir(&mut self) {
         self.until = None;
     }
 
     /// Ready once the silence has lasted too long.
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.limit);
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
         if timer.deadline() > until {

@@ -24,7 +24,7 @@ const MAX_JOINED: usize = 16 * 1024;
 
 /// A body, read by one reader. Dropped before its end, it resets the stream.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub struct Received {
     /// `None` if there is no body.
     arrivals: Option<Arc<Mutex<Arrivals>>>,
     /// What the header says of the length.
@@ -59,7 +59,7 @@ enum End {
 impl Received {
     /// The body of a message with these fields. What has arrived with them is taken at once; only a body that is not
     /// whole by then needs a task.
-    pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
+    pub fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
         if stream.is_end_stream() {
             return Self { arrivals: None, announced: Some(0) };
         }

@@ -3,6 +3,7 @@
 //! What is handed to the connection beyond that would stay there for as long as the other side likes, out of reach of
 //! every timer.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,11 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::{Reason, SendStream};
 use http_body::{Body, Frame};
+use http_body_util::{Either, Full};
 
-use crate::body::Idle;
+use crate::idle::Idle;
 
 /// What is read of a body at first, before it shows that the other side takes it quickly.
-pub(crate) const FIRST_READ: usize = 16 * 1024;
+pub const FIRST_READ: usize = 16 * 1024;
 /// What the other side must take to be waited for anew, if it is not the rest of a piece. Less is what one takes who only
 /// wants to be waited for.
 const SOME_PROGRESS: usize = 1024;
@@ -22,13 +24,30 @@ const SOME_PROGRESS: usize = 1024;
 const MAX_READ: usize = 64 * 1024;
 
 /// A body that can be read in portions.
-pub(crate) trait Source: Body<Data = Bytes> + Unpin {
+pub trait Paced: Body<Data = Bytes> + Unpin {
     /// Reads no more than this at a time from now on, as far as that is in its power.
     fn read_at_most(&mut self, bytes: usize);
 }
 
+impl Paced for Full<Bytes> {
+    fn read_at_most(&mut self, _bytes: usize) {}
+}
+
+impl<L, R> Paced for Either<L, R>
+where
+    L: Paced<Error: Into<Box<dyn Error + Send + Sync>>>,
+    R: Paced<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    fn read_at_most(&mut self, bytes: usize) {
+        match self {
+            Self::Left(body) => body.read_at_most(bytes),
+            Self::Right(body) => body.read_at_most(bytes),
+        }
+    }
+}
+
 /// Sends a body to its end.
-pub(crate) struct Sending<B> {
+pub struct Sending<B> {
     stream: SendStream<Bytes>,
     body: B,
     /// What was read and is not sent yet.
@@ -42,7 +61,7 @@ pub(crate) struct Sending<B> {
 
 /// Why a body was not sent whole.
 #[derive(Debug)]
-pub(crate) enum Unsent<E> {
+pub enum Unsent<E> {
     /// The other side wants no more of it, or is gone.
     Refused,
     /// The other side has taken nothing for too long.
@@ -51,9 +70,9 @@ pub(crate) enum Unsent<E> {
     Broken(E),
 }
 
-impl<B: Source> Sending<B> {
+impl<B: Paced> Sending<B> {
     /// The body over this stream. Each piece must be taken within this time.
-    pub(crate) fn new(stream: SendStream<Bytes>, mut body: B, taken_within: Duration) -> Self {
+    pub fn new(stream: SendStream<Bytes>, mut body: B, taken_within: Duration) -> Self {
         body.read_at_most(FIRST_READ);
         let untaken = Idle::after(taken_within);
         let (piece, read_at_most) = (Bytes::new(), FIRST_READ);
@@ -61,22 +80,22 @@ impl<B: Source> Sending<B> {
     }
 
     /// Grows while the other side takes the body.
-    pub(crate) const fn sent_bytes(&self) -> u64 {
+    pub const fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
     /// Tells the other side that the body broke off.
-    pub(crate) fn break_off(&mut self) {
+    pub fn break_off(&mut self) {
         self.stream.send_reset(Reason::INTERNAL_ERROR);
     }
 
     /// The body, of which some may have been read.
-    pub(crate) fn into_body(self) -> B {
+    pub fn into_body(self) -> B {
         self.body
     }
 
     /// Whether everything that the body gave so far is sent, and more is to come.
-    pub(crate) const fn awaits_body(&self) -> bool {
+    pub const fn awaits_body(&self) -> bool {
         self.awaits_body
     }
 
@@ -142,7 +161,7 @@ impl<B: Source> Sending<B> {
     }
 }
 
-impl<B: Source> Future for Sending<B> {
+impl<B: Paced> Future for Sending<B> {
     type Output = Result<(), Unsent<B::Error>>;
 
     /// A body that is not taken resets the stream. One that breaks off does so when this is dropped.

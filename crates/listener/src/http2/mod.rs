@@ -7,6 +7,7 @@ mod received;
 mod sending;
 mod server;
 
-pub(crate) use received::Received;
-pub(crate) use sending::{FIRST_READ, Sending, Source, Unsent};
-pub(crate) use server::{MAX_WINDOW, serve};
+pub use received::Received;
+pub use sending::{FIRST_READ, Paced, Sending, Unsent};
+pub use server::MAX_WINDOW;
+pub(crate) use server::serve;

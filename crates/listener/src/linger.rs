@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::body::{Deadline, Idle};
+use crate::deadline::Deadline;
+use crate::idle::Idle;
 
 /// Bytes that are dropped at most: as many as a route takes by default, and as many again.
 const MAX_BYTES: usize = 128 << 20;

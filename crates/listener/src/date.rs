@@ -1,10 +1,11 @@
 //! The date that answers carry, written out once a second.
 
 use std::cell::RefCell;
+use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::HeaderValue;
-use spile_core::Micros;
+use spile_core::{Clock, SystemClock};
 
 thread_local! {
     /// The second that was written last, and how it reads.
@@ -12,8 +13,12 @@ thread_local! {
 }
 
 /// The date at this moment, as header fields have it.
-pub(crate) fn header_value(now: Micros) -> HeaderValue {
-    let second = now.get() / 1_000_000;
+pub(crate) fn now() -> HeaderValue {
+    static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
+    at(CLOCK.wall().get() / 1_000_000)
+}
+
+fn at(second: u64) -> HeaderValue {
     WRITTEN.with_borrow_mut(|(written, value)| {
         if *written != second {
             let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
@@ -32,7 +37,6 @@ mod tests {
 
     #[test]
     fn a_date_is_of_its_own_second() {
-        let at = |seconds| header_value(Micros::from_secs(seconds));
         assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(at(784_111_778), "Sun, 06 Nov 1994 08:49:38 GMT");
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Ping, PingPong};
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{Method, Request, Response};
 use pin_project_lite::pin_project;
@@ -17,9 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
 
 use super::received::{KeepOpen, Received};
-use super::sending::{Sending, Source, Unsent};
+use super::sending::{Paced, Sending, Unsent};
 use crate::bounds::Bounds;
-use crate::farewell::Guest;
+use crate::date;
+use crate::drain::Watcher;
 use crate::streams::{Streams, UnderWay};
 
 /// Fields that only mean something over HTTP/1.
@@ -47,11 +48,11 @@ pub(crate) async fn serve<I, B, F>(
     io: I,
     bounds: &Bounds,
     streams: Streams,
-    guest: Guest,
+    watcher: Watcher,
     answer: impl Fn(Request<Received>) -> F + Unpin,
 ) where
     I: AsyncRead + AsyncWrite + Unpin,
-    B: Source + Send + 'static,
+    B: Paced + Send + 'static,
     B::Error: Send,
     F: Future<Output = Response<B>> + Send + 'static,
 {
@@ -59,7 +60,7 @@ pub(crate) async fn serve<I, B, F>(
     let pings = connection.ping_pong().map(|pings| KeepAlive::new(pings, bounds.header_timeout));
     let taken_within = bounds.write_timeout;
     let accepting = Accepting { connection, pings, streams, taken_within, answer };
-    guest.stay(accepting, Accepting::end_gracefully).await;
+    watcher.watch(accepting, Accepting::end_gracefully).await;
 }
 
 fn settings(bounds: &Bounds) -> Builder {
@@ -76,7 +77,7 @@ fn settings(bounds: &Bounds) -> Builder {
 }
 
 /// The largest window that HTTP/2 knows.
-pub(crate) const MAX_WINDOW: u32 = (1 << 31) - 1;
+pub const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// Accepts streams until the connection ends.
 struct Accepting<I, A> {
@@ -98,7 +99,7 @@ impl<I, A, B, F> Future for Accepting<I, A>
 where
     I: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Request<Received>) -> F + Unpin,
-    B: Source + Send + 'static,
+    B: Paced + Send + 'static,
     B::Error: Send,
     F: Future<Output = Response<B>> + Send + 'static,
 {
@@ -159,7 +160,7 @@ pin_project! {
     }
 }
 
-impl<F: Future<Output = Response<B>>, B: Source> Future for Stream<F, B> {
+impl<F: Future<Output = Response<B>>, B: Paced> Future for Stream<F, B> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -201,7 +202,7 @@ impl<F: Future<Output = Response<B>>, B: Source> Future for Stream<F, B> {
 }
 
 /// Sends the header of an answer. Gives what is to send of its body, if there is one.
-fn begin<B: Source>(
+fn begin<B: Paced>(
     answer: Response<B>,
     reply: &mut SendResponse<Bytes>,
     is_head: bool,
@@ -213,6 +214,8 @@ fn begin<B: Source>(
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
     drop_fields_of_http_1(&mut head.headers);
+    // hyper adds one over HTTP/1.
+    head.headers.entry(DATE).or_insert_with(date::now);
     let ends = is_head || bodiless;
     let stream = reply.send_response(Response::from_parts(head, ()), ends)?;
     Ok((!ends).then(|| Sending::new(stream, body, taken_within)))
@@ -279,9 +282,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, split};
 
     use super::*;
-    use crate::body::Reply;
     use crate::client_stream::ClientStream;
-    use crate::farewell::Farewell;
+    use crate::drain::Drain;
 
     /// A client's side of the connection, which takes 512 bytes in a tenth of a second.
     fn slowed(far: DuplexStream) -> DuplexStream {
@@ -303,13 +305,11 @@ mod tests {
         let (near, far) = tokio::io::duplex(1024);
         let bounds = Bounds { header_timeout: Duration::from_secs(2), ..Bounds::default() };
         let streams = Streams::default();
-        let io = ClientStream::new(near, bounds.header_timeout, bounds.write_timeout)
-            .resting(bounds.header_timeout, streams.clone());
-        let farewell = Farewell::new();
-        let guest = farewell.guest();
-        let large = || Response::new(Reply::Left(Full::new(Bytes::from(vec![b'x'; 300_000]))));
+        let io = ClientStream::new(near, &bounds).resting(streams.clone());
+        let watcher = Drain::new().watcher();
+        let large = || Response::new(Full::new(Bytes::from(vec![b'x'; 300_000])));
         let answer = move |_: Request<Received>| std::future::ready(large());
-        tokio::spawn(async move { serve(io, &bounds, streams, guest, answer).await });
+        tokio::spawn(async move { serve(io, &bounds, streams, watcher, answer).await });
         let mut settings = h2::client::Builder::new();
         settings.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);
         let (client, connection) = settings.handshake::<_, Bytes>(slowed(far)).await.expect("HTTP/2");

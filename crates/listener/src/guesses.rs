@@ -1,0 +1,221 @@
+//! How often an address may present a wrong credential.
+//!
+//! Each wrong credential takes a place, and places come back with time. While an address has none left, what it presents
+//! is not even looked at, for otherwise the right one would show itself. A credential that was just found wrong takes no
+//! place when it comes again: a client with an old token repeats itself, and one that guesses does not.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use spile_core::{Clock, SystemClock};
+
+/// Wrong credentials that an address may present at once.
+const BURST: u32 = 30;
+/// How long it takes until it may present one more.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Wrong credentials that are known again.
+const REMEMBERED: usize = 8;
+/// Addresses that are kept in each of two halves; a full half takes the place of the other.
+const MAX_ADDRESSES: usize = 16 * 1024;
+
+/// The wrong credentials of all addresses.
+#[derive(Debug)]
+pub struct Guesses {
+    clock: SystemClock,
+    hashes: RandomState,
+    addresses: Mutex<Addresses>,
+    /// Until when some address has no place left, in milliseconds of the clock. Most are never looked up because of this.
+    closed_until: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Addresses {
+    recent: HashMap<IpAddr, Guesser>,
+    older: HashMap<IpAddr, Guesser>,
+}
+
+#[derive(Debug, Default)]
+struct Guesser {
+    /// When the last of the places that are taken comes back.
+    free_at: Duration,
+    wrong: ArrayVec<u64, REMEMBERED>,
+}
+
+/// An address has presented too many wrong credentials.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("too many wrong credentials came from this address; it may present another in {} s", self.wait_seconds())]
+pub struct TooMany(Duration);
+
+impl TooMany {
+    /// How long until it may present another, rounded up.
+    pub fn wait_seconds(self) -> u64 {
+        self.0.as_millis().div_ceil(1000) as u64
+    }
+}
+
+impl Default for Guesses {
+    fn default() -> Self {
+        let (clock, hashes) = (SystemClock::new(), RandomState::new());
+        Self { clock, hashes, addresses: Mutex::default(), closed_until: AtomicU64::new(0) }
+    }
+}
+
+impl Guesses {
+    /// Whether a credential that this address presents is right, as far as it may know.
+    pub fn judge(
+        &self,
+        address: IpAddr,
+        presented: &[u8],
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<bool, TooMany> {
+        self.judge_at(Duration::from_micros(self.clock.now().get()), address, presented, is_right)
+    }
+
+    fn judge_at(
+        &self,
+        now: Duration,
+        address: IpAddr,
+        presented: &[u8],
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<bool, TooMany> {
+        let address = block_of(address);
+        if now.as_millis() < self.closed_until.load(Ordering::Relaxed).into()
+            && let Some(wait) = self.addresses.lock().of(address).and_then(|guesser| guesser.closed_for(now))
+        {
+            return Err(TooMany(wait));
+        }
+        if is_right() {
+            return Ok(true);
+        }
+        let hash = self.hashes.hash_one(presented);
+        let closed_until = self.addresses.lock().entry(address).present(now, hash);
+        self.closed_until.fetch_max(closed_until.as_millis() as u64, Ordering::Relaxed);
+        Ok(false)
+    }
+}
+
+impl Addresses {
+    fn of(&self, address: IpAddr) -> Option<&Guesser> {
+        self.recent.get(&address).or_else(|| self.older.get(&address))
+    }
+
+    fn entry(&mut self, address: IpAddr) -> &mut Guesser {
+        if self.recent.len() >= MAX_ADDRESSES && !self.recent.contains_key(&address) {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        let older = &mut self.older;
+        self.recent.entry(address).or_insert_with(|| older.remove(&address).unwrap_or_default())
+    }
+}
+
+impl Guesser {
+    /// How long it has no place left.
+    fn closed_for(&self, now: Duration) -> Option<Duration> {
+        Some(self.closed_until().saturating_sub(now)).filter(|wait| !wait.is_zero())
+    }
+
+    /// From when there is a place again.
+    fn closed_until(&self) -> Duration {
+        self.free_at.saturating_sub(INTERVAL * (BURST - 1))
+    }
+
+    /// Takes a place for a wrong credential. Says until when none is left.
+    fn present(&mut self, now: Duration, hash: u64) -> Duration {
+        if !self.wrong.contains(&hash) {
+            if self.wrong.is_full() {
+                self.wrong.remove(0);
+            }
+            self.wrong.push(hash);
+            self.free_at = self.free_at.max(now) + INTERVAL;
+        }
+        self.closed_until()
+    }
+}
+
+/// One address, or the network of 64 bits that one client is commonly given.
+fn block_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// How many of these are looked at, out of wrong ones that are all different.
+    fn looked_at(guesses: &Guesses, now: Duration, address: &str, tries: std::ops::Range<u32>) -> usize {
+        let judged = tries.map(|n| guesses.judge_at(now, ip(address), &n.to_be_bytes(), || false));
+        judged.flatten().count()
+    }
+
+    #[test]
+    fn an_address_that_guesses_is_not_listened_to_until_places_come_back() {
+        let guesses = Guesses::default();
+        assert_eq!(looked_at(&guesses, SECOND, "192.0.2.1", 0..1000), BURST as usize);
+        let right = |now| guesses.judge_at(now, ip("192.0.2.1"), b"right", || true);
+        assert_eq!(right(SECOND), Err(TooMany(INTERVAL)), "the right one would show itself");
+        assert_eq!(right(SECOND + INTERVAL), Ok(true));
+        assert_eq!(looked_at(&guesses, SECOND + INTERVAL, "192.0.2.1", 2000..3000), 1);
+        assert_eq!(looked_at(&guesses, 100 * SECOND, "192.0.2.1", 3000..4000), BURST as usize);
+    }
+
+    #[test]
+    fn other_addresses_do_not_pay_for_it() {
+        let guesses = Guesses::default();
+        looked_at(&guesses, SECOND, "192.0.2.1", 0..1000);
+        assert_eq!(guesses.judge_at(SECOND, ip("192.0.2.2"), b"right", || true), Ok(true));
+        assert_eq!(looked_at(&guesses, SECOND, "192.0.2.2", 0..1000), BURST as usize);
+    }
+
+    #[test]
+    fn a_network_of_one_client_is_one_address() {
+        let guesses = Guesses::default();
+        let each = (0..1000).map(|n| looked_at(&guesses, SECOND, &format!("2001:db8::{n:x}"), n..n + 1));
+        assert_eq!(each.sum::<usize>(), BURST as usize);
+        assert_eq!(looked_at(&guesses, SECOND, "2001:db8:0:1::", 0..1), 1);
+        assert_eq!(looked_at(&guesses, SECOND, "::ffff:192.0.2.1", 0..20), 20);
+        assert_eq!(
+            looked_at(&guesses, SECOND, "192.0.2.1", 20..40),
+            10,
+            "the same address, written otherwise"
+        );
+    }
+
+    #[test]
+    fn clients_that_repeat_an_old_credential_do_not_close_the_door() {
+        let guesses = Guesses::default();
+        for n in 0..10_000_u32 {
+            let old = (n % REMEMBERED as u32).to_be_bytes();
+            assert_eq!(guesses.judge_at(SECOND, ip("192.0.2.1"), &old, || false), Ok(false));
+        }
+        assert_eq!(guesses.judge_at(SECOND, ip("192.0.2.1"), b"right", || true), Ok(true));
+    }
+
+    #[test]
+    fn many_addresses_take_bounded_memory_and_the_latest_are_known() {
+        let guesses = Guesses::default();
+        looked_at(&guesses, SECOND, "192.0.2.1", 0..1000);
+        for n in 0..3 * MAX_ADDRESSES as u32 {
+            let address = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+            guesses.judge_at(SECOND, address, b"wrong", || false).unwrap();
+            if (n as usize).is_multiple_of(MAX_ADDRESSES / 2) {
+                looked_at(&guesses, SECOND, "192.0.2.1", n..n + 1);
+            }
+        }
+        let addresses = guesses.addresses.lock();
+        assert!(addresses.recent.len() + addresses.older.len() <= 2 * MAX_ADDRESSES);
+    }
+}
