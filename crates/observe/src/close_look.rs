@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use spile_core::{Key, Micros};
 use spile_limiter::Observed;
 
+use crate::budget::Budget;
 use crate::event::{Events, What};
 use crate::fingerprint::Fingerprints;
 use crate::levels::{Level, Levels};
-use crate::recently::Recently;
 use crate::registrar::Registrar;
 use crate::sketch::{Hitter, Sketch};
 use crate::verdict::Verdict;
@@ -18,8 +18,6 @@ const SKETCHED: usize = 2_048;
 const SHOWN: usize = 10;
 /// The longest part of a name that is shown.
 const MAX_NAME: usize = 80;
-/// Something is told once in each window: a minute.
-const WINDOW_US: u64 = 60_000_000;
 /// A tenant that has less than this share left is near its limit.
 const NEAR: f64 = 0.2;
 /// How often sketches fade and levels turn, in seconds.
@@ -45,7 +43,9 @@ pub(crate) struct CloseLook {
     denied: Sketch,
     spent: Sketch,
     levels: Levels,
-    told: Recently,
+    keys_denied: Budget,
+    tenants_near: Budget,
+    tenants_over: Budget,
     ticks: u64,
 }
 
@@ -56,26 +56,44 @@ impl CloseLook {
             names_shown,
             denied: Sketch::new(SKETCHED),
             spent: Sketch::new(SKETCHED),
+            keys_denied: Budget::new("key_denied", &registrar),
+            tenants_near: Budget::new("tenant_near", &registrar),
+            tenants_over: Budget::new("tenant_over", &registrar),
             levels: Levels::new(registrar),
-            told: Recently::new(),
             ticks: 0,
         }
     }
 
-    /// Takes a decision that stands for `weight` of them.
-    pub(crate) fn take(&mut self, seen: &Observed<'_>, verdict: Verdict, weight: u64, events: &Events) {
+    /// Takes a decision that stands for `weight` of them. `now` is the watch's own time: the store's may be put right.
+    pub(crate) fn take(
+        &mut self,
+        seen: &Observed<'_>,
+        verdict: Verdict,
+        weight: u64,
+        now: Micros,
+        events: &Events,
+    ) {
         let decision = seen.decision();
         if !decision.degraded() {
             decision.limits().iter().for_each(|status| self.levels.look(status));
         }
         if let Some(key) = seen.key() {
             match verdict {
-                Verdict::Denied => self.deny(seen, key, weight, events),
+                Verdict::Denied => self.deny(seen, key, weight, now, events),
                 _ => self.spend(key, weight * u64::from(decision.binding().cost().get())),
             }
         }
         if let Some(tenant) = seen.tenant() {
-            self.watch_tenant(seen, tenant, verdict, events);
+            self.watch_tenant(seen, tenant, verdict, now, events);
+        }
+    }
+
+    /// Tells how many were left out because budgets were spent: once a minute, or at once if it is the `last` time.
+    pub(crate) fn tell_suppressed(&mut self, now: Micros, last: bool, events: &Events) {
+        for budget in [&mut self.keys_denied, &mut self.tenants_near, &mut self.tenants_over] {
+            if let Some(count) = budget.take_suppressed(now, last) {
+                events.tell(What::EventsSuppressed { kind: budget.kind().to_owned(), count });
+            }
         }
     }
 
@@ -102,19 +120,19 @@ impl CloseLook {
         self.levels.lately()
     }
 
-    fn deny(&mut self, seen: &Observed<'_>, key: Key<'_>, weight: u64, events: &Events) {
+    fn deny(&mut self, seen: &Observed<'_>, key: Key<'_>, weight: u64, now: Micros, events: &Events) {
         let print = self.prints.key(key);
         let name = self.name_of(key);
         self.denied.add(print, weight, || name.clone());
         let (decision, limit) = (seen.decision(), seen.decision().binding());
-        if self.told.is_first(print ^ limit.tag(), window(decision.at())) {
+        if self.keys_denied.spend(print ^ limit.tag(), now) {
             let what = What::KeyDenied {
                 key: name.map_or_else(|| Fingerprints::mask(print), String::from),
                 rule: seen.rule().unwrap_or_default().to_owned(),
                 limit: limit.name().to_string(),
                 retry_after_ms: u64::try_from(decision.retry_after().as_millis()).unwrap_or(u64::MAX),
             };
-            events.tell(decision.at(), what);
+            events.tell(what);
         }
     }
 
@@ -124,15 +142,23 @@ impl CloseLook {
         self.spent.add(print, tokens, || name);
     }
 
-    /// Tells of a tenant that has used most, or all, of a limit: each once in a window.
-    fn watch_tenant(&mut self, seen: &Observed<'_>, tenant: &str, verdict: Verdict, events: &Events) {
+    /// Tells of a tenant that has used most, or all, of a limit: each once a minute.
+    fn watch_tenant(
+        &mut self,
+        seen: &Observed<'_>,
+        tenant: &str,
+        verdict: Verdict,
+        now: Micros,
+        events: &Events,
+    ) {
         let (decision, status) = (seen.decision(), seen.decision().binding());
         let (over, near) = (verdict == Verdict::Denied && !decision.degraded(), status.level() <= NEAR);
         if !over && !near {
             return;
         }
-        let what = self.prints.tenant(tenant, u64::from(over)) ^ status.tag();
-        if self.told.is_first(what, window(decision.at())) {
+        let subject = self.prints.tenant(tenant, 0) ^ status.tag();
+        let budget = if over { &mut self.tenants_over } else { &mut self.tenants_near };
+        if budget.spend(subject, now) {
             let (tenant, limit) = (tenant.to_owned(), status.name().to_string());
             let used_percent = ((1.0 - status.level()) * 100.0).round() as u32;
             let what = if over {
@@ -140,7 +166,7 @@ impl CloseLook {
             } else {
                 What::TenantNear { tenant, limit, used_percent }
             };
-            events.tell(decision.at(), what);
+            events.tell(what);
         }
     }
 
@@ -152,8 +178,4 @@ impl CloseLook {
 fn shown(hitter: Hitter) -> TopKey {
     let key = hitter.name.map_or_else(|| Fingerprints::mask(hitter.fingerprint), String::from);
     TopKey { key, count: hitter.count, error: hitter.error }
-}
-
-const fn window(at: Micros) -> u64 {
-    at.get() / WINDOW_US
 }

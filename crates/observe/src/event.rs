@@ -1,11 +1,14 @@
 //! What is worth telling somebody, and the last of it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use spile_core::Micros;
+use spile_core::Clock;
 use tokio::sync::broadcast;
+
+use crate::unique::unique_id;
 
 /// Events that are kept to be looked at.
 const KEPT: usize = 100;
@@ -17,8 +20,8 @@ const LAG: usize = 1_024;
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Counts up from one.
-    pub id: u64,
+    /// Like that of no other event, of this process or another: what a receiver can tell repeats by.
+    pub id: String,
     /// Milliseconds since the epoch.
     pub at_ms: u64,
     /// What happened.
@@ -76,6 +79,13 @@ pub enum What {
         /// What is wrong with it.
         why: String,
     },
+    /// More happened in a minute than events are told of.
+    EventsSuppressed {
+        /// The kind of event that was left out.
+        kind: String,
+        /// How many keys or tenants were left out, at least.
+        count: u64,
+    },
 }
 
 impl What {
@@ -89,74 +99,137 @@ impl What {
             Self::StoreRecovered { .. } => "store_recovered",
             Self::ConfigReloaded => "config_reloaded",
             Self::ConfigRefused { .. } => "config_refused",
+            Self::EventsSuppressed { .. } => "events_suppressed",
         }
     }
+
+    /// Which lane it goes in: callers decide how many denials there are, and nothing else may suffer from them.
+    pub(crate) const fn lane(&self) -> Lane {
+        match self {
+            Self::KeyDenied { .. } | Self::TenantNear { .. } | Self::TenantOver { .. } => Lane::Denials,
+            Self::StoreLost { .. }
+            | Self::StoreRecovered { .. }
+            | Self::ConfigReloaded
+            | Self::ConfigRefused { .. }
+            | Self::EventsSuppressed { .. } => Lane::Server,
+        }
+    }
+}
+
+/// Events that share a place to wait in. One lane that is full costs the other nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lane {
+    /// What callers cause: keys and tenants at their limits.
+    Denials,
+    /// What happens to the server: its store and its configuration.
+    Server,
+}
+
+impl Lane {
+    #[cfg(feature = "webhooks")]
+    pub(crate) const ALL: [Self; 2] = [Self::Denials, Self::Server];
 }
 
 /// The last events, and whoever listens for the next.
-#[derive(Debug)]
 pub(crate) struct Events {
+    clock: Arc<dyn Clock>,
+    /// What the id of each event begins with.
+    instance: String,
     ring: Mutex<Ring>,
     listeners: broadcast::Sender<Event>,
+    lanes: [broadcast::Sender<Event>; 2],
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Ring {
     count: u64,
-    /// Denials are many: they must not push out the one line that explains them.
-    denials: VecDeque<Event>,
-    others: VecDeque<Event>,
+    lanes: [VecDeque<(u64, Event)>; 2],
 }
 
 impl Events {
-    pub(crate) fn new() -> Self {
-        Self { ring: Mutex::default(), listeners: broadcast::Sender::new(LAG) }
+    /// Events carry the wall time of the clock.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let sender = || broadcast::Sender::new(LAG);
+        let (listeners, lanes) = (sender(), [sender(), sender()]);
+        Self { clock, instance: unique_id(), ring: Mutex::default(), listeners, lanes }
     }
 
-    pub(crate) fn tell(&self, now: Micros, what: What) {
+    pub(crate) fn tell(&self, what: What) {
+        let lane = what.lane() as usize;
         let mut ring = self.ring.lock();
         ring.count += 1;
-        let event = Event { id: ring.count, at_ms: now.get() / 1_000, what };
-        let kept =
-            if matches!(event.what, What::KeyDenied { .. }) { &mut ring.denials } else { &mut ring.others };
+        let count = ring.count;
+        let id = format!("{}-{count}", self.instance);
+        let event = Event { id, at_ms: self.clock.wall().get() / 1_000, what };
+        let kept = &mut ring.lanes[lane];
         if kept.len() == KEPT / 2 {
             kept.pop_front();
         }
-        kept.push_back(event.clone());
+        kept.push_back((count, event.clone()));
         // An event that nobody listens for is still in the ring.
+        let _listened = self.lanes[lane].send(event.clone());
         let _listened = self.listeners.send(event);
     }
 
     /// The last events, the latest first.
     pub(crate) fn latest(&self) -> Vec<Event> {
         let ring = self.ring.lock();
-        let mut all: Vec<_> = ring.denials.iter().chain(&ring.others).cloned().collect();
-        all.sort_by_key(|event| std::cmp::Reverse(event.id));
-        all
+        let mut all: Vec<_> = ring.lanes.iter().flatten().cloned().collect();
+        all.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        all.into_iter().map(|(_, event)| event).collect()
     }
 
     pub(crate) fn listen(&self) -> broadcast::Receiver<Event> {
         self.listeners.subscribe()
     }
+
+    /// Hears of one lane alone: what happens in the other makes nobody lag behind.
+    #[cfg(feature = "webhooks")]
+    pub(crate) fn listen_to(&self, lane: Lane) -> broadcast::Receiver<Event> {
+        self.lanes[lane as usize].subscribe()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use spile_core::FakeClock;
+
     use super::*;
+
+    fn events() -> Events {
+        Events::new(Arc::new(FakeClock::default()))
+    }
 
     #[test]
     fn a_flood_of_denials_leaves_the_loss_of_the_store_in_sight() {
-        let events = Events::new();
-        events.tell(Micros::from_secs(1), What::StoreLost { why: "refused".into() });
-        for key in 0..10_000 {
-            let (rule, limit) = (String::new(), "free".into());
-            events.tell(
-                Micros::from_secs(2),
-                What::KeyDenied { key: key.to_string(), rule, limit, retry_after_ms: 1 },
-            );
+        for kind in ["key_denied", "tenant_near", "tenant_over"] {
+            let events = events();
+            events.tell(What::StoreLost { why: "refused".into() });
+            for name in 0..10_000 {
+                let (name, limit) = (name.to_string(), "free".into());
+                events.tell(match kind {
+                    "key_denied" => {
+                        What::KeyDenied { key: name, rule: String::new(), limit, retry_after_ms: 1 }
+                    }
+                    "tenant_near" => What::TenantNear { tenant: name, limit, used_percent: 80 },
+                    _ => What::TenantOver { tenant: name, limit },
+                });
+            }
+            let latest = events.latest();
+            assert_eq!(latest.len(), KEPT / 2 + 1);
+            assert_eq!(latest.last().map(|event| event.what.kind()), Some("store_lost"));
         }
-        let latest = events.latest();
-        assert_eq!(latest.len(), KEPT / 2 + 1);
-        assert_eq!(latest.last().map(|event| event.what.kind()), Some("store_lost"));
+    }
+
+    #[test]
+    fn two_instances_give_no_two_events_the_same_id() {
+        let mut ids = std::collections::HashSet::new();
+        for instance in [events(), events(), events()] {
+            for _ in 0..3 {
+                instance.tell(What::ConfigReloaded);
+            }
+            ids.extend(instance.latest().into_iter().map(|event| event.id));
+        }
+        assert_eq!(ids.len(), 9);
     }
 }

@@ -55,7 +55,7 @@ impl Health {
         Self { breaker, queue, up, now: StoreHealth::default(), lost_at: None, why_told: false, well_for: 0 }
     }
 
-    /// Takes what the store says of itself, and how many decisions were made without it since the last time.
+    /// Takes what the store says of itself at a monotonic `now`, and how many decisions were made without it since the last time.
     pub(crate) fn tick(&mut self, now: Micros, health: StoreHealth, degraded: u64, events: &Events) {
         self.breaker.set(health.breakers_open as f64);
         self.queue.set(health.waiting as f64);
@@ -68,7 +68,7 @@ impl Health {
                 let why = health.trouble.clone();
                 let why = why.unwrap_or_else(|| format!("{degraded} decisions were made without it"));
                 tracing::warn!(target: "spile::store", store = health.store, why, "store lost");
-                events.tell(now, What::StoreLost { why });
+                events.tell(What::StoreLost { why });
             }
             Some(_) if !self.why_told && health.trouble.is_some() => {
                 self.why_told = true;
@@ -78,7 +78,7 @@ impl Health {
                 self.lost_at = None;
                 let lost_for_ms = now.since_us(lost_at) / 1_000;
                 tracing::info!(target: "spile::store", store = health.store, lost_for_ms, "store recovered");
-                events.tell(now, What::StoreRecovered { lost_for_ms });
+                events.tell(What::StoreRecovered { lost_for_ms });
             }
             _ => {}
         }

@@ -32,6 +32,7 @@
 
 mod analytics;
 mod book;
+mod budget;
 mod builder;
 mod close_look;
 #[cfg(feature = "dashboard")]
@@ -46,7 +47,6 @@ mod minutes;
 mod names;
 mod pulse;
 mod rates;
-mod recently;
 mod registrar;
 mod sketch;
 mod snapshot;
@@ -58,6 +58,7 @@ mod timed;
 pub mod top;
 #[cfg(feature = "otlp")]
 pub mod trace;
+mod unique;
 mod verdict;
 mod watch;
 #[cfg(feature = "webhooks")]

@@ -13,6 +13,7 @@ pub(crate) const BREAKER: &str = "ratelimit_breaker_state";
 pub(crate) const QUEUE: &str = "ratelimit_queue_depth";
 pub(crate) const STORE_UP: &str = "ratelimit_store_up";
 pub(crate) const CONFIG_RELOADS: &str = "ratelimit_config_reloads_total";
+pub(crate) const EVENTS_SUPPRESSED: &str = "ratelimit_events_suppressed_total";
 pub(crate) const SAVES: &str = "ratelimit_store_saves_total";
 pub(crate) const SAVED_BUCKETS: &str = "ratelimit_store_saved_buckets";
 pub(crate) const SAVED_AT: &str = "ratelimit_store_saved_timestamp_seconds";
@@ -44,6 +45,10 @@ pub(crate) fn describe() {
     describe_gauge!(QUEUE, "Callers that wait for the store.");
     describe_gauge!(STORE_UP, "Whether the store answers: 1, or 0 while it is lost.");
     describe_counter!(CONFIG_RELOADS, "Reloads of the configuration, by result.");
+    describe_counter!(
+        EVENTS_SUPPRESSED,
+        "Keys and tenants that no event was told of because the budget of a minute was spent, by kind of event."
+    );
     describe_counter!(SAVES, "Saves of the embedded store's buckets to its file, by result.");
     describe_gauge!(SAVED_BUCKETS, "Buckets in the file since the last save that worked.");
     describe_gauge!(SAVED_AT, Unit::Seconds, "When buckets were last saved, in seconds since the epoch.");

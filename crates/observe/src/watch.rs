@@ -11,6 +11,8 @@ use tokio::sync::{broadcast, watch};
 use crate::book::Book;
 use crate::builder::WatchBuilder;
 use crate::close_look::CloseLook;
+#[cfg(feature = "webhooks")]
+use crate::event::Lane;
 use crate::event::{Event, Events, What};
 use crate::failures::Failures;
 use crate::fingerprint::Fingerprints;
@@ -70,7 +72,7 @@ impl Watch {
             book: Mutex::new(Book::new(registrar.clone(), prints.clone())),
             close_look: Mutex::new(CloseLook::new(registrar.clone(), prints.clone(), names_shown)),
             pulse: Mutex::new(Pulse::new(Health::new(&registrar))),
-            events: Events::new(),
+            events: Events::new(Arc::clone(&clock)),
             ask_health: Mutex::new(ask_health),
             began: clock.now(),
             closed: watch::Sender::new(false),
@@ -119,12 +121,18 @@ impl Watch {
 
     /// Tells whoever listens.
     pub fn tell(&self, what: What) {
-        self.inner.events.tell(self.inner.clock.now(), what);
+        self.inner.events.tell(what);
     }
 
     /// Hears of every event from now on. A listener that lags far behind misses some, and is told how many.
     pub fn listen(&self) -> broadcast::Receiver<Event> {
         self.inner.events.listen()
+    }
+
+    /// Hears of the events of one lane alone.
+    #[cfg(feature = "webhooks")]
+    pub(crate) fn listen_to(&self, lane: Lane) -> broadcast::Receiver<Event> {
+        self.inner.events.listen_to(lane)
     }
 
     /// How this key is shown where names are not: to find in a list whom one knows by name.
@@ -148,7 +156,9 @@ impl Watch {
         let more = degraded - std::mem::replace(&mut pulse.degraded_seen, degraded);
         pulse.health.tick(inner.clock.now(), health, more, &inner.events);
         drop(pulse);
-        inner.close_look.lock().tick();
+        let mut close_look = inner.close_look.lock();
+        close_look.tick();
+        close_look.tell_suppressed(inner.clock.now(), false, &inner.events);
     }
 
     /// How things stand.
@@ -194,6 +204,8 @@ impl Watch {
 
     /// Ends every stream that is open to this watch, so that a server can stop. Counting goes on.
     pub fn close(&self) {
+        let inner = &*self.inner;
+        inner.close_look.lock().tell_suppressed(inner.clock.now(), true, &inner.events);
         self.inner.closed.send_replace(true);
     }
 
@@ -241,7 +253,7 @@ impl Observer for Watch {
             inner.count(series, |book| book.learn_tenant(series, tenant, verdict));
         }
         if let Some(weight) = inner.counts.pick(seen) {
-            inner.close_look.lock().take(seen, verdict, weight, &inner.events);
+            inner.close_look.lock().take(seen, verdict, weight, inner.clock.now(), &inner.events);
         }
         if let Some(why) = decision.failure() {
             inner.failures.count(decision, why);

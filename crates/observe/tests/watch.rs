@@ -1,5 +1,6 @@
 //! What a watch promises to whoever reads its figures.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,6 +182,65 @@ async fn a_key_is_told_of_once_a_minute_however_often_it_is_denied() {
         clock.advance(Duration::from_secs(60));
     }
     assert_eq!(kinds(&watch), ["key_denied", "key_denied"]);
+}
+
+#[tokio::test]
+async fn a_flood_of_denied_keys_and_tenants_is_told_within_a_budget_and_the_rest_as_a_count() {
+    let (watch, metrics, clock) = watch(|builder| builder);
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let one = Plan::new("one", Limit::per_hour(1).burst(1)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([one]).observer(watch.clone()).build();
+    let mut events = watch.listen();
+    for _ in 0..3 {
+        for user in 0..5_000 {
+            let name = format!("user:{user}");
+            let charges = limiter.charges(&name, ["one"], 1).unwrap();
+            let _decision = limiter.decide(Ask::from(charges).tenant(&name)).await;
+            clock.advance(Duration::from_millis(1));
+        }
+    }
+    let mut told: HashMap<&'static str, HashSet<String>> = HashMap::new();
+    while let Ok(event) = events.try_recv() {
+        let name = match &event.what {
+            What::KeyDenied { key: name, .. }
+            | What::TenantNear { tenant: name, .. }
+            | What::TenantOver { tenant: name, .. } => name.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert!(told.entry(event.what.kind()).or_default().insert(name), "once in a minute");
+    }
+    for kind in ["key_denied", "tenant_near", "tenant_over"] {
+        assert!((100..=200).contains(&told[kind].len()), "{kind}: {}", told[kind].len());
+    }
+    clock.advance(Duration::from_secs(60));
+    watch.tick();
+    let mut left_out = HashMap::new();
+    while let Ok(event) = events.try_recv() {
+        if let What::EventsSuppressed { kind, count } = event.what {
+            left_out.insert(kind, count);
+        }
+    }
+    assert_eq!(left_out.len(), 3, "{left_out:?}");
+    for (kind, count) in left_out {
+        assert!((500..5_000).contains(&count), "{kind}: {count}");
+        let line = format!("ratelimit_events_suppressed_total{{kind=\"{kind}\"}} {count}\n");
+        assert!(metrics.render().contains(&line), "{line} in {}", metrics.render());
+    }
+}
+
+#[tokio::test]
+async fn a_store_whose_clock_is_put_right_repeats_no_event() {
+    let (watch, _, _) = watch(|builder| builder);
+    let store_clock = FakeClock::default();
+    let limiter = limiter(&watch, &store_clock);
+    for hour in 0..24 {
+        for _ in 0..20 {
+            let _decision = limiter.allow("noisy", ["free"], 1).await.unwrap();
+        }
+        let hours = Duration::from_secs(3_600);
+        if hour % 2 == 0 { store_clock.advance(hours) } else { store_clock.step_back(hours) }
+    }
+    assert_eq!(kinds(&watch), ["key_denied"]);
 }
 
 #[tokio::test]

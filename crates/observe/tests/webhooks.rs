@@ -275,3 +275,74 @@ async fn a_stop_does_not_wait_for_a_receiver_and_counts_what_is_dropped() {
 fn what_is_no_url_is_refused_at_once() {
     assert!(matches!(Webhook::new("gopher://example.com", SECRET), Err(WebhookError::Url(_))));
 }
+
+#[tokio::test]
+async fn the_loss_of_the_store_is_told_at_once_while_denials_wait_for_a_receiver_that_hangs() {
+    fn denied(key: usize) -> What {
+        What::KeyDenied {
+            key: key.to_string(),
+            rule: String::new(),
+            limit: "free".to_owned(),
+            retry_after_ms: 1,
+        }
+    }
+    let mut receiver = Receiver::start(|attempt| (attempt > 0).then(|| status(200))).await;
+    let (watch, metrics) = watch();
+    let _telling = receiver.webhook().queue(5).batch(1, SOON).timeout(PATIENCE).start(&watch);
+    watch.tell(denied(0));
+    let (_, body) = receiver.next().await;
+    assert!(String::from_utf8_lossy(&body).contains("key_denied"), "its answer never comes");
+    for flood in 1..5_000 {
+        watch.tell(denied(flood));
+    }
+    watch.tell(What::StoreLost { why: "gone".to_owned() });
+    for flood in 1..5_000 {
+        watch.tell(denied(flood));
+    }
+    let (_, body) = receiver.next().await;
+    let body: Value = serde_json::from_slice(&body).expect("JSON");
+    assert_eq!(body["events"][0]["type"], "store_lost");
+    counted(&metrics, "delivered", 1).await;
+}
+
+#[tokio::test]
+async fn a_repeat_has_the_ids_of_its_first_attempt_and_no_other_event_has_them() {
+    let mut receiver = Receiver::start(|attempt| Some(status(if attempt == 0 { 500 } else { 200 }))).await;
+    let mut seen = std::collections::HashSet::new();
+    // Two processes, or one that was started again: each counts from one.
+    for again in [true, false] {
+        let (watch, _metrics) = watch();
+        let _telling = receiver.webhook().start(&watch);
+        watch.config_reloaded();
+        watch.config_refused("line 3");
+        let (headers, body) = receiver.next().await;
+        if again {
+            let (second_headers, second_body) = receiver.next().await;
+            assert_eq!(
+                (&headers["spile-delivery"], &body),
+                (&second_headers["spile-delivery"], &second_body)
+            );
+        }
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        assert_eq!(headers["spile-delivery"], body["id"].as_str().expect("text"));
+        let events = body["events"].as_array().expect("events");
+        let ids = events.iter().chain([&body]).map(|event| event["id"].as_str().expect("text").to_owned());
+        seen.extend(ids);
+    }
+    assert_eq!(seen.len(), 6, "{seen:?}");
+}
+
+#[tokio::test]
+async fn who_asked_for_a_kind_hears_how_many_of_it_were_left_out() {
+    let mut receiver = Receiver::start(|_| Some(status(200))).await;
+    let (watch, _metrics) = watch();
+    let _telling = receiver.webhook().only(["tenant_over"]).start(&watch);
+    for kind in ["key_denied", "tenant_over"] {
+        watch.tell(What::EventsSuppressed { kind: kind.to_owned(), count: 7 });
+    }
+    let (_, body) = receiver.next().await;
+    let body: Value = serde_json::from_slice(&body).expect("JSON");
+    let kinds: Vec<_> =
+        body["events"].as_array().expect("events").iter().map(|e| e["kind"].as_str()).collect();
+    assert_eq!(kinds, [Some("tenant_over")]);
+}

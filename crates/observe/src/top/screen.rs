@@ -155,6 +155,9 @@ fn told(what: &What) -> String {
         What::StoreRecovered { lost_for_ms } => format!("the store is back after {lost_for_ms} ms"),
         What::ConfigReloaded => "a new configuration is in force".to_owned(),
         What::ConfigRefused { why } => format!("a new configuration was refused: {why}"),
+        What::EventsSuppressed { kind, count } => {
+            format!("{count} or more events of the kind {kind} were left out")
+        }
     }
 }
 

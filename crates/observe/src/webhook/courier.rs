@@ -14,6 +14,7 @@ use super::error::WebhookError;
 use super::signature::sign;
 use super::{Counts, Webhook};
 use crate::event::Event;
+use crate::unique::unique_id;
 
 /// The longest wait between two attempts.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
@@ -65,10 +66,12 @@ impl Courier {
     }
 
     async fn deliver(&self, events: &[Event]) -> Result<(), WebhookError> {
-        let body = Bytes::from(serde_json::json!({ "events": events }).to_string());
+        // The same on every attempt. Signed with the body, so that the field beside it can be checked.
+        let id = unique_id();
+        let body = Bytes::from(serde_json::json!({ "id": id, "events": events }).to_string());
         let mut backoff = self.webhook.backoff;
         for _ in 1..self.webhook.attempts {
-            match self.attempt(body.clone()).await {
+            match self.attempt(&id, body.clone()).await {
                 Err(why) if why.may_pass() => {}
                 done => return done,
             }
@@ -76,11 +79,11 @@ impl Courier {
             sleep(backoff.mul_f64(fastrand::f64())).await;
             backoff = (backoff * 2).min(LONGEST_BACKOFF);
         }
-        self.attempt(body).await
+        self.attempt(&id, body).await
     }
 
-    async fn attempt(&self, body: Bytes) -> Result<(), WebhookError> {
-        let posted = timeout(self.webhook.timeout, self.webhook.target.send(self.signed(body))).await;
+    async fn attempt(&self, id: &str, body: Bytes) -> Result<(), WebhookError> {
+        let posted = timeout(self.webhook.timeout, self.webhook.target.send(self.signed(id, body))).await;
         let status = posted.unwrap_or(Err(WebhookError::TimedOut))?;
         match status.as_u16() {
             200..=299 => Ok(()),
@@ -90,12 +93,13 @@ impl Courier {
         }
     }
 
-    fn signed(&self, body: Bytes) -> Request<Full<Bytes>> {
+    fn signed(&self, id: &str, body: Bytes) -> Request<Full<Bytes>> {
         let timestamp = SystemClock::wall_now().get() / 1_000_000;
         Request::post(self.webhook.target.path())
             .header(HOST, self.webhook.target.authority())
             .header(USER_AGENT, concat!("spile/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, "application/json")
+            .header("spile-delivery", id)
             .header("spile-timestamp", timestamp)
             .header("spile-signature", sign(&self.webhook.secret, timestamp, &body))
             .body(Full::new(body))

@@ -1,6 +1,7 @@
 //! Events, told to somebody else's server: signed, in batches, off the decision path.
 //!
-//! A receiver that is slow or down costs a bounded queue and nothing else. What cannot be delivered is counted.
+//! A receiver that is slow or down costs bounded queues and nothing else. What cannot be delivered is counted. Denials
+//! wait, and are carried, apart from what happens to the server: no number of them delays or drops the loss of the store.
 
 mod courier;
 mod error;
@@ -9,18 +10,17 @@ mod signature;
 mod target;
 mod telling;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, counter, describe_counter};
-use tokio::sync::{Notify, broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use self::courier::Courier;
 pub use self::error::WebhookError;
 pub use self::signature::{Secret, verify};
 pub(crate) use self::target::Target;
 pub use self::telling::Telling;
-use crate::event::Event;
+use crate::event::{Event, Lane, What};
 use crate::watch::Watch;
 
 const DELIVERIES: &str = "ratelimit_webhook_events_total";
@@ -63,13 +63,14 @@ impl Webhook {
         self
     }
 
-    /// Tells only of these kinds of event: `key_denied`, `store_lost`. Of all, where none is named.
+    /// Tells only of these kinds of event: `key_denied`, `store_lost`. Of all, where none is named. Who hears of a kind also
+    /// hears how many of its events were left out.
     pub fn only(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kinds = kinds.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Holds up to so many events while the receiver is slow; more are dropped and counted.
+    /// Holds up to so many events while the receiver is slow, and as many denials; more are dropped and counted.
     pub const fn queue(mut self, events: usize) -> Self {
         self.queue = events;
         self
@@ -98,20 +99,27 @@ impl Webhook {
     /// Starts telling. Ends once the watch is closed and everything is sent, or when it is told to finish.
     pub fn start(self, watch: &Watch) -> Telling {
         let counts = Counts::new(watch);
-        let (events, to_send) = mpsc::channel(self.queue.max(1));
-        let (stop, mut closed) = (Arc::new(Notify::new()), watch.closed());
-        let told = Arc::clone(&stop);
-        let stopped = async move {
-            tokio::select! {
-                () = told.notified() => {}
-                _ = closed.wait_for(|closed| *closed) => {}
-            }
-        };
-        let gathering = gather(watch.listen(), events, self.kinds.clone(), counts.dropped.clone(), stopped);
-        let courier = Courier::new(self, to_send, counts);
-        let task = tokio::spawn(async move {
+        let (stop, told) = watch::channel(false);
+        let lanes = Lane::ALL.map(|lane| {
+            let (events, to_send) = mpsc::channel(self.queue.max(1));
+            let (mut told, mut closed) = (told.clone(), watch.closed());
+            let stopped = async move {
+                tokio::select! {
+                    // A handle that was dropped tells it to stop no more.
+                    Ok(_) = told.wait_for(|stop| *stop) => {}
+                    _ = closed.wait_for(|closed| *closed) => {}
+                }
+            };
+            let (listener, kinds, dropped) =
+                (watch.listen_to(lane), self.kinds.clone(), counts.dropped.clone());
+            let gathering = gather(listener, events, kinds, dropped, stopped);
+            let courier = Courier::new(self.clone(), to_send, counts.clone());
             // The courier ends when the gatherer has dropped its end and everything is sent.
-            tokio::join!(gathering, courier.run());
+            async move { tokio::join!(gathering, courier.run()) }
+        });
+        let task = tokio::spawn(async move {
+            let [denials, server] = lanes;
+            tokio::join!(denials, server);
         });
         Telling { stop, task }
     }
@@ -152,7 +160,7 @@ async fn gather(
             () = &mut stopped => return,
         };
         match heard {
-            Ok(event) if kinds.is_empty() || kinds.iter().any(|kind| kind == event.what.kind()) => {
+            Ok(event) if is_wanted(&event.what, &kinds) => {
                 if queue.try_send(event).is_err() {
                     dropped.increment(1);
                 }
@@ -162,4 +170,13 @@ async fn gather(
             Err(broadcast::error::RecvError::Closed) => return,
         }
     }
+}
+
+/// Whether a webhook that asked for these kinds hears of it. A summary of what was left out belongs to its kind, too.
+fn is_wanted(what: &What, kinds: &[String]) -> bool {
+    let summed = match what {
+        What::EventsSuppressed { kind, .. } => Some(kind.as_str()),
+        _ => None,
+    };
+    kinds.is_empty() || kinds.iter().any(|kind| kind == what.kind() || Some(kind.as_str()) == summed)
 }

@@ -8,7 +8,7 @@ use spile_observe::webhook::Webhook;
 use super::file::{Faults, ObserveFile, Spot, WebhookFile};
 
 /// What may happen, as webhooks name it.
-const EVENTS: [&str; 7] = [
+const EVENTS: [&str; 8] = [
     "key_denied",
     "tenant_near",
     "tenant_over",
@@ -16,6 +16,7 @@ const EVENTS: [&str; 7] = [
     "store_recovered",
     "config_reloaded",
     "config_refused",
+    "events_suppressed",
 ];
 
 /// What whoever watches may see, and who is told of events.
