@@ -1,6 +1,6 @@
 //! Minutes as they are asked for and handed out: filtered, summed over a day, and as CSV.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -8,6 +8,8 @@ use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
 use crate::minutes::{By, KEPT, MinuteRow};
+use crate::packed::PackedMinutes;
+use crate::shared_day::SharedDay;
 use crate::sums::{MinuteSums, SumsError};
 use crate::tally::Tally;
 use crate::watch::Watch;
@@ -16,12 +18,16 @@ use crate::watch::Watch;
 const LAST_SECOND: u64 = (1 << 53) - 1;
 /// How much later than here another instance's clock may be.
 const AHEAD_SECONDS: u64 = 120;
+/// How many minutes are held at once while a day of them is handed out.
+const PART_SECONDS: u64 = 30 * 60;
+/// The first line of a CSV.
+pub(crate) const CSV_HEAD: &str = "minute,by,name,allowed,denied,shadow\n";
 
 /// The minutes, for whoever asks: of all instances where they meet somewhere, else of this one.
 #[derive(Clone)]
 pub struct Analytics {
     watch: Watch,
-    sums: Option<Arc<dyn MinuteSums>>,
+    sums: Option<Arc<SharedDay>>,
 }
 
 /// Whose minutes.
@@ -70,7 +76,7 @@ impl From<Watch> for Analytics {
 impl Analytics {
     /// Those of all instances that meet there.
     pub fn summed(watch: Watch, sums: Arc<dyn MinuteSums>) -> Self {
-        Self { watch, sums: Some(sums) }
+        Self { watch, sums: Some(Arc::new(SharedDay::new(sums))) }
     }
 
     /// The watch of this instance.
@@ -82,10 +88,9 @@ impl Analytics {
     pub async fn rows(&self, asked: &Asked) -> Result<Vec<MinuteRow>, SumsError> {
         let (from, to) = (asked.from.unwrap_or(0), asked.to.unwrap_or(u64::MAX));
         let mut rows = match (&self.sums, asked.scope) {
-            (Some(sums), Scope::All) => {
-                let now = self.watch.now().get() / 1_000_000;
-                let (oldest, newest) = (now.saturating_sub(60 * KEPT as u64), now + AHEAD_SECONDS);
-                sums.rows(from.max(oldest), to.min(newest)).await?
+            (Some(shared), Scope::All) => {
+                let (oldest, newest) = last_day(&self.watch);
+                shared.sums().rows(from.max(oldest), to.min(newest)).await?
             }
             _ => self.watch.minutes(from, to),
         };
@@ -94,27 +99,50 @@ impl Analytics {
         Ok(rows)
     }
 
-    /// The last day, summed. Where instances meet and cannot just now, the day of this one.
-    pub async fn day(&self) -> Day {
-        let asked = Asked::default();
-        match (&self.sums, self.rows(&asked).await) {
-            (Some(_), Ok(rows)) => Day::of(Scope::All, &rows),
-            (None, Ok(rows)) => Day::of(Scope::Instance, &rows),
-            (_, Err(_)) => Day::of(Scope::Instance, &self.watch.minutes(0, u64::MAX)),
+    /// The same question in parts, the earliest first: each asks for as many minutes as can be held at once.
+    pub fn parts(&self, asked: &Asked) -> impl Iterator<Item = Asked> + use<> {
+        let (oldest, newest) = last_day(&self.watch);
+        let (from, to) = (asked.from.unwrap_or(0).max(oldest), asked.to.unwrap_or(u64::MAX).min(newest));
+        let asked = asked.clone();
+        (from..to.max(from)).step_by(PART_SECONDS as usize).map(move |began| Asked {
+            from: Some(began),
+            to: Some(to.min(began + PART_SECONDS)),
+            ..asked.clone()
+        })
+    }
+
+    /// The last day, summed. Where instances meet, as it was a few seconds ago at most; while they cannot, the day of this
+    /// one.
+    pub async fn day(&self) -> Arc<Day> {
+        match &self.sums {
+            Some(shared) => shared.show(&self.watch).await,
+            None => Arc::new(Day::new(Scope::Instance, self.watch.day())),
         }
     }
 }
 
+/// From when to when the last day's minutes began, in seconds since the epoch: by the wall clock.
+pub(crate) fn last_day(watch: &Watch) -> (u64, u64) {
+    let now = watch.wall().get() / 1_000_000;
+    let present = now - now % 60;
+    ((present + 60).saturating_sub(60 * KEPT as u64), now + AHEAD_SECONDS)
+}
+
 /// The minutes as CSV, with a head. Names that need it are quoted, and none can start a formula in a spreadsheet.
 pub fn csv(rows: &[MinuteRow]) -> String {
-    let mut text = String::from("minute,by,name,allowed,denied,shadow\n");
+    let mut text = String::from(CSV_HEAD);
+    write_csv(&mut text, rows);
+    text
+}
+
+/// The lines of these minutes.
+pub(crate) fn write_csv(text: &mut String, rows: &[MinuteRow]) {
     for MinuteRow { minute, by, name, tally } in rows {
         let (by, name) = (by.as_str(), field(name));
         let Tally { allowed, denied, shadow } = tally;
         // Writing to a String cannot fail.
         let _written = writeln!(text, "{minute},{by},{name},{allowed},{denied},{shadow}");
     }
-    text
 }
 
 /// A day of minutes, summed.
@@ -144,13 +172,15 @@ pub struct DayRow {
 impl Day {
     /// The sums of these minutes.
     pub fn of(scope: Scope, minutes: &[MinuteRow]) -> Self {
-        let mut sums: BTreeMap<(By, &str), Tally> = BTreeMap::new();
-        for row in minutes {
-            *sums.entry((row.by, &row.name)).or_default() += row.tally;
-        }
-        let row = |((by, name), tally): ((By, &str), Tally)| DayRow { by, name: name.to_owned(), tally };
-        let mut rows: Vec<_> = sums.into_iter().map(row).collect();
-        rows.sort_by_key(|row| (row.by, std::cmp::Reverse(row.tally.all())));
+        let mut sums = PackedMinutes::default();
+        sums.put(0, 0, minutes.iter().map(|row| (row.by, row.name.as_str(), row.tally)));
+        Self::new(scope, sums.sums())
+    }
+
+    pub(crate) fn new(scope: Scope, mut rows: Vec<DayRow>) -> Self {
+        rows.sort_by(|a, b| {
+            (a.by, Reverse(a.tally.all()), &a.name).cmp(&(b.by, Reverse(b.tally.all()), &b.name))
+        });
         Self { scope, rows }
     }
 }

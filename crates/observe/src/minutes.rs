@@ -1,11 +1,10 @@
 //! Who was allowed and denied how much in each minute of the last day: per rule and per tenant.
 
-use std::collections::VecDeque;
-
-use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
+use crate::analytics::DayRow;
+use crate::table::MinuteTable;
 use crate::tally::Tally;
 
 /// Minutes that are kept: a day.
@@ -48,89 +47,47 @@ pub struct MinuteRow {
     pub tally: Tally,
 }
 
-/// The last day of this instance. Bounded, because names are: the book has a bound on each.
+/// The last day of this instance, by the wall clock. Bounded, because names are: the book has a bound on each.
 #[derive(Debug, Default)]
 pub(crate) struct Minutes {
-    minutes: VecDeque<Minute>,
-    /// What was not yet brought to where instances meet; nothing is kept where nobody ever asks for it.
-    unshared: Option<HashMap<(u64, By, SmolStr), Tally>>,
-}
-
-#[derive(Debug)]
-struct Minute {
-    began: u64,
-    tallies: HashMap<(By, SmolStr), Tally>,
+    kept: MinuteTable,
+    /// What was not yet brought to where instances meet. `None` until that is asked for.
+    unshared: Option<MinuteTable>,
 }
 
 impl Minutes {
     /// Adds to the minute that `second` lies in.
     pub(crate) fn add(&mut self, second: u64, by: By, name: &SmolStr, tally: Tally) {
-        let began = second - second % 60;
-        if self.minutes.back().is_none_or(|last| last.began < began) {
-            self.minutes.push_back(Minute { began, tallies: HashMap::default() });
+        self.turn(second);
+        for table in std::iter::once(&mut self.kept).chain(&mut self.unshared) {
+            table.add(second - second % 60, by, name, tally);
         }
-        while self.minutes.front().is_some_and(|first| first.began + 60 * KEPT as u64 <= began) {
-            self.minutes.pop_front();
-            let oldest = self.minutes.front().map_or(0, |first| first.began);
-            if let Some(unshared) = &mut self.unshared {
-                // What nobody took for a day is not worth taking any more.
-                unshared.retain(|(minute, ..), _| *minute >= oldest);
-            }
-        }
-        if let Some(minute) = self.minutes.back_mut() {
-            *minute.tallies.entry((by, name.clone())).or_default() += tally;
-            let began = minute.began;
-            self.add_unshared(began, by, name.clone(), tally);
+    }
+
+    /// Goes by the time that it is now: what is a day old goes, and what lies ahead, because the clock was put back, is
+    /// counted in the present minute.
+    pub(crate) fn turn(&mut self, second: u64) {
+        let present = second - second % 60;
+        let oldest = (present + 60).saturating_sub(60 * KEPT as u64);
+        for table in std::iter::once(&mut self.kept).chain(&mut self.unshared) {
+            table.turn(oldest, present);
         }
     }
 
     /// Takes what was counted since the last time, the oldest first and `most` rows of it. The first time, everything
     /// there is counts as new.
     pub(crate) fn take_unshared(&mut self, most: usize) -> Vec<MinuteRow> {
-        let minutes = &self.minutes;
-        let unshared = self.unshared.get_or_insert_with(|| {
-            let rows = minutes.iter().flat_map(Minute::tallies);
-            rows.map(|(began, by, name, tally)| ((began, by, name.clone()), tally)).collect()
-        });
-        let mut oldest: Vec<_> = unshared.keys().cloned().collect();
-        if oldest.len() > most {
-            oldest.sort_unstable();
-            oldest.truncate(most);
-        }
-        let take = |key: (u64, By, SmolStr)| {
-            let tally = unshared.remove(&key)?;
-            Some(MinuteRow { minute: key.0, by: key.1, name: key.2.to_string(), tally })
-        };
-        oldest.into_iter().filter_map(take).collect()
-    }
-
-    fn add_unshared(&mut self, minute: u64, by: By, name: SmolStr, tally: Tally) {
-        if let Some(unshared) = &mut self.unshared {
-            *unshared.entry((minute, by, name)).or_default() += tally;
-        }
+        self.unshared.get_or_insert_with(|| self.kept.clone()).take_oldest(most)
     }
 
     /// Every row of the minutes that began in `from..to`, in order.
     pub(crate) fn rows(&self, from: u64, to: u64) -> Vec<MinuteRow> {
-        let asked = self.minutes.iter().filter(|minute| (from..to).contains(&minute.began));
-        let mut rows: Vec<_> = asked.flat_map(Minute::rows).collect();
-        rows.sort_by(|a, b| (a.minute, a.by, &a.name).cmp(&(b.minute, b.by, &b.name)));
-        rows
-    }
-}
-
-impl Minute {
-    fn tallies(&self) -> impl Iterator<Item = (u64, By, &SmolStr, Tally)> {
-        self.tallies.iter().map(|((by, name), &tally)| (self.began, *by, name, tally))
+        self.kept.rows(from, to)
     }
 
-    fn rows(&self) -> impl Iterator<Item = MinuteRow> {
-        self.tallies().map(|(minute, by, name, tally)| MinuteRow {
-            minute,
-            by,
-            name: name.to_string(),
-            tally,
-        })
+    /// The sum of the day, one row for each rule and tenant in no order.
+    pub(crate) fn sums(&self) -> Vec<DayRow> {
+        self.kept.sums()
     }
 }
 
@@ -161,11 +118,52 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_steps_back_adds_to_the_latest_minute() {
+    fn a_clock_that_is_put_back_brings_along_what_was_counted_under_later_times() {
         let mut minutes = Minutes::default();
-        minutes.add(600, By::Rule, &"login".into(), ONE);
         minutes.add(60, By::Rule, &"login".into(), ONE);
-        assert_eq!(minutes.rows(0, 1_000).len(), 1);
+        for second in [90_000, 90_060, 90_120] {
+            minutes.add(second, By::Rule, &"login".into(), ONE);
+        }
+        assert_eq!(minutes.take_unshared(1).len(), 1);
+        minutes.turn(3_700);
+        minutes.add(3_700, By::Rule, &"login".into(), ONE);
+        let sums: Vec<_> =
+            minutes.rows(0, u64::MAX).iter().map(|row| (row.minute, row.tally.allowed)).collect();
+        assert_eq!(sums, [(3_660, 4)], "the first was a day old by then");
+        assert_eq!(minutes.sums()[0].tally.allowed, 4);
+        let unshared: Vec<_> =
+            minutes.take_unshared(9).iter().map(|row| (row.minute, row.tally.allowed)).collect();
+        assert_eq!(unshared, [(3_660, 3)], "one was taken before");
+    }
+
+    #[test]
+    fn a_day_that_is_over_is_forgotten_though_nothing_comes_after_it() {
+        let mut minutes = Minutes::default();
+        minutes.add(120, By::Rule, &"login".into(), ONE);
+        minutes.turn(120 + 24 * 3_600 - 1);
+        assert_eq!(minutes.sums().len(), 1);
+        minutes.turn(120 + 24 * 3_600);
+        assert!(minutes.sums().is_empty() && minutes.rows(0, u64::MAX).is_empty());
+    }
+
+    #[test]
+    fn rows_that_are_taken_in_parts_are_taken_once_and_sum_to_the_day() {
+        let mut minutes = Minutes::default();
+        minutes.take_unshared(0);
+        let (mut taken, mut sum) = (0, 0);
+        for second in 0..600 {
+            for name in 0..7 {
+                minutes.add(second, By::Tenant, &SmolStr::from(format!("tenant {name}")), ONE);
+            }
+            let rows = minutes.take_unshared(3);
+            assert!(rows.len() <= 3);
+            taken += rows.iter().map(|row| row.tally.allowed).sum::<u64>();
+        }
+        taken += minutes.take_unshared(usize::MAX).iter().map(|row| row.tally.allowed).sum::<u64>();
+        sum += minutes.sums().iter().map(|row| row.tally.allowed).sum::<u64>();
+        let rows = minutes.rows(0, u64::MAX);
+        assert_eq!((taken, sum, rows.len()), (4_200, 4_200, 70));
+        assert!(rows.iter().all(|row| row.tally.allowed == 60), "{rows:?}");
     }
 
     #[test]

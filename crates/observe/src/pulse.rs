@@ -42,11 +42,11 @@ impl Pulse {
         }
     }
 
-    /// Adds what was counted of one thing since the last time.
-    pub(crate) fn add(&mut self, now: Micros, meaning: &Meaning, more: u64) {
+    /// Adds what was counted of one thing since the last time. Minutes go by the wall clock.
+    pub(crate) fn add(&mut self, wall: Micros, meaning: &Meaning, more: u64) {
         let mut tally = Tally::default();
         tally.add(meaning.verdict, more);
-        let second = now.get() / 1_000_000;
+        let second = wall.get() / 1_000_000;
         match &meaning.subject {
             Subject::Decisions { rule, limit } => {
                 self.fresh += tally;
@@ -57,11 +57,12 @@ impl Pulse {
         }
     }
 
-    /// Ends a round of adding.
-    pub(crate) fn close(&mut self, now: Micros) {
+    /// Ends a round of adding. Seconds go by a monotonic clock: they must not stop while the wall clock is behind.
+    pub(crate) fn close(&mut self, now: Micros, wall: Micros) {
         let fresh = std::mem::take(&mut self.fresh);
         self.totals += fresh;
         self.rates.add(now.get() / 1_000_000, fresh);
+        self.minutes.turn(wall.get() / 1_000_000);
     }
 
     pub(crate) fn top_limits(&self) -> Vec<TopLimit> {

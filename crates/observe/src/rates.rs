@@ -43,8 +43,10 @@ impl Rates {
         }
     }
 
-    pub(crate) fn seconds(&self) -> Vec<Second> {
-        self.seconds.iter().copied().collect()
+    /// The seconds as the wall clock has them, which says `wall` at the time `now` of the clock that they were added by.
+    pub(crate) fn seconds(&self, now: u64, wall: u64) -> Vec<Second> {
+        let shown = |second: &Second| Second { at: (second.at + wall).saturating_sub(now), ..*second };
+        self.seconds.iter().map(shown).collect()
     }
 
     /// The mean of the last whole seconds, per second.
@@ -66,7 +68,7 @@ mod tests {
         rates.add(10, Tally { allowed: 4, ..Tally::default() });
         rates.add(13, Tally { allowed: 2, ..Tally::default() });
         let allowed: Vec<_> =
-            rates.seconds().iter().map(|second| (second.at, second.tally.allowed)).collect();
+            rates.seconds(0, 0).iter().map(|second| (second.at, second.tally.allowed)).collect();
         assert_eq!(allowed, [(10, 4), (11, 0), (12, 0), (13, 2)]);
     }
 
@@ -75,6 +77,6 @@ mod tests {
         let mut rates = Rates::default();
         rates.add(10, Tally::default());
         rates.add(1_000_000, Tally::default());
-        assert_eq!(rates.seconds().len(), KEPT);
+        assert_eq!(rates.seconds(0, 0).len(), KEPT);
     }
 }

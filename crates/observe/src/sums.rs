@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::minutes::MinuteRow;
+use crate::packed::PackedMinutes;
 use crate::watch::Watch;
 
 /// An answer that comes later, or why it does not.
@@ -44,6 +45,20 @@ pub trait MinuteSums: Send + Sync + 'static {
 
     /// The sums of the minutes that began in `from..to` seconds since the epoch.
     fn rows(&self, from: u64, to: u64) -> Answer<'_, Vec<MinuteRow>>;
+
+    /// Makes `day` the minutes that began in `from..to`. It may hold most of them already, as this has left them: a place
+    /// that knows which have changed since then reads those alone. An error leaves it somewhere in between.
+    fn bring_up_to_date<'a>(&'a self, day: &'a mut PackedMinutes, from: u64, to: u64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            day.keep(0, 0);
+            let rows = self.rows(from, to).await?;
+            for minute in rows.chunk_by(|one, next| one.minute == next.minute) {
+                let tallies = minute.iter().map(|row| (row.by, row.name.as_str(), row.tally));
+                day.put(minute[0].minute, 0, tallies);
+            }
+            Ok(())
+        })
+    }
 }
 
 /// Brings what a watch has counted to where instances meet, every so often, until the watch is closed. What cannot be

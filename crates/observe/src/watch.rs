@@ -8,6 +8,7 @@ use spile_core::{Clock, Key, LimitName, Micros, StoreError};
 use spile_limiter::{Counts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
+use crate::analytics::DayRow;
 use crate::book::Book;
 use crate::builder::WatchBuilder;
 use crate::close_look::CloseLook;
@@ -164,19 +165,19 @@ impl Watch {
     /// How things stand.
     pub fn snapshot(&self) -> Snapshot {
         let inner = &*self.inner;
-        let now = inner.clock.now();
+        let (now, wall) = (inner.clock.now(), inner.clock.wall());
         let mut pulse = inner.pulse.lock();
         inner.flush(&mut pulse);
         let per_second = pulse.rates.lately(LATELY);
         let close_look = inner.close_look.lock();
         Snapshot {
-            at_ms: now.get() / 1_000,
+            at_ms: wall.get() / 1_000,
             up_ms: now.since_us(inner.began) / 1_000,
             totals: pulse.totals,
             degraded: inner.failures.total(),
             per_second,
             denial_ratio: per_second.denial_ratio(),
-            seconds: pulse.rates.seconds(),
+            seconds: pulse.rates.seconds(now.get() / 1_000_000, wall.get() / 1_000_000),
             store_latency: pulse.latencies.percentiles(),
             store: pulse.health.now(),
             store_lost: pulse.health.is_lost(),
@@ -193,6 +194,13 @@ impl Watch {
         let mut pulse = self.inner.pulse.lock();
         self.inner.flush(&mut pulse);
         pulse.minutes.rows(from, to)
+    }
+
+    /// This instance's decisions of the last day, one row for each rule and tenant in no order.
+    pub(crate) fn day(&self) -> Vec<DayRow> {
+        let mut pulse = self.inner.pulse.lock();
+        self.inner.flush(&mut pulse);
+        pulse.minutes.sums()
     }
 
     /// What was counted by minute since the last time that this was asked, `most` rows of it; the first time, everything.
@@ -217,6 +225,11 @@ impl Watch {
     /// What the watch's clock says.
     pub fn now(&self) -> Micros {
         self.inner.clock.now()
+    }
+
+    /// The wall time by the watch's clock: what minutes and events go by.
+    pub(crate) fn wall(&self) -> Micros {
+        self.inner.clock.wall()
     }
 
     pub(crate) fn downgrade(&self) -> WeakWatch {
@@ -279,19 +292,19 @@ impl Inner {
     }
 
     fn flush(&self, pulse: &mut Pulse) {
-        let now = self.clock.now();
+        let wall = self.clock.wall();
         let mut book = self.book.lock();
         for (series, more) in book.drain_homeless() {
-            settle(&book, pulse, now, series, more);
+            settle(&book, pulse, wall, series, more);
         }
-        self.counts.drain(|series, more| settle(&book, pulse, now, series, more));
-        pulse.close(now);
+        self.counts.drain(|series, more| settle(&book, pulse, wall, series, more));
+        pulse.close(self.clock.now(), wall);
     }
 }
 
-fn settle(book: &Book, pulse: &mut Pulse, now: Micros, series: Series, more: u64) {
+fn settle(book: &Book, pulse: &mut Pulse, wall: Micros, series: Series, more: u64) {
     if let Some(meaning) = book.settle(series, more) {
-        pulse.add(now, meaning, more);
+        pulse.add(wall, meaning, more);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{FakeClock, Limit, Plan};
+use spile_core::{Clock, FakeClock, Limit, Micros, Plan};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{
@@ -149,6 +149,70 @@ async fn who_asks_gets_the_sums_or_is_told_and_can_ask_for_one_instance() {
     meeting.away.store(true, Ordering::SeqCst);
     assert!(allowed(Scope::All).await.is_err());
     assert_eq!(allowed(Scope::Instance).await, Ok(3));
+    assert_eq!(analytics.day().await.scope, Scope::All, "as it was read a moment ago");
+    clock.advance(Duration::from_secs(10));
     let day = analytics.day().await;
     assert_eq!((day.scope, day.rows[0].tally.allowed), (Scope::Instance, 3));
+}
+
+/// A machine's clocks: one that only runs, and the wall clock, which may be put right.
+#[derive(Clone, Default)]
+struct Clocks {
+    runs: FakeClock,
+    wall: FakeClock,
+}
+
+impl Clock for Clocks {
+    fn now(&self) -> Micros {
+        self.runs.now()
+    }
+
+    fn wall(&self) -> Micros {
+        self.wall.now()
+    }
+}
+
+impl Clocks {
+    fn advance_hours(&self, hours: u64) {
+        for clock in [&self.runs, &self.wall] {
+            clock.advance(Duration::from_secs(hours * 3_600));
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_last_day_is_that_of_the_wall_clock_though_nothing_happens_and_though_it_is_put_right() {
+    let clocks = Clocks::default();
+    let watch = Watch::builder().clock(clocks.clone()).without_ticker().build();
+    let analytics = Analytics::from(watch.clone());
+    let allowed = async || {
+        let rows = analytics.rows(&Asked::default()).await.unwrap();
+        let day = analytics.day().await;
+        let sum = day.rows.iter().map(|row| row.tally.allowed).sum::<u64>();
+        assert_eq!(sum, rows.iter().map(|row| row.tally.allowed).sum::<u64>());
+        let (last, wall) = (rows.last().map_or(0, |row| row.minute), clocks.wall.now().get() / 1_000_000);
+        assert!(last == 0 || (last <= wall && wall - last < 24 * 3_600), "{last} at {wall}");
+        let snapshot = watch.snapshot();
+        assert_eq!(
+            (snapshot.at_ms, snapshot.seconds.last().map(|second| second.at)),
+            (wall * 1_000, Some(wall))
+        );
+        sum
+    };
+    decide(&watch, &clocks.runs, 3).await;
+    watch.tick();
+    clocks.advance_hours(23);
+    assert_eq!(allowed().await, 3);
+    clocks.advance_hours(2);
+    assert_eq!(allowed().await, 0, "days without a request leave nothing to show");
+    decide(&watch, &clocks.runs, 5).await;
+    assert_eq!(allowed().await, 5);
+    clocks.wall.step_back(Duration::from_secs(10 * 3_600));
+    assert_eq!(allowed().await, 5, "they happened a moment ago, whatever the clock said then");
+    clocks.wall.advance(Duration::from_secs(5 * 24 * 3_600));
+    decide(&watch, &clocks.runs, 2).await;
+    assert_eq!(allowed().await, 2, "the day is the one before the time that it is");
+    watch.config_reloaded();
+    assert_eq!(watch.snapshot().events[0].at_ms, clocks.wall.now().get() / 1_000);
+    assert_eq!(watch.snapshot().up_ms, 25 * 3_600_000);
 }

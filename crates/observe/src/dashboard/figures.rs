@@ -2,15 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::export::{self, Format};
 use super::house::{PlanView, TenantView};
 use super::query::Asking;
 use super::{Desk, problem};
-use crate::analytics::{self, Analytics, Asked, Day};
+use crate::analytics::{Analytics, Asked, Day};
 use crate::minutes::MinuteRow;
 use crate::snapshot::Snapshot;
 use crate::sums::SumsError;
@@ -71,8 +71,8 @@ pub(super) async fn plans_and_tenants(State(desk): State<Desk>) -> Json<PlansAnd
     security(("token" = [])),
     responses((status = 200, description = "Of all instances, or of this one.", body = Day))
 )]
-pub(super) async fn day(State(analytics): State<Analytics>) -> Json<Day> {
-    Json(analytics.day().await)
+pub(super) async fn day(State(analytics): State<Analytics>) -> Response {
+    Json(&*analytics.day().await).into_response()
 }
 
 /// The last 24 hours, minute by minute.
@@ -164,21 +164,11 @@ pub(super) async fn analytics_csv(
 }
 
 async fn rows(analytics: &Analytics, asked: &Asked) -> Response {
-    match analytics.rows(asked).await {
-        Ok(rows) => Json(rows).into_response(),
-        Err(why) => no_sums(&why),
-    }
+    export::stream(analytics, asked, Format::Json).await.unwrap_or_else(|why| no_sums(&why))
 }
 
 async fn csv(analytics: &Analytics, asked: &Asked) -> Response {
-    let headers = [
-        (CONTENT_TYPE, "text/csv; charset=utf-8"),
-        (CONTENT_DISPOSITION, "attachment; filename=\"spile-minutes.csv\""),
-    ];
-    match analytics.rows(asked).await {
-        Ok(rows) => (headers, analytics::csv(&rows)).into_response(),
-        Err(why) => no_sums(&why),
-    }
+    export::stream(analytics, asked, Format::Csv).await.unwrap_or_else(|why| no_sums(&why))
 }
 
 fn no_sums(why: &SumsError) -> Response {

@@ -4,6 +4,7 @@
 //! worth keeping to oneself; whoever mounts the rest decides who may see it. The page sends the operator's token
 //! where it is asked for one. Routes and their description come from the same lines.
 
+mod export;
 mod figures;
 mod house;
 mod inspector;

@@ -31,6 +31,10 @@ for i = 4, #ARGV, 3 do
   end
 end
 for i = 2, #KEYS do
+  -- Whoever has read the minute sees by this that it has changed since.
+  if type(redis.pcall('HINCRBY', KEYS[i], 'v', 1)) == 'table' then
+    redis.call('HSET', KEYS[i], 'v', 1)
+  end
   redis.call('EXPIRE', KEYS[i], ttl)
 end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ttl)

@@ -2,7 +2,8 @@
 //!
 //! There is one hash for each minute, which goes after a day. Every instance brings what it has counted in numbered
 //! batches, and the number of the last one is kept with the sums: one that is brought again because its answer was lost
-//! adds nothing.
+//! adds nothing. Each minute also counts how often it was added to, so that a day is read whole once, and after that only
+//! what has changed of it.
 
 mod field;
 
@@ -10,12 +11,13 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use spile_observe::{Answer, Batch, By, MinuteRow, MinuteSums, SumsError, Tally};
+use spile_observe::{Answer, Batch, By, MinuteRow, MinuteSums, PackedMinutes, SumsError, Tally};
 use spile_redis::{RedisStore, Script, Session, SessionError, Value};
 
 use crate::hex::Hex;
 
 static ADD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("add.lua")));
+static REVISIONS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("revisions.lua")));
 static ROWS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("rows.lua")));
 
 /// How often instances bring what they have counted.
@@ -29,6 +31,8 @@ const MOST_FIELDS: &str = "3000";
 /// How many minutes are asked for at once, and how many bytes of them are answered, about.
 const MINUTES: usize = 120;
 const PAGE_BYTES: &[u8] = b"262144";
+/// How many minutes are asked about at once, whether they have changed: a fraction of a millisecond of Redis's time.
+const REVISIONS_AT_ONCE: usize = 240;
 
 /// Where all instances on one Redis meet.
 pub(crate) struct RedisMinutes {
@@ -70,15 +74,48 @@ impl RedisMinutes {
         self.session.run(&ADD, &keys, &arguments, PATIENCE).await.map(drop)
     }
 
-    async fn read(&self, minutes: &[u64], sums: &mut Sums) -> Result<usize, SumsError> {
-        let keys: Vec<String> = minutes.iter().map(|minute| self.key(*minute)).collect();
-        let reply = self.session.run(&ROWS, &keys, &[PAGE_BYTES], PATIENCE).await.map_err(failed)?;
-        let read = reply.as_array().filter(|read| !read.is_empty());
-        let read = read.ok_or_else(|| SumsError("a reply of another shape".to_owned()))?;
-        for (minute, fields) in minutes.iter().zip(read) {
-            note(*minute, fields.as_array().unwrap_or_default(), sums);
+    /// Reads minutes page by page, and hands over the fields of each.
+    async fn read(
+        &self,
+        mut minutes: &[u64],
+        mut note: impl FnMut(u64, &[Value]) + Send,
+    ) -> Result<(), SumsError> {
+        while !minutes.is_empty() {
+            let page = &minutes[..minutes.len().min(MINUTES)];
+            let keys: Vec<String> = page.iter().map(|minute| self.key(*minute)).collect();
+            let reply = self.session.run(&ROWS, &keys, &[PAGE_BYTES], PATIENCE).await.map_err(failed)?;
+            let read = reply.as_array().filter(|read| !read.is_empty()).ok_or_else(misshapen)?;
+            for (minute, fields) in page.iter().zip(read) {
+                note(*minute, fields.as_array().unwrap_or_default());
+            }
+            minutes = &minutes[read.len().min(page.len())..];
         }
-        Ok(read.len())
+        Ok(())
+    }
+
+    /// Those of the minutes that are not as `day` has them, each with its revision. What is gone is taken out of `day`.
+    async fn changed(
+        &self,
+        minutes: &[u64],
+        day: &mut PackedMinutes,
+    ) -> Result<BTreeMap<u64, i64>, SumsError> {
+        let mut changed = BTreeMap::new();
+        for asked in minutes.chunks(REVISIONS_AT_ONCE) {
+            let keys: Vec<String> = asked.iter().map(|minute| self.key(*minute)).collect();
+            let reply = self.session.run(&REVISIONS, &keys, &[], PATIENCE).await.map_err(failed)?;
+            let revisions =
+                reply.as_array().filter(|read| read.len() == asked.len()).ok_or_else(misshapen)?;
+            for (&minute, revision) in asked.iter().zip(revisions) {
+                match revision.as_int().ok_or_else(misshapen)? {
+                    0 => day.remove(minute),
+                    revision if day.revision(minute) == Some(revision) => {}
+                    revision => {
+                        changed.insert(minute, revision);
+                    }
+                }
+            }
+        }
+        Ok(changed)
     }
 }
 
@@ -89,27 +126,45 @@ impl MinuteSums for RedisMinutes {
 
     fn rows(&self, from: u64, to: u64) -> Answer<'_, Vec<MinuteRow>> {
         Box::pin(async move {
-            let minutes: Vec<u64> = (from.div_ceil(60) * 60..to).step_by(60).collect();
-            let (mut rest, mut sums) = (minutes.as_slice(), Sums::new());
-            while !rest.is_empty() {
-                let read = self.read(&rest[..rest.len().min(MINUTES)], &mut sums).await?;
-                rest = &rest[read.min(rest.len())..];
-            }
+            let mut sums = Sums::new();
+            let add = |minute, fields: &[Value]| {
+                for (by, name, tally) in tallies(fields) {
+                    *sums.entry((minute, by, name.to_owned())).or_default() += tally;
+                }
+            };
+            self.read(&began_in(from, to), add).await?;
             let row = |((minute, by, name), tally)| MinuteRow { minute, by, name, tally };
             Ok(sums.into_iter().map(row).collect())
         })
     }
+
+    fn bring_up_to_date<'a>(&'a self, day: &'a mut PackedMinutes, from: u64, to: u64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            day.keep(from, to);
+            let changed = self.changed(&began_in(from, to), day).await?;
+            let minutes: Vec<u64> = changed.keys().copied().collect();
+            // What is added after the revision was asked for has another, and is read the next time.
+            let put = |minute, fields: &[Value]| day.put(minute, changed[&minute], tallies(fields));
+            self.read(&minutes, put).await
+        })
+    }
 }
 
-/// Adds the fields of one minute. What is none of ours is left out.
-fn note(minute: u64, fields: &[Value], sums: &mut Sums) {
-    for pair in fields.chunks_exact(2) {
-        let count = pair[1].as_str().and_then(|count| count.parse().ok());
-        let read = pair[0].as_str().zip(count).and_then(|(field, count)| field::read(field, count));
-        if let Some((by, name, tally)) = read {
-            *sums.entry((minute, by, name.to_owned())).or_default() += tally;
-        }
-    }
+/// The minutes that began in `from..to`.
+fn began_in(from: u64, to: u64) -> Vec<u64> {
+    (from.div_ceil(60) * 60..to).step_by(60).collect()
+}
+
+/// What the fields of one minute count. Those that are none of ours are left out.
+fn tallies(fields: &[Value]) -> impl Iterator<Item = (By, &str, Tally)> {
+    fields.chunks_exact(2).filter_map(|pair| {
+        let count = pair[1].as_str()?.parse().ok()?;
+        field::read(pair[0].as_str()?, count)
+    })
+}
+
+fn misshapen() -> SumsError {
+    SumsError("a reply of another shape".to_owned())
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
@@ -119,6 +174,10 @@ fn failed(why: SessionError) -> SumsError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use spile_core::{FakeClock, Micros};
+    use spile_observe::{Analytics, Asked, Day, Scope, Watch};
     use spile_testkit::redis::RedisServer;
 
     use super::*;
@@ -232,5 +291,80 @@ mod tests {
             100,
             "one minute began in between"
         );
+    }
+
+    /// How often a command was run.
+    fn calls(redis: &RedisServer, command: &str) -> u64 {
+        let stats = redis.command(&["INFO", "commandstats"]);
+        let line =
+            stats.text().lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |rest| rest.split(',').next().and_then(|calls| calls.parse().ok()).expect("a number"))
+    }
+
+    /// A watch that was made at a known time, and what it shows of the minutes there.
+    fn analytics(redis: &RedisServer) -> (Analytics, FakeClock) {
+        let clock = FakeClock::at(Micros::from_secs(MINUTE + 30));
+        let watch = Watch::builder().clock(clock.clone()).without_ticker().build();
+        (Analytics::summed(watch, Arc::new(minutes(redis))), clock)
+    }
+
+    fn allowed(day: &Day) -> u64 {
+        assert_eq!(day.scope, Scope::All);
+        day.rows.iter().map(|row| row.tally.allowed).sum()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn three_who_ask_for_the_day_at_once_cause_one_read_of_it() {
+        let redis = RedisServer::start();
+        let writer = minutes(&redis);
+        for number in 1..=100 {
+            let mut batch = login(number);
+            batch.rows[0].minute = MINUTE - 60 * number;
+            writer.add(&batch).await.unwrap();
+        }
+        let (analytics, _clock) = analytics(&redis);
+        let days = tokio::join!(analytics.day(), analytics.day(), analytics.day());
+        assert_eq!([allowed(&days.0), allowed(&days.1), allowed(&days.2)], [200; 3]);
+        assert_eq!(calls(&redis, "hgetall"), 100, "each minute is read once");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_day_that_was_read_is_brought_up_to_date_by_what_has_changed_alone() {
+        let redis = RedisServer::start();
+        let writer = minutes(&redis);
+        for number in 1..=100 {
+            let mut batch = login(number);
+            batch.rows[0].minute = MINUTE - 60 * number;
+            writer.add(&batch).await.unwrap();
+        }
+        let (analytics, clock) = analytics(&redis);
+        assert_eq!(allowed(&*analytics.day().await), 200);
+        let read = calls(&redis, "hgetall");
+        // One that was cut off from Redis brings what is an hour old, and one minute is deleted by other hands.
+        let mut late = login(101);
+        late.rows[0].minute = MINUTE - 3_600;
+        writer.add(&late).await.unwrap();
+        redis.command(&["DEL", &format!("spile:{{:minutes}}:{}", MINUTE - 60)]);
+        clock.advance(Duration::from_secs(10));
+        assert_eq!(allowed(&*analytics.day().await), 200);
+        assert_eq!(calls(&redis, "hgetall"), read + 1, "the one that has changed");
+        clock.advance(Duration::from_secs(24 * 3_600 - 60 * 50));
+        assert_eq!(allowed(&*analytics.day().await), 2 * 48, "those that are a day old are gone");
+        assert_eq!(calls(&redis, "hgetall"), read + 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn minutes_of_an_older_version_and_of_other_hands_are_in_the_day() {
+        let redis = RedisServer::start();
+        redis.command(&["HSET", KEY, "r:a:login", "7"]);
+        redis.command(&["LPUSH", &format!("spile:{{:minutes}}:{}", MINUTE - 60), "x"]);
+        redis.command(&["HSET", &format!("spile:{{:minutes}}:{}", MINUTE - 120), "v", "x", "r:a:login", "1"]);
+        let (analytics, clock) = analytics(&redis);
+        let seen = allowed(&*analytics.day().await);
+        assert_eq!(seen, 8);
+        assert!(analytics.rows(&Asked::default()).await.is_ok_and(|rows| rows.len() == 2));
+        redis.command(&["HSET", KEY, "t:a:acme", "2"]);
+        clock.advance(Duration::from_secs(10));
+        assert_eq!(allowed(&*analytics.day().await), seen + 2);
     }
 }

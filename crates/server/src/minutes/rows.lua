@@ -5,7 +5,11 @@
 -- Returns the fields and counts of the first minutes, a list for each.
 local most, bytes, minutes = tonumber(ARGV[1]), 0, {}
 for i = 1, #KEYS do
-  local fields = redis.call('HGETALL', KEYS[i])
+  local fields = redis.pcall('HGETALL', KEYS[i])
+  if fields.err then
+    -- Other hands have put something else there.
+    fields = {}
+  end
   minutes[i] = fields
   for j = 1, #fields do
     bytes = bytes + #fields[j]
