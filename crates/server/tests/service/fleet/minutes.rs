@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use spile_core::SystemClock;
 use spile_testkit::redis::RedisServer;
 
 use super::{Instance, LONG, becomes};
@@ -99,4 +100,51 @@ async fn the_minutes_of_many_decisions_come_in_few_calls() {
     let brought = super::calls(&redis, "hincrby");
     println!("500 decisions, {brought} increments");
     assert!(brought <= 60, "{brought}");
+}
+
+/// Puts minutes of a thousand tenants where instances meet: the last `count` of them.
+fn write_minutes(redis: &RedisServer, count: u64) {
+    let now = SystemClock::wall_now().get() / 60_000_000 * 60;
+    let fields: Vec<String> = (0..1_000).map(|tenant| format!("t:a:tenant-{tenant:06}")).collect();
+    for minute in 0..count {
+        let key = format!("spile:{{:minutes}}:{}", now - 60 * minute);
+        let words = fields.iter().flat_map(|field| [field.as_str(), "1234"]);
+        redis.command(&["HSET", &key, "v", "1"].into_iter().chain(words).collect::<Vec<_>>());
+    }
+}
+
+fn memory_kb(instance: &Instance, which: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", instance.process.id())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("it has memory");
+    line.trim_matches([':', ' ', '\t', 'k', 'B']).parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_of_a_thousand_tenants_is_shown_and_exported_in_little_memory() {
+    let redis = RedisServer::start();
+    let instance = Instance::start(&redis.url());
+    // Asked once before, so that what only the first request needs is not counted.
+    instance.dashboard("day").await.is(200);
+    write_minutes(&redis, 480);
+    let before = memory_kb(&instance, "VmRSS");
+    let sum = async || {
+        let day = instance.dashboard("day").await.is(200).says("/scope", "all").json();
+        let rows = day["rows"].as_array().expect("rows").iter().filter(|row| row["by"] == "tenant");
+        rows.filter_map(|row| row["allowed"].as_u64()).sum::<u64>()
+    };
+    becomes("all of it is shown", LONG, async || sum().await >= 470 * 1_000 * 1_234).await;
+    let shown = memory_kb(&instance, "VmHWM").saturating_sub(before);
+    println!("the day took {shown} kB more at its peak");
+    let read = super::calls(&redis, "hgetall");
+    let asked = [instance.dashboard("day"), instance.dashboard("day"), instance.dashboard("day")];
+    for answer in futures_util::future::join_all(asked).await {
+        answer.is(200);
+    }
+    assert!(super::calls(&redis, "hgetall") <= read + 5, "what is known is not read again");
+    assert!(shown < 20_000, "{shown} kB");
+    let csv = instance.get("analytics.csv").await.is(200).text;
+    assert!(csv.lines().count() > 470_000, "{}", csv.lines().count());
+    let exported = memory_kb(&instance, "VmHWM").saturating_sub(before);
+    println!("the export took {exported} kB more at its peak");
+    assert!(exported < 60_000, "{exported} kB");
 }
