@@ -18,6 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::admin_api::{self, Office};
+use crate::audit;
 use crate::control::Control;
 use crate::decider::Decider;
 use crate::house::DeciderHouse;
@@ -75,6 +76,7 @@ impl Admin {
         let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };
         let door = admin_api::Door { control: Arc::clone(&office.control), guesses };
         let guarded = plain(admin_api::router())
+            .layer(from_fn_with_state(office.clone(), audit::record))
             .with_state(office)
             .merge(plain(dashboard::api().merge(dashboard::inspector())).with_state(seen.clone()))
             .layer(from_fn_with_state(door.clone(), admin_api::require));

@@ -7,6 +7,7 @@
 
 mod admin;
 mod admin_api;
+mod audit;
 mod banner;
 mod buckets;
 pub mod cli;

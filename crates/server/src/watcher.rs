@@ -4,8 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::audit::{Audit, By};
 use crate::config::Stamp;
 use crate::control::Control;
 
@@ -27,17 +29,19 @@ pub(crate) async fn follow(control: Arc<Control>, mut hangup: Signal) {
     let mut tick = tokio::time::interval(LOOK);
     loop {
         let told = tokio::select! {
-            _ = hangup.recv() => true,
-            _ = tick.tick() => false,
+            _ = hangup.recv() => Some(By::Hangup),
+            _ = tick.tick() => None,
         };
         let before = std::mem::replace(&mut now, path.and_then(Stamp::of));
         // A file that is gone, or that differs from one look to the next, is still being written: half of it might
         // well be a configuration too.
         let changed = now.is_some() && now == before && now != seen;
-        if told || changed {
+        if let Some(by) = told.or(changed.then_some(By::File)) {
             seen = now.or(seen);
-            // The result is logged and counted where it arises.
-            let _done = control.reload().await;
+            let audit = Audit::reload(by);
+            // Why one is refused is logged and counted where it arises.
+            let refused = control.reload().await.is_err();
+            audit.ended(if refused { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK });
         }
     }
 }

@@ -74,8 +74,6 @@ pub(super) async fn reset(
     Asked(which): Asked<Which>,
 ) -> Result<StatusCode, Problem> {
     buckets::reset(&office.decider, &key, which.plan.as_deref()).await?;
-    let name = office.decider.mask(&key);
-    tracing::info!(target: "spile::audit", action = "reset", kind = "buckets", name, plan = which.plan, "changed");
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,7 +1,5 @@
 //! What the server runs with, and reading it again.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -56,15 +54,12 @@ pub(super) struct Reloaded {
     )
 )]
 pub(super) async fn reload(State(office): State<Office>) -> Response {
-    // In a task of its own, so that a caller who leaves does not end it half-way.
-    let control = Arc::clone(&office.control);
-    match tokio::spawn(async move { control.reload().await }).await {
-        Ok(Ok(())) => {
+    match office.control.reload().await {
+        Ok(()) => {
             let needs_restart = office.control.needing_restart();
             Json(Reloaded { result: "applied", needs_restart }).into_response()
         }
-        Ok(Err(why)) => refused(&why).into_reply().into_response(),
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        Err(why) => refused(&why).into_reply().into_response(),
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Office;
 use super::condition::condition;
 use super::extract::JsonBody;
+use crate::audit::Audit;
 use crate::config::ConfigError;
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
 use crate::document::Document;
@@ -48,7 +49,7 @@ pub(super) async fn put<D: Document>(
     let Object(document) = parse::<Object<D>>(&body)?;
     let kept = document.kept_as(&name).map_err(|fault| unfit(&fault))?;
     let which = Which { kind: D::KIND, name: name.clone() };
-    let put = changed(office, which, Change::Put(kept), condition).await;
+    let put = office.control.change(&which, &Change::Put(kept), &condition).await;
     let Changed { entry, is_new } = put.map_err(|why| refused::<D>(why, &name))?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(shown(status, entry.ok_or(ControlError::Missing)?))
@@ -57,6 +58,7 @@ pub(super) async fn put<D: Document>(
 /// Makes an entry under the name that it brings along, unless the name is taken.
 pub(super) async fn create<D: Document>(
     office: Office,
+    audit: Audit,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
     let Object(document) = parse::<Object<D>>(&body)?;
@@ -66,7 +68,8 @@ pub(super) async fn create<D: Document>(
     })?;
     let kept = document.kept_as(&name).map_err(|fault| unfit(&fault))?;
     let which = Which { kind: D::KIND, name: name.clone() };
-    match changed(office, which, Change::Put(kept), Condition::Absent).await {
+    audit.name(&*name);
+    match office.control.change(&which, &Change::Put(kept), &Condition::Absent).await {
         Ok(Changed { entry, .. }) => {
             let mut response = shown(StatusCode::CREATED, entry.ok_or(ControlError::Missing)?);
             response.headers_mut().insert(LOCATION, place(D::KIND, &name));
@@ -87,24 +90,10 @@ pub(super) async fn remove(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let condition = condition(&headers)?;
-    match changed(office, Which { kind, name }, Change::Delete, condition).await {
+    match office.control.change(&Which { kind, name }, &Change::Delete, &condition).await {
         Ok(_) => Ok(StatusCode::NO_CONTENT),
         Err(ControlError::Wrong(users)) => Err(in_use(users.lines().collect())),
         Err(other) => Err(other.into()),
-    }
-}
-
-/// In a task of its own, so that a caller who leaves does not end a change half-way.
-pub(super) async fn changed(
-    office: Office,
-    which: Which,
-    change: Change,
-    condition: Condition,
-) -> Result<Changed, ControlError> {
-    let changing = tokio::spawn(async move { office.control.change(&which, &change, &condition).await });
-    match changing.await {
-        Ok(done) => done,
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
 }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
+use crate::audit::Audit;
 use crate::document::{RuleDocument, RuleEntry};
 use crate::http::Problem;
 use crate::openapi::{
@@ -45,8 +46,12 @@ pub(super) async fn list(State(office): State<Office>) -> Response {
     request_body = NamedRule,
     responses(Made<RuleEntry>, Unmade, Guarded)
 )]
-pub(super) async fn create(State(office): State<Office>, body: JsonBody) -> Result<Response, Problem> {
-    entries::create::<RuleDocument>(office, body).await
+pub(super) async fn create(
+    State(office): State<Office>,
+    audit: Audit,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    entries::create::<RuleDocument>(office, audit, body).await
 }
 
 /// Shows a rule.

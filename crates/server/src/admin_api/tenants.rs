@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
+use crate::audit::Audit;
 use crate::control::{Change, Condition};
 use crate::document::{TenantDocument, TenantEntry};
 use crate::hex::Hex;
@@ -54,8 +55,12 @@ pub(super) async fn list(State(office): State<Office>) -> Response {
     request_body = NamedTenant,
     responses(Made<TenantEntry>, Unmade, Guarded)
 )]
-pub(super) async fn create(State(office): State<Office>, body: JsonBody) -> Result<Response, Problem> {
-    entries::create::<TenantDocument>(office, body).await
+pub(super) async fn create(
+    State(office): State<Office>,
+    audit: Audit,
+    body: JsonBody,
+) -> Result<Response, Problem> {
+    entries::create::<TenantDocument>(office, audit, body).await
 }
 
 /// Shows a tenant.
@@ -145,7 +150,7 @@ pub(super) async fn add_key(State(office): State<Office>, Name(id): Name) -> Res
         random_key().map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "no randomness"))?;
     let hash = ApiKeyHash::of(api_key.as_bytes());
     let which = Which { kind: Kind::Tenants, name: id };
-    entries::changed(office, which, Change::AddKey(hash), Condition::Always).await?;
+    office.control.change(&which, &Change::AddKey(hash), &Condition::Always).await?;
     Ok((StatusCode::CREATED, Json(NewKey { api_key })).into_response())
 }
 

@@ -82,17 +82,17 @@ impl Door {
         request: Request,
         next: Next,
     ) -> Response {
-        let path = request.uri().path();
+        let (method, path) = (request.method().as_str(), shown(request.uri().path()));
         let judged = presented(request.headers())
             .map(|presented| self.guesses.judge(peer.ip(), presented, || token.is(presented)));
         match judged {
             Some(Ok(true)) => return next.run(request).await,
             Some(Err(why)) => {
-                tracing::warn!(target: "spile::audit", path, %peer, "refused: too many wrong tokens");
+                tracing::warn!(target: "spile::audit", %peer, method, path, "refused: too many wrong tokens");
                 return Problem::guessing(why).into_response();
             }
             Some(Ok(false)) | None => {
-                tracing::warn!(target: "spile::audit", path, %peer, "refused: no or wrong token");
+                tracing::warn!(target: "spile::audit", %peer, method, path, "refused: no or wrong token");
             }
         }
         Problem::new(StatusCode::UNAUTHORIZED, "Authorization: this path takes `Bearer` and the admin token")
@@ -100,6 +100,12 @@ impl Door {
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
             .into_response()
     }
+}
+
+/// The path without a key that may be in it.
+fn shown(path: &str) -> &str {
+    const BUCKETS: &str = "/admin/v1/buckets/";
+    if path.starts_with(BUCKETS) { BUCKETS } else { path }
 }
 
 /// The token of the one `Authorization` field: which of two would count is nobody's guess.

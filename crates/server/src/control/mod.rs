@@ -216,7 +216,6 @@ impl Control {
             };
             let written = registry.write(which, document.as_ref(), Arc::clone(&next.entries)).await;
             if written.inspect_err(|why| self.unwritten(which, change, why))? == Written::Yes {
-                audit(which, change);
                 self.put_to_work(made, next.entries).await;
                 self.in_step(&registry);
                 return Ok(Changed { entry: self.get(which), is_new: standing.is_none() });
@@ -361,11 +360,6 @@ fn next(registry: &Registry, which: &Which, document: Option<Value>) -> Result<O
         None => drop(entries.remove(which.kind, &which.name)),
     }
     if entries.len() > MOST_ENTRIES { Err(ControlError::Full) } else { Ok(next) }
-}
-
-fn audit(Which { kind, name }: &Which, change: &Change) {
-    let (action, kind) = (change.action(), kind.as_str());
-    tracing::info!(target: "spile::audit", action, kind, name, "changed");
 }
 
 fn audit_unsure(Which { kind, name }: &Which, change: &Change, why: &RegistryError) {

@@ -1,6 +1,7 @@
 //! The service as its callers and operators see it: a real server on a port of its own, asked over HTTP.
 
 mod admin;
+mod audit;
 mod bad_admin_input;
 mod bad_input;
 mod broken_store;

@@ -1,0 +1,171 @@
+//! The audit log: each change that is asked for, before it has any effect, and then what became of it.
+//!
+//! A change has two lines with the same number, both with who asked and for what. It is carried through although the client
+//! hangs up, so only the end of the process can leave the first line without the second. No line has a caller's key.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use axum::RequestExt;
+use axum::extract::{ConnectInfo, FromRequestParts, Query, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use serde::Deserialize;
+
+use crate::admin_api::Office;
+
+/// The longest part of a name that is logged.
+const MAX_NAME: usize = 200;
+
+/// A change that is asked for. Clones are one change.
+#[derive(Clone)]
+pub(crate) struct Audit(Arc<Asked>);
+
+struct Asked {
+    /// Tells the lines of one change from those of another.
+    number: u64,
+    by: By,
+    action: &'static str,
+    kind: String,
+    plan: Option<String>,
+    /// Unknown for an entry that brings its name along, until its body is read.
+    name: OnceLock<String>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum By {
+    /// A client of the admin listener.
+    Peer(SocketAddr),
+    /// Whoever sent SIGHUP to the process.
+    Hangup,
+    /// Whoever changed the file.
+    File,
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(peer) => peer.fmt(f),
+            Self::Hangup => f.write_str("SIGHUP"),
+            Self::File => f.write_str("file"),
+        }
+    }
+}
+
+impl Audit {
+    /// The configuration is to be read again.
+    pub(crate) fn reload(by: By) -> Self {
+        let audit = Self::new(by, "reload", "config".to_owned(), None);
+        audit.name(String::new());
+        audit
+    }
+
+    fn new(by: By, action: &'static str, kind: String, plan: Option<String>) -> Self {
+        static CHANGES: AtomicU64 = AtomicU64::new(1);
+        let number = CHANGES.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Asked { number, by, action, kind, plan, name: OnceLock::new() }))
+    }
+
+    /// Names what is to be changed, and writes the line that goes before the change.
+    pub(crate) fn name(&self, name: impl Into<String>) {
+        let name: String = name.into().chars().take(MAX_NAME).collect();
+        if self.0.name.set(name).is_ok() {
+            let Asked { number, by, action, kind, plan, .. } = &*self.0;
+            let name = self.0.name.get();
+            tracing::info!(target: "spile::audit", change = number, peer = %by, action, kind, name, plan, "asked for");
+        }
+    }
+
+    /// Says what became of it.
+    pub(crate) fn ended(&self, status: StatusCode) {
+        // One that was refused before its name was known is told of like the others.
+        self.name("");
+        let Asked { number, by, action, kind, plan, name } = &*self.0;
+        let (name, code) = (name.get(), status.as_u16());
+        if status.is_success() {
+            tracing::info!(target: "spile::audit", change = number, peer = %by, action, kind, name, plan, "changed");
+        } else if status.is_client_error() {
+            tracing::warn!(target: "spile::audit", change = number, peer = %by, action, kind, name, plan, status = code, "refused");
+        } else {
+            tracing::warn!(
+                target: "spile::audit",
+                change = number, peer = %by, action, kind, name, plan, status = code,
+                "failed, and may have been made in part"
+            );
+        }
+    }
+}
+
+/// The change that a request asks for, if [`record`] saw that it asks for one.
+impl<S: Sync> FromRequestParts<S> for Audit {
+    type Rejection = StatusCode;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, StatusCode> {
+        parts.extensions.get().cloned().ok_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+/// Writes both lines of every request that asks for a change. It is answered in a task of its own, which goes on when the
+/// client is gone.
+pub(crate) async fn record(State(office): State<Office>, mut request: Request, next: Next) -> Response {
+    if request.method().is_safe() {
+        return next.run(request).await;
+    }
+    let audit = asked_by(&mut request, &office).await;
+    request.extensions_mut().insert(audit.clone());
+    let changing = tokio::spawn(async move {
+        let response = next.run(request).await;
+        audit.ended(response.status());
+        response
+    });
+    match changing.await {
+        Ok(response) => response,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// Who asks.
+fn peer_of(request: &Request) -> By {
+    let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+    By::Peer(request.extensions().get().map_or(unknown, |ConnectInfo(peer)| *peer))
+}
+
+/// The change that a request asks for: `/admin/v1/{kind}`, and the name in the path if there is one.
+async fn asked_by(request: &mut Request, office: &Office) -> Audit {
+    /// What a reset may be narrowed down to.
+    #[derive(Deserialize)]
+    struct Narrowed {
+        plan: Option<String>,
+    }
+    let mut segments = request.uri().path().split('/').skip(3);
+    let kind = segments.next().unwrap_or_default().to_owned();
+    let is_key = segments.nth(1) == Some("keys");
+    let action = match (request.method(), kind.as_str()) {
+        (&Method::PUT, _) => "put",
+        (&Method::DELETE, "buckets") => "reset",
+        (&Method::DELETE, _) => "delete",
+        (&Method::POST, "config") => "reload",
+        (&Method::POST, "tenants") if is_key => "add key",
+        (&Method::POST, _) => "create",
+        _ => "other",
+    };
+    let plan = match action {
+        "reset" => Query::<Narrowed>::try_from_uri(request.uri()).ok().and_then(|query| query.0.plan),
+        _ => None,
+    };
+    let named = request.extract_parts::<RawPathParams>().await.ok();
+    let named = named.and_then(|params| params.iter().next().map(|(_, name)| name.to_owned()));
+    let audit = Audit::new(peer_of(request), action, kind, plan);
+    match named {
+        Some(key) if action == "reset" => audit.name(office.decider.mask(&key)),
+        Some(name) => audit.name(name),
+        None if action == "create" => {}
+        None => audit.name(""),
+    }
+    audit
+}
