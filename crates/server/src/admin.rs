@@ -70,7 +70,8 @@ impl Admin {
     ) -> Self {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
-        let seen = dashboard::Desk::new(analytics, Arc::new(DeciderHouse(Arc::clone(&decider))));
+        let house = DeciderHouse(Arc::clone(&decider), Arc::clone(&office.control));
+        let seen = dashboard::Desk::new(analytics, Arc::new(house));
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
         let control = Arc::clone(&office.control);
         let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };

@@ -6,10 +6,11 @@ use spile_observe::dashboard::{BucketView, House, Later, NotSeen, PlanView, Tena
 use spile_policy::Tenant;
 
 use crate::buckets::field_of;
+use crate::control::Control;
 use crate::decider::Decider;
 
-/// The decider, as the dashboard sees it.
-pub(crate) struct DeciderHouse(pub(crate) Arc<Decider>);
+/// The decider, as the dashboard sees it, and what is in force.
+pub(crate) struct DeciderHouse(pub(crate) Arc<Decider>, pub(crate) Arc<Control>);
 
 impl House for DeciderHouse {
     fn plans(&self) -> Vec<PlanView> {
@@ -19,6 +20,10 @@ impl House for DeciderHouse {
     fn tenants(&self) -> Vec<TenantView> {
         let view = |tenant: &Tenant| TenantView { id: tenant.id.to_string(), plan: tenant.plan.to_string() };
         self.0.policy().tenants().into_iter().map(view).collect()
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.1.config().quarantine().counted()
     }
 
     fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>> {

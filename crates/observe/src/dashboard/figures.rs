@@ -21,6 +21,8 @@ use crate::watch::Watch;
 pub(super) struct PlansAndTenants {
     plans: Vec<PlanView>,
     tenants: Vec<TenantView>,
+    /// What an operator should look into: how many entries of the registry are in quarantine.
+    warning: Option<String>,
 }
 
 /// Everything on the page.
@@ -59,7 +61,8 @@ pub(super) async fn api_snapshot(State(watch): State<Watch>) -> Json<Snapshot> {
     responses((status = 200, description = "Those in force.", body = PlansAndTenants))
 )]
 pub(super) async fn plans_and_tenants(State(desk): State<Desk>) -> Json<PlansAndTenants> {
-    Json(PlansAndTenants { plans: desk.house.plans(), tenants: desk.house.tenants() })
+    let house = &desk.house;
+    Json(PlansAndTenants { plans: house.plans(), tenants: house.tenants(), warning: house.warning() })
 }
 
 /// The last 24 hours, summed by rule and by tenant.

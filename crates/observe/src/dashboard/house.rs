@@ -16,6 +16,11 @@ pub trait House: Send + Sync + 'static {
     /// Every tenant, in the order that they are to be shown.
     fn tenants(&self) -> Vec<TenantView>;
 
+    /// What an operator should look into, in a sentence; `None` if all is well.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
     /// The buckets of a key under one plan, or under each. Spends nothing.
     fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>>;
 }

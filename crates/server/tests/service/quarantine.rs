@@ -70,6 +70,8 @@ async fn entries_on_a_plan_that_the_new_file_lacks_are_quarantined_and_the_rest_
     let ready = office.spile.admin("/readyz").await.is(200).text;
     assert!(ready.contains("registry: 2 entries are in quarantine (rules 1, tenants 1)"), "{ready}");
     assert!(!ready.contains("beta"), "no token is asked for here: {ready}");
+    let shown = office.get("/dashboard/house").await.is(200);
+    shown.says("/warning", "2 entries are in quarantine (rules 1, tenants 1)");
     let metrics = office.spile.admin("/metrics").await.text;
     for series in ["{kind=\"rules\"} 1", "{kind=\"tenants\"} 1", "{kind=\"plans\"} 0"] {
         assert!(metrics.contains(&format!("spile_registry_quarantined{series}\n")), "{metrics}");
