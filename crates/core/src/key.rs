@@ -4,8 +4,9 @@ use std::fmt;
 
 /// The identity that a bucket belongs to: `user:123`, a tenant, an address.
 ///
-/// Any text of 1 to [`Key::MAX_BYTES`] bytes. Its `Debug` form hides it, for keys are often somebody's address
-/// or API key.
+/// Opaque UTF-8 of 1 to [`Key::MAX_BYTES`] bytes without control characters (Unicode category Cc). Nothing else is
+/// refused and nothing is changed: two keys are one only if their bytes are the same. The `Debug` form hides the text,
+/// for it is often a person's address or API key.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Key<'a>(&'a str);
 
@@ -13,13 +14,19 @@ impl<'a> Key<'a> {
     /// The longest key, in bytes.
     pub const MAX_BYTES: usize = 1_024;
 
-    /// The key, unless it is empty or too long.
+    /// The key, unless it is empty, too long or holds a control character. This is the rule for every identity, wherever
+    /// it comes in.
     pub fn new(text: &'a str) -> Result<Self, KeyError> {
         match text.len() {
             0 => Err(KeyError::Empty),
-            1..=Self::MAX_BYTES => Ok(Self(text)),
+            1..=Self::MAX_BYTES => refuse_control(text).map(|()| Self(text)),
             bytes => Err(KeyError::TooLong { bytes }),
         }
+    }
+
+    /// The control character in a text that is known by its hash, however long it is.
+    pub fn control_in(text: &str) -> Option<KeyError> {
+        refuse_control(text).err()
     }
 
     /// The text, for a store to encode. Not for logs.
@@ -42,6 +49,19 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
+/// Keys are read on every decision: one pass over the bytes finds most of them free of control characters. `C2` is the
+/// first byte of those from U+0080 to U+009F, and of others.
+fn refuse_control(text: &str) -> Result<(), KeyError> {
+    let doubtful = |byte: u8| byte < b' ' || byte == 0x7F || byte == 0xC2;
+    if !text.bytes().fold(false, |found, byte| found | doubtful(byte)) {
+        return Ok(());
+    }
+    match text.chars().enumerate().find(|(_, c)| c.is_control()) {
+        Some((at, c)) => Err(KeyError::Control { at, code: c.into() }),
+        None => Ok(()),
+    }
+}
+
 /// Why a text is no key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -54,5 +74,16 @@ pub enum KeyError {
     TooLong {
         /// How long it is.
         bytes: usize,
+    },
+    /// A log or a terminal could not show the key as it is.
+    #[error(
+        "character {at} of the key is U+{code:04X}; it takes 1 to {max} bytes without control characters",
+        max = Key::MAX_BYTES
+    )]
+    Control {
+        /// Which character of the text it is, counted from zero.
+        at: usize,
+        /// Its code point.
+        code: u32,
     },
 }

@@ -180,6 +180,7 @@ fn a_chain_charges_each_bucket_once_and_has_a_bound() {
 fn keys_are_never_empty_nor_endless_and_never_shown() {
     assert_eq!(Key::new(""), Err(KeyError::Empty));
     assert_eq!(Key::new(&"x".repeat(1_025)), Err(KeyError::TooLong { bytes: 1_025 }));
+    assert!(Key::new(&"x".repeat(1_024)).is_ok());
     assert_eq!(format!("{:?}", Key::new("4111-1111").unwrap()), "Key(9 bytes)");
 }
 
@@ -231,4 +232,18 @@ fn who_is_shown_a_plan_can_look_at_another() {
         plans.visit("inner", &mut |inner| names.push(inner.name().to_string()));
     });
     assert_eq!(names, ["outer", "inner"]);
+}
+
+#[test]
+fn a_key_holds_every_character_but_those_of_category_cc() {
+    for code in (0..=0x10_FFFF).filter_map(char::from_u32) {
+        let text = format!("é{code}x");
+        let expected = match u32::from(code) {
+            code @ (0..=0x1F | 0x7F..=0x9F) => Err(KeyError::Control { at: 1, code }),
+            _ => Ok(text.as_str()),
+        };
+        assert_eq!(Key::new(&text).map(|key| key.as_str()), expected);
+    }
+    let why = Key::new("ann\u{9F}").expect_err("a control character").to_string();
+    assert_eq!(why, "character 3 of the key is U+009F; it takes 1 to 1024 bytes without control characters");
 }

@@ -409,6 +409,9 @@ impl From<PolicyRefusal> for Refusal {
             PolicyRefusal::NoKey { .. } => {
                 Self::Unauthenticated("the request carries nothing that it could be rate limited by")
             }
+            PolicyRefusal::NoIdentity { .. } => {
+                Self::Unclear("what the request is rate limited by holds a control character or is too long")
+            }
             PolicyRefusal::NoTenant { .. } => Self::Unauthenticated("a tenant's credential is required here"),
             PolicyRefusal::NeverPasses(_) => {
                 Self::Forbidden("the request costs more than the caller's plan ever allows")

@@ -1,97 +1,53 @@
-//! Which texts may name somebody.
-//!
-//! A name that two people read alike but two buckets tell apart, or that a log cannot show, is refused: it is
-//! how limits are dodged.
+//! The identity that a caller writes out.
 
 use spile_core::{Key, KeyError};
 
-/// The key that a caller writes out, unless it is empty, too long or holds a character that cannot be seen.
-pub fn identity(text: &str) -> Result<Key<'_>, IdentityError> {
-    let key = Key::new(text)?;
-    match text.chars().enumerate().find(|&(_, c)| !is_seen(c)) {
-        None => Ok(key),
-        Some((at, c)) => Err(IdentityError::Invisible { at, code: u32::from(c) }),
-    }
-}
+use crate::key::ResolvedKey;
+use crate::policy::TENANT_KEY;
 
-/// Why a text is not a valid identity.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IdentityError {
-    /// It is empty or too long.
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    /// It holds a character that cannot be seen.
-    #[error("character {at} is U+{code:04X}; control, format and other invisible characters are refused")]
-    Invisible {
-        /// Which character of the text it is, counted from zero.
-        at: usize,
-        /// Its code point.
-        code: u32,
-    },
-}
+/// What is put before an identity to say what kind it is. The bound of an identity is without it.
+const KINDS: [&str; 3] = [TENANT_KEY, "principal:", "static:"];
 
-/// Whether a character shows as itself. The joiners U+200C and U+200D do: scripts and emoji are spelt with them.
-fn is_seen(c: char) -> bool {
-    match c {
-        ' '..='~' | '\u{200C}' | '\u{200D}' => true,
-        _ => !(c.is_control() || is_noncharacter(c) || is_format(c) || is_blank_filler(c) || c == '\u{FFFD}'),
-    }
-}
-
-fn is_noncharacter(c: char) -> bool {
-    matches!(c, '\u{FDD0}'..='\u{FDEF}') || u32::from(c) & 0xFFFE == 0xFFFE
-}
-
-/// Unicode's format characters (category Cf), and the two separators that break lines.
-fn is_format(c: char) -> bool {
-    matches!(c,
-        '\u{AD}' | '\u{600}'..='\u{605}' | '\u{61C}' | '\u{6DD}' | '\u{70F}' | '\u{890}'..='\u{891}' | '\u{8E2}'
-        | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}'
-        | '\u{FFF9}'..='\u{FFFB}' | '\u{110BD}' | '\u{110CD}' | '\u{13430}'..='\u{1343F}'
-        | '\u{1BCA0}'..='\u{1BCA3}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
-}
-
-/// Letters and marks that are drawn as nothing.
-fn is_blank_filler(c: char) -> bool {
-    matches!(c, '\u{34F}' | '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}' | '\u{3164}' | '\u{FFA0}')
+/// The key that a caller writes out, if it is an identity: [`Key::new`] says which texts are. A tenant whose id is as long
+/// as an identity may be has the same key here as at a door that finds the tenant by its credential.
+pub fn identity(text: &str) -> Result<ResolvedKey, KeyError> {
+    let own = KINDS.iter().find_map(|kind| text.strip_prefix(kind)).filter(|own| !own.is_empty());
+    Key::new(own.unwrap_or(text)).map(|_| ResolvedKey::of(&[text]))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::identity;
+    use super::*;
 
     #[test]
-    fn names_of_any_script_are_keys() {
-        for name in ["user:123", "Zoë", "山田", "نام\u{200C}ها", "👩\u{200D}🚀", "with space", "2001:db8::1"]
-        {
-            assert!(identity(name).is_ok(), "{name}");
+    fn the_longest_tenant_can_be_asked_for_by_the_key_that_its_requests_pay_with() {
+        for kind in KINDS {
+            let longest = "x".repeat(Key::MAX_BYTES);
+            let found = ResolvedKey::of(&[kind, &longest]);
+            assert_eq!(identity(&format!("{kind}{longest}")), Ok(found));
+            let why = identity(&format!("{kind}{longest}x"));
+            assert_eq!(why, Err(KeyError::TooLong { bytes: Key::MAX_BYTES + 1 }));
+            assert_eq!(identity(kind).map(|key| key.as_str().to_owned()).as_deref(), Ok(kind));
         }
     }
 
     #[test]
-    fn a_name_that_hides_a_character_is_no_key() {
-        for hidden in [
-            '\0',
-            '\n',
-            '\u{7F}',
-            '\u{85}',
-            '\u{200B}',
-            '\u{202E}',
-            '\u{2066}',
-            '\u{FEFF}',
-            '\u{FFFD}',
-            '\u{FFFE}',
-            '\u{FDD0}',
-            '\u{10FFFF}',
-            '\u{E0041}',
-            '\u{3164}',
-            '\u{2028}',
-        ] {
-            let why = identity(&format!("user{hidden}"))
-                .expect_err("an invisible character is refused")
-                .to_string();
-            assert!(why.contains(&format!("U+{:04X}", u32::from(hidden))), "{why}");
+    fn identities_that_look_alike_are_told_apart() {
+        let alike = [
+            "ann",
+            "ann ",
+            " ann",
+            "ann\u{A0}",
+            "ann\u{200B}",
+            "ann\u{200C}",
+            "ann\u{200D}",
+            "\u{FEFF}ann",
+            "Ann",
+        ];
+        let keys: Vec<_> = alike.iter().map(|text| identity(text).expect("an identity")).collect();
+        for (at, key) in keys.iter().enumerate() {
+            assert_eq!(key.as_str(), alike[at]);
+            assert!(!keys[..at].contains(key), "{:?}", alike[at]);
         }
     }
 }

@@ -49,7 +49,7 @@ pub use descriptor::{DescriptorMatch, DescriptorMatchError, EntryPattern};
 pub use descriptors::{Descriptor, DescriptorOwed, DescriptorsOwed, Hits, OwnLimit};
 pub use facts::{CallerTenant, Credential, Facts, only_value};
 pub use host::{HostError, HostPattern, canonical as canonical_host};
-pub use identity::{IdentityError, identity};
+pub use identity::identity;
 pub use key::{KeyList, KeyListError, ResolvedKey};
 pub use matcher::Matcher;
 pub use method::is_misspelt;

@@ -12,7 +12,7 @@ use crate::chain::Chain;
 use crate::descriptor::{ANY, Entry};
 use crate::facts::{CallerTenant, Credential, Facts};
 use crate::host::HostPattern;
-use crate::key::ResolvedKey;
+use crate::key::{NoIdentity, ResolvedKey, header_key};
 use crate::owed::Owed;
 use crate::path::PathPattern;
 use crate::refusal::Refusal;
@@ -281,7 +281,10 @@ impl Policy {
         if refusal.is_some() {
             owed.enforced = None;
         }
-        let unnamed = matches!(refusal, Some(Refusal::NoKey { .. } | Refusal::NoTenant { .. }));
+        let unnamed = matches!(
+            refusal,
+            Some(Refusal::NoKey { .. } | Refusal::NoIdentity { .. } | Refusal::NoTenant { .. })
+        );
         owed.refusal = refusal;
         let is_guess = match facts.credential {
             Credential::Accepted => false,
@@ -336,12 +339,10 @@ impl Policy {
                 _ => {}
             }
             let key = match facts.sent {
-                Some((header, value)) if rule.id == DEFAULT_RULE => {
-                    Some(ResolvedKey::header(header.as_str(), value.as_bytes()))
-                }
+                Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
                 _ => rule.key.resolve(facts, self.ipv6_prefix),
             };
-            let key = key.ok_or_else(|| no_key(rule))?;
+            let key = key.map_err(|why| no_identity(rule, why))?.ok_or_else(|| no_key(rule))?;
             let key = match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::joined(&[key, ResolvedKey::of(&["route:", route])]),
@@ -392,6 +393,10 @@ fn chain_of(rule: &Rule, facts: &Facts<'_>) -> Chain {
 
 fn no_key(rule: &Rule) -> Refusal {
     Refusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") }
+}
+
+fn no_identity(rule: &Rule, NoIdentity { place, why }: NoIdentity) -> Refusal {
+    Refusal::NoIdentity { rule: rule.id.clone(), place, why }
 }
 
 /// The limit of an address that makes up keys: ten times that of one key.

@@ -1,11 +1,11 @@
 //! What is owed by a caller that names its rule or plans itself: the decision API, the Redis protocol, the command line.
 
 use smol_str::SmolStr;
-use spile_core::{ChargeError, Cost, CostError, Limit, LimitName, NameError, NamedLimit, PlanName};
+use spile_core::{ChargeError, Cost, CostError, KeyError, Limit, LimitName, NameError, NamedLimit, PlanName};
 
 use crate::chain::Chain;
 use crate::facts::CallerTenant;
-use crate::identity::{IdentityError, identity};
+use crate::identity::identity;
 use crate::key::ResolvedKey;
 use crate::policy::{OWN, Policy, TENANT_KEY};
 use crate::rule::{Rule, RulePlans};
@@ -14,9 +14,9 @@ use crate::rule::{Rule, RulePlans};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// The identity is empty, too long or has invisible characters.
+    /// The identity is empty, too long or has control characters.
     #[error(transparent)]
-    Identity(#[from] IdentityError),
+    Identity(#[from] KeyError),
     /// No rule has that id.
     #[error("no rule has the id {0:?}")]
     UnknownRule(SmolStr),
@@ -60,7 +60,7 @@ impl Policy {
     /// `None` if the rule does not limit it.
     pub fn owed_by_identity(&self, rule: &str, who: &str, cost: Option<u64>) -> Result<Option<Chain>, Wrong> {
         let rule = self.rule(rule).ok_or_else(|| Wrong::UnknownRule(shown(rule)))?;
-        let key = ResolvedKey::written(identity(who)?);
+        let key = identity(who)?;
         let cost = cost.map(Cost::new).transpose()?;
         let tenant = self.tenant_called(who);
         let chain = self.identity_chain(rule, &key, tenant.as_ref(), cost);
@@ -75,7 +75,7 @@ impl Policy {
         plans: impl IntoIterator<Item = &'n str>,
         cost: u64,
     ) -> Result<Chain, Wrong> {
-        let key = ResolvedKey::written(identity(who)?);
+        let key = identity(who)?;
         Cost::new(cost)?;
         let tenant = self.tenant_called(who);
         let mut chain = Chain::new(None).on_failure(Some(self.on_failure));
@@ -100,7 +100,7 @@ impl Policy {
         limit: Limit,
         cost: u64,
     ) -> Result<Chain, Wrong> {
-        let key = ResolvedKey::written(identity(who)?);
+        let key = identity(who)?;
         let name = self.own_limit_name(rule, namespace)?;
         Cost::new(cost)?;
         let known = self.rule(rule);

@@ -1,7 +1,7 @@
 //! Why a request is refused whatever is left in its buckets.
 
 use smol_str::SmolStr;
-use spile_core::ChargeError;
+use spile_core::{ChargeError, KeyError};
 
 /// Why a request is refused, once it has paid what it owes.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -14,6 +14,16 @@ pub enum Refusal {
         rule: SmolStr,
         /// Where it looks.
         words: String,
+    },
+    /// What the request carries in such a place is not an identity.
+    #[error("rule `{rule}` limits by {place}: {why}")]
+    NoIdentity {
+        /// The rule.
+        rule: SmolStr,
+        /// Where it was found.
+        place: String,
+        /// What is wrong with it.
+        why: KeyError,
     },
     /// The rule is for tenants alone, and the request is of none.
     #[error("rule `{rule}` is for tenants alone; send a tenant's credential")]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use spile_core::{Clock, Decision, FailurePolicy, Key, Micros, RefundId, StoreError};
+use spile_core::{Clock, Decision, FailurePolicy, Micros, RefundId, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::Usage;
 use spile_observe::{Watch, trace};
-use spile_policy::{Chain, Line, Owed, Policy};
+use spile_policy::{Chain, Line, Owed, Policy, identity};
 use tokio::sync::Semaphore;
 
 use crate::clock::Clocks;
@@ -104,7 +104,7 @@ impl Decider {
 
     /// A key as logs show it: hashed, as on the dashboard.
     pub(crate) fn mask(&self, key: &str) -> String {
-        Key::new(key).map(|key| self.metrics.mask(key)).unwrap_or_default()
+        identity(key).map(|key| self.metrics.mask(key.as_key())).unwrap_or_default()
     }
 
     /// The store that questions end up at.

@@ -26,6 +26,10 @@ impl House for DeciderHouse {
         self.1.config().quarantine().counted()
     }
 
+    fn mask(&self, key: &str) -> String {
+        self.0.mask(key)
+    }
+
     fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>> {
         Box::pin(async move {
             let mut buckets = Vec::new();

@@ -280,7 +280,7 @@ impl Bounds for TypedQuestion<'_> {
             "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
             "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
             "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
-            "identity" => format!("1 to {} bytes of visible text", Key::MAX_BYTES),
+            "identity" => format!("1 to {} bytes of text without control characters", Key::MAX_BYTES),
             "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
             "plans" => format!("a list of 1 to {} plan names", Charges::MAX),
             _ => return None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Map, Value};
-use spile_core::Micros;
+use spile_core::{Key, KeyError, Micros};
 use spile_listener::{LoadError, Watched};
 use spile_policy::{CallerTenant, Policy};
 
@@ -105,6 +105,11 @@ impl JwtVerifier {
         self.in_time(&claims, now)?;
         self.for_us(&claims)?;
         let subject = text(&claims, "sub").ok_or(Unaccepted::Wrong("the token names no subject"))?;
+        is_identity(
+            subject,
+            "the token's subject holds a control character",
+            "the token's subject has more than 1024 bytes",
+        )?;
         let principal = Some(subject.to_owned());
         Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, by_bearer: false })
     }
@@ -171,9 +176,12 @@ impl JwtVerifier {
         policy: &Policy,
     ) -> Result<Option<CallerTenant>, Unaccepted> {
         let id = self.tenant_claim.as_deref().and_then(|claim| text(claims, claim));
-        // Upstreams could not be told such a name.
-        if id.is_some_and(|id| id.contains(char::is_control)) {
-            return Err(Unaccepted::Wrong("the token's tenant holds a control character"));
+        if let Some(id) = id {
+            is_identity(
+                id,
+                "the token's tenant holds a control character",
+                "the token's tenant has more than 1024 bytes",
+            )?;
         }
         let plan = self.plan_claim.as_deref().and_then(|claim| text(claims, claim));
         Ok(id.map(|id| policy.tenant_of_claim(id, plan)))
@@ -188,6 +196,15 @@ impl std::fmt::Debug for JwtVerifier {
 
 fn text<'c>(claims: &'c Map<String, Value>, claim: &str) -> Option<&'c str> {
     claims.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+/// Holds a name in a token to the rule that identities have at every door.
+fn is_identity(name: &str, control: &'static str, long: &'static str) -> Result<(), Unaccepted> {
+    match Key::new(name) {
+        Ok(_) => Ok(()),
+        Err(KeyError::Control { .. }) => Err(Unaccepted(control)),
+        Err(_) => Err(Unaccepted(long)),
+    }
 }
 
 /// Times and names are checked here, by the gateway's own clock.

@@ -21,6 +21,9 @@ pub trait House: Send + Sync + 'static {
         None
     }
 
+    /// What a key is called in the lists of the dashboard. Empty if it is not a key.
+    fn mask(&self, key: &str) -> String;
+
     /// The buckets of a key under one plan, or under each. Spends nothing.
     fn look(&self, key: String, plan: Option<String>) -> Later<'_, Result<Vec<BucketView>, NotSeen>>;
 }

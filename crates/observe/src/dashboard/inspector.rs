@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use spile_core::Key;
 use utoipa::{IntoParams, ToSchema};
 
 use super::house::{BucketView, NotSeen};
@@ -16,7 +15,7 @@ use super::{Desk, problem};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
-    /// Who pays: 1 to 1024 bytes of visible text.
+    /// Who pays: 1 to 1024 bytes of text without control characters.
     #[param(min_length = 1, max_length = 1024, format = "identity")]
     key: String,
     /// The plan whose buckets are meant; every plan, where it is empty or left out.
@@ -54,10 +53,7 @@ pub(super) async fn buckets(
     State(desk): State<Desk>,
     Asking(Whose { key, plan }): Asking<Whose>,
 ) -> Response {
-    let mask = match Key::new(&key) {
-        Ok(key) => desk.analytics.watch().mask(key),
-        Err(why) => return problem(400, "key", &why.to_string()),
-    };
+    let mask = desk.house.mask(&key);
     match desk.house.look(key, Some(plan).filter(|plan| !plan.is_empty())).await {
         Ok(buckets) => Json(Seen { mask, buckets }).into_response(),
         Err(NotSeen::Asked { field, why }) => problem(400, field, &why),

@@ -1,6 +1,7 @@
 //! Who pays, as a rule lists it: the first place that holds a key.
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
+use spile_core::{Key, KeyError};
 
 use super::ResolvedKey;
 use crate::facts::Facts;
@@ -41,7 +42,7 @@ impl KeyList {
     pub fn parse<W: AsRef<str>>(words: &[W]) -> Result<Self, KeyListError> {
         let choices = words.iter().map(|word| choice(word.as_ref())).collect::<Result<Vec<_>, _>>()?;
         if choices.is_empty() {
-            return Err(KeyListError(String::new()));
+            return Err(KeyListError::Unknown(String::new()));
         }
         Ok(Self { words: words.iter().map(|word| word.as_ref().to_owned()).collect(), choices })
     }
@@ -60,16 +61,27 @@ impl KeyList {
         })
     }
 
-    /// The key of the request, or `None` if no place holds one.
-    pub(crate) fn resolve(&self, facts: &Facts<'_>, ipv6_prefix: u8) -> Option<ResolvedKey> {
-        self.choices.iter().find_map(|choice| match choice {
-            Choice::One(part) => part.resolve(facts, ipv6_prefix),
-            Choice::Joined(parts) => {
-                let parts: Option<Vec<_>> =
-                    parts.iter().map(|part| part.resolve(facts, ipv6_prefix)).collect();
-                Some(ResolvedKey::joined(&parts?))
+    /// The key of the request, or `None` if no place holds one. What a place holds is never passed over because it is
+    /// not an identity: the client would choose who pays.
+    pub(crate) fn resolve(
+        &self,
+        facts: &Facts<'_>,
+        ipv6_prefix: u8,
+    ) -> Result<Option<ResolvedKey>, NoIdentity> {
+        for choice in &self.choices {
+            let found = match choice {
+                Choice::One(part) => part.resolve(facts, ipv6_prefix)?,
+                Choice::Joined(parts) => {
+                    let parts = parts.iter().map(|part| part.resolve(facts, ipv6_prefix));
+                    let parts: Option<Vec<_>> = parts.collect::<Result<_, _>>()?;
+                    parts.map(|parts| ResolvedKey::joined(&parts))
+                }
+            };
+            if found.is_some() {
+                return Ok(found);
             }
-        })
+        }
+        Ok(None)
     }
 
     /// The one key that every request has, if nothing about the request matters.
@@ -91,26 +103,47 @@ impl Default for KeyList {
 }
 
 impl Part {
-    fn resolve(&self, facts: &Facts<'_>, ipv6_prefix: u8) -> Option<ResolvedKey> {
-        match self {
+    fn resolve(&self, facts: &Facts<'_>, ipv6_prefix: u8) -> Result<Option<ResolvedKey>, NoIdentity> {
+        Ok(match self {
             Self::Tenant => {
-                let tenant = facts.tenant.as_ref().filter(|tenant| !tenant.id.is_empty())?;
-                Some(ResolvedKey::tenant(&tenant.id))
+                let tenant = facts.tenant.as_ref().filter(|tenant| !tenant.id.is_empty());
+                tenant.map(|tenant| ResolvedKey::tenant(&tenant.id))
             }
-            Self::Principal => {
-                let name = facts.principal.filter(|name| !name.is_empty())?;
-                Some(ResolvedKey::of(&["principal:", name]))
-            }
+            Self::Principal => match facts.principal.filter(|name| !name.is_empty()) {
+                Some(name) => Some(principal_key(name)?),
+                None => None,
+            },
             Self::Ip => facts.address.map(|address| ResolvedKey::address(address, ipv6_prefix)),
             Self::Path => Some(ResolvedKey::path(facts.path)),
             Self::Route => facts.route.map(|route| ResolvedKey::of(&["route:", route])),
-            Self::Header(name) => {
-                let value = facts.headers.get(name).filter(|value| !value.is_empty())?;
-                Some(ResolvedKey::header(name.as_str(), value.as_bytes()))
-            }
+            Self::Header(name) => match facts.headers.get(name).filter(|value| !value.is_empty()) {
+                Some(value) => Some(header_key(name, value)?),
+                None => None,
+            },
             Self::Literal(key) => Some(key.clone()),
-        }
+        })
     }
+}
+
+fn principal_key(name: &str) -> Result<ResolvedKey, NoIdentity> {
+    Key::new(name).map_err(|why| NoIdentity { place: "principal".to_owned(), why })?;
+    Ok(ResolvedKey::of(&["principal:", name]))
+}
+
+/// The key of a header's value. It stands for any bytes, however many the door lets in, for only its hash is kept; a
+/// control character is refused as everywhere.
+pub(crate) fn header_key(name: &HeaderName, value: &HeaderValue) -> Result<ResolvedKey, NoIdentity> {
+    match std::str::from_utf8(value.as_bytes()).ok().and_then(Key::control_in) {
+        None => Ok(ResolvedKey::header(name.as_str(), value.as_bytes())),
+        Some(why) => Err(NoIdentity { place: format!("{HEADER}{name}"), why }),
+    }
+}
+
+/// A text that a request carries where its rule looks for the key, and that is not an identity.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct NoIdentity {
+    pub(crate) place: String,
+    pub(crate) why: KeyError,
 }
 
 fn choice(words: &str) -> Result<Choice, KeyListError> {
@@ -121,7 +154,7 @@ fn choice(words: &str) -> Result<Choice, KeyListError> {
 }
 
 fn part(word: &str) -> Result<Part, KeyListError> {
-    let bad = || KeyListError(word.to_owned());
+    let bad = || KeyListError::Unknown(word.to_owned());
     Ok(match word {
         "tenant" => Part::Tenant,
         "principal" => Part::Principal,
@@ -130,7 +163,10 @@ fn part(word: &str) -> Result<Part, KeyListError> {
         "route" => Part::Route,
         _ => match (word.strip_prefix(HEADER), word.strip_prefix(LITERAL)) {
             (Some(name), _) => Part::Header(name.parse().map_err(|_| bad())?),
-            (_, Some(name)) if !name.is_empty() => Part::Literal(ResolvedKey::of(&["static:", name])),
+            (_, Some(name)) => {
+                let why = |why| KeyListError::Literal { name: name.chars().take(64).collect(), why };
+                Part::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
+            }
             _ => return Err(bad()),
         },
     })
@@ -138,10 +174,22 @@ fn part(word: &str) -> Result<Part, KeyListError> {
 
 /// A word that is no key.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "`{0}` finds no key: write tenant, principal, ip, path, route, header:NAME or literal:NAME, joined by + if need be"
-)]
-pub struct KeyListError(String);
+#[non_exhaustive]
+pub enum KeyListError {
+    /// It says no place in which a key could be.
+    #[error(
+        "`{0}` finds no key: write tenant, principal, ip, path, route, header:NAME or literal:NAME, joined by + if need be"
+    )]
+    Unknown(String),
+    /// The name after `literal:` is not an identity.
+    #[error("`literal:{}`: {why}", .name.escape_debug())]
+    Literal {
+        /// How the name begins.
+        name: String,
+        /// What is wrong with it.
+        why: KeyError,
+    },
+}
 
 #[cfg(test)]
 mod tests {
@@ -152,7 +200,7 @@ mod tests {
 
     fn resolve(words: &[&str], facts: &Facts<'_>) -> Option<String> {
         let list = KeyList::parse(words).expect("a list");
-        list.resolve(facts, 64).map(|key| key.as_str().to_owned())
+        list.resolve(facts, 64).expect("identities").map(|key| key.as_str().to_owned())
     }
 
     #[test]
@@ -185,6 +233,30 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_holds_no_identity_is_named_and_never_passed_over() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-who", HeaderValue::from_bytes("a\u{85}b".as_bytes()).unwrap());
+        let long = "x".repeat(Key::MAX_BYTES + 1);
+        let facts = Facts::new(&Method::GET, "/", &headers).address("203.0.113.7".parse().unwrap());
+        let refused = |words: &[&str], name| {
+            let list = KeyList::parse(words).expect("a list");
+            list.resolve(&facts.clone().principal(Some(name)), 64).expect_err("it is refused")
+        };
+        let control = KeyError::Control { at: 1, code: 0x85 };
+        for words in [&["header:x-who", "ip"][..], &["header:x-who+ip", "ip"], &["ip+header:x-who"]] {
+            let why = refused(words, "ann");
+            assert_eq!(why, NoIdentity { place: "header:x-who".to_owned(), why: control }, "{words:?}");
+        }
+        let place = "principal".to_owned();
+        assert_eq!(
+            refused(&["principal", "ip"], "a\u{85}"),
+            NoIdentity { place: place.clone(), why: control }
+        );
+        let why = KeyError::TooLong { bytes: Key::MAX_BYTES + 1 };
+        assert_eq!(refused(&["principal", "ip"], &long), NoIdentity { place, why });
+    }
+
+    #[test]
     fn a_list_says_whether_some_requests_have_no_key_under_it() {
         for (words, may_miss) in [
             (&["tenant", "ip"][..], false),
@@ -203,5 +275,9 @@ mod tests {
             assert!(KeyList::parse(&[word]).is_err(), "{word}");
         }
         assert!(KeyList::parse::<&str>(&[]).is_err());
+        let why = KeyList::parse(&["literal:a\nb"]).expect_err("a control character").to_string();
+        assert!(why.starts_with(r"`literal:a\nb`: character 1 of the key is U+000A;"), "{why}");
+        assert!(KeyList::parse(&[&format!("literal:{}", "x".repeat(1_024))]).is_ok());
+        assert!(KeyList::parse(&[&format!("literal:{}", "x".repeat(1_025))]).is_err());
     }
 }

@@ -4,4 +4,5 @@ mod list;
 mod resolved;
 
 pub use list::{KeyList, KeyListError};
+pub(crate) use list::{NoIdentity, header_key};
 pub use resolved::ResolvedKey;

@@ -15,9 +15,9 @@ const INLINE_BYTES: usize = 36;
 
 /// Who pays, as text that starts with the kind of key that it is: `ip:203.0.113.7`, `tenant:acme`.
 ///
-/// Two keys are equal only where kind and value are. A text beyond [`Key::MAX_BYTES`] is replaced by its
-/// SHA-256 (`sha256:…`), so that an overlong header has a bucket of its own rather than none. The `Debug` form
-/// hides the value.
+/// Two keys are equal only where kind and value are. A text that is no [`Key`], because it is too long or holds a control
+/// character, is replaced by its SHA-256 (`sha256:…`), so that it has a bucket of its own rather than none. The `Debug`
+/// form hides the value.
 #[derive(Clone, Eq, PartialEq)]
 pub struct ResolvedKey(Text);
 
@@ -34,19 +34,12 @@ impl ResolvedKey {
         self.0.as_str()
     }
 
-    /// The key that a caller wrote out itself. It is a valid key already, and is taken as it is.
-    pub fn written(key: Key<'_>) -> Self {
-        let mut text = Text::with_room_for(key.as_str().len());
-        text.push(key.as_str());
-        Self(text)
-    }
-
     /// The same as the limiter takes it.
     ///
     /// # Panics
-    /// Never: a resolved key is neither empty nor too long.
+    /// Never: a resolved key is neither empty nor too long, and holds no control character.
     pub fn as_key(&self) -> Key<'_> {
-        Key::new(self.as_str()).expect("a resolved key has 1 to 1,024 bytes")
+        Key::new(self.as_str()).expect("a resolved key is a valid key")
     }
 
     /// `tenant:` and its id.
@@ -100,7 +93,7 @@ impl ResolvedKey {
     /// colon, and the caller keeps the pieces of one kind injective.
     pub fn of(pieces: &[&str]) -> Self {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if bytes > Key::MAX_BYTES {
+        if bytes > Key::MAX_BYTES || pieces.iter().any(|piece| Key::control_in(piece).is_some()) {
             return Self::hashed(&pieces.iter().map(|piece| piece.as_bytes()).collect::<Vec<_>>());
         }
         let mut text = Text::with_room_for(bytes);
@@ -202,6 +195,13 @@ mod tests {
             let key = ResolvedKey::custom("x", &"v".repeat(bytes));
             assert!(Key::new(key.as_str()).is_ok(), "{bytes} bytes");
         }
+    }
+
+    #[test]
+    fn a_text_with_a_control_character_is_known_by_its_hash() {
+        let (one, other) = (ResolvedKey::custom("x", "a\nb"), ResolvedKey::custom("x", "a\u{85}b"));
+        assert!(Key::new(one.as_str()).is_ok() && Key::new(other.as_str()).is_ok() && one != other);
+        assert!(one.as_str().starts_with("sha256:"));
     }
 
     #[test]

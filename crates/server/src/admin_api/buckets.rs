@@ -39,7 +39,7 @@ pub(super) struct Buckets {
     operation_id = "inspectBuckets",
     security(("token" = [])),
     params(
-        ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of visible text.",
+        ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of text without control characters.",
          min_length = 1, max_length = 1024, format = "identity"),
         Which
     ),
@@ -62,7 +62,7 @@ pub(super) async fn inspect(
     operation_id = "resetBuckets",
     security(("token" = [])),
     params(
-        ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of visible text.",
+        ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of text without control characters.",
          min_length = 1, max_length = 1024, format = "identity"),
         Which
     ),

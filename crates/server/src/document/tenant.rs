@@ -67,7 +67,7 @@ impl Document for TenantDocument {
 impl Bounds for TenantDocument {
     fn bound_of(field: &str) -> Option<String> {
         Some(match field {
-            "id" => format!("1 to {} bytes of visible text", Key::MAX_BYTES),
+            "id" => format!("1 to {} bytes of text without control characters", Key::MAX_BYTES),
             "source" => "`file` or `registry`, and may be left out".to_owned(),
             "apiKeyCount" => "a whole number, and may be left out".to_owned(),
             "plan" => "the name of a plan".to_owned(),

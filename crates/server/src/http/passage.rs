@@ -53,6 +53,7 @@ fn refused(refusal: &Refusal) -> Problem {
         Refusal::NoKey { .. } | Refusal::NoTenant { .. } => problem(StatusCode::UNAUTHORIZED)
             .with("field", "key")
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey")),
+        Refusal::NoIdentity { .. } => problem(StatusCode::BAD_REQUEST).with("field", "key"),
         Refusal::NeverPasses(_) | Refusal::Banned { .. } => problem(StatusCode::FORBIDDEN),
         _ => problem(StatusCode::INTERNAL_SERVER_ERROR),
     }

@@ -36,7 +36,7 @@ pub(crate) struct ByRule {
     /// The rule.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$", format = "rule-id")]
     rule_id: String,
-    /// Who pays: 1 to 1024 bytes of visible text. A tenant is written `tenant:ID`.
+    /// Who pays: 1 to 1024 bytes of text without control characters. A tenant is written `tenant:ID`.
     #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
     identity: String,
     /// Tokens to spend, in place of what the rule says; 0 looks without spending. At most the capacity of each limit.

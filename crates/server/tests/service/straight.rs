@@ -89,7 +89,7 @@ const TABLE: [(&[&str], i32, &str); 16] = [
     (&["check", "ann", "--rule", "nope"], 2, "no rule has the id \"nope\""),
     (&["peek", "", "--plan", "free"], 2, "the key is empty"),
     (&["inspect", "ann", "--plan", "nope"], 2, "no plan is called \"nope\""),
-    (&["reset", "\u{200B}", "--plan", "free"], 2, "U+200B"),
+    (&["reset", "\u{85}", "--plan", "free"], 2, "U+0085"),
 ];
 
 #[test]

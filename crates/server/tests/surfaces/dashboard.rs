@@ -126,11 +126,11 @@ async fn a_key_is_looked_up_and_its_bucket_is_seen_to_fill() {
     let level = "Math.min(...[...document.querySelectorAll('#buckets .bar')].map(b => +b.ariaValueNow))";
     let low = browser.eval(&format!("return {level}")).await;
     browser.until("it to fill", &format!("return {level} > {low} + 20")).await;
-    look_at(&browser, "a\\u200bb").await;
+    look_at(&browser, "a\\u009fb").await;
     browser
         .until(
             "what is wrong",
-            "return document.querySelector('#buckets .bad')?.textContent.includes('U+200B')",
+            "return document.querySelector('#buckets .bad')?.textContent.includes('U+009F')",
         )
         .await;
 }

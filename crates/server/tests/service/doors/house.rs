@@ -90,11 +90,11 @@ upstream = "http://{upstream}"
         Self { spile: Spile::start_with(config).await }
     }
 
-    pub(super) async fn grpc(&self) -> GrpcClient {
+    pub(crate) async fn grpc(&self) -> GrpcClient {
         GrpcClient::connect(self.spile.grpc.expect("the listener is on")).await
     }
 
-    pub(super) async fn resp(&self) -> RespClient {
+    pub(crate) async fn resp(&self) -> RespClient {
         RespClient::connect(self.spile.resp.expect("the listener is on")).await
     }
 
