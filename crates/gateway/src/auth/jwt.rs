@@ -202,8 +202,8 @@ fn text<'c>(claims: &'c Map<String, Value>, claim: &str) -> Option<&'c str> {
 fn is_identity(name: &str, control: &'static str, long: &'static str) -> Result<(), Unaccepted> {
     match Key::new(name) {
         Ok(_) => Ok(()),
-        Err(KeyError::Control { .. }) => Err(Unaccepted(control)),
-        Err(_) => Err(Unaccepted(long)),
+        Err(KeyError::Control { .. }) => Err(Unaccepted::Wrong(control)),
+        Err(_) => Err(Unaccepted::Wrong(long)),
     }
 }
 

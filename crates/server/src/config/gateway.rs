@@ -10,6 +10,7 @@ use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles};
 
 use super::bounded::{self, show_size};
 use super::file::{Faults, GatewayFile, JwtFile, Spot, TextOrTexts, UpstreamTlsFile};
+use super::quoted::{Quoted, QuotedList};
 use super::route::{RefusalWords, RouteFiles};
 use super::tls::TlsConfig;
 use super::{bounds, duration};
@@ -135,7 +136,7 @@ impl fmt::Display for GatewayConfig {
         let UpstreamTlsFiles { ca_file, certificate_file, key_file, .. } = &self.upstream_tls;
         for (key, path) in [("ca", ca_file), ("certificate", certificate_file), ("key", key_file)] {
             if let Some(path) = path {
-                writeln!(f, "upstream_{key}_file = {:?}", path.to_string_lossy())?;
+                writeln!(f, "upstream_{key}_file = {}", Quoted(path.display()))?;
             }
         }
         self.refusals.show(f)?;
@@ -150,8 +151,8 @@ impl fmt::Display for GatewayConfig {
 impl fmt::Display for JwtConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = KINDS.into_iter().find(|(_, kind)| *kind == self.keys).map_or("jwks", |(name, _)| name);
-        writeln!(f, "[gateway.jwt]\nkey_file = {:?}\nkeys = {kind:?}", self.key_file.to_string_lossy())?;
-        writeln!(f, "audience = {:?}\nleeway = \"{}\"", self.audience, span(self.leeway))?;
+        writeln!(f, "[gateway.jwt]\nkey_file = {}\nkeys = \"{kind}\"", Quoted(self.key_file.display()))?;
+        writeln!(f, "audience = {}\nleeway = \"{}\"", QuotedList(&self.audience), span(self.leeway))?;
         let named = [
             ("issuer", &self.issuer),
             ("tenant_claim", &self.tenant_claim),
@@ -159,7 +160,7 @@ impl fmt::Display for JwtConfig {
         ];
         for (key, value) in named {
             if let Some(value) = value {
-                writeln!(f, "{key} = {value:?}")?;
+                writeln!(f, "{key} = {}", Quoted(value))?;
             }
         }
         writeln!(f)

@@ -18,6 +18,7 @@ mod observe;
 mod origin;
 mod overlay;
 mod plans;
+mod quoted;
 mod resp;
 mod restart;
 mod route;

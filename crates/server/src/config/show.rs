@@ -3,8 +3,9 @@
 use std::fmt::{self, Write};
 
 use spile_core::{Limit, Plan};
-use spile_policy::{HostPattern, Rule, RulePlans, Tenant};
+use spile_policy::{Rule, RulePlans, Tenant};
 
+use super::quoted::{Quoted, QuotedList};
 use super::{Config, TimeOf, bounds};
 
 impl fmt::Display for Config {
@@ -56,7 +57,7 @@ impl Config {
 
     fn show_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let store = &self.store;
-        writeln!(f, "[store]\nurl = \"{}\"\nprefix = {:?}", store.url, store.prefix)?;
+        writeln!(f, "[store]\nurl = {}\nprefix = {}", Quoted(&store.url), Quoted(&store.prefix))?;
         writeln!(f, "timeout = \"{}\"", humantime::format_duration(store.timeout))?;
         writeln!(f, "on_failure = \"{}\"", store.on_failure)?;
         let wait = humantime::format_duration(store.fail_closed_retry_after);
@@ -70,11 +71,11 @@ impl Config {
         writeln!(f, "time = \"{time}\"")?;
         writeln!(f, "max_keys = {}", store.max_keys)?;
         if let Some(path) = &store.path {
-            writeln!(f, "path = {:?}", path.to_string_lossy())?;
+            writeln!(f, "path = {}", Quoted(path.display()))?;
         }
         writeln!(f, "save_every = \"{}\"\n", humantime::format_duration(store.save_every))?;
         match &self.admin.token_file {
-            Some(path) => writeln!(f, "[admin]\ntoken_file = {:?}\n", path.display().to_string()),
+            Some(path) => writeln!(f, "[admin]\ntoken_file = {}\n", Quoted(path.display())),
             None => Ok(()),
         }
     }
@@ -94,7 +95,7 @@ impl Config {
         }
         writeln!(f, "[resp]")?;
         if let Some(path) = &resp.password_file {
-            writeln!(f, "password_file = {:?}", path.display().to_string())?;
+            writeln!(f, "password_file = {}", Quoted(path.display()))?;
         }
         writeln!(f, "idle_timeout = \"{}\"\n", humantime::format_duration(resp.idle_timeout))
     }
@@ -103,19 +104,20 @@ impl Config {
         writeln!(f, "[observe]\nenabled = {}", self.observe.enabled)?;
         writeln!(f, "show_keys = {}", self.observe.show_keys)?;
         if let Some(otlp) = &self.observe.otlp {
-            writeln!(f, "otlp = {:?}\notlp_percent = {}", otlp.endpoint, otlp.percent)?;
+            writeln!(f, "otlp = {}\notlp_percent = {}", Quoted(&otlp.endpoint), otlp.percent)?;
         }
         writeln!(f)?;
         for hook in &self.observe.webhooks {
-            writeln!(f, "[[webhooks]]\nurl = {:?}\nsecret_file = {:?}", hook.url, hook.secret_file)?;
-            writeln!(f, "events = {:?}\nallow_private = {}\n", hook.events, hook.allow_private)?;
+            let (url, secret_file) = (Quoted(&hook.url), Quoted(&hook.secret_file));
+            writeln!(f, "[[webhooks]]\nurl = {url}\nsecret_file = {secret_file}")?;
+            writeln!(f, "events = {}\nallow_private = {}\n", QuotedList(&hook.events), hook.allow_private)?;
         }
         Ok(())
     }
 
     fn show_clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clients = &self.clients;
-        writeln!(f, "[clients]\ntrusted_proxies = {:?}", clients.trusted_words)?;
+        writeln!(f, "[clients]\ntrusted_proxies = {}", QuotedList(&clients.trusted_words))?;
         writeln!(
             f,
             "ipv6_prefix = {}\nprincipal_header = \"{}\"\n",
@@ -129,7 +131,7 @@ impl Config {
 }
 
 fn show_plan(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
-    writeln!(f, "[plans.{:?}]", plan.name().as_str())?;
+    writeln!(f, "[plans.{}]", Quoted(plan.name()))?;
     match plan.limits() {
         [only] if only.name().as_str() == plan.name().as_str() => {
             writeln!(f, "capacity = {}\nrefill = \"{}\"\n", only.limit().capacity(), refill(only.limit()))
@@ -162,32 +164,27 @@ pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Re
     writeln!(f, "id = \"{}\"", rule.id)?;
     let mut parts = Vec::new();
     if let Some(path) = &rule.matcher.path {
-        parts.push(format!("path = \"{path}\""));
+        parts.push(format!("path = {}", Quoted(path)));
     }
     if !rule.matcher.hosts.is_empty() {
-        let hosts: Vec<String> = rule.matcher.hosts.iter().map(HostPattern::to_string).collect();
-        parts.push(format!("hosts = {hosts:?}"));
+        parts.push(format!("hosts = {}", QuotedList(&rule.matcher.hosts)));
     }
     if !rule.matcher.methods.is_empty() {
-        let methods: Vec<&str> = rule.matcher.methods.iter().map(http::Method::as_str).collect();
-        parts.push(format!("methods = {methods:?}"));
+        parts.push(format!("methods = {}", QuotedList(&rule.matcher.methods)));
     }
     if let Some(descriptor) = &rule.matcher.descriptor {
-        let entries: Vec<String> = descriptor.entries.iter().map(ToString::to_string).collect();
+        let (domain, entries) = (Quoted(&descriptor.domain), QuotedList(&descriptor.entries));
         let subset = if descriptor.subset { ", subset = true" } else { "" };
-        parts.push(format!("domain = {:?}, entries = {entries:?}{subset}", descriptor.domain));
+        parts.push(format!("domain = {domain}, entries = {entries}{subset}"));
     }
     if !parts.is_empty() {
         writeln!(f, "match = {{ {} }}", parts.join(", "))?;
     }
     if rule.matcher.descriptor.is_none() {
-        writeln!(f, "key = {:?}", rule.key.words())?;
+        writeln!(f, "key = {}", QuotedList(rule.key.words()))?;
     }
     match &rule.plans {
-        RulePlans::Listed(plans) => {
-            let names: Vec<&str> = plans.iter().map(spile_core::PlanName::as_str).collect();
-            writeln!(f, "plans = {names:?}")?;
-        }
+        RulePlans::Listed(plans) => writeln!(f, "plans = {}", QuotedList(plans))?,
         RulePlans::Unlimited => writeln!(f, "plans = \"unlimited\"")?,
         RulePlans::Banned => writeln!(f, "plans = \"banned\"")?,
         RulePlans::Tenant { anonymous } => {
@@ -202,17 +199,21 @@ pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Re
         writeln!(f, "on_failure = \"{policy}\"")?;
     }
     if !rule.also.is_empty() {
-        writeln!(f, "also = {:?}", rule.also)?;
+        writeln!(f, "also = {}", QuotedList(&rule.also))?;
     }
     f.write_char('\n')
 }
 
 /// Hashes of keys are no keys, but whoever reads a configuration over somebody's shoulder needs neither.
 fn show_tenant(f: &mut fmt::Formatter<'_>, tenant: &Tenant) -> fmt::Result {
-    writeln!(f, "[[tenants]]\nid = {:?}\nplan = \"{}\"", tenant.id.as_str(), tenant.plan)?;
+    writeln!(f, "[[tenants]]\nid = {}\nplan = \"{}\"", Quoted(&tenant.id), tenant.plan)?;
     for limit in tenant.own_limits() {
         let (name, capacity) = (limit.own_name(), limit.limit().capacity());
-        writeln!(f, "limits.{name:?} = {{ capacity = {capacity}, refill = \"{}\" }}", refill(limit.limit()))?;
+        writeln!(
+            f,
+            "limits.\"{name}\" = {{ capacity = {capacity}, refill = \"{}\" }}",
+            refill(limit.limit())
+        )?;
     }
     writeln!(f, "# {} API keys, not shown\n", tenant.api_keys.len())
 }

@@ -1,11 +1,12 @@
 //! The certificate that clients of a listener see, and who vouches for theirs.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use spile_listener::{Tls, TlsFiles};
 
 use super::file::{Faults, TlsFile};
+use super::quoted::Quoted;
 
 /// The files of one listener. They were there and belonged together when they were read.
 #[derive(Clone, Debug)]
@@ -43,12 +44,11 @@ impl TlsConfig {
 
     /// As a file would have it, in the table of this name.
     pub(super) fn show(&self, table: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = |path: &PathBuf| format!("{:?}", path.to_string_lossy());
         let TlsFiles { certificate_file, key_file, client_ca_file } = &self.files;
-        writeln!(f, "[{table}.tls]\ncertificate_file = {}", path(certificate_file))?;
-        writeln!(f, "key_file = {}", path(key_file))?;
+        writeln!(f, "[{table}.tls]\ncertificate_file = {}", Quoted(certificate_file.display()))?;
+        writeln!(f, "key_file = {}", Quoted(key_file.display()))?;
         if let Some(authorities) = client_ca_file {
-            writeln!(f, "client_ca_file = {}", path(authorities))?;
+            writeln!(f, "client_ca_file = {}", Quoted(authorities.display()))?;
         }
         writeln!(f)
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
 use spile_server::{Config, STARTER};
 
 use crate::support::Process;
@@ -298,4 +299,31 @@ fn a_rule_for_descriptors_is_shown_as_it_was_written() {
         assert!(once.contains(line), "{line} in\n{once}");
     }
     assert_eq!(shown(&once, &[]), once);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_the_strings_are_config_show_prints_a_file_that_reads_back(
+        tenant in "[^\\p{Cc}]{1,20}",
+        literal in "[^\\p{Cc}+]{1,20}",
+        domain in "\\PC{0,4}[\u{0}-\u{9f}\u{200d}'\"\\\\]{1,6}",
+        value in any::<String>(),
+        prefix in "\\PC{1,20}",
+    ) {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F");
+        let file = format!(
+            "[store]\nprefix = {}\n[[tenants]]\nid = {}\nplan = \"free\"\n[[rules]]\nid = \"a\"\nkey = [{}]\n\
+             plans = [\"free\"]\n[[rules]]\nid = \"b\"\nmatch = {{ domain = {}, entries = [{}] }}\nplans = [\"free\"]\n",
+            quoted(&prefix), quoted(&tenant), quoted(&format!("literal:{literal}")), quoted(&domain),
+            quoted(&format!("k={value}")),
+        );
+        let parse = |text: String| Config::parse(Path::new("spile.toml"), text, Vec::<(String, String)>::new());
+        // Some strings are refused, each by its own rule.
+        let Ok(config) = parse(file) else { return Ok(()) };
+        let shown = config.to_string();
+        let again = parse(shown.clone()).map_err(|why| TestCaseError::fail(format!("{why}\n{shown}")))?;
+        prop_assert_eq!(again.to_string(), shown);
+    }
 }

@@ -8,6 +8,7 @@ use spile_gateway::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 
 use super::files::RouteFiles;
 use crate::config::file::{Faults, RefusalFile, RefusalsFile, Spot};
+use crate::config::quoted::Quoted;
 
 /// Refusals with pages that the operator has written.
 #[derive(Clone, Debug, Default)]
@@ -58,10 +59,10 @@ impl Words {
     fn show(&self) -> String {
         let status = self.status.map_or_else(String::new, |status| format!("status = {status}, "));
         let content_type = self.content_type.as_ref();
-        let kind = content_type.map_or_else(String::new, |kind| format!("content_type = {}, ", quoted(kind)));
+        let kind = content_type.map_or_else(String::new, |kind| format!("content_type = {}, ", Quoted(kind)));
         let body = match &self.body {
-            Body::Text(text) => format!("body = {}", quoted(text)),
-            Body::File(path) => format!("body_file = {}", quoted(&path.to_string_lossy())),
+            Body::Text(text) => format!("body = {}", Quoted(text)),
+            Body::File(path) => format!("body_file = {}", Quoted(path.display())),
         };
         format!("{} = {{ {status}{kind}{body} }}", self.kind.name())
     }
@@ -111,9 +112,4 @@ fn check_page(
     }
     let status = status.map(|status| status.value as u16);
     Some((Words { kind, status, body, content_type: content_type.map(|kind| kind.value) }, page))
-}
-
-/// The text as TOML has it. What JSON escapes, TOML reads the same way; it wants one more character escaped.
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007F")
 }

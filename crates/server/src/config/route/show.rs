@@ -5,24 +5,24 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use humantime::format_duration as span;
-use spile_core::PlanName;
 use spile_gateway::{Balance, UpstreamTlsFiles};
 
 use super::Route;
 use super::headers::HeaderWords;
 use crate::config::bounded::show_size;
+use crate::config::quoted::{Quoted, QuotedList};
 use crate::config::show::show_rule_body;
 
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "[[routes]]\nname = {:?}\npath = {:?}", self.name, self.path)?;
-        writeln!(f, "hosts = {:?}\nupstream = {:?}", self.hosts, self.upstreams)?;
+        writeln!(f, "[[routes]]\nname = {}\npath = {}", Quoted(&self.name), Quoted(&self.path))?;
+        writeln!(f, "hosts = {}\nupstream = {}", QuotedList(&self.hosts), QuotedList(&self.upstreams))?;
         show_tls(f, &self.upstream_tls.own)?;
         let round_robin = self.balance == Balance::RoundRobin;
         let balance = if round_robin { "round_robin" } else { "least_outstanding" };
-        writeln!(f, "balance = {balance:?}\nstrip_prefix = {}", self.strip_prefix)?;
+        writeln!(f, "balance = \"{balance}\"\nstrip_prefix = {}", self.strip_prefix)?;
         if let Some(prefix) = &self.rewrite_prefix {
-            writeln!(f, "rewrite_prefix = {prefix:?}")?;
+            writeln!(f, "rewrite_prefix = {}", Quoted(prefix))?;
         }
         let waits = [
             ("timeout", self.timeouts.first_byte),
@@ -34,9 +34,9 @@ impl fmt::Display for Route {
             show_wait(f, "total_timeout", total)?;
         }
         writeln!(f, "retries = {}\nmax_body = \"{}\"", self.retries, show_size(self.max_body))?;
-        writeln!(f, "upgrades = {:?}\nrequire_api_key = {}", self.upgrades, self.require_api_key)?;
-        let plans: Vec<&str> = self.only_plans.iter().map(PlanName::as_str).collect();
-        writeln!(f, "only_plans = {plans:?}\ncost_from_response = {}", self.cost_from_response)?;
+        writeln!(f, "upgrades = {}\nrequire_api_key = {}", QuotedList(&self.upgrades), self.require_api_key)?;
+        let plans = QuotedList(&self.only_plans);
+        writeln!(f, "only_plans = {plans}\ncost_from_response = {}", self.cost_from_response)?;
         show_headers(f, "request_headers", &self.request_headers)?;
         show_headers(f, "response_headers", &self.response_headers)?;
         writeln!(f, "rate_limit_headers = {}", self.rate_limit_headers)?;
@@ -56,7 +56,7 @@ impl Route {
     fn show_care(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(check) = &self.health_check {
             let (interval, timeout) = (span(check.interval), span(check.timeout));
-            write!(f, "health_check = {{ path = \"{}\", interval = \"{interval}\", ", check.path)?;
+            write!(f, "health_check = {{ path = {}, interval = \"{interval}\", ", Quoted(&check.path))?;
             let (unhealthy, healthy) = (check.unhealthy_after, check.healthy_after);
             write!(f, "timeout = \"{timeout}\", unhealthy_after = {unhealthy}, ")?;
             writeln!(f, "healthy_after = {healthy} }}")?;
@@ -89,7 +89,7 @@ fn show_tls(f: &mut fmt::Formatter<'_>, files: &UpstreamTlsFiles) -> fmt::Result
         ("key_file", path(&files.key_file)),
         ("server_name", files.server_name.clone()),
     ];
-    let said = words.into_iter().filter_map(|(key, word)| Some(format!("{key} = {:?}", word?)));
+    let said = words.into_iter().filter_map(|(key, word)| Some(format!("{key} = {}", Quoted(word?))));
     match said.collect::<Vec<_>>().as_slice() {
         [] => Ok(()),
         said => writeln!(f, "upstream_tls = {{ {} }}", said.join(", ")),
@@ -101,9 +101,10 @@ fn show_headers(f: &mut fmt::Formatter<'_>, key: &str, words: &HeaderWords) -> f
         return Ok(());
     }
     let pairs = |pairs: &[(String, String)]| {
-        let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name:?} = {value:?}")).collect();
+        let pair = |(name, value): &(String, String)| format!("{} = {}", Quoted(name), Quoted(value));
+        let pairs: Vec<String> = pairs.iter().map(pair).collect();
         format!("{{ {} }}", pairs.join(", "))
     };
     let (set, add) = (pairs(&words.set), pairs(&words.add));
-    writeln!(f, "{key} = {{ set = {set}, add = {add}, remove = {:?} }}", words.remove)
+    writeln!(f, "{key} = {{ set = {set}, add = {add}, remove = {} }}", QuotedList(&words.remove))
 }
