@@ -8,7 +8,7 @@ use axum::extract::{ConnectInfo, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use spile_listener::{Answer, ClientBody, Guesses, Origin, Unpaced};
 use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
@@ -22,7 +22,7 @@ use crate::audit;
 use crate::control::Control;
 use crate::decider::Decider;
 use crate::house::DeciderHouse;
-use crate::http::Problem;
+use crate::http::{HostCheck, Problem};
 use crate::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
 
@@ -30,6 +30,7 @@ use crate::openapi::{self, Guarded, NoOtherMethod};
 #[derive(Clone)]
 pub(crate) struct Admin {
     router: Router,
+    hosts: HostCheck,
 }
 
 /// What the handlers work with.
@@ -67,6 +68,7 @@ impl Admin {
         readiness: Readiness,
         telemetry: &Telemetry,
         guesses: Arc<Guesses>,
+        hosts: HostCheck,
     ) -> Self {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
@@ -90,7 +92,7 @@ impl Admin {
             .merge(guarded)
             .fallback(|| async { Problem::no_such_admin_path() })
             .method_not_allowed_fallback(|| async { Problem::other_method() });
-        Self { router }
+        Self { router, hosts }
     }
 }
 
@@ -98,8 +100,11 @@ impl Answer for Admin {
     type Body = Unpaced<axum::body::Body>;
 
     async fn answer(self, origin: Origin, mut request: Request<ClientBody>) -> Response<Self::Body> {
+        let guarded = is_guarded(request.method(), request.uri().path());
         let response = if origin.ambiguous {
             Problem::two_ends().into_response()
+        } else if let Err(problem) = self.hosts.check(&request, guarded) {
+            problem.into_response()
         } else {
             request.extensions_mut().insert(ConnectInfo(origin.peer));
             let Ok(response) = self.router.oneshot(request.map(axum::body::Body::new)).await;
@@ -107,6 +112,11 @@ impl Answer for Admin {
         };
         response.map(Unpaced)
     }
+}
+
+/// Whether only pages of this listener may ask. A link to the dashboard or to the description may be on any page.
+fn is_guarded(method: &Method, path: &str) -> bool {
+    !method.is_safe() || path.starts_with("/dashboard/") || path.starts_with("/admin/")
 }
 
 /// What is said about every path of this listener.

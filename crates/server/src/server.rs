@@ -9,6 +9,7 @@ use spile_listener::{Bounds, Guesses, Http, Listener};
 use spile_memory::Keeper;
 use spile_observe::trace::{Exporting, Tracer};
 use spile_observe::{Analytics, MinuteSums, share};
+use spile_policy::HostPattern;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ use crate::decider::Decider;
 use crate::gateway::Front;
 use crate::grpc::{Grpc, Health};
 use crate::hooks::Hooks;
-use crate::http::Api;
+use crate::http::{Api, HostCheck};
 use crate::kept::Kept;
 use crate::listen::Listeners;
 use crate::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
@@ -62,6 +63,8 @@ pub struct Server {
     doors: Doors,
     guesses: Arc<Guesses>,
     bounds: Bounds,
+    /// `listen.hosts`.
+    hosts: Vec<HostPattern>,
     /// How long the store may take to answer.
     patience: Duration,
     telemetry: Telemetry,
@@ -161,6 +164,7 @@ impl Server {
             doors: Doors::new(config, &telemetry),
             guesses,
             bounds: config.listen.bounds.clone(),
+            hosts: config.hosts.clone(),
             patience: config.store.timeout,
             telemetry,
         })
@@ -187,8 +191,11 @@ impl Server {
             }
         };
         let office = Office { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
-        let admin = Admin::new(office, analytics, readiness.clone(), &self.telemetry, self.guesses);
-        let api = Api::new(Arc::clone(&self.decider));
+        let hosts = |socket: &TcpListener| HostCheck::of(socket, &self.hosts);
+        let (admin_hosts, http_hosts) = (hosts(&listeners.admin), hosts(&listeners.http));
+        let admin =
+            Admin::new(office, analytics, readiness.clone(), &self.telemetry, self.guesses, admin_hosts);
+        let api = Api::new(Arc::clone(&self.decider), http_hosts);
         let (stop, stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
         let (telemetry, bounds, tracer) = (&self.telemetry, &self.bounds, self.tracer);

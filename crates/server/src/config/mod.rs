@@ -54,7 +54,7 @@ use self::rules::Known;
 pub(crate) use self::show::refill;
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
 pub use self::tls::TlsConfig;
-use spile_policy::{DEFAULT_RULE, Policy, Rule, Tenant};
+use spile_policy::{DEFAULT_RULE, HostPattern, Policy, Rule, Tenant};
 
 pub(crate) use self::overlay::Offered;
 use crate::registry::{Entries, Kind, Overlay, Quarantine};
@@ -69,6 +69,9 @@ pub struct Config {
     pub listen: Listen,
     /// The certificate of the decision API's listener; plain HTTP if there is none.
     pub http_tls: Option<TlsConfig>,
+    /// `listen.hosts`: the names, besides those of loopback, by which `http` and `admin` are asked, and the hosts whose pages
+    /// may ask them.
+    pub hosts: Vec<HostPattern>,
     /// Where buckets live.
     pub store: StoreConfig,
     /// Who may change things.
@@ -193,7 +196,7 @@ impl Config {
         }
     }
 
-    fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
+    fn check(mut file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
         let clients = Clients::check(file.clients, faults);
         let mut route_files = RouteFiles::new(origin.folder());
         let gateway = GatewayConfig::check(file.gateway, origin.folder(), &mut route_files, faults);
@@ -201,6 +204,7 @@ impl Config {
             Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, faults);
         let unmatched_pass = check_unmatched(file.unmatched.as_ref(), &policies.rules, faults);
         let mut store = StoreConfig::read(file.store, origin.folder(), faults);
+        let hosts = rules::check_hosts(file.listen.hosts.take(), faults);
         let mut listen = Listen::check(file.listen, faults);
         origin.flags.apply(&mut listen, &mut store);
         let admin = AdminConfig::check(file.admin, &store.url, &origin.variables, origin.folder(), faults);
@@ -208,6 +212,7 @@ impl Config {
         Self {
             listen,
             http_tls: TlsConfig::check(file.http.tls, Tls::HTTP, origin.folder(), faults),
+            hosts,
             store,
             admin,
             grpc: GrpcConfig::check(file.grpc, origin.folder(), faults),

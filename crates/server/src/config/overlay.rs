@@ -115,6 +115,7 @@ impl Config {
         let config = Self {
             listen: self.listen.clone(),
             http_tls: self.http_tls.clone(),
+            hosts: self.hosts.clone(),
             store: self.store.clone(),
             admin: self.admin.clone(),
             clients: self.clients.clone(),

@@ -204,13 +204,7 @@ fn check_match(file: MatchFile, faults: &mut Faults) -> Matcher {
             Err(_) => faults.add(&place, format_args!("`{value}` is no method"), "for instance `POST`"),
         }
     }
-    let mut hosts: Vec<HostPattern> = Vec::new();
-    for Spot { value, place } in file.hosts.map(|hosts| hosts.value).unwrap_or_default() {
-        match value.parse() {
-            Ok(host) => hosts.push(host),
-            Err(why) => faults.add(&place, why, "for instance `api.example.com`"),
-        }
-    }
+    let hosts = check_hosts(file.hosts, faults);
     if let (Some(Spot { place, .. }), None) = (&file.subset, &file.domain) {
         faults.add(place, "`subset` is for descriptors", "add `domain` and `entries`, or leave it out");
     }
@@ -221,6 +215,18 @@ fn check_match(file: MatchFile, faults: &mut Faults) -> Matcher {
         faults.add(&file.place, message, "write two rules");
     }
     Matcher { path, hosts, methods, descriptor }
+}
+
+/// The hosts of a list.
+pub(super) fn check_hosts(hosts: Option<Spot<Vec<Spot<String>>>>, faults: &mut Faults) -> Vec<HostPattern> {
+    let mut patterns = Vec::new();
+    for Spot { value, place } in hosts.map(|hosts| hosts.value).unwrap_or_default() {
+        match value.parse() {
+            Ok(host) => patterns.push(host),
+            Err(why) => faults.add(&place, why, "for instance `api.example.com`"),
+        }
+    }
+    patterns
 }
 
 /// The descriptors that the rule is for. Half of what they take is a mistake.

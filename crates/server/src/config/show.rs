@@ -44,6 +44,9 @@ impl Config {
                 writeln!(f, "{name} = \"{address}\"")?;
             }
         }
+        if !self.hosts.is_empty() {
+            writeln!(f, "hosts = {}", QuotedList(&self.hosts))?;
+        }
         bounds::show(&listen.bounds, f)?;
         writeln!(f)?;
         let tls = [

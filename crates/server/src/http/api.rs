@@ -8,6 +8,7 @@ use http::Request;
 use http_body_util::Full;
 use spile_listener::{Answer, ClientBody, Origin};
 
+use super::host_check::HostCheck;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::{auth, check, ping};
@@ -51,15 +52,19 @@ fn call_at(path: &str) -> Option<Call> {
 #[derive(Clone)]
 pub(crate) struct Api {
     decider: Arc<Decider>,
+    hosts: HostCheck,
 }
 
 impl Api {
-    pub(crate) const fn new(decider: Arc<Decider>) -> Self {
-        Self { decider }
+    pub(crate) const fn new(decider: Arc<Decider>, hosts: HostCheck) -> Self {
+        Self { decider, hosts }
     }
 
     async fn reply(&self, peer: SocketAddr, mut request: Request<ClientBody>) -> Reply {
         let decider = &*self.decider;
+        if let Err(problem) = auth::exempt(decider, peer, &request, || self.hosts.check(&request, true)) {
+            return problem.into_reply();
+        }
         // Every answer shares one future, which is copied into its connection: what is not asked all the time is
         // boxed to keep that small.
         let answer = match call_at(request.uri().path()) {

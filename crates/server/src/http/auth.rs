@@ -23,6 +23,19 @@ use crate::openapi::{self, Forwarded};
 pub(crate) const PREFIX: &str = "/v1/auth/";
 const DENY_STATUS: &str = "denyStatus";
 
+/// Checks the host and origin of a request, unless a trusted proxy asks for its client: those are the client's then, and may
+/// be any.
+pub(crate) fn exempt<B>(
+    decider: &Decider,
+    peer: SocketAddr,
+    request: &Request<B>,
+    check: impl FnOnce() -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let path = request.uri().path();
+    let is_auth = path.starts_with(PREFIX) || path == PREFIX.trim_end_matches('/');
+    if is_auth && is_trusted(peer, &decider.in_force()) { Ok(()) } else { check() }
+}
+
 /// How "no" is said.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]

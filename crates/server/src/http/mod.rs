@@ -4,6 +4,7 @@ mod api;
 pub(crate) mod auth;
 mod body;
 pub(crate) mod check;
+mod host_check;
 mod json;
 mod original;
 mod passage;
@@ -13,6 +14,7 @@ mod reply;
 
 pub(crate) use api::Api;
 pub(crate) use body::read_json;
+pub(crate) use host_check::HostCheck;
 pub(crate) use json::write_decision;
 #[cfg(test)]
 pub(crate) use json::write_refund;

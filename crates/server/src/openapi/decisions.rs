@@ -331,6 +331,7 @@ impl IntoResponses for NotAsked {
                 400,
                 "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown.",
             ),
+            (403, "A page of another site asks, and its host is not in `listen.hosts`."),
             (408, "The body did not arrive within 10 seconds."),
             (413, "The body is larger than 64 KiB."),
             (415, "The body is not `application/json`."),

@@ -11,7 +11,7 @@ mod problems;
 
 use utoipa::OpenApi as _;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{OpenApi, Server};
+use utoipa::openapi::{OpenApi, PathItem, Server};
 
 pub(crate) use self::decisions::{
     Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, RefundQuestion, Refunded,
@@ -60,6 +60,7 @@ pub(crate) fn document() -> OpenApi {
     let mut document = Whole::openapi();
     document.merge(decisions_document());
     document.merge(crate::admin::document());
+    document.paths.paths.values_mut().for_each(misdirects);
     let token = Http::builder()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("The token of `SPILE_ADMIN_TOKEN` or `admin.token_file`."));
@@ -81,6 +82,16 @@ pub(crate) fn json() -> String {
     let mut text = document().to_pretty_json().expect("the document is made of text and numbers");
     text.push('\n');
     text
+}
+
+/// Says what every listener answers to a request for another host.
+fn misdirects(item: &mut PathItem) {
+    let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
+    for operation in [get, put, post, delete, options, head, patch, trace].into_iter().flatten() {
+        let words =
+            "The listener is bound to loopback, and `Host` is neither a name of it nor in `listen.hosts`.";
+        operation.responses.responses.extend(problems::problems([(421, words)]));
+    }
 }
 
 /// Says of each path that it is the other listener's.

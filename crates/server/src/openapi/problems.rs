@@ -67,7 +67,11 @@ impl IntoResponses for Guarded {
     fn responses() -> Responses {
         [
             problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
-            problem(403, "No token is configured, and so nobody may come in.", &[]),
+            problem(
+                403,
+                "No token is configured, and so nobody may come in; or a page of another site asks.",
+                &[],
+            ),
             other_method(),
         ]
         .into()

@@ -25,6 +25,7 @@ fn a_file_with_every_table_works() {
     for line in [
         "grpc = \"127.0.0.1:8083\"",
         "resp = \"127.0.0.1:6380\"",
+        "hosts = [\"spile.internal\", \"*.example.com\"]",
         "idle_timeout = \"5m\"",
         "url = \"redis://127.0.0.1:6379\"",
         "fail_closed_retry_after = \"1s\"",

@@ -196,7 +196,7 @@ async fn rules_that_are_charged_together_are_charged_all_or_none() {
 
 /// The answer to a proxy that sends these headers about a request.
 async fn described(spile: &Spile, path: &str, headers: &[(&str, &[u8])]) -> u16 {
-    let mut request = format!("GET {path} HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n").into_bytes();
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n").into_bytes();
     for (name, value) in [("x-forwarded-for", b"203.0.113.7".as_slice())].iter().chain(headers) {
         request.extend_from_slice(name.as_bytes());
         request.extend_from_slice(b": ");

@@ -15,6 +15,7 @@ mod fleet;
 mod forward_auth;
 mod gateway;
 mod grpc;
+mod hosts;
 mod identities;
 mod instances;
 mod listeners;

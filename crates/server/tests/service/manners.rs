@@ -11,7 +11,7 @@ use spile_testkit::wait;
 
 use crate::support::Process;
 
-const PING: &str = "GET /api/ping HTTP/1.1\r\nhost: spile\r\n\r\n";
+const PING: &str = "GET /api/ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// Long enough for an answer that was going to come.
 const SOON: Duration = Duration::from_millis(300);
 
@@ -57,7 +57,7 @@ fn more_connections_than_there_is_room_for_wait_their_turn() {
 #[test]
 fn a_caller_that_does_not_finish_its_header_is_cut_off() {
     let spile = Process::serve_with(&[], &[("SPILE_LISTEN__HEADER_TIMEOUT", "200ms")]);
-    for begun in ["", "GET /api/ping HTTP/1.1\r\nhost: sp"] {
+    for begun in ["", "GET /api/ping HTTP/1.1\r\nhost: lo"] {
         let mut caller = spile.connect("http");
         caller.write_all(begun.as_bytes()).expect("it reads");
         let answer = rest_of(caller);

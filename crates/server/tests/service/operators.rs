@@ -265,7 +265,7 @@ async fn an_entry_is_put_though_a_file_that_it_has_nothing_to_do_with_is_gone() 
 async fn a_stream_that_is_open_ends_with_the_token_that_opened_it() {
     let (spile, token) = with_a_token_of_yesterday().await;
     let mut page = TcpStream::connect(spile.admin).await.expect("it listens");
-    let question = "GET /dashboard/events HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n\
+    let question = "GET /dashboard/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
                     authorization: Bearer the token of yesterday\r\n\r\n";
     page.write_all(question.as_bytes()).await.expect("it reads");
     let mut seen = Vec::new();

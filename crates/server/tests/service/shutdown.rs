@@ -31,7 +31,7 @@ async fn a_request_under_way_is_answered_and_new_connections_are_not_taken() {
 /// Sends a header and waits until the server asks for the body: from then on the request is under way.
 async fn begin_request(caller: &mut TcpStream) {
     let header = format!(
-        "POST /v1/check HTTP/1.1\r\nhost: spile\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
          content-length: {}\r\n\r\n",
         BODY.len()
     );
@@ -53,7 +53,7 @@ async fn until_refused(address: std::net::SocketAddr) {
 
 async fn ask_readiness(admin: std::net::SocketAddr) -> String {
     let mut operator = TcpStream::connect(admin).await.expect("admin stays while callers are served");
-    let request = "GET /readyz HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n\r\n";
+    let request = "GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     operator.write_all(request.as_bytes()).await.expect("admin reads");
     let mut answer = String::new();
     operator.read_to_string(&mut answer).await.expect("admin answers");

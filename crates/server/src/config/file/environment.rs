@@ -24,7 +24,7 @@ const SINGLE: [&str; 7] = [
 const TABLES: [(&str, &str); 16] = [
     (
         "LISTEN",
-        "http, admin, grpc, resp, gateway, max_connections, max_header_bytes, max_header_fields, max_streams, \
+        "http, admin, grpc, resp, gateway, hosts, max_connections, max_header_bytes, max_header_fields, max_streams, \
          header_timeout, write_timeout, handshake_timeout, drain_timeout",
     ),
     ("HTTP", "tls"),

@@ -2,7 +2,7 @@
 
 use super::place::Spot;
 use super::section::Section;
-use super::tables::Text;
+use super::tables::{Text, Texts};
 
 /// `[listen]`: addresses, and what holds for all but the gateway.
 #[derive(Debug, Default)]
@@ -12,6 +12,7 @@ pub(crate) struct ListenFile {
     pub(crate) grpc: Text,
     pub(crate) resp: Text,
     pub(crate) gateway: Text,
+    pub(crate) hosts: Texts,
     pub(crate) bounds: BoundsFile,
 }
 
@@ -50,6 +51,7 @@ impl ListenFile {
             grpc: section.text("grpc"),
             resp: section.text("resp"),
             gateway: section.text("gateway"),
+            hosts: section.texts("hosts"),
             bounds: BoundsFile::read(&mut section),
         };
         section.end();

@@ -110,7 +110,7 @@ impl Process {
         let (fields, length) = (fields.concat(), body.len());
         let mut caller = self.connect(listener);
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: spile\r\nconnection: close\r\n{fields}\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}\
              content-length: {length}\r\n\r\n{body}"
         );
         // One that refuses does not wait for all of it.
