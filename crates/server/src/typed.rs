@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use spile_core::{Charges, Key, Limit, LimitError, RefundId};
 use spile_policy::{Chain, Policy};
@@ -123,7 +123,7 @@ impl<T: Bounds> Bounds for Object<T> {
     }
 }
 
-impl<T: Bounds> Bounds for Vec<T> {
+impl<T: Bounds, const MOST: usize> Bounds for AtMost<T, MOST> {
     fn bound_of(field: &str) -> Option<String> {
         T::bound_of(field)
     }
@@ -161,6 +161,44 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 impl<T: Serialize> Serialize for Object<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
+    }
+}
+
+/// A list of which no more than `MOST` elements are held. The rest is only counted.
+#[derive(Debug)]
+pub(crate) struct AtMost<T, const MOST: usize> {
+    pub(crate) items: Vec<T>,
+    pub(crate) count: usize,
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T, const MOST: usize>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for ListVisitor<T, MOST> {
+            type Value = AtMost<T, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while items.len() < MOST {
+                    match list.next_element()? {
+                        Some(item) => items.push(item),
+                        None => return Ok(AtMost { count: items.len(), items }),
+                    }
+                }
+                let mut count = MOST;
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    count += 1;
+                }
+                Ok(AtMost { items, count })
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor(std::marker::PhantomData))
     }
 }
 

@@ -10,11 +10,14 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::problem::Problem;
 
-/// The largest body, in bytes.
-pub(crate) const MAX_BYTES: usize = 64 * 1024;
+/// The largest body, in bytes, unless it is said otherwise.
+const MAX_BYTES: usize = 64 * 1024;
+/// How many bodies above [`MAX_BYTES`] are held at once, so that callers cannot fill the memory with them.
+static LARGE: Semaphore = Semaphore::const_new(16);
 /// How much of a body that is too large is read all the same, so that its sender gets to see the answer.
 const MAX_DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 /// How long a caller may take to send a body.
@@ -25,13 +28,27 @@ pub(crate) trait Incoming: Body<Data = Bytes, Error: Display> + Unpin {}
 
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> Incoming for B {}
 
+/// A body that has arrived. One above the usual bound holds its place among the large ones.
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    _place: Option<SemaphorePermit<'static>>,
+}
+
 /// The bytes of a JSON body.
 pub(crate) async fn read_json<B: Incoming>(request: &mut Request<B>) -> Result<Bytes, Problem> {
+    read_json_up_to(MAX_BYTES, request).await.map(|whole| whole.bytes)
+}
+
+/// A JSON body of at most `max_bytes`.
+pub(crate) async fn read_json_up_to<B: Incoming>(
+    max_bytes: usize,
+    request: &mut Request<B>,
+) -> Result<Whole, Problem> {
     if !is_json(request.headers()) {
         let detail = "Content-Type: this path takes application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "Content-Type"));
     }
-    in_time(collect(request.body_mut())).await
+    in_time(collect(request.body_mut(), max_bytes)).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -41,7 +58,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// A body that is already there never starts a timer.
-async fn in_time(body: impl Future<Output = Result<Bytes, Problem>>) -> Result<Bytes, Problem> {
+async fn in_time(body: impl Future<Output = Result<Whole, Problem>>) -> Result<Whole, Problem> {
     let mut body = pin!(body);
     if let Poll::Ready(bytes) = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await {
         return bytes;
@@ -52,23 +69,27 @@ async fn in_time(body: impl Future<Output = Result<Bytes, Problem>>) -> Result<B
     })
 }
 
-async fn collect(body: &mut impl Incoming) -> Result<Bytes, Problem> {
-    if body.size_hint().lower() > MAX_BYTES as u64 {
-        return Err(too_large(body).await);
+async fn collect(body: &mut impl Incoming, max_bytes: usize) -> Result<Whole, Problem> {
+    if body.size_hint().lower() > max_bytes as u64 {
+        return Err(too_large(body, max_bytes).await);
     }
-    let Some(first) = next(body).await? else { return Ok(Bytes::new()) };
+    let first = next(body).await?.unwrap_or_default();
     // Most bodies come in one piece, which need not be copied.
     if body.is_end_stream() && first.len() <= MAX_BYTES {
-        return Ok(first);
+        return Ok(Whole { bytes: first, _place: None });
     }
-    let mut whole = BytesMut::from(first);
+    let (mut whole, mut place) = (BytesMut::from(first), None);
     while let Some(more) = next(body).await? {
-        if whole.len() + more.len() > MAX_BYTES {
-            return Err(too_large(body).await);
+        if whole.len() + more.len() > max_bytes {
+            return Err(too_large(body, max_bytes).await);
+        }
+        if whole.len() + more.len() > MAX_BYTES && place.is_none() {
+            // The semaphore is never closed, so this never fails.
+            place = LARGE.acquire().await.ok();
         }
         whole.extend_from_slice(&more);
     }
-    Ok(whole.freeze())
+    Ok(Whole { bytes: whole.freeze(), _place: place })
 }
 
 async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {
@@ -84,13 +105,13 @@ async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-async fn too_large(body: &mut impl Incoming) -> Problem {
+async fn too_large(body: &mut impl Incoming, max_bytes: usize) -> Problem {
     let mut discarded = 0;
     while discarded < MAX_DISCARDED_BYTES
         && let Ok(Some(more)) = next(body).await
     {
         discarded += more.len();
     }
-    let detail = format!("body: is larger than {MAX_BYTES} bytes, the most that is read");
+    let detail = format!("body: is larger than {max_bytes} bytes, the most that is read");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("field", "body")
 }

@@ -2,19 +2,19 @@
 
 use futures_util::future::join_all;
 use http::{HeaderMap, Method, Request, StatusCode};
-use spile_core::{Decision, Micros, Reason};
+use spile_core::{Charges, Decision, Key, Micros, Reason};
 use spile_listener::ClientBody;
 use spile_policy::{Chain, Policy};
 use spile_tower::response;
 
-use super::body::read_json;
+use super::body::{read_json, read_json_up_to};
 use super::json::{write_decision, write_refund};
 use super::problem::Problem;
 use super::reply::{Reply, reply};
 use crate::decider::Decider;
 use crate::fault::Fault;
 use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
-use crate::typed::{Object, TypedQuestion, TypedRefund, parse, refund_id};
+use crate::typed::{AtMost, Object, TypedQuestion, TypedRefund, parse, refund_id};
 
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.
@@ -23,6 +23,11 @@ const USUAL_BYTES: usize = 256;
 const USUAL_FIELDS: usize = 8;
 /// The most questions in one batch.
 const MAX_BATCH: usize = 1_000;
+/// The largest question: an identity and the kind before it, spelt in escapes, which take three bytes for one at most; as many
+/// plans as a chain has; and the names of the fields, the numbers and some blanks.
+const MAX_QUESTION_BYTES: usize = 3 * (Key::MAX_BYTES + 10) + Charges::MAX * (64 + 4) + 256;
+/// The largest batch.
+const MAX_BATCH_BYTES: usize = MAX_BATCH * (MAX_QUESTION_BYTES + 2);
 
 /// Decides: 200 allowed, 429 denied, 503 refused because the store failed; always with the decision as the body.
 #[utoipa::path(
@@ -98,8 +103,8 @@ pub(crate) async fn refund(decider: &Decider, request: &mut Request<ClientBody>)
 )]
 pub(crate) async fn batch(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
     only_post(request)?;
-    let body = read_json(request).await?;
-    let typed: Vec<Object<TypedQuestion<'_>>> = parse(&body)?;
+    let body = read_json_up_to(MAX_BATCH_BYTES, request).await?;
+    let typed: AtMost<Object<TypedQuestion<'_>>, MAX_BATCH> = parse(&body.bytes)?;
     let chains = owed_by_all(&typed, &decider.in_force().policy)?;
     // Asked side by side, so that a store across the network can answer many in one round trip, but in turn with other
     // batches, so that neither they nor single questions run out of time.
@@ -120,15 +125,18 @@ fn only_post(request: &Request<ClientBody>) -> Result<(), Problem> {
     if *request.method() == Method::POST { Ok(()) } else { Err(Problem::wrong_method("POST")) }
 }
 
-fn owed_by_all(typed: &[Object<TypedQuestion<'_>>], policy: &Policy) -> Result<Vec<Option<Chain>>, Fault> {
-    if !(1..=MAX_BATCH).contains(&typed.len()) {
-        let why = format_args!("holds {} questions; a batch takes 1 to {MAX_BATCH}", typed.len());
+fn owed_by_all(
+    typed: &AtMost<Object<TypedQuestion<'_>>, MAX_BATCH>,
+    policy: &Policy,
+) -> Result<Vec<Option<Chain>>, Fault> {
+    if !(1..=MAX_BATCH).contains(&typed.count) {
+        let why = format_args!("holds {} questions; a batch takes 1 to {MAX_BATCH}", typed.count);
         return Err(Fault::new("body", why));
     }
     let owed = |(index, Object(typed)): (usize, &Object<TypedQuestion<'_>>)| {
         typed.owed(policy).map_err(|fault| fault.at_index(index))
     };
-    typed.iter().enumerate().map(owed).collect()
+    typed.items.iter().enumerate().map(owed).collect()
 }
 
 fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Reply {

@@ -333,7 +333,7 @@ impl IntoResponses for NotAsked {
             ),
             (403, "A page of another site asks, and its host is not in `listen.hosts`."),
             (408, "The body did not arrive within 10 seconds."),
-            (413, "The body is larger than 64 KiB."),
+            (413, "The body is larger than 64 KiB, or a batch than a thousand of the largest questions."),
             (415, "The body is not `application/json`."),
         ]);
         responses.extend([other_method()]);

@@ -19,6 +19,7 @@ on_both_stores! {
     a_batch_answers_each_question_in_order,
     one_bad_question_keeps_a_whole_batch_from_being_charged,
     a_batch_takes_one_to_a_thousand_questions,
+    the_largest_batch_of_legal_questions_is_answered,
 }
 
 async fn a_rule_lets_its_plan_through_and_then_says_how_long_to_wait(spile: Spile) {
@@ -154,7 +155,6 @@ async fn one_bad_question_keeps_a_whole_batch_from_being_charged(spile: Spile) {
 
 async fn a_batch_takes_one_to_a_thousand_questions(spile: Spile) {
     spile.batch(json!([])).await.is(400).says("/field", "body");
-    // Short fields keep a thousand and one questions below the bound on the body.
     let questions = |count: usize| {
         let question = |index: usize| json!({"plans": ["enterprise"], "identity": index.to_string()});
         Value::Array((0..count).map(question).collect())
@@ -163,4 +163,22 @@ async fn a_batch_takes_one_to_a_thousand_questions(spile: Spile) {
     assert_eq!(answers.as_array().map(Vec::len), Some(1_000));
     let refused = spile.batch(questions(1_001)).await.is(400).says("/field", "body");
     assert!(refused.text.contains("1 to 1000"), "{}", refused.text);
+    // A list of very many is counted, and not held.
+    let many = format!("[{}]", vec!["{}"; 1_000_000].join(","));
+    let refused = spile.post("/v1/check/batch", many).await.is(400).says("/field", "body");
+    assert!(refused.text.contains("holds 1000000 questions"), "{}", refused.text);
+}
+
+async fn the_largest_batch_of_legal_questions_is_answered(spile: Spile) {
+    // Escapes as some writers of JSON make them: six bytes for each character, which are three for each byte.
+    let question = |index: usize| {
+        let identity = format!("{index:04}{}", "\\u00e9".repeat(510));
+        let plans = vec![r#""enterprise""#; 32].join(", ");
+        format!(r#"{{ "identity": "principal:{identity}", "plans": [{plans}], "cost": 1 }}"#)
+    };
+    let questions: Vec<String> = (0..1_000).map(question).collect();
+    let answers = spile.post("/v1/check/batch", format!("[{}]", questions.join(", "))).await.is(200).json();
+    assert!(answers.as_array().is_some_and(|answers| answers.len() == 1_000));
+    let spaced = format!("[{}]", " ".repeat(6 << 20));
+    spile.post("/v1/check/batch", spaced).await.is(413).says("/field", "body");
 }
