@@ -5,6 +5,9 @@
 //! here at the edge; the crates below see only types that cannot be wrong. This crate must not know how a bucket is
 //! counted, nor make charges itself.
 
+// These panic where the reader is gone or the disk is full.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod admin;
 mod admin_api;
 mod audit;

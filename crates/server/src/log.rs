@@ -14,7 +14,8 @@ pub(crate) enum LogFormat {
 
 /// Starts to log. Only the first call in a process counts.
 pub(crate) fn start(format: LogFormat) {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // A line that cannot be written is lost. Saying so on stderr would panic where stderr is what cannot be written to.
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
     // A process that already logs goes on as it does.
     let _already = match format {
         LogFormat::Text => log.with_ansi(false).try_init(),

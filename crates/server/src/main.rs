@@ -1,5 +1,7 @@
 //! The binary `spile`.
 
+use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -22,10 +24,15 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(outcome) => outcome.into(),
         Err(why) => {
-            eprintln!("spile: {}", mask(&format!("{why:#}")));
+            complain(format_args!("spile: {}", mask(&format!("{why:#}"))));
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// Says what is wrong. If even that cannot be written, the exit code still tells.
+fn complain(what: fmt::Arguments<'_>) {
+    let _written = writeln!(io::stderr(), "{what}");
 }
 
 /// Help goes to whoever asked for it; a bad flag gets one line.
@@ -43,6 +50,7 @@ fn explain(why: &clap::Error) -> ExitCode {
     let text = mask(&text);
     // What is wrong ends at the first empty line; usage and tips follow.
     let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    eprintln!("spile: {}; see `spile --help`", said.join(" ").trim_start_matches("error: "));
+    let said = said.join(" ");
+    complain(format_args!("spile: {}; see `spile --help`", said.trim_start_matches("error: ")));
     ExitCode::from(FAILED)
 }

@@ -3,10 +3,13 @@
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
+use spile_core::Reason;
 
 use super::client::{Client, refused};
 use super::direct::DirectArgs;
 use super::outcome::Outcome;
+use super::patience::Patience;
+use super::print;
 
 /// Who asks for what.
 #[derive(Args, Debug)]
@@ -27,6 +30,8 @@ pub(super) struct AskArgs {
     server: String,
     #[command(flatten)]
     direct: DirectArgs,
+    #[command(flatten)]
+    patience: Patience,
     /// Prints the decision as JSON.
     #[arg(long)]
     json: bool,
@@ -42,17 +47,21 @@ pub(super) enum Verb {
 impl AskArgs {
     pub(super) fn run(self, verb: Verb) -> anyhow::Result<Outcome> {
         let question = self.question();
-        let decision = match self.direct.open(verb == Verb::Check)? {
+        let decision = match self.direct.open(verb == Verb::Check, self.patience)? {
             Some(store) => store.decide(verb, &question)?,
             None => self.ask_server(verb, &question)?,
         };
         let allowed = decision["allowed"] == true;
         if self.json {
-            println!("{decision}");
+            print::line(&decision)?;
         } else {
-            println!("{}", sentence(allowed, &decision));
+            print::line(sentence(allowed, &decision))?;
         }
-        Ok(if allowed { Outcome::Done } else { Outcome::Denied })
+        Ok(match allowed {
+            true => Outcome::Done,
+            false if decision["reason"] == Reason::FailClosed.as_str() => Outcome::Undecided,
+            false => Outcome::Denied,
+        })
     }
 
     fn question(&self) -> Value {
@@ -72,7 +81,8 @@ impl AskArgs {
             Verb::Check => "/v1/check",
             Verb::Peek => "/v1/peek",
         };
-        let (status, decision) = Client::new(&self.server, None).ask(Method::POST, path, Some(question))?;
+        let (status, decision) =
+            Client::new(&self.server, None, self.patience).ask(Method::POST, path, Some(question))?;
         if decision["allowed"].is_boolean() { Ok(decision) } else { refused(status, &decision) }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::direct::DirectArgs;
 use super::entries::AdminArgs;
+use super::print;
 use crate::segment::segment;
 
 /// Cells of a level bar.
@@ -29,31 +30,22 @@ pub(super) struct BucketArgs {
 
 impl BucketArgs {
     pub(super) fn inspect(self) -> anyhow::Result<()> {
-        let answer = match self.direct.open(false)? {
+        let answer = match self.direct.open(false, self.admin.patience)? {
             Some(store) => store.inspect(&self.key, self.plan.as_deref())?,
             None => self.admin.client().demand(Method::GET, &self.path(), None)?,
         };
         if self.admin.json {
-            println!("{answer}");
-            return Ok(());
+            return print::line(answer);
         }
-        for bucket in answer["buckets"].as_array().into_iter().flatten() {
-            println!("{}", line(bucket));
-        }
-        Ok(())
+        answer["buckets"].as_array().into_iter().flatten().try_for_each(|bucket| print::line(line(bucket)))
     }
 
     pub(super) fn reset(self) -> anyhow::Result<()> {
-        match self.direct.open(true)? {
+        match self.direct.open(true, self.admin.patience)? {
             Some(store) => store.reset(&self.key, self.plan.as_deref())?,
             None => drop(self.admin.client().demand(Method::DELETE, &self.path(), None)?),
         }
-        if self.admin.json {
-            println!("{{\"reset\":true}}");
-        } else {
-            println!("full again");
-        }
-        Ok(())
+        print::line(if self.admin.json { "{\"reset\":true}" } else { "full again" })
     }
 
     fn path(&self) -> String {

@@ -9,15 +9,18 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
+use super::patience::Patience;
+
 /// One listener of a server, and the token that opens it.
 pub(super) struct Client {
     url: String,
     token: Option<String>,
+    patience: Patience,
 }
 
 impl Client {
-    pub(super) fn new(url: &str, token: Option<String>) -> Self {
-        Self { url: url.trim_end_matches('/').to_owned(), token }
+    pub(super) fn new(url: &str, token: Option<String>, patience: Patience) -> Self {
+        Self { url: url.trim_end_matches('/').to_owned(), token, patience }
     }
 
     /// Asks, and hands back status and JSON of any answer that comes.
@@ -36,10 +39,13 @@ impl Client {
         let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(Bytes::from(body)))?;
         let client = HttpClient::builder(TokioExecutor::new()).build_http();
         let unreached = || format!("no server answers at {}: is `spile serve` running?", self.url);
-        let response = client.request(request).await.with_context(unreached)?;
-        let status = response.status();
-        let bytes = response.into_body().collect().await?.to_bytes();
-        Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
+        let answered = async {
+            let response = client.request(request).await.with_context(unreached)?;
+            let status = response.status();
+            let bytes = response.into_body().collect().await?.to_bytes();
+            Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
+        };
+        self.patience.bound(&self.url, answered).await
     }
 
     /// Asks for what must work: any other answer is an error in the server's own words.

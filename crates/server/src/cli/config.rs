@@ -4,19 +4,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Subcommand;
 
 use super::outcome::Outcome;
+use super::patience::Patience;
+use super::print;
 use super::serve::ServeArgs;
 use crate::config::{self, Config, Offered, STARTER, StoreUrl, UnknownStore};
 use crate::mask::mask;
 use crate::registry::{Registry, RegistryFile};
-
-/// People wait longer than requests do, and a first connection takes longer than a decision.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What can be done with a configuration.
 #[derive(Debug, Subcommand)]
@@ -30,6 +28,8 @@ pub(super) enum ConfigCommand {
         /// or the URL of a Redis. The exit code is 1 if there are any.
         #[arg(long, value_name = "FILE_OR_URL")]
         registry: Option<RegistryPlace>,
+        #[command(flatten)]
+        patience: Patience,
     },
     /// Prints what the server would run with, from file, environment and flags. Secrets are left out.
     Show(ServeArgs),
@@ -40,30 +40,31 @@ pub(super) enum ConfigCommand {
 impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match self {
-            Self::Check { file, registry } => return check(&file, registry.as_ref()),
-            Self::Show(args) => print!("{}", mask(&args.config()?.to_string())),
-            Self::Init => print!("{STARTER}"),
+            Self::Check { file, registry, patience } => check(&file, registry.as_ref(), patience),
+            Self::Show(args) => print::all(mask(&args.config()?.to_string())).map(Outcome::done),
+            Self::Init => print::all(STARTER).map(Outcome::done),
         }
-        Ok(Outcome::Done)
     }
 }
 
-fn check(file: &Path, registry: Option<&RegistryPlace>) -> anyhow::Result<Outcome> {
+fn check(file: &Path, registry: Option<&RegistryPlace>, patience: Patience) -> anyhow::Result<Outcome> {
     let mut config = Config::load(file, config::environment()?)?;
     let mut with = String::new();
     if let Some(place) = registry {
-        let offered = place.read(&config)?;
+        let offered = place.read(&config, patience)?;
         with = format!(", with {} entries of the registry in {place}", offered.entries.len());
         config = config.adopt(&offered)?;
     }
     let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
     let (file, routes) = (file.display(), config.routes.len());
-    println!("{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes{with}");
+    print::line(format_args!(
+        "{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes{with}"
+    ))?;
     for warning in config.warnings() {
-        println!("warning: {warning}");
+        print::line(format_args!("warning: {warning}"))?;
     }
     for (entry, why) in config.quarantine().iter() {
-        println!("quarantine: {entry}: {why}");
+        print::line(format_args!("quarantine: {entry}: {why}"))?;
     }
     Ok(if config.quarantine().is_empty() { Outcome::Done } else { Outcome::Quarantined })
 }
@@ -96,7 +97,7 @@ impl fmt::Display for RegistryPlace {
 
 impl RegistryPlace {
     /// All that is kept there. Changes nothing.
-    fn read(&self, config: &Config) -> anyhow::Result<Offered> {
+    fn read(&self, config: &Config, patience: Patience) -> anyhow::Result<Offered> {
         let url = match self {
             Self::File(path) => {
                 let (entries, broken) =
@@ -107,12 +108,13 @@ impl RegistryPlace {
         };
         let mut store = config.store.clone();
         store.url.clone_from(url);
-        store.timeout = store.timeout.max(PATIENCE);
+        store.timeout = patience.timeout;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let redis = store.redis().context("a registry is kept in a file or in Redis")?.build()?;
             let mut registry = Registry::shared(&redis);
-            registry.catch_up().await?;
+            let read = async { registry.catch_up().await.map_err(Into::into) };
+            patience.bound(&url.to_string(), read).await?;
             Ok(Offered { entries: Arc::clone(registry.entries()), broken: registry.broken().clone() })
         })
     }

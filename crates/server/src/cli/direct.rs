@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -12,6 +11,7 @@ use spile_memory::SnapshotFile;
 use tokio::runtime::Runtime;
 
 use super::ask::Verb;
+use super::patience::Patience;
 use crate::buckets::{self, Unseen};
 use crate::clock::Clocks;
 use crate::config::{self, Config, Flags, ObserveConfig, StoreUrl};
@@ -20,9 +20,6 @@ use crate::http::write_decision;
 use crate::metrics::{StoreMetrics, Telemetry};
 use crate::store::{AnyStore, Embedded};
 use crate::typed::{Object, TypedQuestion, parse};
-
-/// People wait longer than requests do, and a first connection takes longer than a decision.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which store to ask itself.
 #[derive(Args, Debug)]
@@ -50,7 +47,7 @@ pub(super) struct Direct {
 impl DirectArgs {
     /// The store, where one is named. `changes` says that its buckets are to be changed, for which a file has to be
     /// free.
-    pub(super) fn open(&self, changes: bool) -> anyhow::Result<Option<Direct>> {
+    pub(super) fn open(&self, changes: bool, patience: Patience) -> anyhow::Result<Option<Direct>> {
         if self.store.is_none() && self.path.is_none() && self.config.is_none() {
             return Ok(None);
         }
@@ -63,7 +60,8 @@ impl DirectArgs {
             config.store.url = StoreUrl::Memory;
             config.store.path.clone_from(&self.path);
         }
-        config.store.timeout = config.store.timeout.max(PATIENCE);
+        // People wait longer than requests do, and a first connection takes longer than a decision.
+        config.store.timeout = patience.timeout;
         Direct::open(&config, changes).map(Some)
     }
 }

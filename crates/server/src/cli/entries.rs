@@ -5,6 +5,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::patience::Patience;
+use super::print;
 use crate::segment::segment;
 
 /// How the admin API is reached.
@@ -16,6 +18,8 @@ pub(super) struct AdminArgs {
     /// The token that opens it. A variable is better than a flag, which others on the machine can read.
     #[arg(long, value_name = "TOKEN", env = "SPILE_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    #[command(flatten)]
+    pub(super) patience: Patience,
     /// Prints JSON.
     #[arg(long)]
     pub(super) json: bool,
@@ -23,11 +27,11 @@ pub(super) struct AdminArgs {
 
 impl AdminArgs {
     pub(super) fn client(&self) -> Client {
-        Client::new(&self.admin, self.token.clone())
+        Client::new(&self.admin, self.token.clone(), self.patience)
     }
 
-    fn print(&self, answer: &Value, sentence: impl FnOnce() -> String) {
-        println!("{}", if self.json { answer.to_string() } else { sentence() });
+    fn print(&self, answer: &Value, sentence: impl FnOnce() -> String) -> anyhow::Result<()> {
+        print::line(if self.json { answer.to_string() } else { sentence() })
     }
 }
 
@@ -131,8 +135,7 @@ impl PlanCommand {
                 let path = format!("/admin/v1/plans/{}", segment(&name));
                 let document = json!({"capacity": capacity, "refill": refill});
                 let answer = admin.client().demand(Method::PUT, &path, Some(&document))?;
-                admin.print(&answer, || format!("plan {name} is {capacity}, {refill}"));
-                Ok(())
+                admin.print(&answer, || format!("plan {name} is {capacity}, {refill}"))
             }
             Self::Remove { name, admin } => remove(&admin, "plans", &name),
         }
@@ -142,14 +145,12 @@ impl PlanCommand {
 fn list(admin: &AdminArgs, kind: &str, line: impl Fn(&Value) -> String) -> anyhow::Result<()> {
     let answer = admin.client().demand(Method::GET, &format!("/admin/v1/{kind}"), None)?;
     let lines = || answer[kind].as_array().into_iter().flatten().map(line).collect::<Vec<_>>().join("\n");
-    admin.print(&answer, lines);
-    Ok(())
+    admin.print(&answer, lines)
 }
 
 fn remove(admin: &AdminArgs, kind: &str, name: &str) -> anyhow::Result<()> {
     admin.client().demand(Method::DELETE, &format!("/admin/v1/{kind}/{}", segment(name)), None)?;
-    admin.print(&json!({"removed": name}), || format!("removed {name}"));
-    Ok(())
+    admin.print(&json!({"removed": name}), || format!("removed {name}"))
 }
 
 fn new_key(admin: &AdminArgs, id: &str) -> anyhow::Result<()> {
@@ -157,8 +158,7 @@ fn new_key(admin: &AdminArgs, id: &str) -> anyhow::Result<()> {
     let answer = admin.client().demand(Method::POST, &path, None)?;
     admin.print(&answer, || {
         format!("{}\nThis is the only time that the key of {id} is shown.", shown(&answer["apiKey"]))
-    });
-    Ok(())
+    })
 }
 
 fn shown(value: &Value) -> &str {

@@ -8,6 +8,8 @@ mod direct;
 mod entries;
 mod health;
 mod outcome;
+mod patience;
+mod print;
 mod serve;
 mod shell;
 mod top;
@@ -26,7 +28,8 @@ use self::top::TopArgs;
 
 /// A distributed token-bucket rate limiter.
 ///
-/// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine), 2 something went wrong.
+/// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine), 2 something went wrong: also an answer that is
+/// not in time, and a denial because the store failed (`fail_closed`).
 #[derive(Debug, Parser)]
 #[command(name = "spile", version, propagate_version = true)]
 pub struct Cli {
@@ -85,14 +88,8 @@ impl Cli {
             Command::Plan(command) => command.run().map(Outcome::done),
             Command::Health(args) => args.run().map(Outcome::done),
             Command::Top(args) => args.run().map(Outcome::done),
-            Command::Openapi => {
-                print!("{}", crate::openapi::json());
-                Ok(Outcome::Done)
-            }
-            Command::Completions { shell } => {
-                shell::completions(shell);
-                Ok(Outcome::Done)
-            }
+            Command::Openapi => print::all(crate::openapi::json()).map(Outcome::done),
+            Command::Completions { shell } => shell::completions(shell).map(Outcome::done),
             Command::Man => shell::man().map(Outcome::done),
         }
     }

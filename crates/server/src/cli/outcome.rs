@@ -9,6 +9,8 @@ pub enum Outcome {
     Done,
     /// The key may not.
     Denied,
+    /// Nothing was decided: the store failed, and the policy is to refuse without it.
+    Undecided,
     /// A file works, and entries of the registry would be in quarantine with it.
     Quarantined,
 }
@@ -24,6 +26,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Done => Self::SUCCESS,
             Outcome::Denied | Outcome::Quarantined => Self::from(1),
+            Outcome::Undecided => Self::from(2),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use spile_core::FailurePolicy;
 
+use super::print;
 use crate::banner::Banner;
 use crate::config::{self, Config, Flags, LoadError, StoreUrl};
 use crate::listen::Listeners;
@@ -104,7 +105,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let shutdown = termination()?;
     let listeners = Listeners::bind(&config.listen).await?;
     let server = Server::new(config)?;
-    print!("{}", Banner::new(config, &listeners)?);
+    // The server runs whether or not its banner can be read.
+    let _printed = print::all(Banner::new(config, &listeners)?);
     server.run(listeners, shutdown).await;
     Ok(())
 }

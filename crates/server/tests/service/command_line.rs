@@ -1,8 +1,14 @@
 //! The commands that ask a running server.
 
-use std::process::Output;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Output, Stdio};
 
-use crate::support::Process;
+use rustix::process::{Pid, Signal, kill_process};
+use spile_testkit::wait;
+
+use crate::support::{NOBODY, Process};
 
 /// A server in a process of its own, and commands that ask it.
 struct Desk {
@@ -86,4 +92,128 @@ fn shells_and_manuals_are_served() {
         let output = Process::run(arguments);
         assert!(output.status.success() && output.stdout.len() > 500, "{arguments:?}");
     }
+}
+
+#[test]
+fn a_denial_because_the_store_failed_is_told_apart_from_one_by_a_limit() {
+    let server = Process::serve_with(&["--store", NOBODY, "--on-failure", "deny"], &[]);
+    let url = format!("http://{}", server.address("http"));
+    for command in ["check", "peek"] {
+        let output = Process::run(&[command, "user:1", "--plan", "free", "--server", &url]);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(2), "{stdout}");
+        assert!(stdout.contains("decided without the store"), "{stdout}");
+    }
+}
+
+#[test]
+fn every_command_that_asks_a_server_gives_up_in_time_and_says_so() {
+    // The kernel takes connections for it, and no answer ever comes.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
+    let url = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let redis = url.replace("http:", "redis:");
+    let commands: [&[&str]; 12] = [
+        &["check", "ann", "--plan", "free"],
+        &["peek", "ann", "--plan", "free"],
+        &["inspect", "ann"],
+        &["reset", "ann"],
+        &["tenant", "list"],
+        &["tenant", "add", "acme", "--plan", "free"],
+        &["tenant", "key", "acme"],
+        &["tenant", "remove", "acme"],
+        &["plan", "list"],
+        &["plan", "put", "x", "--capacity", "1", "--refill", "1/s"],
+        &["plan", "remove", "x"],
+        &["health"],
+    ];
+    let variables = [("SPILE_SERVER", url.as_str()), ("SPILE_ADMIN", url.as_str())];
+    for command in commands {
+        let output = Process::run_with(&[command, &["--timeout", "50ms"]].concat(), &variables);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {stderr}");
+        assert!(stderr.contains(&format!("no answer from {url} within 50ms")), "{command:?}: {stderr}");
+    }
+    for command in [&["check", "ann", "--plan", "free"][..], &["inspect", "ann"], &["reset", "ann"]] {
+        let output = Process::run(&[command, &["--store", &redis, "--timeout", "50ms"]].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {stderr}");
+        assert!(stderr.contains("the store does not answer"), "{command:?}: {stderr}");
+    }
+    for timeout in ["0s", "2days", "soon", ""] {
+        let output = Process::run_with(&["health", "--timeout", timeout], &variables);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains("--timeout"), "{timeout}: {stderr}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_and_a_full_disk_are_no_panic() {
+    let commands: [&[&str]; 7] = [
+        &["config", "show"],
+        &["config", "init"],
+        &["openapi"],
+        &["man"],
+        &["completions", "bash"],
+        &["--help"],
+        &["check", "ann", "--plan", "nope"],
+    ];
+    for command in commands {
+        let (reader, gone) = io::pipe().expect("a pipe");
+        drop(reader);
+        for (stdout, is_full) in [(Stdio::from(gone), false), (Stdio::from(full()), true)] {
+            let ended =
+                Process::spawn_to(command, stdout, Stdio::piped()).wait_with_output().expect("it ends");
+            let stderr = String::from_utf8_lossy(&ended.stderr);
+            assert!(!stderr.contains("panicked"), "{command:?}: {stderr}");
+            let expected = if is_full && command[0] != "--help" || command[0] == "check" { 2 } else { 0 };
+            assert_eq!(ended.status.code(), Some(expected), "{command:?} {is_full}: {stderr}");
+        }
+        let ended = Process::spawn_to(command, full(), full()).wait().expect("it ends");
+        assert!(ended.code().is_some_and(|code| code <= 2), "{command:?}: {ended}");
+    }
+}
+
+#[test]
+fn a_server_runs_on_whatever_becomes_of_its_output() {
+    let flags = ["serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", NOBODY];
+    let (reader, gone) = io::pipe().expect("a pipe");
+    drop(reader);
+    let outputs =
+        [(Stdio::from(full()), Stdio::from(full())), (gone.try_clone().expect("a pipe").into(), gone.into())];
+    for (stdout, stderr) in outputs {
+        let mut server = Process::spawn_to(&flags, stdout, stderr);
+        let pid = Pid::from_child(&server);
+        wait::until_true("it listens", || listening(server.id()).len() == 2);
+        kill_process(pid, Signal::HUP).expect("the process is ours");
+        for port in listening(server.id()) {
+            let mut caller = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            caller.write_all(b"GET /livez HTTP/1.0\r\n\r\n").expect("it reads");
+            let mut answer = String::new();
+            caller.read_to_string(&mut answer).expect("it answers");
+            assert!(answer.starts_with("HTTP/1.0 "), "{answer}");
+        }
+        kill_process(pid, Signal::TERM).expect("the process is ours");
+        assert_eq!(server.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+/// A disk without room.
+fn full() -> File {
+    File::options().write(true).open("/dev/full").expect("Linux has one")
+}
+
+/// The ports that a process listens on.
+fn listening(process: u32) -> Vec<u16> {
+    let folder = format!("/proc/{process}");
+    let fds = fs::read_dir(format!("{folder}/fd")).into_iter().flatten().flatten();
+    let sockets: Vec<String> =
+        fds.filter_map(|fd| Some(fs::read_link(fd.path()).ok()?.to_str()?.to_owned())).collect();
+    let table = fs::read_to_string(format!("{folder}/net/tcp")).unwrap_or_default();
+    let port = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (_, port) = words.get(1)?.split_once(':')?;
+        let ours = words.get(3) == Some(&"0A") && sockets.contains(&format!("socket:[{}]", words.get(9)?));
+        u16::from_str_radix(port, 16).ok().filter(|_| ours)
+    };
+    table.lines().filter_map(port).collect()
 }

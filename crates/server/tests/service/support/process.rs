@@ -69,6 +69,12 @@ impl Process {
         output.expect("the binary was built with the tests")
     }
 
+    /// The same with its output going elsewhere than to the test. It is not waited for.
+    pub(crate) fn spawn_to(arguments: &[&str], stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Child {
+        let child = spile().args(arguments).stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn();
+        child.expect("the binary was built with the tests")
+    }
+
     /// The address that the banner names for a listener.
     pub(crate) fn address(&self, listener: &str) -> &str {
         let line = self.banner.lines().find(|line| line.trim_start().starts_with(listener));
