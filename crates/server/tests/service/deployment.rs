@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use spile_testkit::wait;
 
-use crate::support::Process;
+use crate::support::{NOBODY, Process};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -162,4 +163,92 @@ fn systemd_runs_commands_that_exist() {
     assert_eq!(start[0], "serve");
     let flags: Vec<&str> = start[1..].iter().map(String::as_str).collect();
     assert!(Process::serve(&flags).ask("admin", "GET", "/readyz", "").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn systemd_understands_the_unit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // It looks whether the programs are there.
+    let unit = read("deploy/systemd/spile.service").replace("/usr/bin/spile", env!("CARGO_BIN_EXE_spile"));
+    let path = folder.path().join("spile.service");
+    fs::write(&path, unit).expect("the folder is ours");
+    let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output();
+    let verified =
+        verified.unwrap_or_else(|why| panic!("systemd-analyze: {why}; the package `systemd` has it"));
+    let said = String::from_utf8_lossy(&verified.stderr);
+    assert!(!said.contains("spile.service"), "{said}");
+}
+
+#[test]
+fn what_systemd_hands_over_is_what_spile_reads() {
+    let unit = read("deploy/systemd/spile.service");
+    let values =
+        |key: &'static str| unit.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix('='));
+    assert!(values("DynamicUser").any(|value| value == "yes"), "such a user reads no file of root's");
+    let folder = tempfile::tempdir().expect("a folder");
+    let credentials: Vec<&str> =
+        values("LoadCredential").map(|value| value.split(':').next().unwrap_or_default()).collect();
+    assert!(!credentials.is_empty());
+    let environment: Vec<(&str, String)> = values("Environment")
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name, value.replace("%d", folder.path().to_str().expect("text"))))
+        .collect();
+    let given: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let is_closed = || {
+        let spile = Process::serve_with(&[], &given);
+        let answer = spile.ask("admin", "GET", "/admin/v1/plans", "");
+        !answer.starts_with("HTTP/1.1 200")
+    };
+    assert!(is_closed(), "without a token it starts, and the admin API is closed");
+    for credential in credentials {
+        assert!(unit.contains(&format!("%d/{credential}")), "{credential} is used");
+        fs::write(folder.path().join(credential), Process::TOKEN).expect("the folder is ours");
+    }
+    assert!(!is_closed(), "the token is the one in the credential");
+}
+
+#[test]
+fn a_stop_fits_into_the_time_that_systemd_kubernetes_and_compose_give() {
+    // Draining, and what remains to be written afterwards.
+    let stop = spile_server::Config::default().listen.bounds.drain_timeout.as_secs() + 10;
+    let unit = read("deploy/systemd/spile.service");
+    let seconds = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).expect("it is said");
+    assert!(seconds.parse::<u64>().expect("seconds") > stop, "systemd: {seconds}");
+    let compose = yaml("deploy/compose.yaml");
+    let grace = compose["services"]["spile"]["stop_grace_period"].as_str().expect("it is said");
+    assert!(humantime::parse_duration(grace).expect("a span").as_secs() > stop, "compose: {grace}");
+    let pod = pod();
+    let waits =
+        pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().expect("it is said");
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().expect("it is said");
+    assert!(grace > stop + waits, "Kubernetes: {grace}");
+}
+
+#[test]
+fn spile_is_restarted_when_it_hangs_and_not_when_redis_is_away() {
+    let spile = &pod()["containers"][0];
+    for (probe, path) in
+        [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")]
+    {
+        assert_eq!(spile[probe]["httpGet"]["path"], path, "{probe}");
+    }
+    let dockerfile = read("deploy/docker/Dockerfile");
+    let line = dockerfile.lines().find(|line| line.starts_with("HEALTHCHECK")).expect("there is one");
+    let (_, check) = line.split_once("CMD ").expect("a command");
+    let check = texts(&serde_json::from_str(check).expect("a list"));
+    let check: Vec<&str> = check[1..].iter().map(String::as_str).collect();
+    let spile = Process::serve(&["--store", NOBODY, "--on-failure", "deny"]);
+    let admin = format!("http://{}", spile.address("admin"));
+    wait::until_true("it is not ready", || {
+        Process::run_with(&["health"], &[("SPILE_ADMIN", &admin)]).status.code() == Some(2)
+    });
+    let healthy = Process::run_with(&check, &[("SPILE_ADMIN", &admin)]);
+    assert_eq!(healthy.status.code(), Some(0), "{}", String::from_utf8_lossy(&healthy.stderr));
+}
+
+/// What runs in Kubernetes.
+fn pod() -> Value {
+    let documents = yamls("deploy/kubernetes/spile.yaml");
+    let deployment = documents.iter().find(|document| document["kind"] == "Deployment");
+    deployment.expect("there is one")["spec"]["template"]["spec"].clone()
 }
