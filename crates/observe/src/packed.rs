@@ -128,15 +128,12 @@ impl Names {
             return self.number(by, OVERFLOW);
         }
         let known = Known { by, name: key.1.clone(), minutes: 0, sum: Tally::default() };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.known[number as usize] = known;
-                number
-            }
-            None => {
-                self.known.push(known);
-                u32::try_from(self.known.len() - 1).expect("names are bounded")
-            }
+        let number = if let Some(number) = self.free.pop() {
+            self.known[number as usize] = known;
+            number
+        } else {
+            self.known.push(known);
+            u32::try_from(self.known.len() - 1).expect("names are bounded")
         };
         self.numbers.insert(key, number);
         number
