@@ -52,6 +52,17 @@ fn there(charge: &Charge<'_>, slot: &Slot) -> u64 {
     slot.bucket.map_or(limit.capacity_micro(), |bucket| bucket.rebased(NOW).available(limit, NOW)).get()
 }
 
+#[test]
+fn a_bucket_may_be_written_a_second_from_now_and_goes_on_from_now_beyond_that() {
+    let bucket = |ahead_us| Bucket::new(MicroTokens::new(5), Micros::new(NOW.get() + ahead_us));
+    for ahead_us in [0, 1, 1_000_000] {
+        assert!(!bucket(ahead_us).lies_ahead_of(NOW), "{ahead_us}");
+        assert_eq!(bucket(ahead_us).rebased(NOW), bucket(ahead_us));
+    }
+    assert!(bucket(1_000_001).lies_ahead_of(NOW));
+    assert_eq!(bucket(1_000_001).rebased(NOW), bucket(0));
+}
+
 proptest! {
     #[test]
     fn every_charge_is_spent_or_none_is(links in links()) {
@@ -86,7 +97,14 @@ proptest! {
         prop_assert_eq!(Some(u64::from(grant.tokens)), most);
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
             prop_assert_eq!(there(charge, after), there(charge, before) - u64::from(grant.tokens) * 1_000_000);
+            let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(NOW));
+            prop_assert_eq!(after.dirty, grant.tokens > 0 || ahead);
         }
+        prop_assert_eq!(grant.outcome.allowed, grant.tokens > 0);
+        // What was granted nothing stands as it stood.
+        let mut looked = before.clone();
+        let standing = peek(&charges, &mut looked, NOW).buckets;
+        prop_assert!(grant.tokens > 0 || grant.outcome.buckets == standing);
     }
 
     #[test]
@@ -99,6 +117,7 @@ proptest! {
             let capacity = charge.limit().limit().capacity_micro().get();
             let full = (there(charge, before) + charge.cost().micro().get()).min(capacity);
             prop_assert_eq!(there(charge, after), full);
+            prop_assert_eq!(after.dirty, before.bucket.is_some() && charge.cost() > Cost::ZERO);
         }
     }
 }

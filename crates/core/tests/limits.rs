@@ -1,5 +1,6 @@
 //! Limits, plans and charges cannot be built wrong, and say why.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -14,6 +15,8 @@ fn limits_read_like_speech() {
     assert_eq!((limit.capacity(), limit.refill(), limit.period()), (100, 50, Duration::from_secs(1)));
     assert_eq!(limit.to_string(), "100, 50/s");
     assert_eq!(Limit::per_day(10_000).build().unwrap().to_string(), "10000, 10000/day");
+    let shown = |us| Limit::per(3, Duration::from_micros(us)).build().unwrap().to_string();
+    assert_eq!([250_000, 1_500, 7_000_000].map(shown), ["3, 3/250ms", "3, 3/1500us", "3, 3/7s"]);
     assert!((Limit::per_minute(90).build().unwrap().rate() - 1.5).abs() < f64::EPSILON);
 }
 
@@ -74,7 +77,9 @@ fn limits_outside_the_bounds_cannot_be_built() {
     ] {
         assert_eq!(limit.build(), Err(why));
     }
-    assert!(Limit::per_day(1).burst(3_650).build().is_ok(), "ten years are within");
+    assert!(Limit::per(1, Limit::MAX_FILL).build().is_ok(), "the bound is within");
+    assert_eq!(Limit::MAX_FILL, Duration::from_secs(3_653 * 86_400));
+    assert!(Limit::per_day(1).burst(3_653).build().is_ok(), "ten years and their leap days are within");
 }
 
 #[test]
@@ -84,6 +89,8 @@ fn a_rate_per_second_may_have_decimals_but_not_be_nonsense() {
         (0.5, "10, 5/10s"),
         (2.5, "10, 25/10s"),
         (0.001, "10, 1/1000s"),
+        // Ten thousand times that is not whole in binary, but as good as.
+        (12_345.678_9, "10, 123456789/10000s"),
         (1e9, "10, 1000000000/s"),
     ] {
         let limit = Limit::per_second_f64(rate, 10).unwrap();
@@ -136,6 +143,22 @@ fn a_share_that_would_take_too_long_to_fill_takes_ten_years() {
 }
 
 #[test]
+fn a_share_that_is_too_slow_is_the_slowest_limit_whatever_its_refill() {
+    for refill in 1..=60_000 {
+        let Ok(limit) =
+            Limit::per(refill, Duration::from_micros(refill * 300_000_000_000_000)).burst(1).build()
+        else {
+            continue;
+        };
+        let share = limit.share_of(10);
+        let rebuilt = Limit::per(share.refill().into(), share.period()).burst(1).build();
+        assert_eq!(rebuilt, Ok(share), "{refill}");
+        let short = Limit::MAX_FILL.as_secs_f64() - share.fill_time().as_secs_f64();
+        assert!((-1e-6..1e-3).contains(&short), "{refill}: {short}");
+    }
+}
+
+#[test]
 fn plans_name_what_is_wrong_with_them() {
     let sound = || Limit::per_second(1);
     assert!(matches!(Plan::new("no spaces", sound()), Err(PlanError::Name(_))));
@@ -177,10 +200,56 @@ fn a_chain_charges_each_bucket_once_and_has_a_bound() {
 }
 
 #[test]
+fn charges_that_are_known_to_be_distinct_have_the_same_bounds() {
+    let plan = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let keys: Vec<String> = (0..33).map(|n| n.to_string()).collect();
+    let charges = |count: usize| {
+        let key = |key: &'static str| Key::new(key).unwrap();
+        let key = |text: &str| key(text.to_owned().leak());
+        let charge = |text: &String| Charge::new(key(text), plan.limits()[0].clone(), Cost::ONE).unwrap();
+        Charges::distinct(keys[..count].iter().map(charge))
+    };
+    assert_eq!(charges(0), Err(ChargeError::Empty));
+    assert_eq!([1, 2, 32].map(|count| charges(count).map(|chain| chain.len())), [Ok(1), Ok(2), Ok(32)]);
+    assert_eq!(charges(33), Err(ChargeError::TooMany));
+}
+
+#[test]
+#[should_panic(expected = "two charges share a bucket")]
+fn charges_that_are_not_distinct_are_noticed_in_tests() {
+    let plan = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let charge = || Charge::new(Key::new("ann").unwrap(), plan.limits()[0].clone(), Cost::ONE).unwrap();
+    let _ = Charges::distinct([charge(), charge()]);
+}
+
+#[test]
+fn one_charge_is_made_or_refused_as_a_chain_of_one_would_be() {
+    let plan = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let (key, limit) = (Key::new("ann").unwrap(), &plan.limits()[0]);
+    for cost in [0, 1, 10] {
+        let cost = Cost::new(cost).unwrap();
+        let charge = Charge::new(key, limit.clone(), cost).unwrap();
+        assert_eq!(Charges::one(key, limit, cost), Charges::new([charge]));
+    }
+    let dear = Charges::one(key, limit, Cost::new(11).unwrap());
+    assert!(matches!(dear, Err(ChargeError::CostAboveCapacity { cost: 11, capacity: 10, .. })));
+}
+
+#[test]
+fn of_two_charges_of_one_bucket_at_one_cost_the_first_stays() {
+    let limit =
+        |capacity| Plan::new("free", Limit::per_second(1).burst(capacity)).unwrap().limits()[0].clone();
+    let charge = |capacity| Charge::new(Key::new("ann").unwrap(), limit(capacity), Cost::ONE).unwrap();
+    let chain = Charges::new([charge(10), charge(20)]).unwrap();
+    assert_eq!((chain.len(), chain[0].limit().limit().capacity()), (1, 10));
+}
+
+#[test]
 fn keys_are_never_empty_nor_endless_and_never_shown() {
     assert_eq!(Key::new(""), Err(KeyError::Empty));
     assert_eq!(Key::new(&"x".repeat(1_025)), Err(KeyError::TooLong { bytes: 1_025 }));
     assert!(Key::new(&"x".repeat(1_024)).is_ok());
+    assert_eq!(Key::new("4111-1111").unwrap().as_str(), "4111-1111");
     assert_eq!(format!("{:?}", Key::new("4111-1111").unwrap()), "Key(9 bytes)");
 }
 
@@ -194,8 +263,50 @@ fn plans_can_be_replaced_while_they_are_read() {
         plans.all().iter().map(|plan| plan.name().as_str().to_owned()).collect::<Vec<_>>(),
         ["free", "pro"]
     );
+    assert!(format!("{plans:?}").contains("pro"), "{plans:?}");
     plans.remove("free");
     assert_eq!(plans.plan("free"), None);
+}
+
+#[test]
+fn a_limit_is_replaced_under_its_own_name_and_no_other() {
+    let plan = Plan::chain("gold", [("burst", Limit::per_second(1)), ("daily", Limit::per_day(9))]).unwrap();
+    let slower = Limit::per_day(5).build().unwrap();
+    let changed = plan.clone().with_limit("daily", slower).expect("it has such a limit");
+    assert_eq!(changed.limits()[0], plan.limits()[0]);
+    assert_eq!((changed.limits()[1].name(), changed.limits()[1].limit()), (plan.limits()[1].name(), &slower));
+    assert_eq!(plan.clone().with_limit("hourly", slower), None);
+    let [burst, daily] = plan.limits() else { panic!("two limits") };
+    assert_ne!(burst.tag(), daily.tag(), "each name has a tag of its own");
+    assert_eq!(daily.name().as_bytes(), b"gold/daily");
+    assert_eq!((burst.own_name(), daily.own_name()), ("burst", "daily"));
+}
+
+/// A registry that can only hand out copies.
+struct Copies(Plan);
+
+impl PlanRegistry for Copies {
+    fn plan(&self, name: &str) -> Option<Plan> {
+        (self.0.name().as_str() == name).then(|| self.0.clone())
+    }
+}
+
+#[test]
+fn a_plan_is_shown_if_it_is_there_by_every_kind_of_registry() {
+    let plan = Plan::new("free", Limit::per_second(1)).unwrap();
+    let registries: [Box<dyn PlanRegistry>; 4] = [
+        Box::new(InMemoryPlans::new([plan.clone()])),
+        Box::new(Arc::new(InMemoryPlans::new([plan.clone()]))),
+        Box::new(Copies(plan.clone())),
+        Box::new(Arc::new(Copies(plan.clone()))),
+    ];
+    for registry in registries {
+        let mut shown = Vec::new();
+        assert!(registry.visit("free", &mut |plan| shown.push(plan.clone())));
+        assert!(!registry.visit("pro", &mut |plan| shown.push(plan.clone())));
+        assert_eq!(shown, std::slice::from_ref(&plan));
+        assert_eq!((registry.plan("free"), registry.plan("pro")), (Some(plan.clone()), None));
+    }
 }
 
 #[test]

@@ -88,6 +88,16 @@ mod tests {
         assert_eq!(clock.now(), told.plus_us(1_000));
     }
 
+    #[test]
+    fn the_wall_time_is_the_machines_and_that_of_a_clock_that_knows_no_other_is_its_own() {
+        let modified = std::fs::metadata(std::env::temp_dir()).and_then(|folder| folder.accessed());
+        let past = modified.ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        let wall = SystemClock::new().wall();
+        assert!(past.is_some_and(|past| wall >= Micros::new(0) + past), "{wall:?}");
+        let fake = crate::FakeClock::at(BEGAN);
+        assert_eq!((fake.wall(), std::sync::Arc::new(fake).wall()), (BEGAN, BEGAN));
+    }
+
     proptest! {
         #[test]
         fn it_never_goes_back_nor_further_than_its_counter(

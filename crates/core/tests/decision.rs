@@ -1,0 +1,201 @@
+//! A decision explains itself: what is left, how long to wait, which limit it was, and who decided.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spile_core::{
+    Bucket, Charge, Charges, Cost, Decision, FailurePolicy, FailureReason, Few, Key, Limit, LimitName,
+    LimitStatus, MicroTokens, Micros, NamedLimit, Outcome, Reason, Source,
+};
+
+const NOW: Micros = Micros::from_secs(1_700_000_000);
+
+fn named(name: &str, refill: u64, capacity: u64) -> NamedLimit {
+    let limit = Limit::per_second(refill).burst(capacity).build().expect("in bounds");
+    NamedLimit::new(LimitName::new(name).expect("a name"), limit)
+}
+
+/// Charges of this cost under these limits, and what their buckets hold, in micro-tokens.
+fn chain(limits: &[NamedLimit], cost: u64) -> Charges<'static> {
+    let charge = |limit: &NamedLimit| {
+        Charge::new(Key::new("ann").expect("a key"), limit.clone(), Cost::new(cost).expect("a cost"))
+    };
+    Charges::new(limits.iter().map(|limit| charge(limit).expect("it can pass"))).expect("a chain")
+}
+
+fn decided(charges: &Charges<'_>, held: &[u64], allowed: bool) -> Decision {
+    let buckets = held.iter().map(|&held| Bucket::new(MicroTokens::new(held), NOW)).collect();
+    Decision::from_outcome(charges, &Outcome { allowed, at: NOW, buckets }, Source::Store)
+}
+
+proptest! {
+    /// No wait is too short, and none is a microsecond too long.
+    #[test]
+    fn who_waits_as_told_finds_what_was_missing_and_who_waits_less_does_not(
+        refill in 1u64..2_000, capacity in 1u64..2_000, cost in 0u64..2_000, held in 0u64..2_000_000_000,
+    ) {
+        let limit = named("burst", refill, capacity);
+        let (cost, full) = (cost.min(capacity), capacity * 1_000_000);
+        let held = held.min(full);
+        let (charges, bucket) = (chain(std::slice::from_ref(&limit), cost), Bucket::new(MicroTokens::new(held), NOW));
+        let decision = decided(&charges, &[held], held >= cost * 1_000_000);
+        let status = decision.binding();
+        prop_assert_eq!(status.remaining(), held / 1_000_000);
+        prop_assert_eq!(decision.remaining(), held / 1_000_000);
+        prop_assert!((status.level() - held as f64 / full as f64).abs() < 1e-12);
+        prop_assert_eq!((status.cost().get(), status.at(), decision.at()), (cost as u32, NOW, NOW));
+        for (wait, wanted) in [(status.retry_after(), cost * 1_000_000), (decision.reset_after(), full)] {
+            let there = |wait: Duration| bucket.available(limit.limit(), NOW + wait).get();
+            prop_assert!(there(wait) >= wanted);
+            let sooner = wait.checked_sub(Duration::from_micros(1));
+            prop_assert!(sooner.is_none_or(|sooner| there(sooner) < wanted), "{:?} for {}", wait, wanted);
+        }
+        let wait = if decision.allowed() { Duration::ZERO } else { status.retry_after() };
+        prop_assert_eq!(decision.retry_after(), wait);
+    }
+
+    /// What binds is the limit with the least left, or of those that denied the one that takes longest.
+    #[test]
+    fn the_first_of_the_tightest_limits_binds(held in prop::collection::vec(0u64..8_000_000, 1..6), cost in 1u64..8) {
+        let limits: Vec<_> = (0..held.len()).map(|index| named(&format!("l{index}"), 1 + index as u64 % 2, 8)).collect();
+        let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost * 1_000_000));
+        let decision = decided(&charges, &held, allowed);
+        let by = |status: &LimitStatus| {
+            if allowed { Duration::from_secs(u64::MAX / 2 - status.remaining()) } else { status.retry_after() }
+        };
+        let tightest = decision.limits().iter().map(by).max().expect("a limit");
+        let first = decision.limits().iter().position(|status| by(status) == tightest).expect("one of them");
+        prop_assert_eq!(decision.binding_index(), first);
+        prop_assert_eq!(decision.binding(), &decision.limits()[first]);
+        prop_assert_eq!(decision.limits().len(), held.len());
+        let binding = limits[first].name();
+        prop_assert_eq!(decision.limited_by(), (!allowed).then_some(binding));
+        prop_assert_eq!(decision.reason(), if allowed { Reason::Ok } else { Reason::Limited });
+        prop_assert!(!decision.degraded() && decision.failure().is_none() && !decision.may_have_run());
+    }
+}
+
+#[test]
+fn a_policy_that_lets_pass_shows_full_buckets_and_why() {
+    let charges = chain(&[named("a", 1, 10), named("b", 1, 7)], 2);
+    let open = Decision::fail_open(&charges, FailureReason::Timeout, NOW);
+    assert_eq!((open.allowed(), open.reason(), open.source()), (true, Reason::FailOpen, Source::Policy));
+    assert_eq!((open.degraded(), open.failure()), (true, Some(FailureReason::Timeout)));
+    assert_eq!((open.remaining(), open.retry_after(), open.limited_by()), (7, Duration::ZERO, None));
+}
+
+#[test]
+fn a_policy_that_refuses_shows_empty_buckets_and_the_wait_that_was_set() {
+    let charges = chain(&[named("a", 1, 10)], 2);
+    let wait = Duration::from_millis(1_500);
+    let closed = Decision::fail_closed(&charges, FailureReason::RedisError, NOW, wait);
+    assert_eq!(
+        (closed.allowed(), closed.reason(), closed.source()),
+        (false, Reason::FailClosed, Source::Policy)
+    );
+    assert_eq!((closed.remaining(), closed.retry_after(), closed.limited_by()), (0, wait, None));
+    assert_eq!(closed.reset_after(), Duration::from_secs(10));
+    let endless = Decision::fail_closed(&charges, FailureReason::RedisError, NOW, Duration::MAX);
+    assert_eq!(endless.retry_after(), Duration::from_micros(u64::MAX));
+}
+
+#[test]
+fn a_shadow_lets_pass_and_tells_whom_it_would_not_have() {
+    let charges = chain(&[named("a", 1, 10)], 2);
+    let denied = decided(&charges, &[0], false).shadowed();
+    assert_eq!((denied.allowed(), denied.reason()), (true, Reason::Shadow));
+    assert_eq!(denied.limited_by().map(ToString::to_string).as_deref(), Some("a"));
+    assert_eq!(denied.retry_after(), Duration::ZERO);
+    let closed =
+        Decision::fail_closed(&charges, FailureReason::Timeout, NOW, Duration::from_secs(1)).shadowed();
+    assert_eq!((closed.allowed(), closed.reason()), (true, Reason::FailOpen));
+    let passed = decided(&charges, &[5_000_000], true);
+    assert_eq!(passed.clone().shadowed(), passed);
+}
+
+#[test]
+fn a_local_decision_says_so_and_which_limit_denied() {
+    let charges = chain(&[named("a", 1, 10)], 2);
+    for (held, allowed) in [(5_000_000, true), (0, false)] {
+        let local = decided(&charges, &[held], allowed).taken_locally(FailureReason::BreakerOpen);
+        assert_eq!((local.reason(), local.source()), (Reason::Local, Source::Local));
+        assert_eq!(local.failure(), Some(FailureReason::BreakerOpen));
+        assert_eq!(local.limited_by().is_some(), !allowed);
+    }
+    let maybe = Decision::fail_open(&charges, FailureReason::Timeout, NOW).with_may_have_run(true);
+    assert!(maybe.may_have_run());
+    assert!(!maybe.with_may_have_run(false).may_have_run());
+}
+
+#[test]
+fn how_limits_stand_is_an_allowed_decision_of_no_cost() {
+    let charges = chain(&[named("a", 1, 10), named("b", 1, 7)], 2);
+    let denied = decided(&charges, &[9_000_000, 1_000_000], false);
+    let standing = Decision::standing(denied.limits().iter().cloned()).expect("there are limits");
+    assert_eq!((standing.allowed(), standing.reason(), standing.remaining()), (true, Reason::Ok, 1));
+    assert!(standing.limits().iter().all(|status| status.cost() == Cost::ZERO));
+    assert_eq!(Decision::standing([]), None);
+}
+
+#[test]
+fn a_status_can_be_shown_under_the_limit_of_another() {
+    let (own, other) = (named("own", 1, 10), named("other", 5, 20));
+    let tag = other.tag();
+    let decision = decided(&chain(&[own, other], 2), &[3_000_000, 4_000_000], true);
+    let [own, other] = decision.limits() else { panic!("two limits") };
+    let shown = own.under_limit_of(other);
+    assert_eq!((shown.name().as_str(), shown.limit(), shown.tag()), ("other", other.limit(), tag));
+    assert_eq!(shown.remaining(), 3);
+    assert_ne!(own.tag(), tag, "another name has another tag");
+}
+
+#[test]
+fn a_request_under_no_limit_has_the_most_there_is() {
+    let decision = Decision::unlimited(NOW);
+    assert_eq!((decision.allowed(), decision.source(), decision.at()), (true, Source::Policy, NOW));
+    assert_eq!(decision.remaining(), u64::from(Limit::MAX_TOKENS));
+}
+
+/// Metrics, logs and the API carry these words.
+#[test]
+fn reasons_sources_and_failures_keep_their_words() {
+    let reasons =
+        [Reason::Ok, Reason::Limited, Reason::FailOpen, Reason::FailClosed, Reason::Local, Reason::Shadow];
+    assert_eq!(reasons.map(Reason::as_str), ["ok", "limited", "fail_open", "fail_closed", "local", "shadow"]);
+    let sources = [Source::Store, Source::DenyCache, Source::Lease, Source::Local, Source::Policy];
+    assert_eq!(sources.map(Source::as_str), ["store", "deny_cache", "lease", "local", "policy"]);
+    let failures = [
+        (FailureReason::RedisError, "rediserror"),
+        (FailureReason::Timeout, "timeout"),
+        (FailureReason::BadResponse, "badresponse"),
+        (FailureReason::BadTypes, "badtypes"),
+        (FailureReason::BreakerOpen, "breakeropen"),
+        (FailureReason::Overloaded, "overloaded"),
+    ];
+    for (failure, word) in failures {
+        assert_eq!(failure.as_str(), word);
+    }
+}
+
+#[test]
+fn of_two_failure_policies_the_stricter_holds() {
+    use FailurePolicy::{Allow, Deny, Local};
+    for (policy, rank) in [(Allow, 0), (Local, 1), (Deny, 2)] {
+        for (other, other_rank) in [(Allow, 0), (Local, 1), (Deny, 2)] {
+            assert_eq!(policy.stricter(other), if rank > other_rank { policy } else { other });
+        }
+        assert_eq!(policy.to_string().parse(), Ok(policy));
+    }
+    assert_eq!([Allow, Deny, Local].map(|policy| policy.to_string()), ["allow", "deny", "local"]);
+    let unknown = "panic".parse::<FailurePolicy>().unwrap_err();
+    assert_eq!(unknown.to_string(), "`panic` is no failure policy: write `allow`, `deny` or `local`");
+}
+
+#[test]
+fn a_few_are_walked_and_shown_like_a_list() {
+    for count in [0, 1, 3] {
+        let (few, list): (Few<u32>, Vec<u32>) = ((0..count).collect(), (0..count).collect());
+        assert!((&few).into_iter().eq(&list));
+        assert_eq!(format!("{few:?}"), format!("{list:?}"));
+    }
+}
