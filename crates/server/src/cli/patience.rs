@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::anyhow;
 use clap::Args;
 
 /// The most that can be asked for: nobody sits before a terminal for longer.
@@ -23,13 +23,10 @@ impl Patience {
         asked: &str,
         question: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        match tokio::time::timeout(self.timeout, question).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                let waited = humantime::format_duration(self.timeout);
-                bail!("no answer from {asked} within {waited}; `--timeout` says how long to wait")
-            }
-        }
+        tokio::time::timeout(self.timeout, question).await.unwrap_or_else(|_| {
+            let waited = humantime::format_duration(self.timeout);
+            Err(anyhow!("no answer from {asked} within {waited}; `--timeout` says how long to wait"))
+        })
     }
 }
 

@@ -210,7 +210,7 @@ fn what_systemd_hands_over_is_what_spile_reads() {
 #[test]
 fn a_stop_fits_into_the_time_that_systemd_kubernetes_and_compose_give() {
     // Draining, and what remains to be written afterwards.
-    let stop = spile_server::Config::default().listen.bounds.drain_timeout.as_secs() + 10;
+    let stop = spile_server::Config::default().listen.bounds.drain.as_secs() + 10;
     let unit = read("deploy/systemd/spile.service");
     let seconds = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).expect("it is said");
     assert!(seconds.parse::<u64>().expect("seconds") > stop, "systemd: {seconds}");
