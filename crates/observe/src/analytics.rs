@@ -19,7 +19,7 @@ const LAST_SECOND: u64 = (1 << 53) - 1;
 /// How much later than here another instance's clock may be.
 const AHEAD_SECONDS: u64 = 120;
 /// How many minutes are held at once while a day of them is handed out.
-const PART_SECONDS: u64 = 30 * 60;
+const PART_SECONDS: u64 = 10 * 60;
 /// The first line of a CSV.
 pub(crate) const CSV_HEAD: &str = "minute,by,name,allowed,denied,shadow\n";
 
