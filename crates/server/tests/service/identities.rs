@@ -199,7 +199,8 @@ fn quoted(text: &str) -> String {
 }
 
 fn percent_encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    let encoded: Vec<String> = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    encoded.concat()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
