@@ -1,0 +1,476 @@
+//! What requests owe: which rule, which keys, which limits at which cost, and why some are refused.
+
+use http::{HeaderMap, HeaderName, Method};
+use proptest::prelude::*;
+use spile_core::{ChargeError, Cost, FailurePolicy, Limit, Plan, PlanName};
+use spile_policy::{
+    ApiKeyHash, Builder, CallerTenant, Chain, Credential, DescriptorMatch, Facts, KeyList, Matcher, Owed,
+    Policy, PolicyError, Refusal, ResolvedKey, Rule, RulePlans, Tenant, Wrong, only_value,
+};
+
+const ADDRESS: [u8; 4] = [203, 0, 113, 7];
+
+fn plan(name: &str, capacity: u64) -> Plan {
+    Plan::new(name, Limit::per_second(1).burst(capacity)).expect("a plan")
+}
+
+/// `free` has one limit of 10, `gold` has `gold/burst` of 100 and `gold/daily` of 1,000.
+fn plans() -> Builder {
+    let gold = [("burst", Limit::per_second(1).burst(100)), ("daily", Limit::per_day(1_000))];
+    Policy::builder().plans([plan("free", 10), Plan::chain("gold", gold).expect("a plan")])
+}
+
+fn name(plan: &str) -> PlanName {
+    PlanName::new(plan).expect("a name")
+}
+
+/// A rule by address with this plan.
+fn rule(id: &str, plan: &str) -> Rule {
+    let key = KeyList::parse(&["ip"]).expect("a key");
+    Rule { key, ..Rule::new(id, RulePlans::listed([plan]).expect("a name")) }
+}
+
+fn on(rule: Rule, path: &str) -> Rule {
+    let path = Some(path.parse().expect("a pattern"));
+    Rule { matcher: Matcher { path, ..rule.matcher }, ..rule }
+}
+
+fn costing(rule: Rule, tokens: u64) -> Rule {
+    Rule { cost: Cost::new(tokens).expect("a cost"), ..rule }
+}
+
+fn for_tenants(id: &str, anonymous: Option<&str>) -> Rule {
+    let key = KeyList::parse(&["tenant", "ip"]).expect("a key");
+    Rule { key, ..Rule::new(id, RulePlans::Tenant { anonymous: anonymous.map(name) }) }
+}
+
+fn built(builder: Builder) -> Policy {
+    builder.build().expect("a policy")
+}
+
+/// What a chain charges: key, limit and cost of each.
+fn lines(chain: &Chain) -> Vec<(String, String, u32)> {
+    let line = |charge: &spile_core::Charge<'_>| {
+        (charge.key().as_str().to_owned(), charge.limit().name().to_string(), charge.cost().get())
+    };
+    chain.charges().iter().map(line).collect()
+}
+
+fn paid(owed: &Owed) -> Vec<(String, String, u32)> {
+    owed.enforced.as_ref().map(lines).unwrap_or_default()
+}
+
+fn line(key: &str, limit: &str, cost: u32) -> (String, String, u32) {
+    (key.to_owned(), limit.to_owned(), cost)
+}
+
+/// What a `GET` of this path owes, from one address.
+fn asked(policy: &Policy, path: &str) -> Owed {
+    policy.owed(&Facts::new(&Method::GET, path, &HeaderMap::new()).address(ADDRESS.into()))
+}
+
+#[test]
+fn the_rule_that_asks_for_most_is_the_one_that_counts() {
+    let hosts = |rule: Rule, host: &str| {
+        let hosts = vec![host.parse().expect("a host")];
+        Rule { matcher: Matcher { hosts, ..rule.matcher }, ..rule }
+    };
+    let posts =
+        |rule: Rule| Rule { matcher: Matcher { methods: vec![Method::POST], ..rule.matcher }, ..rule };
+    let policy = built(plans().rules([
+        rule("default", "free"),
+        on(rule("all", "free"), "/a/*"),
+        posts(on(rule("posts", "free"), "/a/*")),
+        on(rule("exact", "free"), "/a/b"),
+        on(rule("twin", "free"), "/a/b"),
+        hosts(rule("domain", "free"), "*.test"),
+        hosts(rule("host", "free"), "a.test"),
+    ]));
+    let table = [
+        (Method::GET, "", "/x", "default"),
+        (Method::GET, "", "/a/x", "all"),
+        (Method::POST, "", "/a/x", "posts"),
+        (Method::POST, "", "/a/b", "exact"),
+        (Method::GET, "b.test", "/a/b", "domain"),
+        (Method::GET, "a.test", "/a/b", "host"),
+    ];
+    for (method, host, path, expected) in table {
+        let headers = HeaderMap::new();
+        let facts = Facts::new(&method, path, &headers).host(host).address(ADDRESS.into());
+        let chain = policy.owed(&facts).enforced.expect("a rule for each");
+        assert_eq!(chain.rule(), Some(expected), "{method} {host} {path}");
+    }
+}
+
+#[test]
+fn a_policy_whose_parts_name_what_is_not_there_is_not_built() {
+    let unknown = |of: &str| PolicyError::Plan { of: of.into(), plan: name("silver") };
+    assert_eq!(plans().rules([rule("a", "silver")]).build().err(), Some(unknown("a")));
+    assert_eq!(plans().route_limits("r", [rule("b", "silver")]).build().err(), Some(unknown("b")));
+    assert_eq!(plans().tenants([Tenant::new("acme", name("silver"))]).build().err(), Some(unknown("acme")));
+    let also = Rule { also: vec!["gone".into()], ..rule("a", "free") };
+    let why = plans().rules([also]).build().expect_err("there is no such rule");
+    assert_eq!(why.to_string(), "rule `a` is charged with `gone`, and there is no such rule");
+}
+
+#[test]
+fn a_policy_tells_what_it_holds_in_order() {
+    let tenants = ["b", "a"].map(|id| Tenant::new(id, name("free")));
+    let policy =
+        built(plans().rules([rule("r", "gold")]).route_limits("way", [rule("s", "free")]).tenants(tenants));
+    assert_eq!(policy.plans().iter().map(|plan| plan.name().as_str()).collect::<Vec<_>>(), ["free", "gold"]);
+    assert_eq!(policy.tenants().iter().map(|tenant| tenant.id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    let mut limits: Vec<_> = policy.rule_limits().map(|(rule, limit)| format!("{rule} {limit}")).collect();
+    limits.sort();
+    assert_eq!(limits, ["r gold/burst", "r gold/daily", "s free"]);
+    assert!(policy.has_tenants() && !built(plans()).has_tenants());
+    assert!(built(plans().expects_tenants(true)).has_tenants());
+    assert!(policy.tenant("a").is_some() && policy.tenant("c").is_none());
+    assert_eq!(built(plans().on_failure(FailurePolicy::Deny)).on_failure(), FailurePolicy::Deny);
+}
+
+#[test]
+fn rules_that_are_charged_together_are_one_chain_with_each_bucket_at_its_highest_cost() {
+    let also = |rule: Rule, ids: &[&str]| Rule { also: ids.iter().map(|id| (*id).into()).collect(), ..rule };
+    let deny = |rule: Rule| Rule { on_failure: Some(FailurePolicy::Deny), ..rule };
+    let policy = built(plans().rules([
+        also(costing(on(rule("a", "free"), "/a"), 2), &["b"]),
+        // In a circle, which ends.
+        also(deny(costing(on(rule("b", "free"), "/b"), 5)), &["c", "a"]),
+        on(rule("c", "gold"), "/c"),
+    ]));
+    let key = "ip:203.0.113.7";
+    let expected = [line(key, "free", 5), line(key, "gold/burst", 1), line(key, "gold/daily", 1)];
+    let owed = asked(&policy, "/a");
+    assert_eq!(paid(&owed), expected);
+    let chain = owed.enforced.expect("a chain");
+    assert_eq!(
+        (chain.rule(), chain.failure_policy()),
+        (Some("a"), Some(FailurePolicy::Deny)),
+        "the strictest"
+    );
+    assert_eq!(policy.most_limits(policy.rule("a").expect("it is there")), 4);
+    assert_eq!(paid(&asked(&policy, "/nowhere")), []);
+}
+
+#[test]
+fn what_can_never_pass_is_refused_and_not_charged() {
+    let banned =
+        Rule { key: KeyList::parse(&["ip"]).expect("a key"), ..Rule::new("banned", RulePlans::Banned) };
+    let policy = built(plans().rules([
+        costing(on(rule("dear", "free"), "/dear"), 11),
+        on(banned, "/banned"),
+        on(Rule::new("free-for-all", RulePlans::Unlimited), "/open"),
+        on(for_tenants("members", None), "/members"),
+        on(Rule { key: KeyList::parse(&["header:x-who"]).expect("a key"), ..rule("who", "free") }, "/who"),
+    ]));
+    let dear = asked(&policy, "/dear");
+    let never =
+        matches!(&dear.refusal, Some(Refusal::NeverPasses(ChargeError::CostAboveCapacity { cost: 11, .. })));
+    assert!(never && dear.enforced.is_none(), "{dear:?}");
+    let refused = |path: &str| asked(&policy, path).refusal;
+    assert_eq!(refused("/banned"), Some(Refusal::Banned { rule: "banned".into() }));
+    assert_eq!(refused("/members"), Some(Refusal::NoTenant { rule: "members".into() }));
+    assert_eq!(
+        refused("/who"),
+        Some(Refusal::NoKey { rule: "who".into(), words: "header:x-who".to_owned() })
+    );
+    let open = asked(&policy, "/open");
+    assert!(open.refusal.is_none() && open.enforced.is_none() && open.watched.is_empty());
+}
+
+#[test]
+fn a_rule_in_shadow_watches_and_never_refuses() {
+    let shadow = |rule: Rule| Rule { shadow: true, ..rule };
+    let policy = built(plans().rules([
+        shadow(on(rule("watch", "free"), "/a")),
+        shadow(costing(on(rule("dear", "free"), "/dear"), 11)),
+        shadow(on(Rule::new("banned", RulePlans::Banned), "/banned")),
+        shadow(on(Rule::new("open", RulePlans::Unlimited), "/open")),
+    ]));
+    let owed = asked(&policy, "/a");
+    assert!(owed.enforced.is_none() && owed.refusal.is_none());
+    let [watched] = &owed.watched[..] else { panic!("one watches") };
+    assert!(watched.is_shadow());
+    assert_eq!((watched.rule(), lines(watched)), (Some("watch"), vec![line("ip:203.0.113.7", "free", 1)]));
+    for path in ["/dear", "/banned", "/open"] {
+        let owed = asked(&policy, path);
+        assert!(owed.enforced.is_none() && owed.refusal.is_none() && owed.watched.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn a_routes_limits_have_buckets_of_their_own_beside_the_rules() {
+    let posts = Rule {
+        matcher: Matcher { methods: vec![Method::POST], ..Matcher::default() },
+        ..rule("posts", "gold")
+    };
+    let policy =
+        built(plans().rules([rule("default", "free")]).route_limits("way", [rule("own", "free"), posts]));
+    let (headers, key) = (HeaderMap::new(), "ip:203.0.113.7");
+    let facts = |method| Facts::new(method, "/", &headers).address(ADDRESS.into()).route("way");
+    let of_route = "joined:14:ip:203.0.113.79:route:way";
+    let owed = policy.owed(&facts(&Method::GET));
+    assert_eq!(paid(&owed), [line(key, "free", 1), line(of_route, "free", 1)]);
+    assert_eq!(owed.enforced.expect("a chain").rule(), Some("default"));
+    assert_eq!(paid(&policy.owed(&facts(&Method::POST))).len(), 4);
+    assert_eq!(paid(&policy.owed(&facts(&Method::GET).route("other"))), [line(key, "free", 1)]);
+}
+
+/// The tenant `acme` on gold, with a daily limit of 5 and this API key.
+fn acme() -> Tenant {
+    let gold = built(plans()).plan("gold").expect("a plan").clone();
+    let own = Tenant::new("acme", name("gold")).api_key(ApiKeyHash::of(b"secret"));
+    own.with_limits(&gold, [("daily", Limit::per_day(5).build().expect("a limit"))])
+        .expect("it has such a limit")
+}
+
+#[test]
+fn a_tenant_is_known_by_its_key_or_its_claim_and_pays_by_its_plan_and_its_own_limits() {
+    let policy = built(plans().rules([for_tenants("default", Some("free"))]).tenants([acme()]));
+    let tenant = policy.tenant_of_key(b"secret").expect("its key");
+    assert_eq!((tenant.id.as_str(), tenant.plan.as_ref()), ("acme", Some(&name("gold"))));
+    assert!(policy.tenant_of_key(b"other").is_none() && built(plans()).tenant_of_key(b"secret").is_none());
+    let claimed = |id: &str, plan| policy.tenant_of_claim(id, plan).plan;
+    assert_eq!(claimed("acme", Some("free")), Some(name("free")));
+    assert_eq!(
+        (claimed("acme", Some("gone")), claimed("acme", None)),
+        (Some(name("gold")), Some(name("gold")))
+    );
+    assert_eq!(claimed("stranger", None), None);
+    let headers = HeaderMap::new();
+    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
+    let owed = policy.owed(&facts.clone().tenant(tenant));
+    let chain = owed.enforced.as_ref().expect("a chain");
+    assert_eq!(chain.tenant(), Some("acme"));
+    let key = "tenant:acme";
+    assert_eq!(paid(&owed), [line(key, "gold/burst", 1), line(key, "gold/daily", 1)]);
+    let capacities: Vec<u32> = chain.lines().iter().map(|line| line.limit().limit().capacity()).collect();
+    assert_eq!(capacities, [100, 5]);
+    assert_eq!(acme().own_limits().map(|limit| limit.name().to_string()).collect::<Vec<_>>(), ["gold/daily"]);
+    assert_eq!(paid(&policy.owed(&facts)), [line("ip:203.0.113.7", "free", 1)], "a stranger's plan");
+    let gone = Tenant::new("b", name("free"))
+        .with_limits(&plan("free", 1), [("x", *chain.lines()[0].limit().limit())]);
+    assert_eq!(
+        gone.expect_err("no such limit").to_string(),
+        "plan `free` has no limit called `x`: it has free"
+    );
+}
+
+#[test]
+fn an_address_pays_for_a_credential_that_is_refused_once() {
+    let (key, headers) = ("ip:203.0.113.7", HeaderMap::new());
+    let guess = |policy: &Policy, path: &str, credential| {
+        let facts = Facts::new(&Method::GET, path, &headers).address(ADDRESS.into());
+        paid(&policy.owed(&facts.credential(credential)))
+    };
+    let by_name = Rule { key: KeyList::parse(&["literal:all"]).expect("a key"), ..rule("shared", "free") };
+    let policy = built(plans().rules([
+        rule("default", "free"),
+        on(by_name, "/shared"),
+        on(for_tenants("members", None), "/members"),
+        on(for_tenants("guests", Some("gold")), "/guests"),
+    ]));
+    assert_eq!(guess(&policy, "/", Credential::Refused), [line(key, "free", 1)], "it pays already");
+    let both = [line("static:all", "free", 1), line(key, "free", 1)];
+    assert_eq!(guess(&policy, "/shared", Credential::Refused), both);
+    assert_eq!(guess(&policy, "/shared", Credential::Unknown), both[..1]);
+    assert_eq!(guess(&policy, "/shared", Credential::Accepted), both[..1]);
+    for credential in [Credential::Refused, Credential::Unknown] {
+        assert_eq!(guess(&policy, "/members", credential), [line(key, "free", 1)]);
+    }
+    assert_eq!(guess(&policy, "/members", Credential::Accepted), []);
+    assert_eq!(guess(&policy, "/guests", Credential::Refused).len(), 2, "guests are on gold");
+    let chain = policy.owed(&Facts::new(&Method::GET, "/members", &headers).credential(Credential::Refused));
+    assert!(chain.enforced.is_none(), "no address, no charge");
+}
+
+#[test]
+fn a_made_up_api_key_has_a_bucket_and_its_address_ten_times_as_much() {
+    let policy =
+        built(plans().rules([costing(rule("default", "gold"), 2), on(rule("other", "free"), "/other")]));
+    let header = HeaderName::from_static("x-api-key");
+    let owed = |path: &str, value: &str, tenant: Option<CallerTenant>| {
+        let headers = HeaderMap::from_iter([(header.clone(), value.parse().expect("a value"))]);
+        let facts = Facts::new(&Method::GET, path, &headers).address(ADDRESS.into()).tenant(tenant);
+        policy.owed_by_api_key(&facts, &header)
+    };
+    let made_up = owed("/", "k", None).enforced.expect("a chain");
+    let charged = lines(&made_up);
+    assert!(
+        charged[..2].iter().all(|(key, _, cost)| key.starts_with("sha256:") && *cost == 2),
+        "{charged:?}"
+    );
+    let address = "ip:203.0.113.7";
+    assert_eq!(
+        charged[2..],
+        [line(address, "by.address/gold..burst", 2), line(address, "by.address/gold..daily", 2)]
+    );
+    let held: Vec<u32> = made_up.lines().iter().map(|line| line.limit().limit().capacity()).collect();
+    assert_eq!(held, [100, 1_000, 1_000, 10_000]);
+    let plain = [line(address, "gold/burst", 2), line(address, "gold/daily", 2)];
+    assert_eq!(paid(&owed("/", "", None)), plain, "no key is no made-up key");
+    assert_eq!(paid(&owed("/", "k", Some(CallerTenant::new("acme", None)))), plain, "a tenant is known");
+    assert_eq!(paid(&owed("/other", "k", None)), [line(address, "free", 1)], "only under the rule for all");
+}
+
+#[test]
+fn a_question_by_identity_is_charged_under_its_rule_or_names_the_field_that_is_wrong() {
+    let shared = Rule { key: KeyList::parse(&["literal:all"]).expect("a key"), ..rule("shared", "free") };
+    let shadow = Rule { shadow: true, ..Rule::new("shadow", RulePlans::Banned) };
+    let policy = built(plans().tenants([acme()]).rules([
+        costing(rule("default", "free"), 3),
+        shared,
+        shadow,
+        Rule::new("banned", RulePlans::Banned),
+        Rule::new("open", RulePlans::Unlimited),
+        for_tenants("members", None),
+    ]));
+    let ask = |rule: &str, who: &str, cost| policy.owed_by_identity(rule, who, cost);
+    let charged = |rule: &str, who: &str, cost| ask(rule, who, cost).map(|chain| chain.as_ref().map(lines));
+    assert_eq!(charged("default", "ann", None), Ok(Some(vec![line("ann", "free", 3)])));
+    assert_eq!(charged("default", "ann", Some(7)), Ok(Some(vec![line("ann", "free", 7)])));
+    assert_eq!(charged("shared", "ann", None), Ok(Some(vec![line("static:all", "free", 1)])));
+    assert_eq!((charged("open", "ann", None), charged("shadow", "ann", None)), (Ok(None), Ok(None)));
+    let member = ask("members", "tenant:acme", None).expect("a tenant").expect("a chain");
+    assert_eq!((member.tenant(), member.lines().len()), (Some("acme"), 2));
+    let field = |rule: &str, who: &str, cost| ask(rule, who, cost).expect_err("it is wrong").field();
+    assert_eq!(field("gone", "ann", None), "ruleId");
+    assert_eq!(field("banned", "ann", None), "ruleId");
+    assert_eq!(field("members", "ann", None), "identity");
+    assert_eq!(field("default", "", None), "identity");
+    assert_eq!(field("default", "ann", Some(11)), "cost");
+    assert_eq!(field("default", "ann", Some(u64::MAX)), "cost");
+}
+
+#[test]
+fn a_question_by_plans_or_by_its_own_limit_is_charged_under_names_that_meet_no_other() {
+    let policy = built(plans().tenants([acme()]).rules([Rule { shadow: true, ..rule("watch", "free") }]));
+    let chain = policy.owed_by_plans("ann", ["free", "gold", "free"], 2).expect("plans that there are");
+    assert_eq!(
+        lines(&chain),
+        [line("ann", "free", 2), line("ann", "gold/burst", 2), line("ann", "gold/daily", 2)]
+    );
+    assert_eq!((chain.rule(), chain.failure_policy()), (None, Some(FailurePolicy::Allow)));
+    let own = policy.owed_by_plans("tenant:acme", ["gold"], 5).expect("a tenant");
+    assert_eq!(own.lines()[1].limit().limit().capacity(), 5, "the tenant's own limit");
+    let field = |plans: &[&str], cost| {
+        policy.owed_by_plans("ann", plans.iter().copied(), cost).map_err(|why| why.field())
+    };
+    assert_eq!(field(&["silver"], 1).err(), Some("plans"));
+    assert_eq!(field(&[], 1).err(), Some("plans"));
+    assert_eq!(field(&["free"], 11).err(), Some("cost"));
+    let limit = Limit::per_second(1).burst(10).build().expect("a limit");
+    let named = |rule: &str, namespace| {
+        policy.owed_by_limit(rule, namespace, "ann", limit, 1).map(|chain| lines(&chain))
+    };
+    assert_eq!(named("mine", None), Ok(vec![line("ann", "mine", 1)]));
+    assert_eq!(named("free", None), Ok(vec![line("ann", "own/free", 1)]), "no plan's bucket");
+    assert_eq!(named("mine", Some("x")), Ok(vec![line("ann", "mine/x", 1)]));
+    assert!(matches!(named("no spaces", None), Err(Wrong::RuleId(_))));
+    let watch = policy.owed_by_limit("watch", None, "ann", limit, 1).expect("a rule");
+    assert!(
+        watch.is_shadow() && !policy.owed_by_limit("mine", None, "ann", limit, 1).expect("none").is_shadow()
+    );
+    let buckets = policy.buckets_of("ann", None).expect("a key");
+    assert_eq!(buckets.iter().map(|chain| chain.lines().len()).collect::<Vec<_>>(), [1, 2]);
+    assert!(buckets.iter().all(Chain::is_look));
+    assert_eq!(policy.buckets_of("ann", Some("gold")).expect("a plan").len(), 1);
+    assert!(policy.buckets_of("ann", Some("silver")).is_err());
+}
+
+#[test]
+fn a_route_is_limited_by_any_rule_that_meets_it_and_charges() {
+    let hosts = |rule: Rule| {
+        let hosts = vec!["a.test".parse().expect("a host")];
+        Rule { matcher: Matcher { hosts, ..rule.matcher }, ..rule }
+    };
+    let limits = |rules: Vec<Rule>, path: &str, host: Option<&str>| {
+        let hosts: Vec<_> = host.map(|host| host.parse().expect("a host")).into_iter().collect();
+        built(plans().rules(rules)).limits_route("way", &path.parse().expect("a pattern"), &hosts)
+    };
+    assert!(limits(vec![on(rule("a", "free"), "/a/*")], "/a/b", None));
+    assert!(!limits(vec![on(rule("a", "free"), "/a/*")], "/b", None));
+    assert!(!limits(vec![Rule { shadow: true, ..rule("a", "free") }], "/a", None));
+    assert!(!limits(vec![Rule::new("a", RulePlans::Unlimited)], "/a", None));
+    let open = Rule { also: vec!["b".into()], ..Rule::new("a", RulePlans::Unlimited) };
+    assert!(limits(vec![open, on(rule("b", "free"), "/b")], "/a", None), "what is charged with it counts");
+    assert!(limits(vec![hosts(rule("a", "free"))], "/", Some("a.test")));
+    assert!(limits(vec![hosts(rule("a", "free"))], "/", None));
+    assert!(!limits(vec![hosts(rule("a", "free"))], "/", Some("b.test")));
+    let entries = vec!["path".parse().expect("an entry")];
+    let descriptor = Some(DescriptorMatch { domain: "edge".to_owned(), entries, subset: false });
+    let by_descriptor = Rule { matcher: Matcher { descriptor, ..Matcher::default() }, ..rule("a", "free") };
+    assert!(!limits(vec![by_descriptor], "/", None), "it is for no HTTP request");
+    let policy = built(plans().route_limits("way", [rule("own", "free")]));
+    assert!(policy.limits_route("way", &"/".parse().expect("a pattern"), &[]));
+    assert!(!policy.limits_route("other", &"/".parse().expect("a pattern"), &[]));
+}
+
+#[test]
+fn a_chain_is_told_apart_by_key_and_cost_and_put_together_again() {
+    let key = |name: &str| ResolvedKey::of(&["static:", name]);
+    let mut chain = Chain::new(Some("r")).for_tenant(Some("t"));
+    assert!(chain.is_empty() && chain.is_look());
+    for (name, plan, cost) in
+        [("a", plan("x", 10), 1), ("b", plan("x", 10), 1), ("a", plan("y", 10), 1), ("a", plan("z", 10), 2)]
+    {
+        chain.charge(&key(name), &plan, cost).expect("there is room");
+    }
+    assert!(!chain.is_empty() && !chain.is_look());
+    let parts = chain.by_key_and_cost();
+    let told: Vec<_> =
+        parts.iter().map(|part| (part.cost, part.places.clone(), lines(&part.chain))).collect();
+    let expected = [
+        (1, vec![0, 2], vec![line("static:a", "x", 1), line("static:a", "y", 1)]),
+        (1, vec![1], vec![line("static:b", "x", 1)]),
+        (2, vec![3], vec![line("static:a", "z", 2)]),
+    ];
+    assert_eq!(told, expected);
+    assert!(parts.iter().all(|part| part.chain.rule() == Some("r") && part.chain.tenant() == Some("t")));
+    let all_at = |tokens| {
+        chain.priced(tokens).map(|charges| charges.iter().map(|one| one.cost().get()).collect::<Vec<_>>())
+    };
+    assert_eq!(all_at(7), Ok(vec![7; 4]));
+    assert!(matches!(all_at(11), Err(ChargeError::CostAboveCapacity { cost: 11, capacity: 10, .. })));
+    assert!(matches!(all_at(u64::MAX), Err(ChargeError::CostAboveCapacity { cost: u32::MAX, .. })));
+    let doubled = chain.charges_at(|line| line.cost() * 2);
+    assert_eq!(doubled.iter().map(|one| one.cost().get()).collect::<Vec<_>>(), [2, 2, 2, 4]);
+    chain.charge(&key("c"), &plan("w", 10), 11).expect("there is room");
+    assert!(chain.is_look(), "what never passes only looks");
+    assert!(chain.charges().iter().all(|one| one.cost() == Cost::ZERO));
+}
+
+#[test]
+fn a_chain_takes_thirty_two_buckets() {
+    let key = ResolvedKey::of(&["static:", "a"]);
+    let mut chain = Chain::new(None);
+    for index in 0..32 {
+        chain.charge(&key, &plan(&format!("p{index}"), 1), 1).expect("there is room");
+    }
+    chain.charge(&key, &plan("p7", 1), 1).expect("it is there already");
+    assert_eq!(chain.charge(&key, &plan("p32", 1), 1), Err(ChargeError::TooMany));
+    assert_eq!(chain.charges().len(), 32);
+}
+
+#[test]
+fn of_a_field_that_is_sent_twice_only_one_value_counts() {
+    let (name, mut headers) = (HeaderName::from_static("x-who"), HeaderMap::new());
+    assert_eq!(only_value(&headers, &name), None);
+    headers.append(&name, "ann".parse().expect("a value"));
+    headers.append(&name, "ann".parse().expect("a value"));
+    assert_eq!(only_value(&headers, &name), Some("ann"));
+    headers.append(&name, "bob".parse().expect("a value"));
+    assert_eq!(only_value(&headers, &name), None);
+}
+
+proptest! {
+    /// The order of rules, and those that do not match, change nothing of what a request owes.
+    #[test]
+    fn rules_that_do_not_match_change_nothing(at in 0_usize..4, cost in 1_u64..9) {
+        let mut rules = vec![on(rule("x", "gold"), "/x"), on(rule("y", "free"), "/y/*"), on(rule("z", "free"), "/z")];
+        let alone = built(plans().rules([costing(on(rule("a", "free"), "/a"), cost)]));
+        rules.insert(at, costing(on(rule("a", "free"), "/a"), cost));
+        prop_assert_eq!(paid(&asked(&built(plans().rules(rules)), "/a")), paid(&asked(&alone, "/a")));
+    }
+}
