@@ -474,3 +474,139 @@ proptest! {
         prop_assert_eq!(paid(&asked(&built(plans().rules(rules)), "/a")), paid(&asked(&alone, "/a")));
     }
 }
+
+mod descriptors {
+    //! What a proxy's descriptors owe.
+
+    use spile_policy::{Descriptor, DescriptorOwed, DescriptorsOwed, Hits, OwnLimit};
+
+    use super::*;
+
+    fn by(rule: Rule, domain: &str, entries: &[&str]) -> Rule {
+        let entries = entries.iter().map(|entry| entry.parse().expect("an entry")).collect();
+        let descriptor = Some(DescriptorMatch { domain: domain.to_owned(), entries, subset: false });
+        Rule { matcher: Matcher { descriptor, ..Matcher::default() }, ..rule }
+    }
+
+    fn sent<'a>(entries: &[(&'a str, &'a str)], hits: Hits) -> Descriptor<'a> {
+        let entries = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+        Descriptor { entries, limit: None, hits }
+    }
+
+    fn one<'a>(entries: &[(&'a str, &'a str)]) -> Descriptor<'a> {
+        sent(entries, Hits::Spend(1))
+    }
+
+    fn edge() -> Policy {
+        let deny = Some(FailurePolicy::Deny);
+        built(plans().tenants([acme()]).rules([
+            by(costing(rule("path", "free"), 2), "edge", &["path"]),
+            by(Rule { on_failure: deny, ..rule("login", "gold") }, "edge", &["path=/login"]),
+            by(Rule { shadow: true, ..rule("watch", "free") }, "edge", &["watch"]),
+            by(costing(Rule { shadow: true, ..rule("dear", "free") }, 11), "edge", &["dear"]),
+            by(Rule::new("open", RulePlans::Unlimited), "edge", &["open"]),
+            by(Rule::new("banned", RulePlans::Banned), "edge", &["banned"]),
+            by(for_tenants("members", None), "edge", &["tenant"]),
+            by(rule("any", "free"), "*", &["any"]),
+        ]))
+    }
+
+    fn owed(descriptors: &[Descriptor<'_>]) -> DescriptorsOwed {
+        edge().owed_by_descriptors(b"edge", descriptors).expect("there is room")
+    }
+
+    fn enforced(owed: &DescriptorsOwed) -> Vec<(String, String, u32)> {
+        owed.enforced.as_ref().map(lines).unwrap_or_default()
+    }
+
+    #[test]
+    fn all_descriptors_are_one_chain_in_which_a_bucket_that_two_name_pays_for_both() {
+        let path = one(&[("path", "/a")]);
+        let owed = owed(&[path.clone(), one(&[("path", "/login")]), sent(&[("path", "/a")], Hits::Spend(3))]);
+        let (a, login) = ("edge|path=/a", "edge|path=/login");
+        let expected = [line(a, "free", 8), line(login, "gold/burst", 1), line(login, "gold/daily", 1)];
+        assert_eq!(enforced(&owed), expected);
+        let places: Vec<_> = owed.each.iter().map(|each| format!("{each:?}")).collect();
+        assert_eq!(places, ["Enforced([0])", "Enforced([1, 2])", "Enforced([0])"]);
+        let chain = owed.enforced.as_ref().expect("a chain");
+        assert_eq!(
+            (chain.rule(), chain.failure_policy()),
+            (Some("path"), Some(FailurePolicy::Deny)),
+            "the strictest"
+        );
+        assert!(owed.can_pass());
+        assert_eq!(owed.unmatched(), 0);
+    }
+
+    #[test]
+    fn what_no_rule_matches_is_told_and_what_only_watches_is_in_no_chain() {
+        let owed = owed(&[
+            one(&[("nothing", "x")]),
+            one(&[("open", "x")]),
+            one(&[("watch", "x")]),
+            one(&[("dear", "x")]),
+            sent(&[("path", "/a")], Hits::GiveBack(4)),
+        ]);
+        let [
+            DescriptorOwed::Unmatched,
+            DescriptorOwed::Unlimited,
+            DescriptorOwed::Watched(watched),
+            DescriptorOwed::Unlimited,
+            DescriptorOwed::GivenBack(back),
+        ] = &owed.each[..]
+        else {
+            panic!("{owed:?}")
+        };
+        assert!(owed.enforced.is_none() && owed.can_pass());
+        assert_eq!(owed.unmatched(), 1);
+        assert_eq!((watched.is_shadow(), lines(watched)), (true, vec![line("edge|watch=x", "free", 1)]));
+        assert_eq!(lines(back), [line("edge|path=/a", "free", 8)]);
+    }
+
+    #[test]
+    fn a_rule_for_any_domain_counts_where_no_rule_of_the_domain_does() {
+        let policy = edge();
+        let ask = |domain: &[u8], entry: &str| {
+            let owed = policy.owed_by_descriptors(domain, &[one(&[(entry, "x")])]).expect("there is room");
+            owed.enforced.and_then(|chain| chain.rule().map(str::to_owned))
+        };
+        assert_eq!(ask(b"edge", "any").as_deref(), Some("any"));
+        assert_eq!(ask(b"other", "any").as_deref(), Some("any"));
+        assert_eq!(ask(b"\xff", "any").as_deref(), Some("any"));
+        assert_eq!(ask(b"other", "path"), None);
+    }
+
+    #[test]
+    fn what_is_banned_or_for_tenants_alone_never_passes_and_a_tenant_has_its_own_key() {
+        for refused in [one(&[("banned", "x")]), one(&[("tenant", "stranger")])] {
+            let owed = owed(&[refused]);
+            assert!(!owed.can_pass(), "{owed:?}");
+            assert!(enforced(&owed).iter().all(|(_, _, cost)| *cost == 0), "it only looks");
+        }
+        let owed = owed(&[one(&[("tenant", "acme")])]);
+        assert!(owed.can_pass());
+        assert_eq!(enforced(&owed)[0], line("tenant:acme", "gold/burst", 1));
+        assert_eq!(owed.enforced.as_ref().and_then(Chain::tenant), Some("acme"));
+    }
+
+    #[test]
+    fn a_limit_that_a_descriptor_brings_along_overrides_the_rules() {
+        let limit = Limit::per_minute(5).build().ok();
+        let own =
+            |limit, entries| Descriptor { limit: Some(OwnLimit { limit, unit: "minute" }), ..one(entries) };
+        let owed_by = |descriptor| owed(&[descriptor]);
+        let matched = owed_by(own(limit, &[("path", "/a")]));
+        assert_eq!(enforced(&matched), [line("edge|path=/a", "envoy.override/minute", 1)]);
+        assert_eq!(matched.enforced.as_ref().and_then(Chain::rule), Some("path"));
+        let unmatched = owed_by(own(limit, &[("nothing", "x")]));
+        assert_eq!(enforced(&unmatched), [line("edge|nothing=x", "envoy.override/minute", 1)]);
+        assert_eq!(unmatched.enforced.as_ref().and_then(Chain::rule), Some("envoy.override"));
+        assert!(!owed_by(own(None, &[("path", "/a")])).can_pass(), "none per minute");
+        let tenant = owed_by(own(limit, &[("tenant", "acme")]));
+        assert_eq!(
+            enforced(&tenant),
+            [line("edge|tenant=acme", "envoy.override/minute", 1)],
+            "not the tenant's bucket"
+        );
+    }
+}
