@@ -107,7 +107,7 @@ fn a_change_whose_client_hangs_up_is_in_the_log_before_its_effect_and_is_carried
     let token = Process::TOKEN;
     write!(
         caller,
-        "DELETE /admin/v1/buckets/ann?plan=free HTTP/1.1\r\nhost: spile\r\nauthorization: Bearer {token}\r\n\r\n"
+        "DELETE /admin/v1/buckets/ann?plan=free HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
     )
     .expect("it listens");
     spile.until_logged("asked for");
