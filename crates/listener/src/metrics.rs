@@ -1,7 +1,7 @@
 //! What is counted of every listener. Handles are taken when it is built, under whichever recorder is in place then.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,8 +13,11 @@ use metrics::{
 use pin_project_lite::pin_project;
 use spile_core::{Clock, Micros, SystemClock};
 
-/// Statuses that have a series of their own; any other is counted as `other`.
-const STATUSES: [u16; 37] = [
+/// Status codes run from 100 to 599.
+const STATUSES: usize = 500;
+
+/// Statuses that have a series from the beginning; any other is counted as `other`, unless series can be made later.
+const USUAL: [u16; 37] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,
     412, 413, 414, 415, 416, 421, 422, 429, 431, 499, 500, 501, 502, 503, 504, 508,
 ];
@@ -27,11 +30,14 @@ const CLIENT_LEFT: u16 = 499;
 pub struct RequestMetrics(Option<Arc<RequestSeries>>);
 
 struct RequestSeries {
-    requests: [Counter; STATUSES.len()],
-    other: Counter,
+    requests: Box<[OnceLock<Counter>]>,
+    /// Makes the series of a status that comes for the first time.
+    make: MakeCounter,
     duration: Histogram,
     clock: SystemClock,
 }
+
+type MakeCounter = Box<dyn Fn(u16) -> Counter + Send + Sync>;
 
 pin_project! {
     /// A request that is counted with its answer. If it is dropped before, its client has left.
@@ -45,17 +51,32 @@ pin_project! {
 struct InFlight(Option<(Arc<RequestSeries>, Micros)>);
 
 impl RequestMetrics {
-    /// The series of the listener of this name.
+    /// The series of the listener of this name, all taken now.
     pub fn new(listener: &'static str) -> Self {
+        let usual = USUAL.map(|status| requests(listener, status.to_string()));
+        let other = requests(listener, "other".to_owned());
+        let own = move |status| USUAL.binary_search(&status).ok().map(|index| usual[index].clone());
+        Self::with(listener, move |status| own(status).unwrap_or_else(|| other.clone()))
+    }
+
+    /// The same, in which the series of a status is made when it first comes, within `register`, which puts the recorder
+    /// in place.
+    pub fn lazy(
+        listener: &'static str,
+        register: impl Fn(&dyn Fn() -> Counter) -> Counter + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(listener, move |status| register(&|| requests(listener, status.to_string())))
+    }
+
+    fn with(listener: &'static str, make: impl Fn(u16) -> Counter + Send + Sync + 'static) -> Self {
         describe_counter!(
             "http_server_requests_total",
             "HTTP requests answered; 499 if the client left before."
         );
         describe_histogram!("http_server_request_duration_seconds", "From request to answer.");
-        let requests = |status: String| counter!("http_server_requests_total", "listener" => listener, "status" => status);
         Self(Some(Arc::new(RequestSeries {
-            requests: STATUSES.map(|status| requests(status.to_string())),
-            other: requests("other".to_owned()),
+            requests: (0..STATUSES).map(|_| OnceLock::new()).collect(),
+            make: Box::new(make),
             duration: histogram!("http_server_request_duration_seconds", "listener" => listener),
             clock: SystemClock::new(),
         })))
@@ -101,10 +122,14 @@ impl Drop for InFlight {
 
 impl RequestSeries {
     fn ended(&self, status: u16, took: Duration) {
-        let own = STATUSES.binary_search(&status).ok().map(|index| &self.requests[index]);
-        own.unwrap_or(&self.other).increment(1);
+        let index = usize::from(status).saturating_sub(100).min(STATUSES - 1);
+        self.requests[index].get_or_init(|| (self.make)(status)).increment(1);
         self.duration.record(took.as_secs_f64());
     }
+}
+
+fn requests(listener: &'static str, status: String) -> Counter {
+    counter!("http_server_requests_total", "listener" => listener, "status" => status)
 }
 
 /// The series of one listener's connections.

@@ -69,11 +69,11 @@ impl Telemetry {
 
     /// The series of a listener's requests.
     pub(crate) fn requests(&self, listener: &'static str) -> RequestMetrics {
-        if self.enabled {
-            self.register(|| RequestMetrics::new(listener))
-        } else {
-            RequestMetrics::disabled()
+        if !self.enabled {
+            return RequestMetrics::disabled();
         }
+        let telemetry = self.clone();
+        self.register(|| RequestMetrics::lazy(listener, move |make| telemetry.register(make)))
     }
 
     /// What folds histograms, which grow until somebody does.
