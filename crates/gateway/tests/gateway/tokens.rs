@@ -340,6 +340,30 @@ async fn a_token_whose_tenant_no_field_can_hold_is_not_accepted() {
     assert!(backend.seen().is_empty());
 }
 
+#[tokio::test]
+async fn the_names_in_a_token_are_identities_like_any_other() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let gateway = guarded(&backend, &clock, jwt).await;
+    let (longest, too_long) = ("x".repeat(1_024), "x".repeat(1_025));
+    for (claim, name, detail) in [
+        ("sub", "a\u{85}b", Some("the token's subject holds a control character")),
+        ("sub", "a\n", Some("the token's subject holds a control character")),
+        ("sub", &too_long, Some("the token's subject has more than 1024 bytes")),
+        ("org", &too_long, Some("the token's tenant has more than 1024 bytes")),
+        ("sub", &longest, None),
+        ("sub", "ann\u{200D}\u{A0} ", None),
+    ] {
+        let token = by_secret(&with(good(&clock), claim, &json!(name)));
+        let answer = gateway.get("/", &[("authorization", &token)]).await;
+        let status = if detail.is_some() { 401 } else { 200 };
+        assert_eq!(answer.status, status, "{claim} {name:?}");
+        if let Some(detail) = detail {
+            assert_eq!(answer.json()["detail"], detail);
+        }
+    }
+}
+
 /// Tells one time for durations and another for the calendar.
 struct TwoTimes {
     counted: FakeClock,
