@@ -184,13 +184,14 @@ fn a_server_runs_on_whatever_becomes_of_its_output() {
         let mut server = Process::spawn_to(&flags, stdout, stderr);
         let pid = Pid::from_child(&server);
         wait::until_true("it listens", || listening(server.id()).len() == 2);
-        kill_process(pid, Signal::HUP).expect("the process is ours");
         for port in listening(server.id()) {
             let mut caller = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
             caller.write_all(b"GET /livez HTTP/1.0\r\n\r\n").expect("it reads");
             let mut answer = String::new();
             caller.read_to_string(&mut answer).expect("it answers");
             assert!(answer.starts_with("HTTP/1.0 "), "{answer}");
+            // What it says about the reload is lost, too.
+            kill_process(pid, Signal::HUP).expect("the process is ours");
         }
         kill_process(pid, Signal::TERM).expect("the process is ours");
         assert_eq!(server.wait().expect("it ends").code(), Some(0));
