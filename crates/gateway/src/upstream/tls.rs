@@ -124,6 +124,11 @@ impl UpstreamTls {
         }
     }
 
+    /// The client side of TLS for HTTP/1.1, for others who ask the same servers.
+    pub fn http1_client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.clients().only_http1)
+    }
+
     /// The name to ask for. `None` for the upstream's own.
     pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
         self.0.server_name.as_ref()

@@ -2,13 +2,14 @@
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::rt::TokioExecutor;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
+use super::connection::connect;
 use super::patience::Patience;
 
 /// One listener of a server, and the token that opens it.
@@ -31,16 +32,21 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<(StatusCode, Value)> {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        let url: Uri = self.url.parse().with_context(|| format!("`{}` is not a URL", self.url))?;
+        let authority = url.authority().map(ToString::to_string).unwrap_or_default();
+        let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(Bytes::from(body)))?;
-        let client = HttpClient::builder(TokioExecutor::new()).build_http();
         let unreached = || format!("no server answers at {}: is `spile serve` running?", self.url);
         let answered = async {
-            let response = client.request(request).await.with_context(unreached)?;
+            let stream = TokioIo::new(connect(&url).await.with_context(unreached)?);
+            let (mut sender, connection) = http1::handshake(stream).await.with_context(unreached)?;
+            // Ends with the answer, or with an error that the answer tells of.
+            tokio::spawn(connection);
+            let response = sender.send_request(request).await.with_context(unreached)?;
             let status = response.status();
             let bytes = response.into_body().collect().await?.to_bytes();
             Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))

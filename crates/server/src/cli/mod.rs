@@ -4,6 +4,7 @@ mod ask;
 mod buckets;
 mod client;
 mod config;
+mod connection;
 mod direct;
 mod entries;
 mod health;

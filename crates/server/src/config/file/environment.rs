@@ -10,7 +10,7 @@ const PREFIX: &str = "SPILE_";
 const SEPARATOR: &str = "__";
 
 /// The variables that name no value in a table of the file.
-const SINGLE: [&str; 7] = [
+const SINGLE: [&str; 10] = [
     "SPILE_UNMATCHED",
     "SPILE_CONFIG",
     "SPILE_LOG_FORMAT",
@@ -18,6 +18,9 @@ const SINGLE: [&str; 7] = [
     "SPILE_RESP_PASSWORD",
     "SPILE_ADMIN",
     "SPILE_SERVER",
+    "SPILE_TLS_CA_FILE",
+    "SPILE_TLS_CERTIFICATE_FILE",
+    "SPILE_TLS_KEY_FILE",
 ];
 
 /// The tables that have one place in the file, and their keys.

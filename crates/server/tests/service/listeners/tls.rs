@@ -209,3 +209,31 @@ fn a_certificate_that_does_not_work_is_refused_by_the_check() {
         }
     }
 }
+
+#[test]
+fn the_command_line_asks_over_tls_and_shows_its_certificate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let certificates = Certificates::make(folder.path());
+    let path = folder.path().join("spile.toml");
+    fs::write(&path, config_text(true)).expect("the folder is ours");
+    let spile = Process::serve(&["--config", path.to_str().expect("text")]);
+    let admin = format!("https://{}", spile.address("admin"));
+    let file = |path: std::path::PathBuf| path.to_str().expect("text").to_owned();
+    let (ca, certificate) =
+        (file(certificates.authority_file()), file(certificates.client_certificate_file()));
+    let key = file(certificates.client_key_file());
+    let trusted = ("SPILE_TLS_CA_FILE", &*ca);
+    let shown = [("SPILE_TLS_CERTIFICATE_FILE", &*certificate), ("SPILE_TLS_KEY_FILE", &*key)];
+    let health = |variables: &[(&str, &str)]| Process::run_with(&["health", "--admin", &admin], variables);
+    let known = health(&[trusted, shown[0], shown[1]]);
+    assert!(known.status.success(), "{}", String::from_utf8_lossy(&known.stderr));
+    for (variables, words) in [
+        (&[trusted][..], "no server answers at https://"),
+        (&shown[..], "SPILE_TLS_CA_FILE"),
+        (&[trusted, shown[0]], "a certificate and its key go together"),
+    ] {
+        let refused = health(variables);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(words), "{words}: {said}");
+    }
+}

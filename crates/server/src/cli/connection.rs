@@ -1,0 +1,49 @@
+//! A connection to a server, encrypted if its URL says so.
+
+use std::env::var_os;
+
+use anyhow::{Context, bail};
+use http::Uri;
+use http::uri::Scheme;
+use rustls::pki_types::ServerName;
+use spile_gateway::{UpstreamTls, UpstreamTlsFiles};
+use spile_listener::Transport;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// The variables that name the files of TLS: who vouches for servers, and who this client is.
+const CA_FILE: &str = "SPILE_TLS_CA_FILE";
+const CERTIFICATE_FILE: &str = "SPILE_TLS_CERTIFICATE_FILE";
+const KEY_FILE: &str = "SPILE_TLS_KEY_FILE";
+
+/// What bytes go over, whichever it is.
+pub(super) type AnyTransport = Box<dyn AnyIo>;
+
+/// A [`Transport`] of which the type does not matter.
+pub(super) trait AnyIo: Transport {}
+
+impl<I: Transport> AnyIo for I {}
+
+/// Connects to the server of this URL.
+pub(super) async fn connect(url: &Uri) -> anyhow::Result<AnyTransport> {
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let encrypted = match url.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => false,
+        Some(scheme) if *scheme == Scheme::HTTPS => true,
+        _ => bail!("`{url}` is not the URL of a server: write http://HOST:PORT or https://HOST:PORT"),
+    };
+    let port = url.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
+    let stream = TcpStream::connect((host, port)).await?;
+    if !encrypted {
+        return Ok(Box::new(stream));
+    }
+    let mut files = UpstreamTlsFiles::default();
+    files.ca_file = var_os(CA_FILE).map(Into::into);
+    files.certificate_file = var_os(CERTIFICATE_FILE).map(Into::into);
+    files.key_file = var_os(KEY_FILE).map(Into::into);
+    let tls = UpstreamTls::load(files)?.http1_client();
+    let name = ServerName::try_from(host.to_owned())?;
+    let stream = TlsConnector::from(tls).connect(name, stream).await;
+    let hint = format!("no TLS with it; {CA_FILE} names a file of the authority that issued its certificate");
+    Ok(Box::new(stream.context(hint)?))
+}
