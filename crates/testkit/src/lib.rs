@@ -4,6 +4,7 @@
 #![allow(clippy::missing_panics_doc, reason = "a test kit panics where a promise is broken")]
 
 pub mod contract;
+pub mod fuzz;
 pub mod ledger;
 pub mod model;
 pub mod proxy;
