@@ -35,6 +35,50 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
 mod tests {
     use super::*;
 
+    /// One number as msgpack has it, with its bits, and what follows it.
+    fn read(bytes: &[u8]) -> Option<((u8, u64), &[u8])> {
+        let (&kind, rest) = bytes.split_first()?;
+        let width = match kind {
+            0..=0x7f => return Some(((0, kind.into()), rest)),
+            0xcd => 2,
+            0xce | 0xdd => 4,
+            0xcb | 0xcf => 8,
+            _ => return None,
+        };
+        let (number, rest) = rest.split_at_checked(width)?;
+        let number = number.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        Some(((if matches!(kind, 0xcb | 0xdd) { kind } else { 0 }, number), rest))
+    }
+
+    #[test]
+    fn fuzzed_numbers_read_back_as_they_were_written() {
+        spile_testkit::fuzz::fuzz("msgpack", &["\0\0\0\0\0\0\0\x7f", "\0\0\0\0\0\0"], |bytes| {
+            let numbers: Vec<u64> =
+                bytes.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word)).collect();
+            let mut out = Vec::new();
+            push_array(&mut out, numbers.len());
+            for number in &numbers {
+                push_int(&mut out, *number);
+                push_double(&mut out, f64::from_bits(*number));
+            }
+            let mut rest = out.as_slice();
+            let mut next = || {
+                let (number, after) = read(rest).expect("a number");
+                rest = after;
+                number
+            };
+            assert_eq!(next(), (0xdd, numbers.len() as u64));
+            for number in &numbers {
+                assert_eq!(next(), (0, *number));
+                // Not a number is written as some other that is none.
+                let double = f64::from_bits(next().1);
+                assert!(double.to_bits() == *number || double.is_nan());
+            }
+            assert_eq!(rest, b"");
+            out.len()
+        });
+    }
+
     #[test]
     fn numbers_are_written_as_msgpack_says() {
         let mut out = Vec::new();

@@ -136,7 +136,8 @@ impl<'a> Reader<'a> {
     fn line(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         const LONGEST_LINE: usize = 4_096;
         let rest = &self.bytes[self.at..];
-        match rest.iter().position(|&byte| byte == b'\r') {
+        // Looks no further than that: a line is too long whether or not its end has arrived.
+        match rest.iter().take(LONGEST_LINE + 1).position(|&byte| byte == b'\r') {
             Some(end) if end + 1 < rest.len() => {
                 if rest[end + 1] != b'\n' {
                     return Err(Malformed);
@@ -196,6 +197,55 @@ mod tests {
         }
         assert_eq!(parse(&b"*1\r\n".repeat(9)), Err(Malformed));
         assert_eq!(parse(&[b'+'; 5_000]), Err(Malformed));
+    }
+
+    fn written(value: &Value, out: &mut Vec<u8>) {
+        match value {
+            Value::Nil => out.extend_from_slice(b"$-1\r\n"),
+            Value::Int(int) => out.extend_from_slice(format!(":{int}\r\n").as_bytes()),
+            Value::Text(text) => push_part(out, text),
+            Value::Error(text) => out.extend_from_slice(format!("-{text}\r\n").as_bytes()),
+            Value::Array(items) => {
+                push_header(out, items.len());
+                items.iter().for_each(|item| written(item, out));
+            }
+        }
+    }
+
+    #[test]
+    fn fuzzed_replies_read_the_same_in_pieces_and_when_they_are_written_again() {
+        spile_testkit::fuzz::fuzz(
+            "resp-reply",
+            &["*2\r\n", "$3\r\n", ":-7\r\n", "-ERR x\r\n", "$-1\r\n"],
+            |bytes| {
+                // As a lane reads: all that has arrived, each time that more has.
+                let (whole, mut arrived, mut in_pieces) = (parse(bytes), 0, Ok(None));
+                for piece in spile_testkit::fuzz::pieces(bytes) {
+                    arrived += piece.len();
+                    in_pieces = parse(&bytes[..arrived]);
+                    if in_pieces != Ok(None) {
+                        break;
+                    }
+                }
+                assert_eq!(in_pieces, whole);
+                let Ok(Some((value, length))) = whole else { return (whole.is_err(), None) };
+                assert_eq!(parse(&bytes[..length - 1]), Ok(None), "a reply has one end");
+                let mut again = Vec::new();
+                written(&value, &mut again);
+                assert_eq!(parse(&again), Ok(Some((value.clone(), again.len()))));
+                (false, Some((std::mem::discriminant(&value), value.as_array().map(<[_]>::len))))
+            },
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused_whether_or_not_it_has_arrived_whole() {
+        let line = [&[b'+'; 5_000][..], b"\r\n"].concat();
+        for arrived in [4_097, 5_001, line.len()] {
+            assert_eq!(parse(&line[..arrived]), Err(Malformed), "{arrived}");
+        }
+        let longest = [&[b'+'; 4_096][..], b"\r\n"].concat();
+        assert!(matches!(parse(&longest), Ok(Some((_, 4_098)))));
     }
 
     proptest! {
