@@ -12,6 +12,7 @@ use spile_core::{
     Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, Outcome,
 };
 use spile_memory::{FileError, Keeper, MemoryStore, RestoreError, SnapshotFile};
+use spile_testkit::fuzz::fuzz;
 
 fn named(name: &str, limit: Limit) -> NamedLimit {
     NamedLimit::new(LimitName::new(name).expect("a name"), limit)
@@ -44,6 +45,50 @@ fn saved<C: Clock>(store: &MemoryStore<C>) -> Vec<u8> {
 
 fn on(clock: &FakeClock) -> spile_memory::Builder<FakeClock> {
     MemoryStore::builder().clock(clock.clone())
+}
+
+/// What a restored store tells of itself, or why there is none.
+fn restored(bytes: &[u8], clock: &FakeClock) -> Result<Vec<u8>, String> {
+    let store = on(clock).restore(bytes).map_err(|why| why.to_string())?;
+    let limits = limits();
+    for limit in &limits {
+        let most = u64::from(limit.limit().capacity()) * 1_000_000;
+        assert!(left(&store, "caller 1", limit) <= most, "no bucket holds more than its limit");
+        let _ = store.spend_now(&charge("caller 1", limit, 1));
+    }
+    Ok(saved(&store))
+}
+
+#[test]
+fn fuzzed_snapshots_are_restored_as_a_whole_or_refused_with_a_reason() {
+    fuzz("snapshot", &["spile\0bk", "\u{1}\0\0\0", "\0\0\0\0"], |bytes| {
+        let clock = FakeClock::default();
+        let again = restored(bytes, &clock)?;
+        assert!(again.len() <= bytes.len() + 1_000, "nothing is made up");
+        restored(&again, &clock).expect("what was saved is restored");
+        Ok::<_, String>(again.len() / 40)
+    });
+}
+
+#[test]
+fn fuzzed_buckets_under_a_sound_checksum_never_hold_more_than_their_limit() {
+    let clock = FakeClock::default();
+    let (store, limits) = (on(&clock).build(), limits());
+    let _ = store.spend_now(&charge("caller 1", &limits[0], 3));
+    let sound = saved(&store);
+    // The header and the end are as they were; between them are the input's buckets.
+    let (header, end) = (&sound[..80], &sound[sound.len() - 16..]);
+    fuzz("snapshot-buckets", &["\0\0\0\0\0\0\0\0"], |bytes| {
+        let buckets = bytes.as_chunks::<40>().0;
+        let mut block = (buckets.len() as u32).to_le_bytes().to_vec();
+        block.extend(buckets.concat());
+        let mut end = end[..4].to_vec();
+        end.extend((buckets.len() as u64).to_le_bytes());
+        let sealed = |part: Vec<u8>| [&part[..], &crc32fast::hash(&part).to_le_bytes()].concat();
+        let block = if buckets.is_empty() { Vec::new() } else { sealed(block) };
+        let snapshot = [header, &block, &sealed(end)].concat();
+        restored(&snapshot, &clock).map(|again| again.len() / 40)
+    });
 }
 
 proptest! {
