@@ -1,10 +1,11 @@
 //! A real nginx as the upstream.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use spile_testkit::redis::free_port;
 use tempfile::TempDir;
 
 use crate::support::{open, running, to, until};
@@ -19,7 +20,7 @@ struct Nginx {
 impl Nginx {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         fs::write(folder.path().join("page.txt"), "a page of nginx's\n".repeat(10_000)).unwrap();
         fs::write(folder.path().join("nginx.conf"), config(folder.path(), address)).unwrap();
         let program = ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());

@@ -1,10 +1,13 @@
-//! Free loopback ports.
+//! Free loopback ports, each for one server of one test.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Below the range from which the kernel picks ports for outgoing connections, so that no client of another test
-/// takes a port between its being found free and the server's binding it. Twice as wide as it looks: a cluster
+use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+/// Below the range from which the kernel picks ports for outgoing connections. Twice as wide as it looks: a cluster
 /// node's bus listens [`BUS_OFFSET`] above.
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 9_000;
@@ -14,20 +17,48 @@ const BUS_OFFSET: u16 = 10_000;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// A port on which nothing listens, with a free bus port above it.
+/// What keeps every port that was given out from others, for as long as the process lives.
+static HELD: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// A port that is this process's from now on, with a free bus port above it.
 ///
-/// Test processes start at different places, so two of them rarely try the same one; a server that loses such a
-/// race exits, and is started again on another port.
+/// It stays bound by a socket that does not listen. A server that sets `SO_REUSEADDR`, as servers do, can listen beside it,
+/// and again after a restart; no other test and no outgoing connection gets the port in between.
 pub fn free() -> u16 {
     let start = (std::process::id().wrapping_mul(97) % u32::from(COUNT)) as u16;
     let tried = |_| {
         let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         FIRST + (start + step) % COUNT
     };
-    let free = |port: &u16| is_free(*port) && is_free(*port + BUS_OFFSET);
-    (0..COUNT).map(tried).find(free).expect("a free loopback port")
+    let held = |port: u16| Some((port, [hold(port)?, hold(port + BUS_OFFSET)?]));
+    let (port, sockets) = (0..COUNT).map(tried).find_map(held).expect("a free loopback port");
+    HELD.lock().extend(sockets);
+    port
 }
 
-fn is_free(port: u16) -> bool {
-    TcpListener::bind(("127.0.0.1", port)).is_ok()
+/// Binds the port, which fails where any other socket has it, and then lets a server listen there.
+fn hold(port: u16) -> Option<OwnedFd> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).ok()?;
+    sockopt::set_socket_reuseaddr(&socket, true).ok()?;
+    Some(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_port_can_be_listened_on_again_and_again_and_is_given_to_no_other() {
+        let port = free();
+        for _ in 0..2 {
+            // The standard library sets SO_REUSEADDR.
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("it is ours");
+            TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+        }
+        assert!(hold(port).is_none() && hold(port + BUS_OFFSET).is_none());
+        assert_ne!(free(), port);
+    }
 }
