@@ -57,11 +57,12 @@ pub fn fuzz<T: Hash>(name: &str, words: &[&str], target: impl Fn(&[u8]) -> T) {
     println!("{name}: {corpus} inputs, {} variations, {found} of them led to something new", run.steps);
 }
 
-/// The input as a network could deliver it: in pieces of 1 to 9 bytes, always the same for the same input.
+/// The input as a network could deliver it: in pieces of 1 to 9 bytes, larger ones if it is long, and always the same ones.
 pub fn pieces(input: &[u8]) -> Vec<&[u8]> {
     let (mut rest, mut pieces, mut variation) = (input, Vec::new(), Variation::new(hash(&input)));
+    let most = (input.len() as u64 / 32).max(9);
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at((1 + variation.below(9) as usize).min(rest.len()));
+        let (piece, after) = rest.split_at((1 + variation.below(most) as usize).min(rest.len()));
         pieces.push(piece);
         rest = after;
     }

@@ -273,3 +273,63 @@ fn key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
         Ok(keys)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::{EncodingKey, Header};
+    use spile_testkit::fuzz::fuzz;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"a shared secret of 32 bytes or more";
+    const NOW_S: u64 = 1_800_000_000;
+
+    /// Who accepts tokens by the secret, and a policy that knows of no tenants.
+    fn verifier() -> (JwtVerifier, Policy) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        fs::write(&path, SECRET).expect("the folder is ours");
+        let jwt = JwtVerifier::from_file(path, JwtKeyFile::Secret).expect("a secret");
+        let jwt = jwt.issuer("https://issuer.test").audience("scores").tenant_claim("org").plan_claim("tier");
+        (jwt, Policy::builder().build().expect("a policy"))
+    }
+
+    #[test]
+    fn fuzzed_tokens_are_accepted_in_the_one_spelling_that_was_signed() {
+        let ((jwt, policy), key) = (verifier(), EncodingKey::from_secret(SECRET));
+        fuzz("jwt", &["eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJub25lIn0", ".", "=", "-", "_"], |bytes| {
+            let Ok(token) = std::str::from_utf8(bytes) else { return Err("no text") };
+            let caller = jwt.verify(token, Micros::new(NOW_S * 1_000_000), &policy).map_err(|why| why.0)?;
+            let (signed, signature) = token.rsplit_once('.').expect("three parts");
+            let expected = jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::HS256);
+            assert_eq!(expected.as_deref().ok(), Some(signature), "{token}");
+            Ok(caller.tenant.is_some())
+        });
+    }
+
+    #[test]
+    fn fuzzed_claims_are_accepted_in_time_from_the_issuer_for_the_audience_alone() {
+        let ((jwt, policy), key) = (verifier(), EncodingKey::from_secret(SECRET));
+        let words =
+            ["\"exp\":1800000000", "\"nbf\":", "\"aud\":[\"scores\"]", "\"sub\":\"\"", "1e400", "null"];
+        fuzz("jwt-claims", &words, |bytes| {
+            let Ok(claims) = serde_json::from_slice::<Map<String, Value>>(bytes) else {
+                return Err("no claims");
+            };
+            let token =
+                jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).expect("it is signed");
+            let caller = jwt.verify(&token, Micros::new(NOW_S * 1_000_000), &policy).map_err(|why| why.0)?;
+            let number = |name: &str| claims.get(name).and_then(Value::as_f64);
+            assert!(number("exp").is_some_and(|end| end + 60.0 > NOW_S as f64));
+            assert!(
+                !claims.contains_key("nbf")
+                    || number("nbf").is_some_and(|start| start - 60.0 <= NOW_S as f64)
+            );
+            assert_eq!(claims["iss"], "https://issuer.test");
+            assert!(claims["aud"].to_string().contains("\"scores\""), "{claims:?}");
+            assert_eq!(caller.principal.as_deref(), claims["sub"].as_str());
+            assert!(caller.principal.is_some_and(|name| !name.is_empty()));
+            Ok(caller.tenant.is_some())
+        });
+    }
+}

@@ -246,6 +246,54 @@ mod tests {
         headers
     }
 
+    /// Lines of `name: value`.
+    fn read(bytes: &[u8]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in bytes.split(|&byte| byte == b'\n') {
+            let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+            let (name, value) =
+                (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(&line[colon + 1..]));
+            if let (Ok(name), Ok(value)) = (name, value) {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
+
+    #[test]
+    fn fuzzed_fields_are_clean_at_once_and_a_cookie_loses_no_part() {
+        let words =
+            ["cookie:a=1\n", "connection:", "x_tenant_id:a\n", "te:trailers\n", "x-forwarded-for:1\n", "\n"];
+        spile_testkit::fuzz::fuzz("fields", &words, |bytes| {
+            let sent = read(bytes);
+            let cookies: Vec<HeaderValue> = sent.get_all(COOKIE).iter().cloned().collect();
+            let mut headers = sent.clone();
+            clean(&mut headers, false, Version::HTTP_2, |_| false);
+            let mut trailers = sent;
+            clean_trailers(&mut trailers);
+            let left: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
+            assert!(left.len() <= 1, "one line of cookies");
+            if let [joined] = &left[..] {
+                let parts: Vec<&[u8]> = cookies.iter().map(HeaderValue::as_bytes).collect();
+                assert_eq!(joined.as_bytes(), parts.join(&b"; "[..]));
+            }
+            for name in trailers.keys().chain(headers.keys()).map(HeaderName::as_str) {
+                let named = RESERVED.iter().find(|reserved| reads_as(name, reserved));
+                // Its length is the body's own affair, and a key is the authenticator's.
+                let expected = matches!(named, None | Some(&("x-api-key" | "content-length" | "te")));
+                assert!(expected, "{name}");
+            }
+            let again = |fields: &HeaderMap| {
+                let (mut header, mut trailers) = (fields.clone(), fields.clone());
+                clean(&mut header, false, Version::HTTP_2, |_| false);
+                clean_trailers(&mut trailers);
+                [header, trailers]
+            };
+            assert_eq!((&again(&headers)[0], &again(&trailers)[1]), (&headers, &trailers));
+            (headers.len(), trailers.len(), cookies.len())
+        });
+    }
+
     proptest! {
         #[test]
         fn no_spelling_of_a_name_gets_a_claim_through(name in respelt()) {

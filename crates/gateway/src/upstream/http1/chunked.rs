@@ -255,6 +255,37 @@ mod tests {
         pieces
     }
 
+    #[test]
+    fn fuzzed_bodies_have_one_end_and_read_the_same_in_pieces_and_when_they_are_written_again() {
+        let words = ["0\r\n\r\n", "5\r\nhello\r\n", ";a=b", "\r\n", "x-sum: 7\r\n", "ffffffffffffffff"];
+        spile_testkit::fuzz::fuzz("chunked", &words, |bytes| {
+            let whole = read(&[bytes]);
+            assert_eq!(read(&spile_testkit::fuzz::pieces(bytes)), whole);
+            let (body, trailers, behind) = match whole {
+                Ok(read) => read,
+                Err(Malformed(why)) => return Err(why),
+            };
+            let (own, _) = bytes.split_at(bytes.len() - behind.len());
+            assert_eq!(read(&[&own[..own.len() - 1]]), Err(Malformed("(not ended)")));
+            for framing in ["content-length", "transfer-encoding", "host", "connection", "upgrade", "te"] {
+                assert!(!trailers.contains_key(framing), "{framing}");
+            }
+            let mut again = format!("{:x}\r\n", body.len()).into_bytes();
+            if !body.is_empty() {
+                again.extend_from_slice(&[&body[..], b"\r\n0\r\n"].concat());
+            }
+            for (name, value) in &trailers {
+                again.extend_from_slice(
+                    &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat(),
+                );
+            }
+            again.extend_from_slice(b"\r\n");
+            let kind = (body.is_empty(), trailers.len());
+            assert_eq!(read(&[&again]), Ok((body, trailers, Vec::new())));
+            Ok(kind)
+        });
+    }
+
     proptest! {
         #[test]
         fn however_a_body_is_cut_it_reads_the_same(

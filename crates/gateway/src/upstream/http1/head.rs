@@ -247,6 +247,61 @@ mod tests {
         assert_eq!(fed, Some(65), "the first byte above 64 KiB is one too many");
     }
 
+    /// What tells one reading from another.
+    type Told = (StatusCode, Version, HeaderMap, Vec<u8>, Vec<u8>);
+
+    fn told(read: Result<Option<(Response<()>, Bytes)>, Malformed>) -> Result<Option<Told>, Malformed> {
+        let (head, behind) = match read {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(None),
+            Err(why) => return Err(why),
+        };
+        let reason = head.extensions().get::<ReasonPhrase>().map(|reason| reason.as_bytes().to_vec());
+        let (status, version) = (head.status(), head.version());
+        let usual = || status.canonical_reason().unwrap_or_default().as_bytes().to_vec();
+        Ok(Some((status, version, head.headers().clone(), reason.unwrap_or_else(usual), behind.to_vec())))
+    }
+
+    #[test]
+    fn fuzzed_headers_have_one_end_and_read_the_same_in_pieces_and_when_they_are_written_again() {
+        let words = [
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.0 302 Found\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            "\r\n\r\n",
+            "content-length: 5\r\n",
+            "transfer-encoding: chunked\r\n",
+            "connection: close\r\n",
+            "\n",
+        ];
+        spile_testkit::fuzz::fuzz("http1-answer", &words, |bytes| {
+            let whole = told(read(&[bytes]));
+            assert_eq!(told(read(&spile_testkit::fuzz::pieces(bytes))), whole);
+            let (status, version, headers, reason, behind) = match whole {
+                Ok(Some(read)) => read,
+                Ok(None) => return Ok(None),
+                Err(Malformed(why)) => return Err(why),
+            };
+            let (own, _) = bytes.split_at(bytes.len() - behind.len());
+            assert!(own.ends_with(b"\r\n\r\n"));
+            assert_eq!(told(read(&[&own[..own.len() - 1]])), Ok(None), "a header has one end");
+            let mut again = format!("{version:?} {} ", status.as_u16()).into_bytes();
+            again.extend_from_slice(&[&reason[..], b"\r\n"].concat());
+            for (name, value) in &headers {
+                again
+                    .extend_from_slice(&[name.as_str().as_bytes(), b":", value.as_bytes(), b"\r\n"].concat());
+            }
+            again.extend_from_slice(&[b"\r\n", &behind[..]].concat());
+            assert_eq!(told(read(&[&again])), Ok(Some((status, version, headers.clone(), reason, behind))));
+            let mut answer = Response::builder().status(status).version(version).body(()).expect("an answer");
+            *answer.headers_mut() = headers;
+            let framing = super::super::framing::Framing::of(&http::Method::GET, &answer);
+            framing
+                .map(|framing| Some(format!("{:?}", std::mem::discriminant(&framing.length))))
+                .map_err(|why| why.0)
+        });
+    }
+
     proptest! {
         #[test]
         fn however_a_header_is_cut_it_reads_the_same(
