@@ -86,3 +86,51 @@ impl<'a> Iterator for Split<'a> {
 fn escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use spile_testkit::fuzz::fuzz;
+
+    use super::*;
+    use crate::client::x_forwarded_for;
+
+    /// The hops of these lines by both headers, from the right.
+    fn hops_of(lines: &[&[u8]]) -> Option<[Vec<Option<IpAddr>>; 2]> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            let line = HeaderValue::from_bytes(line).ok()?;
+            headers.append(FORWARDED, line.clone());
+            headers.append("x-forwarded-for", line);
+        }
+        Some([hops(&headers).collect(), x_forwarded_for::hops(&headers).collect()])
+    }
+
+    /// The hops of one header, if what was sent is followed by what a proxy adds, in the same line or in its own.
+    fn followed(sent: &[u8], added: &str, header: usize) -> Option<[Vec<Option<IpAddr>>; 2]> {
+        let joined = [sent, b", ", added.as_bytes()].concat();
+        let [joined, apart] = [hops_of(&[&joined])?, hops_of(&[sent, added.as_bytes()])?];
+        Some([joined, apart].map(|both| both[header].clone()))
+    }
+
+    #[test]
+    fn fuzzed_lines_hide_no_hop_that_a_proxy_adds() {
+        let words =
+            ["for=", "\"[2001:db8::1]:80\"", ";proto=https", "192.0.2.1", "unknown", "_hid", "\\\"", "%eth0"];
+        fuzz("forwarded", &words, |bytes| {
+            let [forwarded, plain] = hops_of(&[bytes])?;
+            assert!(forwarded.len() <= bytes.len() && plain.len() <= bytes.len());
+            let added = [(0, "for=\"[2001:db8::9]:4\";by=_x"), (0, "For=192.0.2.9"), (1, "192.0.2.9:80")];
+            for (header, text) in added {
+                let address: IpAddr =
+                    if text.contains("db8") { "2001:db8::9" } else { "192.0.2.9" }.parse().ok()?;
+                for hops in followed(bytes, text, header)? {
+                    assert_eq!(hops.first(), Some(&Some(address)), "{}", bytes.escape_ascii());
+                }
+            }
+            let kinds =
+                |hops: &[Option<IpAddr>]| hops.iter().map(Option::is_some).take(4).collect::<Vec<_>>();
+            Some((kinds(&forwarded), kinds(&plain)))
+        });
+    }
+}
