@@ -147,6 +147,7 @@ mod tests {
             ("a*b*c", "a-b-b-c", true),
             ("a*b*c", "acb", false),
             ("ab*ba", "aba", false),
+            ("x*bb*b", "x-bb", false),
             ("**", "", true),
         ];
         for (pattern, value, fits) in table {

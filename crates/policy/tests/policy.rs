@@ -268,10 +268,13 @@ fn an_address_pays_for_a_credential_that_is_refused_once() {
     let policy = built(plans().rules([
         rule("default", "free"),
         on(by_name, "/shared"),
+        on(rule("dear", "gold"), "/gold"),
         on(for_tenants("members", None), "/members"),
         on(for_tenants("guests", Some("gold")), "/guests"),
     ]));
     assert_eq!(guess(&policy, "/", Credential::Refused), [line(key, "free", 1)], "it pays already");
+    let gold = [line(key, "gold/burst", 1), line(key, "gold/daily", 1)];
+    assert_eq!(guess(&policy, "/gold", Credential::Refused), gold, "and not for the strangers' plan as well");
     let both = [line("static:all", "free", 1), line(key, "free", 1)];
     assert_eq!(guess(&policy, "/shared", Credential::Refused), both);
     assert_eq!(guess(&policy, "/shared", Credential::Unknown), both[..1]);
@@ -454,6 +457,39 @@ fn a_chain_takes_thirty_two_buckets() {
 }
 
 #[test]
+fn of_two_limits_that_share_a_bucket_the_smaller_holds_and_of_equals_the_first() {
+    let limit = |refill, capacity| {
+        let limit = Limit::per_second(refill).burst(capacity).build().expect("a limit");
+        spile_core::NamedLimit::new(spile_core::LimitName::new("one").expect("a name"), limit)
+    };
+    let key = ResolvedKey::of(&["static:", "a"]);
+    let mut chain = Chain::new(None);
+    for (refill, capacity, held) in [(1, 10, (1, 10)), (2, 20, (1, 10)), (3, 10, (1, 10)), (4, 5, (4, 5))] {
+        chain.charge_limit(&key, limit(refill, capacity), 1).expect("there is room");
+        let [line] = chain.lines() else { panic!("one bucket") };
+        assert_eq!((line.limit().limit().refill(), line.limit().limit().capacity()), held);
+    }
+}
+
+#[test]
+fn a_matcher_that_asks_for_nothing_is_for_all_and_any_other_is_not() {
+    assert!(Matcher::default().is_for_all());
+    let entries = vec!["path".parse().expect("an entry")];
+    let descriptor = Some(DescriptorMatch { domain: "edge".to_owned(), entries, subset: false });
+    for matcher in [
+        Matcher { path: "/".parse().ok(), ..Matcher::default() },
+        Matcher { hosts: vec!["a.test".parse().expect("a host")], ..Matcher::default() },
+        Matcher { methods: vec![Method::GET], ..Matcher::default() },
+        Matcher { descriptor, ..Matcher::default() },
+    ] {
+        assert!(!matcher.is_for_all(), "{matcher:?}");
+    }
+    for text in ["a.test", "*.test"] {
+        assert_eq!(text.parse::<spile_policy::HostPattern>().expect("a host").to_string(), text);
+    }
+}
+
+#[test]
 fn of_a_field_that_is_sent_twice_only_one_value_counts() {
     let (name, mut headers) = (HeaderName::from_static("x-who"), HeaderMap::new());
     assert_eq!(only_value(&headers, &name), None);
@@ -602,11 +638,43 @@ mod descriptors {
         assert_eq!(enforced(&unmatched), [line("edge|nothing=x", "envoy.override/minute", 1)]);
         assert_eq!(unmatched.enforced.as_ref().and_then(Chain::rule), Some("envoy.override"));
         assert!(!owed_by(own(None, &[("path", "/a")])).can_pass(), "none per minute");
+        let both = [own(limit, &[("path", "/a")]), own(None, &[("path", "/a")])];
+        assert!(!owed(&both).can_pass(), "one that is closed closes the bucket");
         let tenant = owed_by(own(limit, &[("tenant", "acme")]));
         assert_eq!(
             enforced(&tenant),
             [line("edge|tenant=acme", "envoy.override/minute", 1)],
             "not the tenant's bucket"
         );
+    }
+
+    #[test]
+    fn a_rule_of_more_limits_than_a_chain_takes_is_an_error_unless_it_only_watches() {
+        let many: Vec<Plan> = (0..33).map(|index| plan(&format!("p{index}"), 1)).collect();
+        let names: Vec<String> = (0..33).map(|index| format!("p{index}")).collect();
+        let listed = || RulePlans::listed(names.iter().map(String::as_str)).expect("names");
+        for shadow in [true, false] {
+            let rules = [by(Rule { shadow, ..Rule::new("many", listed()) }, "edge", &["many"])];
+            let policy = built(plans().plans(many.clone()).rules(rules));
+            let owed = policy.owed_by_descriptors(b"edge", &[one(&[("many", "x")])]);
+            match owed {
+                Ok(owed) => {
+                    assert!(shadow && matches!(owed.each[..], [DescriptorOwed::Unlimited]), "{owed:?}")
+                }
+                Err(why) => assert_eq!((why, shadow), (ChargeError::TooMany, false)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_without_limits_has_no_say_when_the_store_fails() {
+        let open = Rule {
+            also: vec!["free".into()],
+            on_failure: Some(FailurePolicy::Deny),
+            ..Rule::new("open", RulePlans::Unlimited)
+        };
+        let policy = built(plans().rules([by(open, "edge", &["open"]), rule("free", "free")]));
+        let owed = policy.owed_by_descriptors(b"edge", &[one(&[("open", "x")])]).expect("there is room");
+        assert_eq!(owed.enforced.and_then(|chain| chain.failure_policy()), Some(FailurePolicy::Allow));
     }
 }
