@@ -6,6 +6,7 @@
 use std::fs::{OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ impl RegistryFile {
     }
 
     fn opened_by(open: Open, clock: Box<dyn Clock>) -> Result<Self, RegistryFileError> {
+        let open: Open = Box::new(move || sound(&open));
         let database = Some(open().map_err(RegistryFileError::Failed)?);
         Ok(Self(Some(Mutex::new(Kept { open, database, clock, failures: 0, retry_at: Micros::default() }))))
     }
@@ -60,19 +62,14 @@ impl RegistryFile {
     pub(crate) fn read(&self) -> Result<(Entries, Quarantine), RegistryFileError> {
         let Some(kept) = &self.0 else { return Ok(Default::default()) };
         let kept = kept.lock();
-        let rows = kept.database.as_ref().map(|database| rows(&database.begin_read()?)).transpose();
+        let rows = kept.database.as_ref().map(|database| sound(|| rows(&database.begin_read()?))).transpose();
         Ok(sorted(rows.map_err(RegistryFileError::Failed)?.unwrap_or_default()))
     }
 
     /// What a file holds, also one that a server uses or has left in a hurry: a copy in memory is looked at.
     pub(crate) fn look(path: &Path) -> Result<(Entries, Quarantine), RegistryFileError> {
-        let look = || -> Result<_, redb::Error> {
-            let (bytes, copy) = (std::fs::read(path)?, InMemoryBackend::new());
-            copy.set_len(bytes.len() as u64)?;
-            copy.write(0, &bytes)?;
-            rows(&Database::builder().create_with_backend(copy)?.begin_read()?)
-        };
-        Ok(sorted(look().map_err(RegistryFileError::Failed)?))
+        let look = || copied(&std::fs::read(path)?);
+        Ok(sorted(sound(look).map_err(RegistryFileError::Failed)?))
     }
 
     /// Keeps the document, or forgets it if it is `None`. On the disk once this returns. `known` is what was kept before,
@@ -97,7 +94,7 @@ impl Kept {
             let wait = Duration::from_micros(self.retry_at.since_us(now));
             return Err(RegistryFileError::Resting(wait));
         }
-        let written = self.try_write(key, document, known);
+        let written = sound(|| self.try_write(key, document, known));
         match &written {
             Ok(()) if self.failures > 0 => {
                 self.failures = 0;
@@ -162,6 +159,13 @@ fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(
     Ok(())
 }
 
+/// What the database says, or that its file is damaged: one that was cut short or overwritten makes it panic.
+fn sound<T>(ask: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+    catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_panic| {
+        Err(redb::Error::Corrupted("it was cut short, or overwritten by another program".to_owned()))
+    })
+}
+
 /// Opens the file for its owner alone, also one that others could read before.
 fn open_private(path: &Path) -> Result<Database, redb::Error> {
     let mut options = OpenOptions::new();
@@ -186,6 +190,14 @@ fn tighten(file: &std::fs::File, path: &Path) -> io::Result<()> {
         }
         done => done,
     }
+}
+
+/// What these bytes of a file hold.
+fn copied(bytes: &[u8]) -> Result<Vec<(String, String)>, redb::Error> {
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)?;
+    copy.write(0, bytes)?;
+    rows(&Database::builder().create_with_backend(copy)?.begin_read()?)
 }
 
 fn rows(transaction: &ReadTransaction) -> Result<Vec<(String, String)>, redb::Error> {
@@ -314,6 +326,85 @@ mod tests {
         assert_eq!(names(&file), ["a", "c"]);
         file.write("plans/d", DOCUMENT, &entries(&["a", "c"])).expect("it stays so");
         assert_eq!(disk.opened.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn fuzzed_rows_are_entries_or_are_quarantined_by_name() {
+        spile_testkit::fuzz::fuzz(
+            "registry-rows",
+            &["plans/", "rules/", "tenants/", "\n", "{}", "[", "null"],
+            |bytes| {
+                let text = String::from_utf8_lossy(bytes);
+                let rows: Vec<(String, String)> = text
+                    .split('\n')
+                    .filter_map(|line| line.split_once(' '))
+                    .map(|(key, document)| (key.to_owned(), document.to_owned()))
+                    .collect();
+                let names: std::collections::BTreeSet<&String> = rows.iter().map(|(key, _)| key).collect();
+                let (entries, broken) = sorted(rows.clone());
+                let told = |name: &str| broken.iter().any(|(entry, why)| entry == name && !why.is_empty());
+                for name in &names {
+                    let which = Which::parse(name);
+                    let kept = which.is_some_and(|which| entries.get(which.kind, &which.name).is_some());
+                    assert!(kept || told(name), "{name} is neither kept nor told of");
+                }
+                let again = entries
+                    .iter()
+                    .map(|(kind, name, document)| (format!("{kind}/{name}"), document.to_string()));
+                let (same, none) = sorted(again.collect());
+                // Numbers of very many digits are rounded, and again when they are read.
+                let names = |entries: &Entries| {
+                    entries.iter().map(|(kind, name, _)| format!("{kind}/{name}")).collect::<Vec<_>>()
+                };
+                assert_eq!((names(&same), none.iter().count()), (names(&entries), 0));
+                (entries.len().min(4), broken.iter().count().min(4))
+            },
+        );
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_is_refused_with_a_reason_and_not_by_a_panic() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("registry");
+        let file = RegistryFile::open(Some(&path)).expect("the folder is ours");
+        file.write("plans/a", DOCUMENT, &entries(&[])).expect("the disk works");
+        drop(file);
+        let whole = std::fs::read(&path).expect("it was written");
+        for kept in [1, 100, 4_096, 64 * 1024, whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&path, &whole[..kept]).expect("the folder is ours");
+            let looked = RegistryFile::look(&path).map(drop).map_err(|why| why.to_string());
+            let opened = RegistryFile::open(Some(&path)).and_then(|file| file.read().map(drop));
+            for why in [looked, opened.map_err(|why| why.to_string())] {
+                let why = why.expect_err("it is damaged");
+                assert!(why.starts_with("the registry file cannot be used: "), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn fuzzed_bytes_of_a_file_are_read_or_refused_with_a_reason() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("registry");
+        let file = RegistryFile::open(Some(&path)).expect("the folder is ours");
+        file.write("plans/a", DOCUMENT, &entries(&[])).expect("the disk works");
+        drop(file);
+        let whole = std::fs::read(&path).expect("it was written");
+        // Three bytes of where, and one of what: the file is too large to be an input.
+        spile_testkit::fuzz::fuzz("registry-file", &[], |edits| {
+            let mut bytes = whole.clone();
+            for edit in edits.as_chunks::<4>().0 {
+                let at = usize::from(edit[0]) << 16 | usize::from(edit[1]) << 8 | usize::from(edit[2]);
+                let at = at % bytes.len();
+                bytes[at] = edit[3];
+            }
+            if edits.len() % 4 == 3 {
+                bytes.truncate(usize::from(edits[0]) << 10);
+            }
+            match sound(|| copied(&bytes)) {
+                Ok(rows) => (rows.len(), String::new()),
+                Err(why) => (0, why.to_string().chars().take(60).collect()),
+            }
+        });
     }
 
     #[test]
