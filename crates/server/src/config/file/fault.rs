@@ -180,8 +180,10 @@ impl ConfigError {
     }
 
     fn snippet(&self, fault: &Fault, span: std::ops::Range<usize>) -> String {
-        let end = span.end.min(self.text.len());
-        let span = span.start.min(end)..end;
+        // The parser counts in bytes, and may point into a letter of several.
+        let begins = |at: &usize| self.text.is_char_boundary(*at);
+        let end = (span.end..self.text.len()).find(begins).unwrap_or(self.text.len());
+        let span = (0..=span.start.min(end)).rev().find(begins).unwrap_or_default()..end;
         let (path, (line, column)) = (self.path.display().to_string(), fault.at);
         let mark = AnnotationKind::Primary.span(span).label(fault.fix.as_str());
         let snippet = Snippet::source(self.text.as_str()).path(path.as_str()).annotation(mark);

@@ -194,6 +194,32 @@ mod tests {
     }
 
     #[test]
+    fn fuzzed_files_say_the_same_in_pieces_as_they_do_as_a_whole() {
+        let words = [
+            "[[tenants]]\n",
+            "[[rules]]\n",
+            "[store]\n",
+            "[tenants.more]\n",
+            "\n",
+            "[[_]]\n",
+            "\"\"\"",
+            "\r\n",
+        ];
+        spile_testkit::fuzz::fuzz("config", &words, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let mut faults = Faults::default();
+            let whole = node::parse(&text, &mut faults);
+            for size in [1, 40, 200] {
+                if let Some(pieces) = parse_in_pieces(&text, size) {
+                    assert!(faults.is_empty());
+                    assert_eq!(format!("{pieces:?}"), format!("{whole:?}"));
+                }
+            }
+            (faults.is_empty(), whole.len().min(8))
+        });
+    }
+
+    #[test]
     fn a_long_list_is_cut_and_a_mistake_in_it_is_not() {
         let tenants = "[[tenants]]\nid = \"a\"\nplan = \"free\"\n".repeat(100);
         let text = format!("[plans.free]\nrefill = \"1/s\"\n{tenants}[store]\nreplicas = 2\n{tenants}");
