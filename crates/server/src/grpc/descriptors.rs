@@ -63,7 +63,35 @@ fn own_limit(limit: Override) -> Option<OwnLimit> {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
+
     use super::*;
+
+    #[test]
+    fn fuzzed_messages_keep_every_byte_of_a_descriptor_or_are_refused_by_field() {
+        spile_testkit::fuzz::fuzz(
+            "grpc-message",
+            &["\n\u{1}d", "\u{12}", "\u{1a}\u{2}\u{8}\u{5}", " \u{1}"],
+            |bytes| {
+                let Ok(request) = RateLimitRequest::decode(bytes) else { return Err(String::new()) };
+                let again = RateLimitRequest::decode(request.encode_to_vec().as_slice());
+                assert_eq!(again.as_ref(), Ok(&request), "what is written again reads the same");
+                let read = descriptors(&request).map_err(|status| {
+                    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+                    let field =
+                        status.message().split_once(": ").expect("a field and what is wrong with it").0;
+                    field.trim_matches(|sign: char| sign.is_ascii_digit()).to_owned()
+                })?;
+                assert_eq!(read.len(), request.descriptors.len());
+                assert!(read.len() <= Charges::MAX);
+                for (one, sent) in read.iter().zip(&request.descriptors) {
+                    let entries = sent.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+                    assert!(one.entries.iter().copied().eq(entries));
+                }
+                Ok(read.len())
+            },
+        );
+    }
 
     #[test]
     fn a_limit_of_its_own_is_so_many_per_unit() {

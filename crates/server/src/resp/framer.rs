@@ -315,6 +315,35 @@ mod tests {
         starts.zip(ends).map(|(start, end)| &bytes[start..end]).collect()
     }
 
+    #[test]
+    fn fuzzed_commands_read_the_same_in_pieces_and_when_they_are_written_again() {
+        let words = [
+            "*2\r\n",
+            "$4\r\nPING\r\n",
+            "$70000\r\n",
+            "\r\n",
+            "PING \"a\\x41\" 'b'\r\n",
+            "*129\r\n",
+            "*-1\r\n",
+        ];
+        spile_testkit::fuzz::fuzz("resp-command", &words, |bytes| {
+            let (frames, end) = read(&[bytes]);
+            assert_eq!(read(&spile_testkit::fuzz::pieces(bytes)), (frames.clone(), end.clone()));
+            assert!(frames.len() <= bytes.len());
+            let kept: Vec<&Vec<Vec<u8>>> = frames
+                .iter()
+                .filter_map(|frame| match frame {
+                    Frame::Command(words) => Some(words),
+                    Frame::TooLarge => None,
+                })
+                .collect();
+            let again: Vec<u8> = kept.iter().flat_map(|command| encoded(command)).collect();
+            let expected = kept.into_iter().cloned().map(Frame::Command).collect();
+            assert_eq!(read(&[&again]), (expected, Ok(false)));
+            (frames.len().min(4), end.map_err(|Garbled(why)| why.chars().take(12).collect::<String>()))
+        });
+    }
+
     proptest! {
         #[test]
         fn commands_are_the_same_however_the_network_splits_them(
