@@ -659,7 +659,7 @@ mod descriptors {
             let owed = policy.owed_by_descriptors(b"edge", &[one(&[("many", "x")])]);
             match owed {
                 Ok(owed) => {
-                    assert!(shadow && matches!(owed.each[..], [DescriptorOwed::Unlimited]), "{owed:?}")
+                    assert!(shadow && matches!(owed.each[..], [DescriptorOwed::Unlimited]), "{owed:?}");
                 }
                 Err(why) => assert_eq!((why, shadow), (ChargeError::TooMany, false)),
             }

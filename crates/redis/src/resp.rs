@@ -207,7 +207,9 @@ mod tests {
             Value::Error(text) => out.extend_from_slice(format!("-{text}\r\n").as_bytes()),
             Value::Array(items) => {
                 push_header(out, items.len());
-                items.iter().for_each(|item| written(item, out));
+                for item in items {
+                    written(item, out);
+                }
             }
         }
     }

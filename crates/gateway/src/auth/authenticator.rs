@@ -24,7 +24,7 @@ pub(crate) struct Authenticator {
 }
 
 /// Why a credential is not accepted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Unaccepted {
     Wrong(&'static str),
     /// Its address has presented too many wrong keys: this one was not looked at.
