@@ -18,6 +18,8 @@ use spile_observe::{
 struct Meeting {
     sums: Mutex<BTreeMap<(u64, By, String), Tally>>,
     away: AtomicBool,
+    /// Does not answer while this is so.
+    hangs: AtomicBool,
     /// Takes the next batch, and does not say so.
     loses_answers: AtomicBool,
     batches: Mutex<Vec<Batch>>,
@@ -26,6 +28,9 @@ struct Meeting {
 impl MinuteSums for Meeting {
     fn add<'a>(&'a self, batch: &'a Batch) -> Answer<'a, ()> {
         Box::pin(async move {
+            while self.hangs.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
             if self.away.load(Ordering::SeqCst) {
                 return Err(SumsError("out of reach".to_owned()));
             }
@@ -110,6 +115,25 @@ async fn what_cannot_be_brought_is_brought_later() {
     watch.close();
     sharing.await.unwrap();
     assert_eq!(allowed(&meeting).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn decisions_do_not_wait_for_a_flush_that_hangs_and_are_counted_after_it() {
+    let meeting = Arc::new(Meeting::default());
+    meeting.hangs.store(true, Ordering::SeqCst);
+    let (watch, clock) = instance();
+    let sharing = tokio::spawn(share(watch.clone(), meeting.clone(), Duration::from_secs(10)));
+    decide(&watch, &clock, 5).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert!(meeting.batches.lock().is_empty(), "the flush is under way");
+    let asked = tokio::time::Instant::now();
+    decide(&watch, &clock, 400).await;
+    // The clock is paused: it moves only where all wait.
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+    meeting.hangs.store(false, Ordering::SeqCst);
+    watch.close();
+    sharing.await.unwrap();
+    assert_eq!(allowed(&meeting).await, 405);
 }
 
 #[tokio::test(start_paused = true)]

@@ -490,6 +490,84 @@ fn a_matcher_that_asks_for_nothing_is_for_all_and_any_other_is_not() {
 }
 
 #[test]
+fn a_rule_can_be_asked_for_by_its_id_and_one_without_limits_has_no_say_when_the_store_fails() {
+    let deny = Some(FailurePolicy::Deny);
+    let open =
+        Rule { also: vec!["default".into()], on_failure: deny, ..Rule::new("open", RulePlans::Unlimited) };
+    let policy = built(plans().rules([rule("default", "free"), on(open, "/open")]));
+    let headers = HeaderMap::new();
+    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
+    let owed = policy.owed_by_rule("open", &facts).expect("there is such a rule");
+    assert_eq!(paid(&owed), [line("ip:203.0.113.7", "free", 1)]);
+    assert_eq!(owed.enforced.and_then(|chain| chain.failure_policy()), Some(FailurePolicy::Allow));
+    let by_identity = policy.owed_by_identity("open", "ann", None).expect("a rule").expect("a chain");
+    assert_eq!(by_identity.failure_policy(), Some(FailurePolicy::Allow));
+    assert!(policy.owed_by_rule("gone", &facts).is_none());
+    let why = policy.owed_by_identity(&"x".repeat(99), "ann", None).expect_err("there is no such rule");
+    assert_eq!(why, Wrong::UnknownRule("x".repeat(64).into()), "and no more of it is repeated");
+}
+
+#[test]
+fn a_rule_for_tenants_alone_is_for_tenants_that_have_a_plan() {
+    let policy = built(plans().rules([for_tenants("members", None)]).tenants([acme()]));
+    let headers = HeaderMap::new();
+    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
+    let refusal = |tenant| policy.owed(&facts.clone().tenant(tenant)).refusal;
+    assert_eq!(refusal(policy.tenant_of_key(b"secret")), None);
+    assert_eq!(
+        refusal(Some(CallerTenant::new("other", None))),
+        Some(Refusal::NoTenant { rule: "members".into() })
+    );
+}
+
+#[test]
+fn a_made_up_api_key_pays_for_the_rule_for_all_alone_and_a_chain_that_is_too_long_is_refused() {
+    let header = HeaderName::from_static("x-api-key");
+    let headers = HeaderMap::from_iter([(header.clone(), "k".parse().expect("a value"))]);
+    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
+    let also = Rule { also: vec!["other".into()], ..rule("default", "free") };
+    let policy = built(plans().rules([also, on(rule("other", "gold"), "/other")]));
+    let keys: Vec<String> =
+        paid(&policy.owed_by_api_key(&facts, &header)).into_iter().map(|(key, ..)| key).collect();
+    assert!(keys[0].starts_with("sha256:"), "{keys:?}");
+    assert_eq!(keys[1..], ["ip:203.0.113.7"; 3], "the other rule by its own key, and the address");
+    let names: Vec<String> = (0..17).map(|index| format!("p{index}")).collect();
+    let listed = RulePlans::listed(names.iter().map(String::as_str)).expect("names");
+    let many = names.iter().map(|name| plan(name, 1));
+    let policy = built(plans().plans(many).rules([Rule { plans: listed, ..rule("default", "free") }]));
+    let owed = policy.owed_by_api_key(&facts, &header);
+    assert_eq!(owed.refusal, Some(Refusal::TooManyLimits(ChargeError::TooMany)));
+}
+
+#[test]
+fn keys_are_found_where_there_is_something_and_are_of_any_length() {
+    let (headers, key) = (HeaderMap::new(), KeyList::parse(&["principal", "path"]).expect("a list"));
+    let policy = built(plans().rules([Rule { key, ..rule("default", "free") }]));
+    let found = |path: &str, principal| {
+        let owed = policy.owed(&Facts::new(&Method::GET, path, &headers).principal(principal));
+        paid(&owed).into_iter().next().map(|(key, ..)| key)
+    };
+    assert_eq!(found("/a/", Some("ann")).as_deref(), Some("principal:ann"));
+    assert_eq!(found("/a/", Some("")).as_deref(), Some("path:/a"));
+    assert_eq!(found("/", None).as_deref(), Some("path:/"));
+    for bytes in [1, 50, 94, 95, 96, 97, 200, 1_000, 1_024 - 5] {
+        let path = format!("/{}", "x".repeat(bytes - 1));
+        assert_eq!(found(&path, None), Some(format!("path:{path}")), "{bytes}");
+    }
+    assert!(found(&format!("/{}", "x".repeat(1_019)), None).is_some_and(|key| key.starts_with("sha256:")));
+}
+
+#[test]
+fn a_path_that_is_spelt_out_has_no_star() {
+    use spile_policy::PathPattern;
+    assert!(PathPattern::literal("/a/b").is_ok_and(|path| path.matches("/a/b") && !path.matches("/a/c")));
+    for text in ["/a/*", "/*/b", "/*", "/*/*"] {
+        assert!(PathPattern::literal(text).is_err(), "{text}");
+    }
+    assert!(!format!("{:?}", ApiKeyHash::of(b"secret")).is_empty());
+}
+
+#[test]
 fn of_a_field_that_is_sent_twice_only_one_value_counts() {
     let (name, mut headers) = (HeaderName::from_static("x-who"), HeaderMap::new());
     assert_eq!(only_value(&headers, &name), None);
