@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use spile_core::RefundId;
-use utoipa::openapi::schema::{SchemaFormat, SchemaType};
+use utoipa::openapi::schema::{AnyOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{
     Content, ObjectBuilder, OneOfBuilder, Ref, RefOr, Response, ResponseBuilder, Schema, Type,
 };
@@ -240,7 +240,7 @@ pub(crate) struct Refusal {
     /// The kind in words.
     title: String,
     /// The status, once more.
-    #[schema(minimum = 429, maximum = 503)]
+    #[schema(minimum = 400, maximum = 503)]
     status: u16,
     /// When to come back.
     detail: String,
@@ -359,7 +359,7 @@ impl IntoResponses for Forwarded {
                 "The request could never pass: it costs too much, or its rule lets nothing pass.",
                 &[],
             ),
-            answer("429", "The request may not pass.", &REFUSED, problem_json("Refusal")),
+            answer("429", "The request may not pass.", &REFUSED, refusal_or_problem()),
             answer(
                 "503",
                 "The store failed, and the policy is to refuse.",
@@ -368,9 +368,9 @@ impl IntoResponses for Forwarded {
             ),
             answer(
                 "4XX",
-                "The request may not pass, in the status that `denyStatus` chose.",
+                "The request may not pass, or cannot be read in one way only, in the status that `denyStatus` chose.",
                 &REFUSED,
-                problem_json("Refusal"),
+                refusal_or_problem(),
             ),
         ]
         .into()
@@ -408,6 +408,12 @@ type Body = (&'static str, Content);
 
 fn json(schema: &str) -> Body {
     ("application/json", Content::new(Some(Ref::from_schema_name(schema))))
+}
+
+fn refusal_or_problem() -> Body {
+    let either = ["Refusal", "Problem"].map(Ref::from_schema_name);
+    let schema: Schema = either.into_iter().fold(AnyOfBuilder::new(), AnyOfBuilder::item).into();
+    ("application/problem+json", Content::new(Some(schema)))
 }
 
 fn problem_json(schema: &str) -> Body {
