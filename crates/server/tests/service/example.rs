@@ -33,7 +33,7 @@ impl Example {
         let path = path.to_str().expect("the folder's name is text");
         let spile = Process::serve_with(
             &["--config", path, "--gateway", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
-            variables,
+            &[&[Process::PATIENT], variables].concat(),
         );
         Self { spile, redis, _folder: folder }
     }

@@ -23,7 +23,7 @@ const CALLERS: usize = 4;
 async fn three_instances_admit_together_what_the_limit_allows_and_hardly_less() {
     let redis = RedisServer::start();
     let flags = ["--store", &redis.url(), "--on-failure", "deny"];
-    let instances = [Process::serve(&flags), Process::serve(&flags), Process::serve(&flags)];
+    let instances = [(); 3].map(|()| Process::serve_with(&flags, &[Process::PATIENT]));
     let clock = SystemClock::new();
 
     let started = clock.now();

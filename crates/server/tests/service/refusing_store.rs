@@ -33,7 +33,7 @@ fn refusals(spile: &Process, kind: &str) -> f64 {
 #[test]
 fn a_redis_without_memory_is_told_of_in_its_own_words_wherever_operators_look() {
     let redis = RedisServer::start();
-    let spile = Process::serve(&["--store", &redis.url(), "--on-failure", "deny"]);
+    let spile = Process::serve_with(&["--store", &redis.url(), "--on-failure", "deny"], &[Process::PATIENT]);
     assert_eq!((reason(&spile).as_str(), is_ready(&spile)), ("ok", true));
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     for _ in 0..20 {
@@ -62,7 +62,7 @@ fn a_redis_without_memory_is_told_of_in_its_own_words_wherever_operators_look() 
 fn an_instance_that_lets_requests_pass_is_ready_and_says_what_the_store_refuses() {
     let redis = RedisServer::builder().line("user app on >s3cret ~* &* +@all").start();
     let url = format!("redis://app:s3cret@{}", redis.address());
-    let spile = Process::serve(&["--store", &url]);
+    let spile = Process::serve_with(&["--store", &url], &[Process::PATIENT]);
     assert_eq!(reason(&spile), "ok");
     redis.command(&["ACL", "SETUSER", "app", "-hset"]);
     assert_eq!(reason(&spile), "fail_open");
@@ -74,7 +74,7 @@ fn an_instance_that_lets_requests_pass_is_ready_and_says_what_the_store_refuses(
 #[test]
 fn a_refusal_that_may_be_a_failover_is_logged_in_redis_own_words_once_it_lasts() {
     let redis = RedisServer::start();
-    let spile = Process::serve(&["--store", &redis.url()]);
+    let spile = Process::serve_with(&["--store", &redis.url()], &[Process::PATIENT]);
     assert_eq!(reason(&spile), "ok");
     redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     assert_eq!(reason(&spile), "fail_open");
@@ -90,7 +90,7 @@ fn a_sentinel_that_refuses_the_subscription_is_warned_of_and_costs_no_readiness(
         one.command(&[&["ACL", "SETUSER", "deaf", "on", ">s3cret"], &rights[..]].concat());
     }
     let url = sentinel.url_as("deaf", "s3cret");
-    let spile = Process::serve(&["--store", &url, "--on-failure", "deny"]);
+    let spile = Process::serve_with(&["--store", &url, "--on-failure", "deny"], &[Process::PATIENT]);
     spile.until_logged("NOPERM");
     wait::until_true("a decision by the store", || reason(&spile) == "ok");
     let answer = readiness(&spile);
@@ -110,7 +110,7 @@ fn a_new_password_is_taken_up_by_a_reload_and_another_database_waits_for_a_resta
     };
     write("old", 0);
     let flags = ["--config", path.to_str().expect("the folder's name is text")];
-    let spile = Process::serve_with(&flags, &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]);
+    let spile = Process::serve_with(&flags, &[Process::PATIENT, ("SPILE_ADMIN_TOKEN", Process::TOKEN)]);
     assert_eq!(reason(&spile), "ok");
     redis.command(&["ACL", "SETUSER", "app", "resetpass", ">new"]);
     redis.command(&["CLIENT", "KILL", "USER", "app"]);

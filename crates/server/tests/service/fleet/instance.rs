@@ -24,14 +24,15 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) fn start(store: &str) -> Self {
-        let process = Process::serve_with(&["--store", store], &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]);
+        let variables = [Process::PATIENT, ("SPILE_ADMIN_TOKEN", Process::TOKEN)];
+        let process = Process::serve_with(&["--store", store], &variables);
         Self { process, client: Client::builder(TokioExecutor::new()).build_http() }
     }
 
     /// The same with this file.
     pub(super) fn start_with(store: &str, config: &std::path::Path) -> Self {
         let config = config.to_str().expect("the folder's name is text");
-        let variables = [("SPILE_ADMIN_TOKEN", Process::TOKEN)];
+        let variables = [Process::PATIENT, ("SPILE_ADMIN_TOKEN", Process::TOKEN)];
         let process = Process::serve_with(&["--store", store, "--config", config], &variables);
         Self { process, client: Client::builder(TokioExecutor::new()).build_http() }
     }
