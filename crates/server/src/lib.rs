@@ -19,6 +19,7 @@ mod config;
 mod control;
 mod decider;
 mod document;
+mod doors;
 mod fault;
 mod gateway;
 mod grpc;

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
-use spile_listener::{Bounds, Guesses, Http, Listener};
+use spile_listener::{Bounds, Guesses, Http};
 use spile_memory::Keeper;
 use spile_observe::trace::{Exporting, Tracer};
 use spile_observe::{Analytics, MinuteSums, share};
 use spile_policy::HostPattern;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::admin::{Admin, Readiness};
 use crate::admin_api::Office;
 use crate::clock::Clocks;
-use crate::config::{Config, TlsConfig};
+use crate::config::Config;
 use crate::control::{self, Control};
 use crate::decider::Decider;
+use crate::doors::{Answers, Doors};
 use crate::gateway::Front;
 use crate::grpc::{Grpc, Health};
 use crate::hooks::Hooks;
@@ -30,7 +30,7 @@ use crate::listen::Listeners;
 use crate::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
 use crate::minutes::{self, RedisMinutes};
 use crate::resp::Resp;
-use crate::serve::{Traced, told_to};
+use crate::serve::Traced;
 use crate::store::AnyStore;
 use crate::watcher;
 
@@ -40,12 +40,6 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// How long a server that stops tries to bring its last counts to where instances meet, and its last spans to their
 /// collector.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// How long those who watch a server that stops may take to see its end.
-const LAST_LOOK: Duration = Duration::from_secs(2);
-
-/// How often certificates are looked at.
-const REFRESH: Duration = Duration::from_secs(1);
 
 /// A server that is set up and not yet running.
 pub struct Server {
@@ -68,46 +62,6 @@ pub struct Server {
     /// How long the store may take to answer.
     patience: Duration,
     telemetry: Telemetry,
-}
-
-/// The listeners that the server has besides the gateway's.
-#[derive(Clone)]
-struct Doors {
-    http: Listener,
-    admin: Listener,
-    grpc: Listener,
-    resp: Listener,
-}
-
-impl Doors {
-    fn new(config: &Config, telemetry: &Telemetry) -> Self {
-        let bounds = &config.listen.bounds;
-        let door = |name, bounds: &Bounds, tls: &Option<TlsConfig>| {
-            telemetry.register(|| Listener::new(name, bounds)).tls(tls.as_ref().map(|tls| tls.tls.clone()))
-        };
-        let mut last = bounds.clone();
-        last.drain = last.drain.min(LAST_LOOK);
-        Self {
-            http: door("http", bounds, &config.http_tls),
-            admin: door("admin", &last, &config.admin.tls),
-            grpc: door("grpc", bounds, &config.grpc.tls),
-            resp: door("resp", bounds, &config.resp.tls),
-        }
-    }
-
-    /// Reads certificates again whenever their files change.
-    async fn refresh_forever(self) {
-        let all = [self.http, self.admin, self.grpc, self.resp];
-        let secure: Vec<Listener> = all.into_iter().filter(Listener::is_secure).collect();
-        let mut ticks = tokio::time::interval(REFRESH);
-        while !secure.is_empty() {
-            ticks.tick().await;
-            let secure = secure.clone();
-            let refresh = move || secure.iter().for_each(Listener::refresh_files);
-            // A failure shows as what it is: the files in use stay the ones that were read last.
-            let _done = tokio::task::spawn_blocking(refresh).await;
-        }
-    }
 }
 
 impl Server {
@@ -196,28 +150,20 @@ impl Server {
         let admin =
             Admin::new(office, analytics, readiness.clone(), &self.telemetry, self.guesses, admin_hosts);
         let api = Api::new(Arc::clone(&self.decider), http_hosts);
-        let (stop, stopped) = watch::channel(false);
-        let (stop_admin, admin_stopped) = watch::channel(false);
         let (telemetry, bounds, tracer) = (&self.telemetry, &self.bounds, self.tracer);
-        let http =
-            Http::new(Traced { answer: api, tracer: tracer.clone() }, telemetry.requests("http"), bounds);
-        let admin = Http::new(admin, telemetry.requests("admin"), bounds);
-        let refreshes = tokio::spawn(self.doors.clone().refresh_forever());
-        let Doors { http: http_door, admin: admin_door, grpc: grpc_door, resp: resp_door } = self.doors;
-        let http = {
-            let stopped = until(stopped.clone());
-            tokio::spawn(async move { http_door.serve(listeners.http, http, stopped).await })
-        };
-        let admin = tokio::spawn(async move {
-            admin_door.serve(listeners.admin, admin, until(admin_stopped)).await;
-        });
-        let gateway = tokio::spawn(forward(self.gateway, listeners.gateway, stopped.clone()));
+        let api = Traced { answer: api, tracer: tracer.clone() };
         let grpc = self.grpc.map(|(grpc, health)| {
             let answer = Traced { answer: grpc, tracer };
             (Http::new(answer, telemetry.requests("grpc"), bounds), health)
         });
-        let grpc = tokio::spawn(limit_for_envoy(grpc_door, grpc, listeners.grpc, stopped.clone()));
-        let resp = tokio::spawn(throttle(resp_door, self.resp, listeners.resp, stopped));
+        let answers = Answers {
+            http: Http::new(api, telemetry.requests("http"), bounds),
+            admin: Http::new(admin, telemetry.requests("admin"), bounds),
+            grpc,
+            resp: self.resp,
+            gateway: self.gateway,
+        };
+        let mut doors = self.doors.open(listeners, answers);
         let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
@@ -225,59 +171,16 @@ impl Server {
 
         shutdown.await;
         readiness.start_draining();
-        stop.send_replace(true);
-        finished(http).await;
-        finished(grpc).await;
-        finished(resp).await;
-        finished(gateway).await;
+        doors.drain().await;
         // Nobody spends any more. Saving waits for the disk, which no thread that answers may do.
-        finished(tokio::task::spawn_blocking(|| drop(self.keeper))).await;
+        let _saved = tokio::task::spawn_blocking(|| drop(self.keeper)).await;
         self.telemetry.watch().close();
         // At the same time: a stop takes no longer than the slowest of them.
-        tokio::join!(finished(hooks), last_minutes(sharing), last_spans(self.exporting));
-        stop_admin.send_replace(true);
-        finished(admin).await;
+        let _told = tokio::join!(hooks, last_minutes(sharing), last_spans(self.exporting));
+        doors.close().await;
         upkeep.abort();
         reloads.abort();
         changes.abort();
-        refreshes.abort();
-    }
-}
-
-/// Resolves once `stop` says so.
-async fn until(mut stop: watch::Receiver<bool>) {
-    told_to(&mut stop).await;
-}
-
-/// Serves Envoy, if it is served, until `stop` says so.
-async fn limit_for_envoy(
-    door: Listener,
-    grpc: Option<(Http<Traced<Grpc>>, Health)>,
-    socket: Option<TcpListener>,
-    stop: watch::Receiver<bool>,
-) {
-    if let (Some((grpc, health)), Some(socket)) = (grpc, socket) {
-        health.tell_now().await;
-        tokio::join!(health.follow(stop.clone()), door.serve(socket, grpc, until(stop)));
-    }
-}
-
-/// Serves the Redis protocol, if it is spoken, until `stop` says so.
-async fn throttle(
-    door: Listener,
-    resp: Option<Resp>,
-    socket: Option<TcpListener>,
-    stop: watch::Receiver<bool>,
-) {
-    if let (Some(resp), Some(socket)) = (resp, socket) {
-        door.serve(socket, resp, until(stop)).await;
-    }
-}
-
-/// Serves the gateway, where there is one, until `stop` says so.
-async fn forward(front: Option<Arc<Front>>, socket: Option<TcpListener>, stop: watch::Receiver<bool>) {
-    if let (Some(front), Some(socket)) = (front, socket) {
-        front.gateway.serve(socket, until(stop)).await;
     }
 }
 
@@ -291,15 +194,6 @@ async fn last_minutes(sharing: Option<tokio::task::JoinHandle<()>>) {
 async fn last_spans(exporting: Option<Exporting>) {
     if let Some(exporting) = exporting {
         exporting.finish(LAST_WORDS).await;
-    }
-}
-
-/// A listener's task never fails unless the program is wrong, and then it should say so.
-async fn finished(listener: tokio::task::JoinHandle<()>) {
-    if let Err(why) = listener.await
-        && why.is_panic()
-    {
-        std::panic::resume_unwind(why.into_panic());
     }
 }
 

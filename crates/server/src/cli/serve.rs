@@ -14,6 +14,7 @@ use crate::log::LogFormat;
 use crate::secret::Secret;
 use crate::server::Server;
 use crate::signals::termination;
+use crate::watcher;
 
 /// The flags that stand above file and environment.
 #[derive(Args, Clone, Debug)]
@@ -103,6 +104,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         );
     }
     let shutdown = termination()?;
+    // From here on a hangup does not end the process: one that comes before the server is set up has nothing to reload.
+    let _ignored_until_then = watcher::hangup()?;
     let listeners = Listeners::bind(&config.listen).await?;
     let server = Server::new(config)?;
     // The server runs whether or not its banner can be read.
