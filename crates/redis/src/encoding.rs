@@ -102,7 +102,7 @@ mod tests {
     /// Keys that are made to be confused: the characters that matter, often.
     fn hostile_key() -> impl Strategy<Value = String> {
         prop_oneof![
-            "[{}%:a3A\\x00-\\x1f\\x7f]{1,12}",
+            "[{}%:a3A]{1,12}",
             "\\PC{1,300}",
             "(sha256:)?[0-9A-F]{32}",
             "[%]{60,80}",
