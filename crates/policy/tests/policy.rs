@@ -564,7 +564,10 @@ fn a_path_that_is_spelt_out_has_no_star() {
     for text in ["/a/*", "/*/b", "/*", "/*/*"] {
         assert!(PathPattern::literal(text).is_err(), "{text}");
     }
-    assert_eq!(["/", "/a", "/a/b"].map(|path| PathPattern::literal(path).map_or(9, |path| path.depth())), [0, 1, 2]);
+    assert_eq!(
+        ["/", "/a", "/a/b"].map(|path| PathPattern::literal(path).map_or(9, |path| path.depth())),
+        [0, 1, 2]
+    );
     assert!(!format!("{:?}", ApiKeyHash::of(b"secret")).is_empty());
 }
 
