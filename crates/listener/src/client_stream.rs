@@ -28,8 +28,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Up to so many bytes, putting pieces together costs less than having the kernel collect them.
 const WORTH_JOINING: usize = 2048;
-/// What is written at once in answer to pings and settings is less than this.
-const PART_OF_AN_ANSWER: usize = 128;
 
 /// A stream that fails unless it shows its version in time, and when what is written to it stays unread for too long.
 #[derive(Debug)]
@@ -61,13 +59,17 @@ struct Rest {
 
 impl Rest {
     /// Ready once there has been no stream for too long, and nothing of an answer was taken. Whatever else arrives does
-    /// not count.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// not count; only what has just `arrived`, which may be a request, gets as long again.
+    fn poll_over(&mut self, cx: &mut Context<'_>, arrived: bool) -> Poll<()> {
         let now = (self.streams.ever(), self.streams.writes());
         if self.streams.any() || std::mem::replace(&mut self.seen, now) != now {
             self.idle.stir();
         }
-        if self.streams.any() { Poll::Pending } else { self.idle.poll_over(cx) }
+        if self.streams.any() {
+            return Poll::Pending;
+        }
+        ready!(self.idle.poll_over(cx));
+        if arrived && !self.idle.is_twice_over() { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
@@ -153,14 +155,14 @@ impl<I> ClientStream<I> {
         }
     }
 
-    /// The same for bytes, of which many show that the client takes an answer.
+    /// The same for bytes, which may be those of an answer.
     fn taken_bytes(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if let (Some(rest), Poll::Ready(Ok(PART_OF_AN_ANSWER..))) = (&self.rest, &written) {
-            rest.streams.wrote();
+        if let (Some(rest), Poll::Ready(Ok(bytes))) = (&self.rest, &written) {
+            rest.streams.wrote(*bytes);
         }
         self.taken(cx, written)
     }
@@ -209,9 +211,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
             && patience.as_mut().poll(cx).is_ready()
         {
             return Poll::Ready(Err(this.timed_out()));
-        } else if let Some(rest) = &mut this.rest
+        }
+        if let Some(rest) = &mut this.rest
             && this.matched == PREFACE.len()
-            && rest.poll_over(cx).is_ready()
+            && rest.poll_over(cx, read.is_ready()).is_ready()
         {
             return Poll::Ready(Err(this.timed_out()));
         }

@@ -19,7 +19,7 @@ const BURST: u32 = 30;
 /// How long it takes until it may present one more.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Wrong credentials that are known again.
-const REMEMBERED: usize = 8;
+const REMEMBERED: usize = 64;
 /// Addresses that are kept in each of two halves; a full half takes the place of the other.
 const MAX_ADDRESSES: usize = 16 * 1024;
 
@@ -197,11 +197,16 @@ mod tests {
     #[test]
     fn clients_that_repeat_an_old_credential_do_not_close_the_door() {
         let guesses = Guesses::default();
-        for n in 0..10_000_u32 {
-            let old = (n % REMEMBERED as u32).to_be_bytes();
-            assert_eq!(guesses.judge_at(SECOND, ip("192.0.2.1"), &old, || false), Ok(false));
+        let present = |now, old: usize| guesses.judge_at(now, ip("192.0.2.1"), &old.to_be_bytes(), || false);
+        // The first time each of them takes a place.
+        for old in 0..REMEMBERED {
+            assert_eq!(present(INTERVAL * old as u32, old), Ok(false));
         }
-        assert_eq!(guesses.judge_at(SECOND, ip("192.0.2.1"), b"right", || true), Ok(true));
+        let now = INTERVAL * REMEMBERED as u32;
+        for n in 0..10_000 {
+            assert_eq!(present(now, n % REMEMBERED), Ok(false));
+        }
+        assert_eq!(guesses.judge_at(now, ip("192.0.2.1"), b"right", || true), Ok(true));
     }
 
     #[test]

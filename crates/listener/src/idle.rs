@@ -33,6 +33,11 @@ impl Idle {
         self.until = None;
     }
 
+    /// Whether the silence has lasted twice as long as it may.
+    pub fn is_twice_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() > until + self.limit)
+    }
+
     /// Ready once the silence has lasted too long.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.limit);

@@ -1,7 +1,7 @@
 //! What the parts of one HTTP/2 connection know of each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Streams of one connection that stay open for a moment after an early answer. What arrives on them meanwhile uses up
 /// the connection's window, which others need.
@@ -17,6 +17,9 @@ struct Counts {
     ever: AtomicU32,
     lingering: AtomicU32,
     writes: AtomicU32,
+    /// Bytes of answers that were given to the connection, and how many of what it wrote since may have been those.
+    handed: AtomicU64,
+    taken: AtomicU64,
 }
 
 /// A stream that is under way for as long as this is held.
@@ -42,18 +45,29 @@ impl Streams {
         self.0.ever.load(Ordering::Relaxed)
     }
 
-    /// The client's side took some of what was written.
-    pub(crate) fn wrote(&self) {
-        self.0.writes.fetch_add(1, Ordering::Relaxed);
+    /// The client's side took some of what was written. That counts only as far as there are answers to take: what is
+    /// said to pings and settings, however much of it, shows no interest in any.
+    pub(crate) fn wrote(&self, bytes: usize) {
+        let (handed, taken) = (self.0.handed.load(Ordering::Relaxed), self.0.taken.load(Ordering::Relaxed));
+        let counted = handed.saturating_sub(taken).min(bytes as u64);
+        if counted > 0 {
+            self.0.taken.fetch_add(counted, Ordering::Relaxed);
+            self.0.writes.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// How often it did. As with [`ever`](Self::ever), only a change says anything.
+    /// How often it took some of an answer. As with [`ever`](Self::ever), only a change says anything.
     pub(crate) fn writes(&self) -> u32 {
         self.0.writes.load(Ordering::Relaxed)
     }
 }
 
 impl UnderWay {
+    /// So many bytes of its answer were given to the connection.
+    pub(crate) fn hand(&self, bytes: u64) {
+        self.counts.handed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Whether the stream may stay open though everything is said on it.
     pub(crate) fn may_linger(&mut self) -> bool {
         if !self.lingers {
@@ -75,6 +89,20 @@ impl Drop for UnderWay {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_counts_only_as_far_as_there_are_answers() {
+        let streams = Streams::default();
+        streams.wrote(4096);
+        assert_eq!(streams.writes(), 0, "pongs");
+        let answered = streams.begin();
+        answered.hand(100);
+        drop(answered);
+        for _ in 0..9 {
+            streams.wrote(40);
+        }
+        assert_eq!(streams.writes(), 3, "then the answer is taken, or might be");
+    }
 
     #[test]
     fn a_few_streams_linger_and_their_places_come_back() {

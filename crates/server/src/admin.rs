@@ -25,6 +25,7 @@ use crate::house::DeciderHouse;
 use crate::http::{HostCheck, Problem};
 use crate::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
+use crate::serve::is_unclear;
 
 /// Everything that operators can ask of the `admin` listener.
 #[derive(Clone)]
@@ -101,7 +102,7 @@ impl Answer for Admin {
 
     async fn answer(self, origin: Origin, mut request: Request<ClientBody>) -> Response<Self::Body> {
         let guarded = is_guarded(request.method(), request.uri().path());
-        let response = if origin.ambiguous {
+        let response = if is_unclear(origin, &request) {
             Problem::two_ends().into_response()
         } else if let Err(problem) = self.hosts.check(&request, guarded) {
             problem.into_response()

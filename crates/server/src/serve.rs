@@ -3,7 +3,8 @@
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use http::{Request, Response};
-use spile_listener::{Answer, ClientBody, Origin};
+use hyper::body::Body;
+use spile_listener::{Answer, ClientBody, Origin, is_only_chunked};
 use spile_observe::trace::{TraceContext, Tracer, note};
 use tokio::sync::watch;
 
@@ -33,6 +34,12 @@ impl<A: Answer> Answer for Traced<A> {
         // Boxed, so that requests without a trace need not carry it around.
         Either::Right(Box::pin(async move { tracer.trace("http request", parent, answered).await }))
     }
+}
+
+/// Whether a request can be read in two ways: it has two ends, or its body is in a coding that is not taken off here.
+pub(crate) fn is_unclear(origin: Origin, request: &Request<ClientBody>) -> bool {
+    // Only a body of unknown length can have a coding.
+    origin.ambiguous || (request.body().size_hint().exact().is_none() && !is_only_chunked(request.headers()))
 }
 
 /// Resolves once the other end says stop, or is gone.

@@ -17,8 +17,8 @@ use crate::idle::Idle;
 
 /// What is read of a body at first, before it shows that the other side takes it quickly.
 pub const FIRST_READ: usize = 16 * 1024;
-/// What the other side must take to be waited for anew, if it is not the rest of a piece. Less is what one takes who only
-/// wants to be waited for.
+/// What the other side must take, at once or bit by bit, to be waited for anew, if it is not the rest of a piece. Less is
+/// what one takes who only wants to be waited for.
 const SOME_PROGRESS: usize = 1024;
 /// What is read at most.
 const MAX_READ: usize = 64 * 1024;
@@ -55,6 +55,8 @@ pub struct Sending<B> {
     read_at_most: usize,
     /// Runs while the other side leaves no room for a piece.
     untaken: Idle,
+    /// What was taken since it was last waited for anew.
+    progress: usize,
     awaits_body: bool,
     sent_bytes: u64,
 }
@@ -76,7 +78,7 @@ impl<B: Paced> Sending<B> {
         body.read_at_most(FIRST_READ);
         let untaken = Idle::after(taken_within);
         let (piece, read_at_most) = (Bytes::new(), FIRST_READ);
-        Self { stream, body, piece, read_at_most, untaken, awaits_body: false, sent_bytes: 0 }
+        Self { stream, body, piece, read_at_most, untaken, progress: 0, awaits_body: false, sent_bytes: 0 }
     }
 
     /// Grows while the other side takes the body.
@@ -136,7 +138,9 @@ impl<B: Paced> Sending<B> {
             }
             let part = self.piece.split_to(self.stream.capacity().min(self.piece.len()));
             self.sent_bytes += part.len() as u64;
-            if part.len() >= SOME_PROGRESS {
+            self.progress += part.len();
+            if self.progress >= SOME_PROGRESS {
+                self.progress = 0;
                 self.untaken.stir();
             }
             last = self.piece.is_empty() && self.body.is_end_stream();

@@ -40,6 +40,10 @@ const MAX_SEND_BUFFER: usize = 64 * 1024;
 const SMALL_FRAMES: usize = 64 * 1024 * 1024;
 /// How long a client that was answered early has to see that, before its stream is reset.
 const LINGER: Duration = Duration::from_secs(2);
+/// What a header of an answer has at least.
+const HEADER: u64 = 32;
+/// How long a client without streams may take to answer the ping that comes with the end.
+const LAST_PONG_WITHIN: Duration = Duration::from_secs(1);
 /// How long a client may take to answer a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 
@@ -59,7 +63,7 @@ pub(crate) async fn serve<I, B, F>(
     let Ok(mut connection) = settings(bounds).handshake(io).await else { return };
     let pings = connection.ping_pong().map(|pings| KeepAlive::new(pings, bounds.header_timeout));
     let taken_within = bounds.write_timeout;
-    let accepting = Accepting { connection, pings, streams, taken_within, answer };
+    let accepting = Accepting { connection, pings, streams, taken_within, answer, ending: None };
     watcher.watch(accepting, Accepting::end_gracefully).await;
 }
 
@@ -86,12 +90,40 @@ struct Accepting<I, A> {
     streams: Streams,
     taken_within: Duration,
     answer: A,
+    /// From when the listener drains.
+    ending: Option<Ending>,
+}
+
+/// Finds out that a client which was told to go has nothing left to wait for, though it does not go.
+struct Ending {
+    timer: Pin<Box<Sleep>>,
+    taken: u32,
+}
+
+impl Ending {
+    fn new(streams: &Streams) -> Self {
+        Self { timer: Box::pin(sleep(LAST_PONG_WITHIN)), taken: streams.writes() }
+    }
+
+    /// Ready once no stream is under way and nothing of an answer was taken for a while.
+    fn poll_over(&mut self, cx: &mut Context<'_>, streams: &Streams) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let taken = streams.writes();
+            if std::mem::replace(&mut self.taken, taken) == taken && !streams.any() {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(tokio::time::Instant::now() + LAST_PONG_WITHIN);
+        }
+    }
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin, A: Unpin> Accepting<I, A> {
     /// Accepts no more streams, and ends with the last of those under way.
     fn end_gracefully(self: Pin<&mut Self>) {
-        self.get_mut().connection.graceful_shutdown();
+        let this = self.get_mut();
+        this.connection.graceful_shutdown();
+        this.ending = Some(Ending::new(&this.streams));
     }
 }
 
@@ -126,6 +158,9 @@ where
             });
         }
         let streams = &this.streams;
+        if this.ending.as_mut().is_some_and(|ending| ending.poll_over(cx, streams).is_ready()) {
+            return Poll::Ready(());
+        }
         this.pings.as_mut().map_or(Poll::Pending, |pings| pings.poll_lost(cx, streams))
     }
 }
@@ -172,21 +207,27 @@ impl<F: Future<Output = Response<B>>, B: Paced> Future for Stream<F, B> {
                         // A client that gives up on its request is not kept waiting for.
                         return this.reply.poll_reset(cx).map(drop);
                     };
+                    this.under_way.hand(HEADER);
                     match begin(answer, this.reply, *this.is_head, *this.taken_within) {
                         Ok(Some(sending)) => State::Sending { sending },
                         Ok(None) => State::Lingering,
                         Err(_) => return Poll::Ready(()),
                     }
                 }
-                StateProjected::Sending { sending } => match ready!(Pin::new(&mut *sending).poll(cx)) {
-                    Ok(()) => State::Lingering,
-                    Err(why) => {
-                        if let Unsent::Broken(_) = why {
-                            sending.break_off();
+                StateProjected::Sending { sending } => {
+                    let before = sending.sent_bytes();
+                    let sent = Pin::new(&mut *sending).poll(cx);
+                    this.under_way.hand(sending.sent_bytes() - before);
+                    match ready!(sent) {
+                        Ok(()) => State::Lingering,
+                        Err(why) => {
+                            if let Unsent::Broken(_) = why {
+                                sending.break_off();
+                            }
+                            return Poll::Ready(());
                         }
-                        return Poll::Ready(());
                     }
-                },
+                }
                 StateProjected::Lingering
                     if this.keep_open.poll_ended(cx).is_ready() || !this.under_way.may_linger() =>
                 {

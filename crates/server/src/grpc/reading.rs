@@ -10,6 +10,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use spile_core::Charges;
 use spile_listener::{ClientBody, Deadline};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tonic::Status;
 
 /// What stands before a message: whether it is compressed, and its length.
@@ -17,10 +18,12 @@ pub(super) const PREFIX: usize = 5;
 /// The largest message that is read. Most have a few hundred bytes, but each descriptor may hold all of a request's
 /// headers, of which Envoy takes 60 KiB unless told otherwise. What is larger is over the limit.
 const MAX_MESSAGE: usize = Charges::MAX * 64 * 1024;
-/// Messages above this size need a place.
+/// Messages of which more than this has arrived need a place.
 const LARGE: usize = 64 * 1024;
 /// Places for large messages, of all connections together: 64 MiB.
 pub(super) const MAX_LARGE: usize = 32;
+/// How long a message waits for a place. Without one it is over the limit.
+const PLACE_WITHIN: Duration = Duration::from_millis(5);
 /// Descriptors and entries that are made room for. In a message they can be as short as two bytes, and in memory each
 /// takes dozens.
 const MAX_PARTS: usize = 4096;
@@ -42,10 +45,13 @@ pub(super) async fn read_message(mut body: ClientBody, large: &Semaphore) -> Res
     if arrived.len() >= length {
         return Ok(arrived.split_to(length));
     }
-    // Closed never, and held until the message is whole.
-    let _place = if length > LARGE { large.acquire().await.ok() } else { None };
-    let mut message = BytesMut::from(arrived);
+    let (mut message, mut place) = (BytesMut::from(arrived), None);
     while message.len() < length {
+        if message.len() > LARGE && place.is_none() {
+            // Envoy does not wait for long, and lets pass what it gets no answer to.
+            let free = timeout(PLACE_WITHIN, large.acquire()).await;
+            place = Some(free.map_err(|_| Unreadable)?);
+        }
         message.extend_from_slice(&next(&mut body).await?);
     }
     message.truncate(length);

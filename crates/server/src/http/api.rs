@@ -13,6 +13,7 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::{auth, check, ping};
 use crate::decider::Decider;
+use crate::serve::is_unclear;
 
 /// What callers can ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -85,7 +86,7 @@ impl Answer for Api {
     type Body = Full<Bytes>;
 
     async fn answer(self, origin: Origin, request: Request<ClientBody>) -> Reply {
-        if origin.ambiguous {
+        if is_unclear(origin, &request) {
             return Problem::two_ends().into_reply();
         }
         self.reply(origin.peer, request).await

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request, StatusCode};
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -18,8 +18,6 @@ use super::problem::Problem;
 const MAX_BYTES: usize = 64 * 1024;
 /// How many bodies above [`MAX_BYTES`] are held at once, so that callers cannot fill the memory with them.
 static LARGE: Semaphore = Semaphore::const_new(16);
-/// How much of a body that is too large is read all the same, so that its sender gets to see the answer.
-const MAX_DISCARDED_BYTES: usize = 4 * 1024 * 1024;
 /// How long a caller may take to send a body.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
@@ -71,7 +69,7 @@ async fn in_time(body: impl Future<Output = Result<Whole, Problem>>) -> Result<W
 
 async fn collect(body: &mut impl Incoming, max_bytes: usize) -> Result<Whole, Problem> {
     if body.size_hint().lower() > max_bytes as u64 {
-        return Err(too_large(body, max_bytes).await);
+        return Err(too_large(max_bytes));
     }
     let first = next(body).await?.unwrap_or_default();
     // Most bodies come in one piece, which need not be copied.
@@ -81,7 +79,7 @@ async fn collect(body: &mut impl Incoming, max_bytes: usize) -> Result<Whole, Pr
     let (mut whole, mut place) = (BytesMut::from(first), None);
     while let Some(more) = next(body).await? {
         if whole.len() + more.len() > max_bytes {
-            return Err(too_large(body, max_bytes).await);
+            return Err(too_large(max_bytes));
         }
         if whole.len() + more.len() > MAX_BYTES && place.is_none() {
             // The semaphore is never closed, so this never fails.
@@ -105,13 +103,10 @@ async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-async fn too_large(body: &mut impl Incoming, max_bytes: usize) -> Problem {
-    let mut discarded = 0;
-    while discarded < MAX_DISCARDED_BYTES
-        && let Ok(Some(more)) = next(body).await
-    {
-        discarded += more.len();
-    }
+/// What is left of it is not read: the connection is closed in a way that lets its sender see the answer.
+fn too_large(max_bytes: usize) -> Problem {
     let detail = format!("body: is larger than {max_bytes} bytes, the most that is read");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("field", "body")
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        .with("field", "body")
+        .with_header(CONNECTION, HeaderValue::from_static("close"))
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::header::{HOST, ORIGIN};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Version};
 use smol_str::SmolStr;
 use spile_policy::{HostPattern, canonical_host};
 use tokio::net::TcpListener;
@@ -51,6 +51,9 @@ impl HostCheck {
             return Err(Problem::new(StatusCode::BAD_REQUEST, "Host: is there twice").with("field", "Host"));
         }
         let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+        if target.or(host).is_none() && request.version() == Version::HTTP_11 {
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "Host: is missing").with("field", "Host"));
+        }
         for name in [target, host].into_iter().flatten() {
             if self.0.is_loopback && !self.0.are_asked_by(name) {
                 return Err(misdirected(name));
@@ -239,7 +242,9 @@ mod tests {
         assert_eq!(asked(&check, "http://localhost/", &[("host", "evil.example")]), 421);
         assert_eq!(asked(&check, "/", &[("host", "localhost"), ("host", "localhost")]), 400);
         assert_eq!(asked(&check, "/", &[("host", "localhost"), ("host", "evil.example")]), 400);
-        assert_eq!(asked(&check, "/", &[]), 200, "HTTP/1.0 needs no host, and no browser speaks it");
+        assert_eq!(asked(&check, "/", &[]), 400, "HTTP/1.1 needs one");
+        let old = Request::builder().version(Version::HTTP_10).uri("/").body(()).expect("a request");
+        assert!(check.check(&old, true).is_ok(), "HTTP/1.0 needs no host, and no browser speaks it");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is counted, under the names that dashboards know. Labels are rules, limits and outcomes, never keys.
 
+mod exposition;
 mod refused;
 mod registry;
 mod routes;
@@ -9,6 +10,8 @@ mod store;
 
 use std::sync::Arc;
 
+use self::exposition::Expositions;
+use bytes::Bytes;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -32,6 +35,7 @@ pub(crate) struct Telemetry {
     recorder: Arc<PrometheusRecorder>,
     watch: Watch,
     routes: RouteSeries,
+    expositions: Expositions,
     enabled: bool,
 }
 
@@ -44,7 +48,8 @@ impl Telemetry {
         }
         let recorder = Arc::new(builder.build_recorder());
         let watch = Watch::builder().recorder(recorder.clone()).show_names(config.show_keys).build();
-        Ok(Self { recorder, watch, routes: RouteSeries::default(), enabled: config.enabled })
+        let (routes, expositions) = (RouteSeries::default(), Expositions::new());
+        Ok(Self { recorder, watch, routes, expositions, enabled: config.enabled })
     }
 
     /// Hears of every decision.
@@ -63,8 +68,8 @@ impl Telemetry {
     }
 
     /// What `/metrics` shows.
-    pub(crate) fn exposition(&self) -> String {
-        self.routes.shown_of(&self.recorder.handle().render())
+    pub(crate) fn exposition(&self) -> Bytes {
+        self.expositions.next(|| self.routes.shown_of(&self.recorder.handle().render()))
     }
 
     /// The series of a listener's requests.

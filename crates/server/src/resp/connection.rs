@@ -132,9 +132,11 @@ impl<I: Transport> Connection<I> {
 
     /// Ends the connection so that what was said last is heard: closing over unread bytes would take it back.
     async fn farewell(mut self) -> io::Result<()> {
-        self.stream.shutdown().await?;
         let mut unread = [0; 1024];
-        let leaving = async { while self.stream.read(&mut unread).await.is_ok_and(|read| read > 0) {} };
+        let leaving = async {
+            let shut = self.stream.shutdown().await;
+            while shut.is_ok() && self.stream.read(&mut unread).await.is_ok_and(|read| read > 0) {}
+        };
         let _gone_or_cut_off = timeout(FAREWELL, leaving).await;
         Ok(())
     }

@@ -227,6 +227,10 @@ impl Session {
         let refused = match catalogue::find(name) {
             None => Some(self.unknown(name, words.get(1..).unwrap_or_default())),
             Some(entry) if !entry.takes(words.len()) => Some(wrong_number(entry)),
+            // Their answers are long, and a transaction is answered whole.
+            Some(entry) if ["command", "info"].contains(&entry.name) => {
+                Some(Reply::error("ERR Command not allowed inside a transaction"))
+            }
             Some(_) => None,
         };
         let Some(transaction) = &mut self.transaction else { return Reply::Nil };

@@ -42,7 +42,8 @@ fn what_is_shown_is_a_file_that_shows_the_same() {
     std::fs::copy(repository().join("examples/gateway.jwks.json"), folder.path().join("gateway.jwks.json"))
         .expect("a file");
     std::fs::write(folder.path().join("403.html"), "<p>No.</p>").expect("a file");
-    let commented = ["upstream_", "forbidden", "[gateway.tls]", "certificate_file", "key_file", "client_ca_file"];
+    let commented =
+        ["upstream_", "forbidden", "[gateway.tls]", "certificate_file", "key_file", "client_ca_file"];
     let uncommented = |line: &'static str| {
         let bare = line.strip_prefix("# ").filter(|bare| commented.iter().any(|key| bare.starts_with(key)));
         bare.unwrap_or(line)

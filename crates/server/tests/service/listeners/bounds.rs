@@ -1,5 +1,7 @@
 //! Connections and streams of which a client makes nothing.
 
+use std::time::Duration;
+
 use http::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,6 +18,65 @@ async fn a_connection_that_asks_for_nothing_ends_at_every_listener_though_it_ans
         let ended = timeout(PATIENCE, ended).await;
         assert!(ended.is_ok(), "{name} keeps an idle connection");
     }
+}
+
+/// What a client says first over HTTP/2: the preface, and settings of which there are none.
+const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0pingping";
+const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test]
+async fn pings_and_settings_keep_no_connection_however_many_come_at_once() {
+    let spile = everything(HASTE).await;
+    for (name, address, _) in http2_doors(&spile) {
+        for (frame, pause) in [(PING, 50), (SETTINGS, 50), (PING, 0)] {
+            let stream = TcpStream::connect(address).await.expect("it listens");
+            let (mut answers, mut client) = stream.into_split();
+            let asking = async {
+                client.write_all(HELLO).await?;
+                loop {
+                    client.write_all(&frame.repeat(50)).await?;
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+            };
+            let reading = async {
+                let mut piece = [0; 4096];
+                while answers.read(&mut piece).await.is_ok_and(|read| read > 0) {}
+            };
+            let ended = timeout(PATIENCE, async {
+                tokio::select! {
+                    () = reading => {}
+                    refused = asking => drop::<std::io::Result<()>>(refused),
+                }
+            });
+            assert!(ended.await.is_ok(), "{name} keeps a connection that sends {frame:?} every {pause} ms");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_or_in_another_coding_is_refused_at_once() {
+    let spile = everything("").await;
+    let post = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    for (fields, status) in [
+        ("content-length: 999999999999999999\r\n", "413"),
+        ("content-length: 999999999\r\nexpect: 100-continue\r\n", "413"),
+        ("transfer-encoding: gzip, chunked\r\n", "400"),
+        ("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n", "400"),
+    ] {
+        let mut client = TcpStream::connect(spile.http).await.expect("it listens");
+        client.write_all(format!("{post}{fields}\r\n").as_bytes()).await.expect("it reads");
+        let mut answer = [0; 12];
+        // Sooner than a body that does not come is given up.
+        let read = timeout(Duration::from_secs(8), client.read_exact(&mut answer)).await;
+        read.expect("an answer at once").expect("an answer");
+        assert_eq!(std::str::from_utf8(&answer[9..]), Ok(status), "{fields}");
+    }
+    let mut client = TcpStream::connect(spile.http).await.expect("it listens");
+    client.write_all(b"GET /api/ping HTTP/1.1\r\n\r\n").await.expect("it reads");
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.expect("an answer");
+    assert_eq!(&answer, b"HTTP/1.1 400", "without a host");
 }
 
 #[tokio::test]

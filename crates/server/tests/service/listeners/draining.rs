@@ -22,6 +22,13 @@ async fn clients_of_every_listener_are_told_to_go_and_the_stop_does_not_wait_for
         clients.push((name, client, ended));
     }
     let _resp = TcpStream::connect(spile.resp.expect("it is on")).await.expect("it listens");
+    // These say nothing more, not even to a ping.
+    let mut mute = Vec::new();
+    for (_, address, _) in http2_doors(&spile) {
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("it reads");
+        mute.push(client);
+    }
     let began = Instant::now();
     timeout(PATIENCE, spile.stop()).await.expect("it stops").expect("it ends by itself");
     assert!(began.elapsed() < Duration::from_secs(10), "nothing was under way: {:?}", began.elapsed());
