@@ -10,7 +10,6 @@ mod store;
 
 use std::sync::Arc;
 
-use self::exposition::Expositions;
 use bytes::Bytes;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
@@ -18,6 +17,7 @@ use metrics_exporter_prometheus::{
 use spile_listener::RequestMetrics;
 use spile_observe::{HISTOGRAMS, Watch};
 
+use self::exposition::Expositions;
 pub(crate) use self::refused::RefusedGauges;
 pub(crate) use self::registry::RegistryMetrics;
 pub(crate) use self::routes::RouteSeries;
