@@ -115,3 +115,67 @@ impl Counts {
         self.lanes.get_or(Lane::new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use spile_core::{Bucket, Charges, Cost, FailureReason, Few, Key, Limit, LimitName, NamedLimit, Outcome};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn charges(limit: &str) -> Charges<'static> {
+        let named = NamedLimit::new(LimitName::new(limit).unwrap(), Limit::per_second(1).build().unwrap());
+        Charges::one(Key::new("ann").unwrap(), &named, Cost::ONE).unwrap()
+    }
+
+    fn decision(limit: &str, allowed: bool, source: Source) -> Decision {
+        let (charges, at) = (charges(limit), Micros::from_secs(1));
+        let bucket = Bucket::full(charges[0].limit().limit(), at);
+        Decision::from_outcome(&charges, &Outcome { allowed, at, buckets: Few::one(bucket) }, source)
+    }
+
+    #[test]
+    fn decisions_that_differ_in_outcome_reason_or_source_are_counted_apart() {
+        let (charges, failure, at) = (charges("free"), FailureReason::Timeout, Micros::from_secs(1));
+        let mut decisions = vec![
+            Decision::fail_open(&charges, failure, at),
+            Decision::fail_closed(&charges, failure, at, Duration::ZERO),
+        ];
+        for allowed in [true, false] {
+            decisions.push(decision("free", allowed, Source::Local).taken_locally(failure));
+            for source in [Source::Store, Source::DenyCache, Source::Lease, Source::Local, Source::Policy] {
+                decisions.push(decision("free", allowed, source));
+            }
+        }
+        for source in [Source::Store, Source::DenyCache, Source::Local] {
+            decisions.push(decision("free", false, source).shadowed());
+        }
+        let series: HashSet<_> =
+            decisions.iter().map(|decision| Series::of(&Observed::new(&charges, decision))).collect();
+        assert_eq!(series.len(), decisions.len());
+    }
+
+    #[test]
+    fn half_a_million_pairs_of_a_rule_and_a_limit_are_counted_apart() {
+        let texts: Vec<_> = (0..5_000).map(|rule| format!("rule {rule}")).collect();
+        let rules: Vec<_> = texts.iter().map(|text| Some(RuleName::new(text))).chain([None]).collect();
+        let mut series = HashSet::new();
+        for limit in 0..100 {
+            let decision = decision(&format!("limit-{limit}"), true, Source::Store);
+            series.extend(rules.iter().map(|rule| Series::plain(*rule, decision.binding(), true)));
+        }
+        assert_eq!(series.len(), 100 * rules.len());
+    }
+
+    #[test]
+    fn no_hash_makes_a_series_that_looks_like_a_free_cell() {
+        // Newton's method: each step doubles the bits of the inverse that are right. Its product with the factor is 1.
+        let factor = 0x9E37_79B9_7F4A_7C15_u64;
+        let inverse = (0..6)
+            .fold(1_u64, |inverse, _| inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse))));
+        assert_eq!(factor.wrapping_mul(inverse), 1);
+        assert!([0, inverse].iter().all(|hash| Series::hashed(*hash).print() != 0));
+    }
+}

@@ -64,9 +64,12 @@ mod tests {
 
     #[test]
     fn a_thousand_at_once_are_all_looked_at() {
-        let sampler = Sampler::every(100);
-        let now = Micros::from_secs(1);
-        assert!((0..1_000).all(|_| sampler.pick(now) == Some(1)));
+        // Many times, so that gaps drawn at random within the burst would show.
+        for _ in 0..50 {
+            let sampler = Sampler::every(100);
+            let now = Micros::from_secs(1);
+            assert!((0..1_000).all(|_| sampler.pick(now) == Some(1)));
+        }
     }
 
     #[test]
@@ -109,5 +112,15 @@ mod tests {
         let sampler = Sampler::every(100);
         sampler.pick(Micros::from_secs(1_000));
         assert_eq!(sampler.pick(Micros::from_secs(1)), Some(1));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_by_more_than_the_longest_gap_is_noticed() {
+        let sampler = Sampler::every(100);
+        sampler.pick(Micros::from_secs(1));
+        // The next one may be looked at one gap after the start of the burst, which is a thousand gaps ago.
+        let next_us = 1_000_000 - 1_000 * 100 + 100;
+        assert_eq!(sampler.pick(Micros::default().plus_us(next_us - 200)), None, "the longest gap ahead");
+        assert_eq!(sampler.pick(Micros::default().plus_us(next_us - 201)), Some(1));
     }
 }
