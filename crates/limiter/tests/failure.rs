@@ -214,18 +214,45 @@ async fn shadow_mode_never_blocks_and_blames_no_limit_for_a_failing_store() {
     assert_eq!((decision.reason(), decision.limited_by()), (Reason::FailOpen, None));
 }
 
+#[tokio::test]
+async fn a_rule_that_only_watches_decides_as_allow_would_where_the_policy_is_deny() {
+    let [deny, allow] = [FailurePolicy::Deny, FailurePolicy::Allow]
+        .map(|policy| limiter(down(), policy, &FakeClock::default()));
+    let charges = deny.charges("ann", ["free"], 12).unwrap();
+    let watching = || Ask::from(charges.clone()).shadow(true);
+    let passed = deny.decide(watching()).await;
+    assert_eq!((passed.remaining(), passed.retry_after()), (30, Duration::ZERO));
+    assert_eq!(passed, allow.decide(watching()).await);
+    assert_eq!(deny.look(watching()).await, allow.look(watching()).await);
+    assert_eq!(deny.grant(watching()).await.tokens, 12);
+}
+
+#[tokio::test]
+async fn how_much_the_store_behind_local_holds_is_told() {
+    let limiter = limiter(down(), FailurePolicy::Local, &FakeClock::default());
+    assert_eq!(limiter.local_usage().keys, 0);
+    for key in ["ann", "bob"] {
+        assert!(limiter.allow(key, ["free"], 1).await.unwrap().allowed());
+    }
+    assert_eq!(limiter.local_usage().keys, 2);
+}
+
 /// A store that spends, and whose first answers are lost on the way.
 struct Lossy {
     store: MemoryStore<FakeClock>,
     lost: u32,
-    may_have_run: bool,
+    why: StoreError,
     asked: AtomicU32,
 }
 
 impl Lossy {
     fn new(lost: u32, may_have_run: bool) -> Self {
+        Self::failing(lost, StoreError::Unavailable { message: "connection reset".into(), may_have_run })
+    }
+
+    fn failing(lost: u32, why: StoreError) -> Self {
         let store = MemoryStore::builder().clock(FakeClock::default()).build();
-        Self { store, lost, may_have_run, asked: AtomicU32::new(0) }
+        Self { store, lost, why, asked: AtomicU32::new(0) }
     }
 
     /// A limiter that refuses while the store fails, and tells callers to come back after `wait`.
@@ -247,10 +274,10 @@ impl Store for Lossy {
         if asked >= self.lost {
             return self.store.spend(charges).await;
         }
-        if self.may_have_run {
+        if self.why.may_have_run() {
             self.store.spend(charges).await?;
         }
-        Err(StoreError::Unavailable { message: "connection reset".into(), may_have_run: self.may_have_run })
+        Err(self.why.clone())
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
@@ -305,6 +332,38 @@ async fn a_caller_who_waits_gives_up_when_no_time_is_left_whatever_the_denial_sa
     let decision = limiter.until_ready("ann", ["free"], 1, Wait::at_most(at_most)).await.unwrap();
     assert_eq!(decision.reason(), Reason::FailClosed);
     assert!(started.elapsed() >= at_most);
+}
+
+/// Asks a store that is too busy for the first `busy` calls. Returns the decision, the calls and how long it took.
+async fn asked_with_patience(busy: u32, patience: Duration) -> (spile_core::Decision, u32, Duration) {
+    let store = Lossy::failing(busy, StoreError::Overloaded(1_024));
+    let limiter = store.refusing(FailurePolicy::Deny, Duration::from_secs(1));
+    let started = tokio::time::Instant::now();
+    let ask = Ask::from(limiter.charges("ann", ["free"], 3).unwrap()).retry_overloaded_for(patience);
+    let decision = limiter.decide(ask).await;
+    (decision, limiter.store().asked.load(Ordering::Relaxed), started.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patient_caller_is_let_in_and_charged_once_when_the_store_is_less_busy() {
+    let (decision, asked, _) = asked_with_patience(3, Duration::from_millis(20)).await;
+    assert!(decision.allowed());
+    assert_eq!((decision.remaining(), asked), (27, 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patient_caller_asks_until_the_patience_is_over_and_not_later() {
+    let patience = Duration::from_millis(20);
+    let (decision, asked, took) = asked_with_patience(u32::MAX, patience).await;
+    assert_eq!(decision.failure(), Some(FailureReason::Overloaded));
+    assert!(asked > 2, "{asked}");
+    assert_eq!(took, patience);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_without_patience_asks_a_busy_store_once() {
+    let (decision, asked, took) = asked_with_patience(1, Duration::ZERO).await;
+    assert_eq!((decision.reason(), asked, took), (Reason::FailClosed, 1, Duration::ZERO));
 }
 
 #[tokio::test]

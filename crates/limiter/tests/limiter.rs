@@ -208,6 +208,30 @@ async fn observers_hear_of_every_decision_and_who_pays() {
     );
 }
 
+/// The rule, the tenant and every key of what it hears.
+#[derive(Clone, Default)]
+struct Names(Arc<Mutex<Vec<[String; 3]>>>);
+
+impl Observer for Names {
+    fn decided(&self, observed: &Observed<'_>) {
+        let keys: Vec<_> = observed.keys().map(|key| key.as_str().to_owned()).collect();
+        let name = |name: Option<&str>| name.unwrap_or("-").to_owned();
+        self.0.lock().push([name(observed.rule()), name(observed.tenant()), keys.join(" ")]);
+    }
+}
+
+#[tokio::test]
+async fn observers_are_told_the_rule_the_tenant_and_each_key_that_pays() {
+    let names = Names::default();
+    let store = MemoryStore::builder().clock(FakeClock::default()).build();
+    let limiter = RateLimiter::builder().store(store).plans(plans()).observer(names.clone()).build();
+    let charges = limiter.charges("ann", ["gold"], 1).unwrap();
+    let _decision = limiter.decide(Ask::from(charges.clone())).await;
+    let _decision = limiter.decide(Ask::from(charges).rule("login").tenant("acme")).await;
+    assert_eq!(*names.0.lock(), [["-", "-", "ann ann"], ["login", "acme", "ann ann"]]);
+    assert!(names.counts().is_none(), "it hears of every decision unless it has counts of its own");
+}
+
 /// Counts what it hears of, and lets the limiter count the rest.
 #[derive(Clone, Default)]
 struct Counting(Arc<Counts>, Arc<Mutex<Vec<Series>>>);
@@ -327,6 +351,39 @@ async fn nodes_whose_clocks_differ_do_not_make_an_observer_hear_of_more() {
         counting.0.drain(|_, more| counted += more);
         assert_eq!(counted, 50_000);
     }
+}
+
+#[tokio::test]
+async fn an_embedded_store_decides_at_once_and_one_behind_a_network_does_not() {
+    let (embedded, _) = limiter();
+    let charges = embedded.charges("ann", ["free"], 4).unwrap();
+    assert!(embedded.answers_at_once());
+    assert_eq!(embedded.decide_at_once(&Ask::from(charges.clone())).unwrap().remaining(), 6);
+    assert_eq!(embedded.peek("ann", ["free"], 0).await.unwrap().remaining(), 6);
+    let nodes = Nodes { clock: FakeClock::default(), ahead_us: [0; 3], turn: AtomicUsize::new(0) };
+    let remote = RateLimiter::builder().store(nodes).plans(plans()).build();
+    assert!(!remote.answers_at_once());
+    assert_eq!(remote.decide_at_once(&Ask::from(charges)), None);
+    assert_eq!(remote.store().turn.load(Ordering::Relaxed), 0, "it was not asked");
+}
+
+#[tokio::test]
+async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
+    let (limiter, _) = limiter();
+    let (ann, mut chain) = (ResolvedKey::custom("user", "ann"), Chain::new(None));
+    limiter.charge(&mut chain, &ann, ["free", "gold"], 3).unwrap();
+    let decision = limiter.decide(Ask::from(&chain)).await;
+    let left: Vec<_> =
+        decision.limits().iter().map(|limit| (limit.name().as_str(), limit.remaining())).collect();
+    assert_eq!(left, [("free", 7), ("gold/burst", 17), ("gold/daily", 97)]);
+    let unknown = limiter.charge(&mut chain, &ann, ["silver"], 1);
+    assert_eq!(unknown, Err(LimiterError::UnknownPlan("silver".to_owned())));
+}
+
+#[test]
+fn a_limiter_is_printed_with_its_failure_policy_and_its_deadline() {
+    let (limiter, _) = limiter();
+    assert_eq!(format!("{limiter:?}"), "RateLimiter { on_failure: Allow, deadline: 50ms, .. }");
 }
 
 /// A limiter whose buckets refill as tokio's paused time passes.
