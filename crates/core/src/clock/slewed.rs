@@ -86,6 +86,17 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const HOUR: Duration = Duration::from_secs(3_600);
+    /// 2020: this code is younger.
+    const LONG_AGO: Micros = Micros::from_secs(1_577_836_800);
+
+    #[test]
+    fn the_machines_time_is_told_by_each_way_to_ask_for_it() {
+        let clock = SlewedClock::new();
+        for told in [clock.now(), clock.wall(), crate::SystemClock::wall_now()] {
+            assert!(told > LONG_AGO, "{told:?}");
+        }
+        assert!(format!("{clock:?}").starts_with("SlewedClock"), "{clock:?}");
+    }
 
     /// A counter and a wall clock that are told what to do, and the clock between them.
     struct Bench {
