@@ -183,7 +183,7 @@ impl Events {
         self.listeners.subscribe()
     }
 
-    /// Hears of one lane alone: what happens in the other makes nobody lag behind.
+    /// Hears of one lane alone: however much happens in the other, this one does not fall behind.
     #[cfg(feature = "webhooks")]
     pub(crate) fn listen_to(&self, lane: Lane) -> broadcast::Receiver<Event> {
         self.lanes[lane as usize].subscribe()

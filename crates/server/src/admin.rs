@@ -22,10 +22,9 @@ use crate::audit;
 use crate::control::Control;
 use crate::decider::Decider;
 use crate::house::DeciderHouse;
-use crate::http::{HostCheck, Problem};
+use crate::http::{HostCheck, Problem, is_unclear};
 use crate::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
-use crate::serve::is_unclear;
 
 /// Everything that operators can ask of the `admin` listener.
 #[derive(Clone)]

@@ -41,9 +41,9 @@ struct Asked {
 pub(crate) enum By {
     /// A client of the admin listener.
     Peer(SocketAddr),
-    /// Whoever sent SIGHUP to the process.
+    /// A SIGHUP to the process.
     Hangup,
-    /// Whoever changed the file.
+    /// A change of the file.
     File,
 }
 

@@ -16,7 +16,7 @@ use crate::http::Api;
 use crate::listen::Listeners;
 use crate::metrics::Telemetry;
 use crate::resp::Resp;
-use crate::serve::{Traced, told_to};
+use crate::traced::Traced;
 
 /// How long those who watch a server that stops may take to see its end.
 const LAST_LOOK: Duration = Duration::from_secs(2);
@@ -118,6 +118,11 @@ fn unless_panicked(ended: Result<(), tokio::task::JoinError>) {
     {
         std::panic::resume_unwind(why.into_panic());
     }
+}
+
+/// Resolves once the other end says stop, or is gone.
+pub(crate) async fn told_to(stop: &mut watch::Receiver<bool>) {
+    let _told_or_gone = stop.wait_for(|stop| *stop).await;
 }
 
 /// Resolves once `stop` says so.

@@ -39,10 +39,10 @@ mod registry;
 mod resp;
 mod secret;
 mod segment;
-mod serve;
 mod server;
 mod signals;
 mod store;
+mod traced;
 mod typed;
 mod watcher;
 

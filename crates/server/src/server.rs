@@ -30,8 +30,8 @@ use crate::listen::Listeners;
 use crate::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
 use crate::minutes::{self, RedisMinutes};
 use crate::resp::Resp;
-use crate::serve::Traced;
 use crate::store::AnyStore;
+use crate::traced::Traced;
 use crate::watcher;
 
 /// How often histograms are folded, so that they do not grow between scrapes.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::Args;
 
-/// The most that can be asked for: nobody sits before a terminal for longer.
+/// The longest timeout that can be asked for.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a command waits for an answer.

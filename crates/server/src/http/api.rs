@@ -11,9 +11,9 @@ use spile_listener::{Answer, ClientBody, Origin};
 use super::host_check::HostCheck;
 use super::problem::Problem;
 use super::reply::Reply;
+use super::unclear::is_unclear;
 use super::{auth, check, ping};
 use crate::decider::Decider;
-use crate::serve::is_unclear;
 
 /// What callers can ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

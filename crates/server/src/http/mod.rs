@@ -11,6 +11,7 @@ mod passage;
 pub(crate) mod ping;
 mod problem;
 mod reply;
+mod unclear;
 
 pub(crate) use api::Api;
 pub(crate) use body::read_json;
@@ -19,3 +20,4 @@ pub(crate) use json::write_decision;
 #[cfg(test)]
 pub(crate) use json::write_refund;
 pub(crate) use problem::Problem;
+pub(crate) use unclear::is_unclear;

@@ -1,13 +1,9 @@
 //! Clients that ask for much and take nothing: what they cost the process.
 
-use std::time::Duration;
-
 use http::Request;
-use spile_testkit::wait;
 use tokio::net::TcpStream;
 
 use super::serve;
-use crate::support::Process;
 
 const CONNECTIONS: usize = 10;
 const STREAMS: usize = 190;
@@ -45,12 +41,6 @@ async fn leave_unread(address: String, window: u32, path: &'static str) {
     }
 }
 
-fn rss_kb(spile: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", spile.id())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_are_not_taken_are_neither_held_nor_kept_for_long() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -60,30 +50,20 @@ async fn answers_that_are_not_taken_are_neither_held_nor_kept_for_long() {
          [[routes]]\npath = \"/large\"\nupstream = \"http://{upstream}\"\n"
     );
     let spile = serve(folder.path(), &config);
-    let before = rss_kb(&spile);
+    let before = spile.memory_mb();
     for (window, path) in [(1, "/large"), (0, "/large"), (0, "/nowhere")] {
         let all: Vec<_> = (0..CONNECTIONS)
             .map(|_| tokio::spawn(leave_unread(spile.address("gateway").to_owned(), window, path)))
             .collect();
-        let mut most = 0;
         let ended = async {
             for one in all {
                 one.await.expect("it ends");
             }
         };
-        let watched = async {
-            loop {
-                most = most.max(rss_kb(&spile));
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        tokio::select! {
-            () = ended => {}
-            () = watched => {}
-            () = tokio::time::sleep(wait::PATIENCE) => panic!("streams with a window of {window} are kept"),
-        }
+        let most = spile.most_memory_mb_until(ended).await;
+        let most = most.unwrap_or_else(|| panic!("streams with a window of {window} are kept"));
         // Held whole, these answers would be 228 MB.
-        let grown = most.saturating_sub(before) / 1024;
+        let grown = most.saturating_sub(before);
         assert!(grown < 100, "a window of {window} to {path} took {grown} MB");
     }
 }

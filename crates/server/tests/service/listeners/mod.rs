@@ -44,7 +44,8 @@ fn http2_doors(spile: &Spile) -> [(&'static str, SocketAddr, &'static str); 4] {
 async fn http2(address: SocketAddr, window: u32) -> (SendRequest<Bytes>, JoinHandle<Result<(), h2::Error>>) {
     let stream = TcpStream::connect(address).await.expect("it listens");
     let mut settings = h2::client::Builder::new();
-    settings.initial_window_size(window);
+    // Answers that are not read may be many and small.
+    settings.initial_window_size(window).data_frame_budget(1 << 20);
     let (client, connection) = settings.handshake::<_, Bytes>(stream).await.expect("HTTP/2");
     (client, tokio::spawn(connection))
 }

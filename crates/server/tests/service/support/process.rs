@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
@@ -82,6 +83,30 @@ impl Process {
         let line = self.banner.lines().find(|line| line.trim_start().starts_with(listener));
         let url = line.and_then(|line| line.split_whitespace().find_map(|word| word.split_once("://")));
         url.map(|(_, address)| address).expect("the banner names each listener's address")
+    }
+
+    /// Its resident memory.
+    pub(crate) fn memory_mb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+    }
+
+    /// The most of it until something has happened. `None` if that does not happen.
+    pub(crate) async fn most_memory_mb_until(&self, happened: impl Future<Output = ()>) -> Option<u64> {
+        let mut most = 0;
+        let watched = async {
+            loop {
+                most = most.max(self.memory_mb());
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            () = happened => {}
+            () = watched => {}
+            () = tokio::time::sleep(wait::PATIENCE) => return None,
+        }
+        Some(most)
     }
 
     /// What it has logged so far.

@@ -3,10 +3,8 @@
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use http::{Request, Response};
-use hyper::body::Body;
-use spile_listener::{Answer, ClientBody, Origin, is_only_chunked};
+use spile_listener::{Answer, ClientBody, Origin};
 use spile_observe::trace::{TraceContext, Tracer, note};
-use tokio::sync::watch;
 
 /// Answers requests, each as a span if there is a tracer.
 #[derive(Clone)]
@@ -34,15 +32,4 @@ impl<A: Answer> Answer for Traced<A> {
         // Boxed, so that requests without a trace need not carry it around.
         Either::Right(Box::pin(async move { tracer.trace("http request", parent, answered).await }))
     }
-}
-
-/// Whether a request can be read in two ways: it has two ends, or its body is in a coding that is not taken off here.
-pub(crate) fn is_unclear(origin: Origin, request: &Request<ClientBody>) -> bool {
-    // Only a body of unknown length can have a coding.
-    origin.ambiguous || (request.body().size_hint().exact().is_none() && !is_only_chunked(request.headers()))
-}
-
-/// Resolves once the other end says stop, or is gone.
-pub(crate) async fn told_to(stop: &mut watch::Receiver<bool>) {
-    let _told_or_gone = stop.wait_for(|stop| *stop).await;
 }
