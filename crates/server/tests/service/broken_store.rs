@@ -129,7 +129,8 @@ async fn a_store_that_does_not_answer_is_shown_as_slow_and_what_is_not_sent_to_i
     let unsent = more("ratelimit_store_unsent_total{");
     assert!(timed >= 1.0 && unsent >= 1.0, "{timed} timed, {unsent} not sent\n{after}");
     assert!((timed + unsent - 60.0).abs() < 1e-9, "{timed} timed, {unsent} not sent\n{after}");
-    assert!(fast.abs() < 1e-9, "{fast} look fast\n{after}");
+    // One may be under way when its connection is given up.
+    assert!(fast <= 1.0 && fast < timed, "{fast} of {timed} look fast\n{after}");
 }
 
 #[tokio::test]

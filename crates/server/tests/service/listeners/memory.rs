@@ -69,12 +69,12 @@ async fn messages_that_are_announced_and_do_not_come_cost_next_to_nothing() {
                 assert_eq!(held.len(), CONNECTIONS);
                 // While they are held.
                 let grown = spile.memory_mb().saturating_sub(before);
-                assert!(grown < 60, "{length} bytes announced to {path} took {grown} MB");
+                assert!(grown < 150, "{length} bytes announced to {path} took {grown} MB");
             };
             // Room for all of each message would be 1,200 MB.
             let most = spile.most_memory_mb_until(all).await.expect("calls are seen");
             let grown = most.saturating_sub(before);
-            assert!(grown < 60, "{length} bytes announced to {path} took {grown} MB");
+            assert!(grown < 150, "{length} bytes announced to {path} took {grown} MB");
         }
     }
 }
