@@ -20,10 +20,10 @@ use utoipa_axum::routes;
 use crate::admin_api::{self, Office};
 use crate::audit;
 use crate::control::Control;
-use crate::decider::Decider;
-use crate::house::DeciderHouse;
+use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
-use crate::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
+use crate::observe::house::DeciderHouse;
+use crate::observe::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.

@@ -11,46 +11,31 @@
 mod admin;
 mod admin_api;
 mod audit;
-mod banner;
-mod buckets;
+mod auth;
 pub mod cli;
-mod clock;
 mod config;
 mod control;
-mod decider;
+mod decide;
 mod document;
-mod doors;
 mod fault;
 mod gateway;
 mod grpc;
-mod health;
 mod hex;
-mod hooks;
-mod house;
 mod http;
-mod kept;
-mod listen;
-mod log;
 mod mask;
-mod metrics;
-mod minutes;
+mod observe;
 mod openapi;
 mod registry;
 mod resp;
 mod secret;
 mod segment;
-mod server;
-mod signals;
-mod store;
-mod traced;
+mod serve;
 mod typed;
-mod watcher;
 
 pub use config::{
     AdminConfig, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig, JwtConfig,
     Listen, LoadError, NotText, OpenAdmin, Proxy, RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
     TlsConfig, UnknownStore, Unreadable,
 };
-pub use listen::{BindError, Listeners};
 pub use mask::mask;
-pub use server::Server;
+pub use serve::{BindError, Listeners, Server};

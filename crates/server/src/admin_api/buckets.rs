@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Office;
 use super::extract::{Asked, Name};
-use crate::buckets::{self, BucketState, Unseen};
+use crate::decide::buckets::{self, BucketState, Unseen};
 use crate::http::Problem;
 use crate::openapi::{BadName, Guarded, StoreFailed};
 

@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 
 pub(crate) use self::token::{Door, require, require_if_any};
 use crate::control::Control;
-use crate::decider::Decider;
+use crate::decide::Decider;
 
 /// What the handlers work with.
 #[derive(Clone)]

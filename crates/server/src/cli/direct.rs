@@ -12,13 +12,13 @@ use tokio::runtime::Runtime;
 
 use super::ask::Verb;
 use super::patience::Patience;
-use crate::buckets::{self, Unseen};
-use crate::clock::Clocks;
 use crate::config::{self, Config, Flags, ObserveConfig, StoreUrl};
-use crate::decider::Decider;
+use crate::decide::Clocks;
+use crate::decide::Decider;
+use crate::decide::buckets::{self, Unseen};
+use crate::decide::{AnyStore, Embedded};
 use crate::http::write_decision;
-use crate::metrics::{StoreMetrics, Telemetry};
-use crate::store::{AnyStore, Embedded};
+use crate::observe::metrics::{StoreMetrics, Telemetry};
 use crate::typed::{Object, TypedQuestion, parse};
 
 /// Which store to ask itself.

@@ -1,6 +1,7 @@
 //! The command line: what was typed, and who carries it out.
 
 mod ask;
+mod banner;
 mod buckets;
 mod client;
 mod config;

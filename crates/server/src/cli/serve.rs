@@ -1,20 +1,21 @@
 //! `spile serve`: runs the service.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use spile_core::FailurePolicy;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::banner::Banner;
 use super::print;
-use crate::banner::Banner;
+
 use crate::config::{self, Config, Flags, LoadError, StoreUrl};
-use crate::listen::Listeners;
-use crate::log::LogFormat;
+use crate::control::watcher;
 use crate::secret::Secret;
-use crate::server::Server;
-use crate::signals::termination;
-use crate::watcher;
+use crate::serve::Listeners;
+use crate::serve::Server;
 
 /// The flags that stand above file and environment.
 #[derive(Args, Clone, Debug)]
@@ -57,7 +58,7 @@ impl ServeArgs {
         let config = self.config()?;
         config.store.check()?;
         config.refuse_open_admin([config.listen.admin])?;
-        crate::log::start(self.log_format);
+        self.log_format.start();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // All that one look at the sockets found is mostly done before the next one: looking more often costs more than
         // it finds.
@@ -112,4 +113,40 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let _printed = print::all(Banner::new(config, &listeners)?);
     server.run(listeners, shutdown).await;
     Ok(())
+}
+
+/// How log lines are written, on stderr.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object each, for machines.
+    Json,
+}
+
+impl LogFormat {
+    /// Starts to log. Only the first call in a process counts.
+    fn start(self) {
+        // A line that cannot be written is lost. Saying so on stderr would panic if stderr is what cannot be written to.
+        let log = tracing_subscriber::fmt().with_writer(io::stderr).log_internal_errors(false);
+        // A process that already logs goes on as it does.
+        let _already = match self {
+            Self::Text => log.with_ansi(false).try_init(),
+            Self::Json => log.json().flatten_event(true).try_init(),
+        };
+    }
+}
+
+/// Resolves on the first SIGINT or SIGTERM. The handlers are in place once this returns, not only once it is
+/// polled, so that no signal slips through while the server starts.
+fn termination() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }

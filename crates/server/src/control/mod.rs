@@ -4,6 +4,7 @@ mod change;
 mod error;
 mod follower;
 mod standing;
+pub(crate) mod watcher;
 
 use std::sync::Arc;
 
@@ -19,10 +20,10 @@ pub(crate) use self::follower::follow;
 pub(crate) use self::standing::Standing;
 use self::standing::Trouble;
 use crate::config::{Config, LoadError, Offered};
-use crate::decider::Decider;
+use crate::decide::Decider;
 use crate::document;
 use crate::gateway::Front;
-use crate::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
+use crate::observe::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
 use crate::registry::{
     Entries, Kind, MOST_NAMED, Quarantine, Registry, RegistryError, Which, Written, split,
 };

@@ -10,7 +10,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::message::SERVICE;
 use crate::control::Control;
-use crate::doors::told_to;
+use crate::serve::told_to;
 
 /// How often is looked whether the store can be reached.
 const LOOK: Duration = Duration::from_secs(1);

@@ -26,8 +26,8 @@ use super::message::{Code, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMI
 use super::reading::{MAX_LARGE, PREFIX, TimedBody, Unreadable, is_modest, read_message};
 use super::{reflection, verdict};
 use crate::config::GrpcConfig;
-use crate::decider::Decider;
-use crate::metrics::{Answered, RpcMetrics, Unmatched};
+use crate::decide::Decider;
+use crate::observe::metrics::{Answered, RpcMetrics, Unmatched};
 
 /// How long a message may take to arrive and be answered.
 const MAX_WAIT: Duration = Duration::from_secs(10);

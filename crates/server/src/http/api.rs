@@ -12,8 +12,9 @@ use super::host_check::HostCheck;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::unclear::is_unclear;
-use super::{auth, check, ping};
-use crate::decider::Decider;
+use super::{check, ping};
+use crate::auth;
+use crate::decide::Decider;
 
 /// What callers can ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

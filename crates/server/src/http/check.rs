@@ -11,7 +11,7 @@ use super::body::{read_json, read_json_up_to};
 use super::json::{write_decision, write_refund};
 use super::problem::Problem;
 use super::reply::{Reply, reply};
-use crate::decider::Decider;
+use crate::decide::Decider;
 use crate::fault::Fault;
 use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
 use crate::typed::{AtMost, Object, TypedQuestion, TypedRefund, parse, refund_id};

@@ -1,13 +1,10 @@
 //! The `http` listener: the decision API and the sample endpoint.
 
 mod api;
-pub(crate) mod auth;
 mod body;
 pub(crate) mod check;
 mod host_check;
 mod json;
-mod original;
-mod passage;
 pub(crate) mod ping;
 mod problem;
 mod reply;
@@ -20,4 +17,5 @@ pub(crate) use json::write_decision;
 #[cfg(test)]
 pub(crate) use json::write_refund;
 pub(crate) use problem::Problem;
+pub(crate) use reply::Reply;
 pub(crate) use unclear::is_unclear;

@@ -7,11 +7,10 @@ use http_body_util::Full;
 use spile_listener::ClientBody;
 use spile_tower::response;
 
-use super::original::Original;
-use super::passage::{self, X_API_KEY};
 use super::problem::Problem;
 use super::reply::{Reply, reply};
-use crate::decider::Decider;
+use crate::auth::{self, Original, X_API_KEY};
+use crate::decide::Decider;
 use crate::openapi::Limited;
 
 /// Answers `pong` to callers that have a token left. They are told apart by `X-API-Key` as it is sent, or else by their
@@ -38,9 +37,9 @@ pub(crate) async fn ping(
     let (parts, _unread) = request.into_parts();
     let in_force = decider.in_force();
     let original = Original::itself(&parts).map_err(|why| Problem::new(StatusCode::BAD_REQUEST, why))?;
-    let facts = passage::facts(&parts, &original, peer, &in_force);
+    let facts = auth::facts(&parts, &original, peer, &in_force);
     let owed = in_force.policy.owed_by_api_key(&facts, &X_API_KEY);
-    let (decision, now) = (passage::decide(decider, &owed).await?, decider.wall_now());
+    let (decision, now) = (auth::allow(decider, &owed).await?, decider.wall_now());
     let mut headers = HeaderMap::new();
     match &decision {
         Some(decision) if !decision.allowed() => {

@@ -21,7 +21,7 @@ pub(crate) use self::entries::{Conditions, Made, NamedPlan, NamedRule, NamedTena
 pub(crate) use self::problems::{
     BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept, Unmade,
 };
-use crate::http;
+use crate::{auth, http};
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -49,8 +49,8 @@ struct Whole;
     http::check::batch,
     http::check::peek,
     http::check::refund,
-    http::auth::by_rule,
-    http::auth::by_match,
+    auth::by_rule,
+    auth::by_match,
     http::ping::ping,
 ))]
 struct Decisions;

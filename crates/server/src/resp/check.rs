@@ -4,7 +4,7 @@ use spile_core::{Decision, RefundId, StoreError};
 use spile_policy::{Chain, Policy};
 
 use super::reply::Reply;
-use crate::decider::Decider;
+use crate::decide::Decider;
 
 /// What is to be done with what is owed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

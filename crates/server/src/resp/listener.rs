@@ -8,8 +8,8 @@ use spile_listener::{Bounds, Connection as Accepted, Guesses, Protocol, Transpor
 use super::connection::{Connection, Patience};
 use super::session::{Presenter, Session};
 use crate::config::RespConfig;
-use crate::decider::Decider;
-use crate::metrics::RpcMetrics;
+use crate::decide::Decider;
+use crate::observe::metrics::RpcMetrics;
 
 /// What answers on the `resp` listener.
 #[derive(Clone)]

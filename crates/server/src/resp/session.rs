@@ -15,8 +15,8 @@ use super::framer::{Frame, MAX_ARGUMENTS, MAX_BYTES};
 use super::reply::{Protocol, Reply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
-use crate::decider::Decider;
-use crate::metrics::{Answered, RpcMetrics};
+use crate::decide::Decider;
+use crate::observe::metrics::{Answered, RpcMetrics};
 
 /// The Redis whose manners these are, for clients that go by a version.
 const REDIS_VERSION: &str = "7.0.0";

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use spile_observe::dashboard::{BucketView, House, Later, NotSeen, PlanView, TenantView};
 use spile_policy::Tenant;
 
-use crate::buckets::field_of;
 use crate::control::Control;
-use crate::decider::Decider;
+use crate::decide::Decider;
+use crate::decide::buckets::field_of;
 
 /// The decider, as the dashboard sees it, and what is in force.
 pub(crate) struct DeciderHouse(pub(crate) Arc<Decider>, pub(crate) Arc<Control>);

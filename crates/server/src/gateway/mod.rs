@@ -10,9 +10,9 @@ use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 
 use crate::config::{Clients, Config};
-use crate::decider::Decider;
-use crate::metrics::Telemetry;
-use crate::store::AnyStore;
+use crate::decide::AnyStore;
+use crate::decide::Decider;
+use crate::observe::metrics::Telemetry;
 
 /// The gateway, and what it was last told.
 pub(crate) struct Front {

@@ -7,7 +7,7 @@ use spile_core::{LimitStatus, StoreError};
 use spile_policy::Wrong;
 use utoipa::ToSchema;
 
-use crate::decider::Decider;
+use super::Decider;
 use crate::fault::Fault;
 
 /// How a bucket stands.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::config::{Config, TlsConfig};
-use crate::listen::Listeners;
+use crate::serve::Listeners;
 
 /// The lines that `spile serve` prints once it listens.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
 
-use crate::clock::Clocks;
+use super::Clocks;
 use crate::config::{StoreConfig, StoreUrl, TimeOf};
-use crate::metrics::{Operation, StoreMetrics};
+use crate::observe::metrics::{Operation, StoreMetrics};
 
 /// One of the stores, with every call timed.
 pub(crate) struct AnyStore {

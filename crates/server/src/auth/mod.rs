@@ -1,5 +1,8 @@
 //! Forward-auth: a proxy asks whether a request may pass, and gets an answer without a body to speak of.
 
+mod original;
+mod passage;
+
 use std::net::SocketAddr;
 
 use http::request::Parts;
@@ -10,13 +13,13 @@ use spile_core::Decision;
 use spile_listener::ClientBody;
 use spile_tower::response;
 
-use super::original::Original;
-use super::passage;
-use super::problem::Problem;
-use super::reply::Reply;
+pub(crate) use original::Original;
+pub(crate) use passage::{X_API_KEY, allow, facts};
+
 use crate::config::Proxy;
-use crate::decider::{Decider, InForce};
+use crate::decide::{Decider, InForce};
 use crate::fault::Fault;
+use crate::http::{Problem, Reply};
 use crate::openapi::{self, Forwarded};
 
 /// What stands before the id of a rule.
@@ -79,13 +82,12 @@ pub(crate) async fn by_rule(
         _ => (asked, original(&parts, peer, &in_force)),
     };
     let original = original.map_err(|why| unclear(why, deny_status))?;
-    let Some(owed) = in_force.policy.owed_by_rule(id, &passage::facts(&parts, &original, peer, &in_force))
-    else {
+    let Some(owed) = in_force.policy.owed_by_rule(id, &facts(&parts, &original, peer, &in_force)) else {
         return Err(
             Problem::new(StatusCode::NOT_FOUND, "ruleId: no rule has this id").with("field", "ruleId")
         );
     };
-    Ok(verdict(decider, passage::decide(decider, &owed).await?.as_ref(), deny_status))
+    Ok(verdict(decider, allow(decider, &owed).await?.as_ref(), deny_status))
 }
 
 /// Asks the most specific rule that matches the original request, or else the rule `default`.
@@ -111,8 +113,8 @@ pub(crate) async fn by_match(
             "the proxy has to say both the method and the URI of the request that it asks about".to_owned();
         return Err(unclear(why, deny_status));
     }
-    let owed = in_force.policy.owed(&passage::facts(&parts, &original, peer, &in_force));
-    Ok(verdict(decider, passage::decide(decider, &owed).await?.as_ref(), deny_status))
+    let owed = in_force.policy.owed(&facts(&parts, &original, peer, &in_force));
+    Ok(verdict(decider, allow(decider, &owed).await?.as_ref(), deny_status))
 }
 
 /// The request that is asked about. Only a trusted proxy is believed when it describes one; whatever another peer writes

@@ -13,10 +13,10 @@ use spile_observe::{Watch, trace};
 use spile_policy::{Chain, Line, Owed, Policy, identity};
 use tokio::sync::Semaphore;
 
-use crate::clock::Clocks;
+use super::AnyStore;
+use super::Clocks;
 use crate::config::{Clients, Config, ForwardAuth};
 use crate::secret::Secret;
-use crate::store::AnyStore;
 
 /// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
 const GRACE: Duration = Duration::from_millis(10);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use spile_observe::{AskHealth, StoreHealth};
 
+use super::Decider;
 use crate::config::Config;
-use crate::decider::Decider;
 
 /// Asks the decider's store. Does not keep the decider alive: its limiter holds the watch that asks.
 pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> AskHealth {

@@ -10,8 +10,8 @@ use spile_policy::{Credential, Facts, Owed, Refusal, only_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::original::Original;
-use super::problem::Problem;
-use crate::decider::{Decider, InForce};
+use crate::decide::{Decider, InForce};
+use crate::http::Problem;
 
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
@@ -38,8 +38,8 @@ pub(crate) fn facts<'a>(
         .tenant(tenant)
 }
 
-/// Decides about what a request owes. `None` if nothing limits it.
-pub(crate) async fn decide(decider: &Decider, owed: &Owed) -> Result<Option<Decision>, Problem> {
+/// Charges what a request owes. `None` if nothing limits it.
+pub(crate) async fn allow(decider: &Decider, owed: &Owed) -> Result<Option<Decision>, Problem> {
     let decision = decider.decide(owed).await;
     match &owed.refusal {
         Some(refusal) if decision.as_ref().is_none_or(Decision::allowed) => Err(refused(refusal)),

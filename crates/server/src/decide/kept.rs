@@ -6,9 +6,9 @@ use anyhow::Context;
 use spile_core::Clock;
 use spile_memory::{Builder, FileError, Keeper, MemoryStore, RestoreError, Saved, SnapshotFile};
 
+use super::Embedded;
 use crate::config::{StoreConfig, StoreUrl};
-use crate::metrics::{SaveMetrics, Telemetry};
-use crate::store::Embedded;
+use crate::observe::metrics::{SaveMetrics, Telemetry};
 
 /// A restored store, and who saves it until dropped.
 pub(crate) struct Kept {

@@ -13,10 +13,10 @@ use crate::config::{Config, TlsConfig};
 use crate::gateway::Front;
 use crate::grpc::{Grpc, Health};
 use crate::http::Api;
-use crate::listen::Listeners;
-use crate::metrics::Telemetry;
+use crate::observe::metrics::Telemetry;
+use crate::observe::traced::Traced;
 use crate::resp::Resp;
-use crate::traced::Traced;
+use crate::serve::Listeners;
 
 /// How long those who watch a server that stops may take to see its end.
 const LAST_LOOK: Duration = Duration::from_secs(2);

@@ -14,25 +14,25 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
+use super::doors::{Answers, Doors};
 use crate::admin::{Admin, Readiness};
 use crate::admin_api::Office;
-use crate::clock::Clocks;
 use crate::config::Config;
+use crate::control::watcher;
 use crate::control::{self, Control};
-use crate::decider::Decider;
-use crate::doors::{Answers, Doors};
+use crate::decide::AnyStore;
+use crate::decide::Clocks;
+use crate::decide::Decider;
+use crate::decide::Kept;
 use crate::gateway::Front;
 use crate::grpc::{Grpc, Health};
-use crate::hooks::Hooks;
 use crate::http::{Api, HostCheck};
-use crate::kept::Kept;
-use crate::listen::Listeners;
-use crate::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
-use crate::minutes::{self, RedisMinutes};
+use crate::observe::hooks::Hooks;
+use crate::observe::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
+use crate::observe::minutes::{self, RedisMinutes};
+use crate::observe::traced::Traced;
 use crate::resp::Resp;
-use crate::store::AnyStore;
-use crate::traced::Traced;
-use crate::watcher;
+use crate::serve::Listeners;
 
 /// How often histograms are folded, so that they do not grow between scrapes.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ impl Server {
             }
             None => None,
         };
-        telemetry.watch().watch_store(crate::health::of_store(&decider, config));
+        telemetry.watch().watch_store(crate::decide::health::of_store(&decider, config));
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
         Ok(Self {
             decider,

@@ -1,0 +1,13 @@
+//! What is behind every door: the limiter, the policy in force, and the store that holds the buckets.
+
+pub(crate) mod buckets;
+mod clock;
+mod decider;
+pub(crate) mod health;
+mod kept;
+mod store;
+
+pub(crate) use clock::Clocks;
+pub(crate) use decider::{Decider, InForce};
+pub(crate) use kept::Kept;
+pub(crate) use store::{AnyStore, Embedded};
