@@ -7,7 +7,6 @@ mod descriptors;
 mod health;
 mod message;
 mod reading;
-mod reflection;
 mod service;
 mod verdict;
 

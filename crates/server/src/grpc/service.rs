@@ -18,16 +18,21 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::{Code as GrpcCode, Status};
+use tonic_reflection::server as reflection;
 use tower::ServiceExt;
 
 use super::descriptors::descriptors;
 use super::health::HealthServer;
 use super::message::{Code, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
 use super::reading::{MAX_LARGE, PREFIX, TimedBody, Unreadable, is_modest, read_message};
-use super::{reflection, verdict};
+use super::verdict;
 use crate::config::GrpcConfig;
 use crate::decide::Decider;
 use crate::observe::metrics::{Answered, RpcMetrics, Unmatched};
+
+/// The messages and the service of `proto/`, compiled: what tools like `grpcurl` are told of, so that they need no files
+/// of Envoy's.
+const DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/ratelimit.pb");
 
 /// How long a message may take to arrive and be answered.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -61,14 +66,21 @@ impl Grpc {
         config: &GrpcConfig,
         health: HealthServer,
     ) -> anyhow::Result<Self> {
-        let v1 = reflection::builder().build_v1()?.max_decoding_message_size(MAX_OTHERS);
-        let v1alpha = reflection::builder().build_v1alpha()?.max_decoding_message_size(MAX_OTHERS);
+        let v1 = reflection().build_v1()?.max_decoding_message_size(MAX_OTHERS);
+        let v1alpha = reflection().build_v1alpha()?.max_decoding_message_size(MAX_OTHERS);
         let health = health.max_decoding_message_size(MAX_OTHERS);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
         let (timeout, large) = (config.timeout, Semaphore::new(MAX_LARGE));
         let limits = Limits { decider, metrics, unmatched, timeout, large };
         Ok(Self { limits: Arc::new(limits), others })
     }
+}
+
+/// Reflection over Envoy's service and over health.
+fn reflection() -> reflection::Builder<'static> {
+    reflection::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
 impl Answer for Grpc {
