@@ -5,7 +5,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// A token that somebody must know. Holds the hash, and compares in the same time whatever it is given.
+/// A token that a client must present. Holds its hash, and compares in constant time.
 #[derive(Clone)]
 pub(crate) struct Secret {
     hash: [u8; 32],
@@ -28,7 +28,7 @@ impl Secret {
         self.hash.ct_eq(&presented).into()
     }
 
-    /// Whether somebody could find it by trying.
+    /// True if it is short enough to be found by trying.
     pub(crate) const fn is_guessable(&self) -> bool {
         self.guessable
     }

@@ -101,7 +101,7 @@ impl Original {
 impl Family {
     fn read(&self, headers: &HeaderMap) -> Result<Description, String> {
         let method = one(headers, self.method)?.map(|text| {
-            text.parse::<Method>().map_err(|_| format!("{}: `{}` is no method", self.method, shown(text)))
+            text.parse::<Method>().map_err(|_| format!("{}: `{}` is not a method", self.method, shown(text)))
         });
         let mut uri: Option<Uri> = None;
         for &name in self.uris {
@@ -157,7 +157,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, String
     if values.any(|value| value != first) {
         return Err(format!("{name}: is there twice, and differs"));
     }
-    let text = first.to_str().map_err(|_| format!("{name}: is no text"))?;
+    let text = first.to_str().map_err(|_| format!("{name}: is not text"))?;
     // nginx sends no header for an empty value, but others do.
     Ok(Some(text).filter(|text| !text.is_empty()))
 }

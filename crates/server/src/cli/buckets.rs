@@ -74,7 +74,7 @@ fn line(bucket: &Value) -> String {
     format!("{name:<24} {bar} {tokens}/{capacity}, {when}{kept}")
 }
 
-/// In the two largest units that it takes: nobody waits for the milliseconds of an hour.
+/// In its two largest units: the milliseconds of an hour do not matter.
 fn span(ms: u64) -> String {
     let text = humantime::format_duration(Duration::from_millis(ms)).to_string();
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")

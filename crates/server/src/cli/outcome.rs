@@ -1,4 +1,4 @@
-//! How a command ended, where nothing went wrong.
+//! How a command ended if nothing failed.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What commands print. A reader that has seen enough, as in `spile config show | head`, is no failure.
+//! Prints what commands answer. A closed pipe, as in `spile config show | head`, is not a failure.
 
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -17,7 +17,7 @@ use crate::secret::Secret;
 use crate::serve::Listeners;
 use crate::serve::Server;
 
-/// The flags that stand above file and environment.
+/// The flags. They override file and environment.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ServeArgs {
     /// The file to run with; without one, the defaults.
@@ -33,13 +33,13 @@ pub(super) struct ServeArgs {
     /// Where health and metrics listen.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// Where Envoy's rate limit service listens, for gRPC; nowhere unless said.
+    /// Where Envoy's rate limit service listens, for gRPC; off by default.
     #[arg(long, value_name = "ADDR")]
     grpc: Option<SocketAddr>,
-    /// Where the Redis protocol is spoken, for `CL.THROTTLE`; nowhere unless said.
+    /// Where the Redis protocol is spoken, for `CL.THROTTLE`; off by default.
     #[arg(long, value_name = "ADDR")]
     resp: Option<SocketAddr>,
-    /// Where the reverse proxy over the file's routes listens; nowhere unless said.
+    /// Where the reverse proxy over the file's routes listens; off by default.
     #[arg(long, value_name = "ADDR")]
     gateway: Option<SocketAddr>,
     /// What to decide when the store fails: `allow`, `deny` or `local`.
@@ -60,8 +60,7 @@ impl ServeArgs {
         config.refuse_open_admin([config.listen.admin])?;
         self.log_format.start();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        // All that one look at the sockets found is mostly done before the next one: looking more often costs more than
-        // it finds.
+        // Polling the sockets more often costs more than it finds: most events are handled before the next poll anyway.
         runtime.thread_name("spile-worker").event_interval(256);
         if let Some(workers) = self.workers {
             runtime.worker_threads(workers.into());
@@ -69,7 +68,7 @@ impl ServeArgs {
         runtime.enable_all().build()?.block_on(serve(&config))
     }
 
-    /// The file, the environment above it, and these flags above both.
+    /// The file, overridden by the environment, overridden by these flags.
     pub(super) fn config(&self) -> Result<Config, LoadError> {
         let variables = config::environment()?;
         let config = match &self.config {

@@ -25,7 +25,7 @@ pub(crate) struct BucketState {
     level: f64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,
-    /// Milliseconds until Redis forgets it; nothing where there is no bucket yet, and in the embedded store.
+    /// Milliseconds until Redis deletes it. `None` if there is no bucket yet, and in the embedded store.
     ttl_ms: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Where what is owed meets the limiter, whatever protocol it came by.
+//! Charges what requests owe, whichever protocol they came by.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ use crate::secret::Secret;
 /// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
 const GRACE: Duration = Duration::from_millis(10);
 
-/// How many charges of batches may be with a store across the network at once: enough to keep it busy, and few enough
-/// that those who ask by themselves hardly wait behind them.
+/// How many charges of batches may be under way to a store across the network at once: enough to keep it busy, and few
+/// enough that single questions hardly wait behind them.
 const BULK: usize = 512;
 
 /// How long a question of a batch is asked again while this process is too busy to send it.
@@ -32,11 +32,11 @@ const BULK_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct InForce {
     /// Plans, rules and tenants.
     pub(crate) policy: Arc<Policy>,
-    /// Whose word counts about who a caller is.
+    /// Which proxies are trusted to name the client.
     pub(crate) clients: Clients,
     /// How proxies describe the request that they ask about.
     pub(crate) forward_auth: ForwardAuth,
-    /// What clients of the Redis protocol have to know, if they have to know anything.
+    /// The password of the Redis protocol, if there is one.
     pub(crate) resp_password: Option<Secret>,
 }
 
@@ -51,7 +51,7 @@ impl From<&Config> for InForce {
     }
 }
 
-/// Decides about what is owed.
+/// The limiter with the policy in force: what every door asks.
 pub(crate) struct Decider {
     limiter: RateLimiter<AnyStore>,
     in_force: ArcSwap<InForce>,
@@ -107,23 +107,23 @@ impl Decider {
         identity(key).map(|key| self.metrics.mask(key.as_key())).unwrap_or_default()
     }
 
-    /// The store that questions end up at.
+    /// The store behind the limiter.
     pub(crate) fn store(&self) -> &AnyStore {
         self.limiter.store()
     }
 
-    /// What this process holds of buckets: those of the embedded store, and those of the policy `local`.
+    /// The buckets that this process holds: those of the embedded store, and those of the policy `local`.
     pub(crate) fn embedded_usage(&self) -> Usage {
         self.store().embedded_usage() + self.limiter.local_usage()
     }
 
-    /// Whether requests would be refused for no fault of theirs: the store does not answer, or refuses to write, and
-    /// the policy is to refuse without it.
+    /// True if every request would be refused: the store does not answer or does not write, and the failure policy is
+    /// `deny`.
     pub(crate) fn refuses_all(&self) -> bool {
         self.in_force().policy.on_failure() == FailurePolicy::Deny && self.store().trouble().is_some()
     }
 
-    /// What people's clocks say now.
+    /// The time of the wall clock.
     pub(crate) fn wall_now(&self) -> Micros {
         self.wall.now()
     }
@@ -157,7 +157,7 @@ impl Decider {
         self.check_ask(chain, Ask::from(chain).within(deadline)).await
     }
 
-    /// Decides about all that a request owes: what is enforced, and beside it what only watches, each by itself. `None` if
+    /// Charges all that a request owes: the chain that is enforced and, each by itself, those in shadow mode. `None` if
     /// nothing is owed.
     pub(crate) async fn decide(&self, owed: &Owed) -> Option<Decision> {
         let enforced = async { Some(self.check(Some(owed.enforced.as_ref()?)).await) };
@@ -166,7 +166,7 @@ impl Decider {
         enforced.or_else(|| watched.into_iter().next_back())
     }
 
-    /// Answers as [`check`](Self::check) would, and spends nothing.
+    /// Handlers as [`check`](Self::check) would, and spends nothing.
     pub(crate) async fn peek(&self, chain: Option<&Chain>) -> Decision {
         match chain {
             Some(chain) => self.limiter.look(chain).await,
@@ -193,7 +193,7 @@ impl Decider {
         Ok((refunded.decision, refunded.given))
     }
 
-    /// Forgets buckets that an operator wants full again.
+    /// Makes buckets full again.
     pub(crate) async fn reset(&self, chain: &Chain) -> Result<(), StoreError> {
         self.limiter.forget(chain.charges()).await
     }
@@ -214,7 +214,7 @@ impl Decider {
     }
 }
 
-/// Gives every configured rule its series before callers' inventions can use up the bound.
+/// Gives every configured rule its series before names that callers make up can use up the bound.
 fn expect(policy: &Policy, metrics: &Watch) {
     for (rule, limit) in policy.rule_limits() {
         metrics.expect(rule, limit);

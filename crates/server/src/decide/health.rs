@@ -1,4 +1,4 @@
-//! How the store stands, for whoever watches.
+//! The health of the store, as dashboard, webhooks and metrics ask for it.
 
 use std::sync::Arc;
 

@@ -4,10 +4,10 @@ pub(crate) mod buckets;
 mod clock;
 mod decider;
 pub(crate) mod health;
-mod kept;
+mod persistent_store;
 mod store;
 
 pub(crate) use clock::Clocks;
 pub(crate) use decider::{Decider, InForce};
-pub(crate) use kept::Kept;
+pub(crate) use persistent_store::PersistentStore;
 pub(crate) use store::{AnyStore, Embedded};

@@ -28,7 +28,7 @@ enum Kind {
 
 impl AnyStore {
     /// The store that the configuration names. This process's clock tells the time of the embedded store, and of Redis
-    /// if a test says so. `kept` is the embedded store, where there is one already.
+    /// if a test says so. `kept` is the restored embedded store, if it was restored.
     pub(crate) fn new(
         config: &StoreConfig,
         clocks: &Clocks,
@@ -50,7 +50,7 @@ impl AnyStore {
         Ok(Self { kind, metrics })
     }
 
-    /// The Redis store, where it is one.
+    /// `None` if the store is embedded.
     pub(crate) const fn redis(&self) -> Option<&RedisStore> {
         match &self.kind {
             Kind::Memory(_) => None,
@@ -58,7 +58,7 @@ impl AnyStore {
         }
     }
 
-    /// How Redis is doing, where there is one.
+    /// `None` if the store is embedded.
     pub(crate) fn redis_stats(&self) -> Option<Stats> {
         match &self.kind {
             Kind::Memory(_) => None,
@@ -74,7 +74,7 @@ impl AnyStore {
         }
     }
 
-    /// What keeps the store from answering, while something does.
+    /// Why the store does not answer. `None` while it does.
     pub(crate) fn trouble(&self) -> Option<String> {
         match &self.kind {
             Kind::Memory(_) => None,
@@ -82,8 +82,7 @@ impl AnyStore {
         }
     }
 
-    /// Waits for as long as a store has to answer, and from then on as long as it answers. Never returns for the embedded
-    /// store.
+    /// Resolves if the store is out of reach after `patience`. Never resolves for the embedded store.
     pub(crate) async fn out_of_reach(&self, patience: Duration) {
         tokio::time::sleep(patience).await;
         let answers = |stats: Stats| stats.connections > 0 && !stats.is_breaker_open();
@@ -99,13 +98,13 @@ impl AnyStore {
         }
     }
 
-    /// What does not keep it from answering, and should be looked into all the same.
+    /// A condition that an operator should look into although the store answers.
     pub(crate) fn warning(&self) -> Option<String> {
         self.redis().and_then(RedisStore::warning)
     }
 
-    /// How long the store keeps each bucket after its last write, where that is a question of time. The embedded store
-    /// forgets buckets that are full.
+    /// How long the store keeps each bucket after its last write. `None` in the embedded store, which drops buckets that are
+    /// full.
     pub(crate) async fn times_to_live(
         &self,
         charges: &Charges<'_>,
@@ -138,7 +137,7 @@ impl Store for AnyStore {
 
     fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         match &self.kind {
-            // A span is made of a future; where nobody traces, none is needed.
+            // Only a future can be traced. Without a trace the store is called directly.
             Kind::Memory(store) if trace::current().is_none() => {
                 let _timing = self.metrics.timing(Operation::Spend);
                 store.spend_at_once(charges)

@@ -38,7 +38,7 @@ fn descriptor<'r>(
         return wrong("entries: a key is empty");
     }
     let limit = match descriptor.limit.map(own_limit) {
-        Some(None) => return wrong("limit.unit: is no unit of time, 1 (second) to 7 (week)"),
+        Some(None) => return wrong("limit.unit: is not a unit of time, 1 (second) to 7 (week)"),
         Some(Some(limit)) => Some(limit),
         None => None,
     };
@@ -46,7 +46,7 @@ fn descriptor<'r>(
     Ok(Descriptor { entries, limit, hits: hits(request, descriptor) })
 }
 
-/// The descriptor's own count overrides the request's, of which none means one. Zero of its own only looks.
+/// The descriptor's own count overrides the request's, whose default is one. A count of zero of its own only peeks.
 fn hits(request: &RateLimitRequest, descriptor: &message::Descriptor) -> Hits {
     let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
     if descriptor.is_negative_hits { Hits::GiveBack(hits) } else { Hits::Spend(hits) }

@@ -10,7 +10,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 
 use super::message::SERVICE;
 use crate::control::Control;
-use crate::serve::told_to;
+use crate::serve::stop_requested;
 
 /// How often is looked whether the store can be reached.
 const LOOK: Duration = Duration::from_secs(1);
@@ -40,14 +40,14 @@ impl Health {
         health_server::HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
 
-    /// Keeps what is told true until `stop` says so. Then nothing is served any more, and whoever listens is let go, so
-    /// that nobody keeps the server from ending.
+    /// Keeps the status up to date until `stop` is set. Then it becomes NOT_SERVING and streams of watchers end, so that
+    /// they do not keep the server from stopping.
     pub(crate) async fn follow(mut self, mut stop: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(LOOK);
         loop {
             tokio::select! {
                 biased;
-                () = told_to(&mut stop) => break,
+                () = stop_requested(&mut stop) => break,
                 _ = look.tick() => self.tell_now().await,
             }
         }

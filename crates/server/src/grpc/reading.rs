@@ -82,8 +82,8 @@ pub(super) fn is_modest(message: &[u8]) -> bool {
     true
 }
 
-/// The next field's number, and its content if it has bytes of its own. `None` at the end, and for what is not a field:
-/// decoding will say so.
+/// The next field's number, and its content if it has bytes of its own. `None` at the end, and for bytes that
+/// are not a field, which decoding refuses.
 fn field<'m>(message: &mut &'m [u8]) -> Option<(u64, Option<&'m [u8]>)> {
     let key = varint(message)?;
     let content = match key & 7 {

@@ -1,4 +1,4 @@
-//! Answers Envoy: reads a message, has it decided, and says what came of it.
+//! Handlers Envoy: reads a message, has it decided, and says what came of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,7 @@ impl Limits {
     async fn decide(&self, request: &RateLimitRequest) -> Result<(RateLimitResponse, Answered), Status> {
         let deadline = Instant::now() + self.timeout;
         let descriptors = descriptors(request)?;
-        // All of it is put together before any of it is spent: a request that is an error costs nobody anything.
+        // Everything is checked before anything is spent: a request that is an error costs nothing.
         let owed = self.decider.in_force().policy.owed_by_descriptors(&request.domain, &descriptors);
         // A client that can add a descriptor must not get past the others by it.
         let Ok(owed) = owed else { return Ok((over_limit(), Answered::Refused)) };

@@ -74,7 +74,7 @@ fn told(status: &LimitStatus, over: bool, decision: &Decision) -> DescriptorStat
     }
 }
 
-/// So many tokens per the shortest unit in which they are a whole number; the refill as it is where there is none.
+/// Tokens per the shortest unit in which they are a whole number, or the refill itself if there is no such unit.
 fn per_unit(limit: &Limit) -> (u32, Unit) {
     let (refill, period_us) = (u128::from(limit.refill()), limit.period().as_micros());
     let in_unit = |unit: Unit| {

@@ -98,7 +98,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// `None` if it is no page of a site: a file, a sandboxed frame.
+    /// `None` for an opaque origin: a file, a sandboxed frame.
     fn of_origin(origin: &[u8]) -> Option<Self> {
         let (scheme, authority) = std::str::from_utf8(origin).ok()?.split_once("://")?;
         let usual = match scheme {

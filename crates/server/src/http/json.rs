@@ -46,7 +46,7 @@ fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {
     text(out, "}");
 }
 
-/// Rounded up, so that whoever waits as long as told is let in.
+/// Rounded up: a caller who waits that long is let in.
 fn ms_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -13,7 +13,7 @@ use crate::fault::Fault;
 
 const CONTENT_TYPE: &str = "application/problem+json";
 
-/// A refusal that is no decision: the request was wrong, or the store could not do it.
+/// An error, not a denial: the request was wrong, or the store could not do it.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -22,7 +22,7 @@ pub(crate) struct Problem {
     members: Members,
 }
 
-/// The members of the document in the order that they were said, for whoever reads it.
+/// The members of the document, in the order in which they were added.
 #[derive(Debug)]
 struct Members(Vec<(&'static str, Value)>);
 

@@ -1,9 +1,9 @@
 //! `spile serve`: binds the sockets, opens every listener, runs until it is told to stop, and closes them in order.
 
-mod doors;
 mod listen;
+mod listener_set;
 mod server;
 
-pub(crate) use doors::told_to;
 pub use listen::{BindError, Listeners};
+pub(crate) use listener_set::stop_requested;
 pub use server::Server;

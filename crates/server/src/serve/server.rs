@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
-use super::doors::{Answers, Doors};
+use super::listener_set::{Handlers, ListenerSet};
 use crate::admin::{Admin, Readiness};
 use crate::admin_api::Office;
 use crate::config::Config;
@@ -23,7 +23,7 @@ use crate::control::{self, Control};
 use crate::decide::AnyStore;
 use crate::decide::Clocks;
 use crate::decide::Decider;
-use crate::decide::Kept;
+use crate::decide::PersistentStore;
 use crate::gateway::Front;
 use crate::grpc::{Grpc, Health};
 use crate::http::{Api, HostCheck};
@@ -34,18 +34,17 @@ use crate::observe::traced::Traced;
 use crate::resp::Resp;
 use crate::serve::Listeners;
 
-/// How often histograms are folded, so that they do not grow between scrapes.
+/// How often histograms are compacted. They grow until that is done.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// How long a server that stops tries to bring its last counts to where instances meet, and its last spans to their
-/// collector.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a server that stops tries to send its last minutes to Redis and its last spans to their collector.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server that is set up and not yet running.
 pub struct Server {
     decider: Arc<Decider>,
     control: Arc<Control>,
-    /// Where minutes are summed over all instances, if they meet anywhere.
+    /// Sums the minutes of all instances. `None` if the store is embedded.
     sums: Option<Arc<dyn MinuteSums>>,
     hangup: Signal,
     tracer: Option<Tracer>,
@@ -54,7 +53,7 @@ pub struct Server {
     resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
-    doors: Doors,
+    listeners: ListenerSet,
     guesses: Arc<Guesses>,
     bounds: Bounds,
     /// `listen.hosts`.
@@ -78,8 +77,8 @@ impl Server {
     fn with_clocks(config: &Config, clocks: Clocks) -> anyhow::Result<Self> {
         let telemetry = Telemetry::new(&config.observe)?;
         let timings = StoreMetrics::new(&telemetry);
-        let kept = Kept::open(&config.store, &clocks.buckets, &telemetry)?;
-        let (store, keeper) = kept.map(|Kept { store, keeper }| (store, keeper)).unzip();
+        let kept = PersistentStore::open(&config.store, &clocks.buckets, &telemetry)?;
+        let (store, keeper) = kept.map(|PersistentStore { store, keeper }| (store, keeper)).unzip();
         let store = AnyStore::new(&config.store, &clocks, store, timings)?;
         let clock = Arc::clone(&clocks.buckets);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
@@ -115,7 +114,7 @@ impl Server {
             resp,
             gateway,
             keeper,
-            doors: Doors::new(config, &telemetry),
+            listeners: ListenerSet::new(config, &telemetry),
             guesses,
             bounds: config.listen.bounds.clone(),
             hosts: config.hosts.clone(),
@@ -126,7 +125,7 @@ impl Server {
 
     /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.
     ///
-    /// The admin listener stays until the last caller is gone, so that whoever watches sees the draining.
+    /// The admin listener stays until the last caller is gone, so that probes and scrapers see the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
         // Callers wait in the kernel's queue meanwhile: the first is answered by what the registry says, too, unless the
         // store cannot be reached.
@@ -156,48 +155,48 @@ impl Server {
             let answer = Traced { answer: grpc, tracer };
             (Http::new(answer, telemetry.requests("grpc"), bounds), health)
         });
-        let answers = Answers {
+        let handlers = Handlers {
             http: Http::new(api, telemetry.requests("http"), bounds),
             admin: Http::new(admin, telemetry.requests("admin"), bounds),
             grpc,
             resp: self.resp,
             gateway: self.gateway,
         };
-        let mut doors = self.doors.open(listeners, answers);
-        let upkeep = tokio::spawn(fold_histograms(self.telemetry.handle()));
+        let mut running = self.listeners.open(listeners, handlers);
+        let upkeep = tokio::spawn(compact_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
         let hooks = tokio::spawn(Hooks::follow(configs, self.telemetry.watch().clone()));
 
         shutdown.await;
         readiness.start_draining();
-        doors.drain().await;
-        // Nobody spends any more. Saving waits for the disk, which no thread that answers may do.
+        running.drain().await;
+        // Every caller is gone. Saving waits for the disk, which no thread that answers may do.
         let _saved = tokio::task::spawn_blocking(|| drop(self.keeper)).await;
         self.telemetry.watch().close();
         // At the same time: a stop takes no longer than the slowest of them.
         let _told = tokio::join!(hooks, last_minutes(sharing), last_spans(self.exporting));
-        doors.close().await;
+        running.close().await;
         upkeep.abort();
         reloads.abort();
         changes.abort();
     }
 }
 
-/// What does not arrive in time is lost, with the instance that counted it.
+/// Minutes that do not arrive in time are lost.
 async fn last_minutes(sharing: Option<tokio::task::JoinHandle<()>>) {
     if let Some(sharing) = sharing {
-        let _in_time = timeout(LAST_WORDS, sharing).await;
+        let _in_time = timeout(FLUSH_TIMEOUT, sharing).await;
     }
 }
 
 async fn last_spans(exporting: Option<Exporting>) {
     if let Some(exporting) = exporting {
-        exporting.finish(LAST_WORDS).await;
+        exporting.finish(FLUSH_TIMEOUT).await;
     }
 }
 
-async fn fold_histograms(metrics: PrometheusHandle) {
+async fn compact_histograms(metrics: PrometheusHandle) {
     let mut tick = tokio::time::interval(UPKEEP);
     loop {
         tick.tick().await;

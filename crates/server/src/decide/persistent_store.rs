@@ -1,4 +1,4 @@
-//! The embedded store where it outlives the process: restored at the start, saved now and then and at the end.
+//! The embedded store with a file: restored at the start, saved at intervals and at the end.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::Embedded;
 use crate::config::{StoreConfig, StoreUrl};
 use crate::observe::metrics::{SaveMetrics, Telemetry};
 
-/// A restored store, and who saves it until dropped.
-pub(crate) struct Kept {
+/// A restored store, and the keeper that saves it until it is dropped.
+pub(crate) struct PersistentStore {
     pub(crate) store: Embedded,
     pub(crate) keeper: Keeper,
 }
 
-impl Kept {
-    /// Restores the store and starts to save it, where the configuration says where.
+impl PersistentStore {
+    /// Restores the store and starts to save it. `None` if the configuration names no file.
     pub(crate) fn open(
         config: &StoreConfig,
         clock: &Arc<dyn Clock>,
@@ -31,7 +31,7 @@ impl Kept {
         let mut file = SnapshotFile::open(path)?;
         let store = Arc::new(restore(&file, || config.embedded(Arc::clone(clock)))?);
         let buckets = store.usage().keys;
-        // Whoever starts a server wants to know now, not after the first crash, that nothing can be saved.
+        // A file that cannot be written fails the start, not the first save after it.
         let saved = file.save(&store)?;
         tracing::info!(target: "spile::store", buckets, path = %path.display(), "buckets restored");
         let mut log = SaveLog { metrics: SaveMetrics::new(telemetry, clock), failing: false };
@@ -41,13 +41,13 @@ impl Kept {
     }
 }
 
-/// What was saved, or nothing where that makes no sense any more: limits that start afresh are better than no limits.
+/// The store that was saved, or an empty one if the file is damaged: limits that start afresh are better than none.
 fn restore(
     file: &SnapshotFile,
     builder: impl Fn() -> Builder<Arc<dyn Clock>>,
 ) -> Result<MemoryStore<Arc<dyn Clock>>, FileError> {
     match file.restore(builder()) {
-        // A file that was never ours is somebody's mistake, and must not be moved.
+        // A file that is not a snapshot was named by mistake and must not be moved.
         Err(FileError::Unrestorable(path, why))
             if !matches!(why, RestoreError::Foreign | RestoreError::Unreadable(_)) =>
         {
