@@ -27,36 +27,18 @@
 //! ```
 
 mod auth;
-mod body;
-mod builder;
 mod forward;
 mod gateway;
 mod limit;
-mod live;
-mod overload;
 mod refusal;
-mod refusal_page;
-mod roads;
 mod route;
-mod serve;
-mod settings;
-mod setup;
-mod shared;
-mod spare;
-mod spare_fields;
-mod target;
-mod telemetry;
-mod trace;
 mod upstream;
-mod worker;
 
 pub use auth::{JwtKeyFile, JwtVerifier};
-pub use builder::{BuildError, Builder};
-pub use gateway::Gateway;
-pub use overload::{Adaptive, Concurrency};
-pub use refusal_page::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
+pub use gateway::{BuildError, Builder, Gateway, Settings};
+pub use limit::{Adaptive, Concurrency};
+pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, Timeouts};
-pub use settings::Settings;
 pub use spile_listener::{Bounds, LoadError, Tls, TlsFiles};
 pub use upstream::{
     Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,

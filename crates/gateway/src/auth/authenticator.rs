@@ -11,7 +11,7 @@ use spile_policy::Policy;
 
 use super::caller::Caller;
 use super::jwt::JwtVerifier;
-use crate::forward::spelling::reads_as;
+use crate::forward::headers::equivalent_names::reads_as;
 
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const BEARER: &[u8] = b"bearer";

@@ -14,10 +14,10 @@ use spile_core::{Clock, Micros};
 use spile_listener::{Deadline, FIRST_READ};
 use tokio::time::Instant;
 
-use super::errand::Errand;
+use super::outbound_request::Errand;
 use super::retries::{Failed, Repeat, Repeats};
-use crate::body::{Download, Meter, Movement, Upload, UploadFailure};
-use crate::overload::PlaceHolder;
+use crate::forward::body::{Download, Meter, Movement, Upload, UploadFailure};
+use crate::limit::PlaceHolder;
 use crate::refusal::Refusal;
 use crate::route::Served;
 use crate::upstream::{

@@ -1,23 +1,15 @@
-//! One request on its way to an upstream and back: header fields, attempts and what may be tried again.
+//! Forwards a request to an upstream and its answer to the client: attempts, retries, header fields and bodies.
 
-mod errand;
+pub(crate) mod body;
 mod exchange;
-pub(crate) mod fields;
-mod forwarded;
-mod hop;
-mod hop_by_hop;
-mod introduction;
-mod request_id;
+pub(crate) mod headers;
+mod outbound_request;
 mod retries;
-pub(crate) mod spelling;
 mod tunnel;
 mod upgrade;
 
-pub(crate) use errand::Errand;
 pub(crate) use exchange::{Answer, Exchange};
-pub(crate) use hop::{Hop, Trust};
-pub(crate) use introduction::Introduction;
-pub(crate) use request_id::RequestId;
+pub(crate) use outbound_request::Errand;
 pub(crate) use retries::RetryBudget;
 pub(crate) use tunnel::carry;
 pub(crate) use upgrade::Upgrade;

@@ -4,7 +4,7 @@ use http::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
 use http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 
-use super::hop_by_hop::wanted_upgrade;
+use super::headers::wanted_upgrade;
 
 /// A client's wish, and the connection that it is about.
 pub(crate) struct Upgrade {

@@ -1,5 +1,15 @@
-//! Limits: what the policy says that a request owes, and what was decided.
+//! Limits of three kinds: rates that the policy sets, rates that follow how upstreams fare, and a cap on the requests that
+//! each upstream has under way.
 
-mod limits;
+mod adaptive;
+mod caller_key;
+mod fair_queue;
+mod rate;
 
-pub(crate) use limits::{Limits, Ruling};
+pub use adaptive::Adaptive;
+pub use fair_queue::Concurrency;
+
+pub(crate) use adaptive::Aimd;
+pub(crate) use caller_key::PlaceHolder;
+pub(crate) use fair_queue::{FairQueue, Permit, enter_any};
+pub(crate) use rate::{Limits, Ruling};

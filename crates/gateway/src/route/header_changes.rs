@@ -5,7 +5,7 @@ use http::header::{
     HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-use crate::forward::spelling::reads_as;
+use crate::forward::headers::equivalent_names::reads_as;
 
 /// Fields that are about the content of an answer.
 const OF_CONTENT: [HeaderName; 6] =

@@ -2,9 +2,10 @@
 
 mod header_changes;
 mod rewrite;
-mod served;
 mod settings;
+mod state;
 mod table;
+mod target;
 mod timeouts;
 
 pub use header_changes::{HeaderChangeError, HeaderChanges};
@@ -13,5 +14,6 @@ pub use settings::Route;
 pub use timeouts::Timeouts;
 
 pub(crate) use rewrite::upstream_path;
-pub(crate) use served::Served;
+pub(crate) use state::Served;
 pub(crate) use table::Table;
+pub(crate) use target::Target;

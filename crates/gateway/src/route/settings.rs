@@ -3,9 +3,9 @@
 use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
 
 use crate::auth::Caller;
-use crate::overload::{Adaptive, Concurrency};
+use crate::limit::{Adaptive, Concurrency};
 use crate::refusal::Refusal;
-use crate::refusal_page::RefusalPages;
+use crate::refusal::RefusalPages;
 use crate::route::rewrite::{Rewrite, RewriteError, check_prefix};
 use crate::route::{HeaderChanges, Timeouts};
 use crate::upstream::{Balance, HealthCheck, Upstream, UpstreamTls};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use spile_policy::HostPattern;
 
-use super::served::Served;
 use super::settings::Route;
-use crate::target::Target;
+use super::state::Served;
+use crate::route::Target;
 use crate::upstream::Upstream;
 
 /// Finds the route of a request.

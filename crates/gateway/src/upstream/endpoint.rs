@@ -7,8 +7,8 @@ use metrics::gauge;
 
 use super::address::Upstream;
 use super::health::Health;
-use crate::overload::{Concurrency, FairQueue, Permit};
-use crate::telemetry::QueueGauges;
+use crate::gateway::metrics::QueueGauges;
+use crate::limit::{Concurrency, FairQueue, Permit};
 
 /// An upstream and how it is doing.
 #[derive(Debug)]

@@ -1,31 +1,33 @@
 //! Upstreams: where they are, how they are chosen, and the connections to them.
 
 mod address;
-mod balance;
-mod checker;
-mod dial;
+mod attempt_error;
+mod connection_pool;
+mod connector;
 mod endpoint;
+pub(crate) mod free_list;
+pub(crate) mod header_maps;
 mod health;
+mod health_checker;
 mod http1;
 mod http2;
-mod lines;
+mod load_balancer;
 mod resolver;
 mod tls;
-mod unanswered;
 
 pub use address::{Upstream, UpstreamError};
-pub use balance::Balance;
 pub use health::HealthCheck;
+pub use load_balancer::Balance;
 pub use tls::{Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
-pub(crate) use balance::Pool;
-pub(crate) use checker::check_forever;
-pub(crate) use dial::{Dialer, Purpose};
+pub(crate) use attempt_error::Unanswered;
+pub(crate) use connection_pool::{Line, Lines, NewLine, SWEEP_INTERVAL};
+pub(crate) use connector::{Dialer, Purpose};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::Outstanding;
 pub(crate) use health::{Abandoned, Health};
+pub(crate) use health_checker::check_forever;
 pub(crate) use http1::{Asked, Http1, Inbound, Upgraded};
 pub(crate) use http2::{Http2Body, Http2Stream};
-pub(crate) use lines::{Line, Lines, NewLine, SWEEP_INTERVAL};
+pub(crate) use load_balancer::Pool;
 pub(crate) use resolver::{Reached, Resolver};
-pub(crate) use unanswered::Unanswered;

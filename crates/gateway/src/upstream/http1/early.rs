@@ -9,10 +9,10 @@ use spile_listener::Idle;
 use tokio::io::{AsyncWriteExt, ReadHalf, split};
 use tokio::task::AbortHandle;
 
-use super::line::Http1;
-use super::outgoing::{Outgoing, SendError};
+use super::connection::Http1;
+use super::request_writer::{Outgoing, SendError};
 use super::transport::Transport;
-use crate::body::Upload;
+use crate::forward::body::Upload;
 
 /// The answer's side of a connection whose request is still being sent. That ends when this is dropped.
 #[derive(Debug)]

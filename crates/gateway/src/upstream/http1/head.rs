@@ -11,7 +11,7 @@ use http::{Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
 use super::malformed::Malformed;
-use crate::spare_fields;
+use crate::upstream::header_maps;
 
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_FIELDS: usize = 100;
@@ -135,7 +135,7 @@ fn fields_of(
     parsed: &[httparse::Header<'_>],
     to_come: usize,
 ) -> Result<HeaderMap, Malformed> {
-    let mut fields = spare_fields::take(parsed.len() + to_come);
+    let mut fields = header_maps::take(parsed.len() + to_come);
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(arrived.slice_ref(field.value));

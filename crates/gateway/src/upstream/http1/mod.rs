@@ -5,19 +5,19 @@
 //! ones is refused, and a connection is used again only if nothing was left on it.
 
 mod asked;
-mod buffer;
+mod body;
 mod chunked;
+mod connection;
 mod early;
 mod framing;
 mod head;
-mod inbound;
-mod line;
 mod malformed;
-mod outgoing;
-mod text;
+mod read_buffer;
+mod request_writer;
 mod transport;
+mod write_buffer;
 
 pub(crate) use asked::Asked;
-pub(crate) use inbound::Inbound;
-pub(crate) use line::Http1;
+pub(crate) use body::Inbound;
+pub(crate) use connection::Http1;
 pub(crate) use transport::{Transport, Upgraded};

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::coop::unconstrained;
 use tokio_rustls::client::TlsStream;
 
-use super::buffer::Buffer;
+use super::read_buffer::Buffer;
 
 /// A connection.
 #[derive(Debug)]

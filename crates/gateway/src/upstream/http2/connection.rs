@@ -230,7 +230,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::body::Upload;
+    use crate::forward::body::Upload;
     use crate::route::Timeouts;
     use crate::upstream::Unanswered;
 

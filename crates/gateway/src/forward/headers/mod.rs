@@ -1,0 +1,12 @@
+//! Header fields on their way through: what is removed from a message, and what the gateway adds to it.
+
+pub(crate) mod equivalent_names;
+mod forwarded;
+mod forwarding_headers;
+mod hop_by_hop;
+mod request_id;
+pub(crate) mod sanitize;
+
+pub(crate) use forwarding_headers::Introduction;
+pub(crate) use hop_by_hop::wanted_upgrade;
+pub(crate) use request_id::RequestId;

@@ -1,0 +1,4 @@
+//! Who sends a request.
+
+mod callers;
+mod tokens;

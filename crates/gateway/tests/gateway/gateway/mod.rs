@@ -1,0 +1,6 @@
+//! The gateway as a whole.
+
+mod guide;
+mod reload;
+mod security;
+mod traces;

@@ -1,0 +1,4 @@
+//! Rate limits, adaptive limits and caps on concurrency.
+
+mod overload;
+mod rate;
