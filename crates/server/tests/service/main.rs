@@ -1,38 +1,17 @@
-//! The service as its callers and operators see it: a real server on a port of its own, asked over HTTP.
+//! The service as its callers and operators see it: a real server on a port of its own, asked over HTTP. The folders are
+//! those of `src`; `doors` asks the same of every door and `listeners` of every listener.
 
 mod admin;
-mod audit;
-mod bad_admin_input;
-mod bad_input;
-mod broken_store;
-mod command_line;
-mod configuration;
-mod decisions;
-mod deployment;
+mod auth;
+mod cli;
+mod config;
+mod decide;
 mod doors;
-mod example;
-mod fleet;
-mod forward_auth;
 mod gateway;
 mod grpc;
-mod hosts;
-mod identities;
-mod instances;
+mod http;
 mod listeners;
-mod manners;
-mod openapi;
-mod operators;
-mod persistence;
-mod process;
-mod proxies;
-mod quarantine;
-mod refusing_store;
-mod reloads;
+mod registry;
 mod resp;
-mod safe_defaults;
-mod sample_endpoint;
-mod schemathesis;
-mod secrets;
-mod shutdown;
-mod straight;
+mod serve;
 mod support;

@@ -1,7 +1,7 @@
 //! A real Envoy with the settings of the guide.
 
 use super::config;
-use crate::proxies::{Proxy, Site, blocks, envoy};
+use crate::auth::proxies::{Proxy, Site, blocks, envoy};
 use crate::support::{Answer, Spile};
 
 const GUIDE: &str = include_str!("../../../../../docs/guide/envoy.md");

@@ -8,7 +8,7 @@ use spile_server::Config;
 use super::{Proxy, Site, blocks};
 use crate::support::{Answer, Spile};
 
-const GUIDE: &str = include_str!("../../../../../docs/guide/forward-auth.md");
+const GUIDE: &str = include_str!("../../../../../../docs/guide/forward-auth.md");
 
 /// One token for a login, plenty for the rest: a login that passes for something else passes.
 const RULES: &str = r#"

@@ -500,7 +500,7 @@ fn a_registry_file_beside_a_redis_store_is_refused_and_both_are_named() {
 
 /// The guide's line for that user, and what it says to add for the service.
 fn acl(user: &str) -> String {
-    let guide = include_str!("../../../../../docs/guide/redis.md");
+    let guide = include_str!("../../../../../../docs/guide/redis.md");
     let line =
         |start: &str| guide.lines().find(|line| line.starts_with(start)).expect("the guide's ACL line");
     format!("{} {}", line(&format!("user {user} ")), line("&spile:{:registry} "))

@@ -1,0 +1,6 @@
+//! The `admin` listener: health, metrics, the admin API and its audit log.
+
+mod audit;
+mod bad_input;
+mod changes;
+mod health;

@@ -1,0 +1,5 @@
+//! The command line: what commands print, ask and end with.
+
+mod process;
+mod server;
+mod store;

@@ -1,0 +1,7 @@
+//! The configuration: the file, its defaults, its secrets, and changes while the process runs.
+
+mod example;
+mod file;
+mod reloads;
+mod safe_defaults;
+mod secrets;

@@ -1,0 +1,6 @@
+//! What is behind every door: stores that work, fail or refuse, and identities.
+
+mod broken_store;
+mod identities;
+mod persistence;
+mod refusing_store;

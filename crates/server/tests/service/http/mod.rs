@@ -1,0 +1,9 @@
+//! The `http` listener: the decision API, its description, and what browsers and rude clients may not do.
+
+mod bad_input;
+mod decisions;
+mod hosts;
+mod manners;
+mod openapi;
+mod sample_endpoint;
+mod schemathesis;

@@ -1,0 +1,5 @@
+//! The run of a server: several of them on one Redis, how they are deployed, and how they stop.
+
+mod deployment;
+mod instances;
+mod shutdown;
