@@ -1,7 +1,7 @@
 //! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, calls this and
 //! writes back what is marked. `spend.lua` says the same in Lua.
 
-use crate::{Bucket, Charge, Charges, Cost, Few, Grant, Micros, Outcome, Refund};
+use crate::{Bucket, Charge, Charges, Cost, Few, Micros, Outcome, PartialOutcome, RefundOutcome};
 
 /// A bucket on its way through a step: what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -53,7 +53,7 @@ pub fn peek(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
 }
 
 /// Spends as many whole tokens as every bucket of the chain has, up to the smallest cost asked for.
-pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Grant {
+pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> PartialOutcome {
     let mut stands = standings(charges, slots, now);
     let most = |(charge, bucket): (&Charge<'_>, &Bucket)| {
         let there = bucket.available(charge.limit().limit(), now).whole_tokens();
@@ -73,7 +73,7 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Gr
         }
     }
     let allowed = granted > Cost::ZERO;
-    Grant { tokens: granted.get(), outcome: Outcome { allowed, at: now, buckets: stands } }
+    PartialOutcome { tokens: granted.get(), outcome: Outcome { allowed, at: now, buckets: stands } }
 }
 
 /// Gives every cost back, never above the capacity. A key without state stays without.
@@ -83,7 +83,7 @@ pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome
 
 /// Gives every cost back as [`refund`] does, unless the refund's marker has been spent: the two are one step. The marker
 /// is the first of the charges ([`RefundId::mark`](crate::RefundId::mark)), and no part of the outcome.
-pub fn refund_once(marked: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Refund {
+pub fn refund_once(marked: &Charges<'_>, slots: &mut [Slot], now: Micros) -> RefundOutcome {
     let (first, charges) = marked.split_at(1);
     let (first_slot, slots) = slots.split_at_mut(1);
     let given = spend_all(first, first_slot, now).allowed;
@@ -92,7 +92,7 @@ pub fn refund_once(marked: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Ref
     } else {
         Outcome { allowed: true, at: now, buckets: standings(charges, slots, now) }
     };
-    Refund { given, outcome }
+    RefundOutcome { given, outcome }
 }
 
 fn refund_all(charges: &[Charge<'_>], slots: &mut [Slot], now: Micros) -> Outcome {

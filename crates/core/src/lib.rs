@@ -45,7 +45,7 @@ pub use key::{Key, KeyError};
 pub use limit::{Limit, LimitBuilder, LimitError};
 pub use limit_text::LimitTextError;
 pub use name::{LimitName, NameError, PlanName};
-pub use outcome::{Grant, Outcome, Refund};
+pub use outcome::{Outcome, PartialOutcome, RefundOutcome};
 pub use plan::{NamedLimit, Plan, PlanError};
 pub use refund_id::{RefundId, RefundIdError};
 pub use registry::{InMemoryPlans, PlanRegistry};

@@ -15,7 +15,7 @@ pub struct Outcome {
 
 /// What a partial spend took.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Grant {
+pub struct PartialOutcome {
     /// Whole tokens taken from every bucket of the chain; zero means that nothing was written.
     pub tokens: u32,
     /// How the buckets stand after it. Allowed where anything was granted.
@@ -24,7 +24,7 @@ pub struct Grant {
 
 /// What a refund with an id came to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refund {
+pub struct RefundOutcome {
     /// Whether it was given now. False if it had been before: then nothing has changed.
     pub given: bool,
     /// How the buckets stand after it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Charges, FailureReason, Grant, Outcome, Refund, RefundId};
+use crate::{Charges, FailureReason, Outcome, PartialOutcome, RefundId, RefundOutcome};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///
@@ -17,11 +17,11 @@ pub trait Store: Send + Sync {
     ///
     /// A store that wraps another passes this on, or its callers go the slower way.
     #[inline]
-    fn spend_at_once(&self, _charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn try_spend(&self, _charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         None
     }
 
-    /// Whether [`spend_at_once`](Self::spend_at_once) answers. Callers that would have to put the charges together twice
+    /// Whether [`try_spend`](Self::try_spend) answers. Callers that would have to put the charges together twice
     /// ask this first.
     #[inline]
     fn answers_at_once(&self) -> bool {
@@ -34,7 +34,10 @@ pub trait Store: Send + Sync {
     fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
     /// Spends what is there, up to what is asked. See [`crate::spend_up_to`].
-    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send;
+    fn spend_up_to(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send;
 
     /// Gives every cost back. See [`crate::refund`].
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
@@ -45,7 +48,7 @@ pub trait Store: Send + Sync {
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
-    ) -> impl Future<Output = Result<Refund, StoreError>> + Send;
+    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send;
 
     /// Forgets the bucket of each charge, so that its key starts full. Costs do not matter.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -57,8 +60,8 @@ impl<S: Store> Store for Arc<S> {
     }
 
     #[inline]
-    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
-        (**self).spend_at_once(charges)
+    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        (**self).try_spend(charges)
     }
 
     #[inline]
@@ -70,7 +73,10 @@ impl<S: Store> Store for Arc<S> {
         (**self).peek(charges)
     }
 
-    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+    fn spend_up_to(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         (**self).spend_up_to(charges)
     }
 
@@ -82,7 +88,7 @@ impl<S: Store> Store for Arc<S> {
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
-    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         (**self).refund_once(charges, id)
     }
 

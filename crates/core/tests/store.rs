@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charges, Cost, FailureReason, Few, Grant, Key, Limit, LimitName, Micros, NamedLimit, Outcome,
-    Refund, RefundId, Store, StoreError,
+    Bucket, Charges, Cost, FailureReason, Few, Key, Limit, LimitName, Micros, NamedLimit, Outcome,
+    PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -20,7 +20,7 @@ impl Store for Stub {
         Err(StoreError::BreakerOpen)
     }
 
-    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let full = Bucket::full(charges[0].limit().limit(), NOW);
         self.at_once.then(|| Ok(Outcome { allowed: true, at: NOW, buckets: Few::one(full) }))
     }
@@ -33,7 +33,7 @@ impl Store for Stub {
         Err(StoreError::BreakerOpen)
     }
 
-    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 
@@ -41,7 +41,7 @@ impl Store for Stub {
         Err(StoreError::BreakerOpen)
     }
 
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 
@@ -57,7 +57,7 @@ fn a_shared_store_answers_at_once_where_the_store_does() {
     for at_once in [true, false] {
         let store = Arc::new(Stub { at_once });
         assert_eq!(Store::answers_at_once(&store), at_once);
-        let answer = Store::spend_at_once(&store, &charges);
+        let answer = Store::try_spend(&store, &charges);
         assert_eq!(answer.map(|answer| answer.expect("it answers").at), at_once.then_some(NOW));
     }
 }

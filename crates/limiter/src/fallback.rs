@@ -6,7 +6,7 @@ use std::time::Duration;
 use spile_core::{Charge, Charges, Clock, Cost, Decision, FailurePolicy, NamedLimit, Source, StoreError};
 use spile_memory::MemoryStore;
 
-use crate::granted::Granted;
+use crate::partial::PartialDecision;
 
 /// The failure policy and what it needs to decide alone.
 pub(crate) struct Fallback {
@@ -19,7 +19,7 @@ pub(crate) struct Fallback {
 
 impl Fallback {
     /// The decision in place of the store's.
-    pub(crate) fn decide(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
+    pub(crate) fn allow(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
         let decision = match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
             FailurePolicy::Local => {
@@ -46,23 +46,23 @@ impl Fallback {
     }
 
     /// As many tokens as the policy grants of those asked for.
-    pub(crate) fn grant(
+    pub(crate) fn spend_up_to(
         &self,
         charges: &Charges<'_>,
         asked: Cost,
         policy: FailurePolicy,
         why: &StoreError,
-    ) -> Granted {
-        let Granted { tokens, decision } = match policy {
-            FailurePolicy::Deny => Granted { tokens: 0, decision: self.refuse(charges, why) },
+    ) -> PartialDecision {
+        let PartialDecision { tokens, decision } = match policy {
+            FailurePolicy::Deny => PartialDecision { tokens: 0, decision: self.refuse(charges, why) },
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
-                let granted = Granted::of(&share, self.local.spend_up_to_now(&share), Source::Local);
-                Granted { decision: granted.decision.taken_locally(why.reason()), ..granted }
+                let granted = PartialDecision::of(&share, self.local.spend_up_to_now(&share), Source::Local);
+                PartialDecision { decision: granted.decision.taken_locally(why.reason()), ..granted }
             }
-            _ => Granted { tokens: asked.get(), decision: self.let_pass(charges, why) },
+            _ => PartialDecision { tokens: asked.get(), decision: self.let_pass(charges, why) },
         };
-        Granted { tokens, decision: decision.with_may_have_run(why.may_have_run()) }
+        PartialDecision { tokens, decision: decision.with_may_have_run(why.may_have_run()) }
     }
 
     fn let_pass(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, Key, Micros, Outcome, Plan, PlanRegistry, Refund, RefundId,
-    Source, Store, StoreError,
+    Charge, ChargeError, Charges, Cost, Decision, Key, Micros, Outcome, Plan, PlanRegistry, RefundId,
+    RefundOutcome, Source, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -18,8 +18,8 @@ use crate::builder::Builder;
 use crate::counts::Counts;
 use crate::error::{LimiterError, StoreFailed};
 use crate::fallback::Fallback;
-use crate::granted::Granted;
 use crate::observer::{Observed, Observer};
+use crate::partial::PartialDecision;
 use crate::wait::Wait;
 
 /// The least time between two tries of somebody who waits, whatever a denial says.
@@ -43,7 +43,7 @@ pub(crate) struct Inner<S> {
 /// What a refund with an id came to.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Refunded {
+pub struct RefundDecision {
     /// Whether it was given now. False if it had been before: then nothing has changed.
     pub given: bool,
     /// How the limits stand after it.
@@ -72,7 +72,7 @@ impl<S: Store> RateLimiter<S> {
         let charges = {
             let charges = self.charges(key, plans, tokens);
             if let Ok(charges) = &charges
-                && let Some(answer) = inner.store.spend_at_once(charges)
+                && let Some(answer) = inner.store.try_spend(charges)
             {
                 return Ok(inner.conclude(charges, &Terms::default(), answer, None));
             }
@@ -89,7 +89,7 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
         let charges = self.charges(key, plans, tokens);
-        async move { Ok(self.look(charges?).await) }
+        async move { Ok(self.peek_charges(charges?).await) }
     }
 
     /// Spends as many tokens as every limit has, up to `tokens`.
@@ -98,9 +98,9 @@ impl<S: Store> RateLimiter<S> {
         key: &str,
         plans: impl IntoIterator<Item = impl AsRef<str>>,
         tokens: u64,
-    ) -> impl Future<Output = Result<Granted, LimiterError>> + Send {
+    ) -> impl Future<Output = Result<PartialDecision, LimiterError>> + Send {
         let charges = self.reachable_charges(key, plans, tokens);
-        async move { Ok(self.grant(charges?).await) }
+        async move { Ok(self.spend_up_to_charges(charges?).await) }
     }
 
     /// Gives `tokens` back under every limit of these plans, never above a capacity.
@@ -111,7 +111,7 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
     ) -> impl Future<Output = Result<Decision, StoreFailed>> + Send {
         let charges = self.charges(key, plans, tokens);
-        async move { Ok(self.give_back(charges?).await?) }
+        async move { Ok(self.refund_charges(charges?).await?) }
     }
 
     /// Gives `tokens` back as [`refund`](Self::refund) does, once for each `id` of this key: a caller who does not know
@@ -122,11 +122,11 @@ impl<S: Store> RateLimiter<S> {
         plans: impl IntoIterator<Item = impl AsRef<str>>,
         tokens: u64,
         id: &str,
-    ) -> impl Future<Output = Result<Refunded, StoreFailed>> + Send {
+    ) -> impl Future<Output = Result<RefundDecision, StoreFailed>> + Send {
         let charges = self.charges(key, plans, tokens);
         async move {
             let id = RefundId::new(id).map_err(LimiterError::from)?;
-            Ok(self.give_back_once(charges?, id).await?)
+            Ok(self.refund_charges_once(charges?, id).await?)
         }
     }
 
@@ -137,7 +137,7 @@ impl<S: Store> RateLimiter<S> {
         plans: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> impl Future<Output = Result<(), StoreFailed>> + Send {
         let charges = self.charges(key, plans, 0);
-        async move { Ok(self.forget(charges?).await?) }
+        async move { Ok(self.reset_charges(charges?).await?) }
     }
 
     /// Waits until `tokens` could be spent and spends them, or gives the denial back where that lies beyond
@@ -157,7 +157,7 @@ impl<S: Store> RateLimiter<S> {
         let ask = Ask::from(self.charges(key, plans, tokens)?);
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         loop {
-            let decision = self.decide(ask.clone()).await;
+            let decision = self.allow_charges(ask.clone()).await;
             let ready = decision.retry_after();
             let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
             if decision.allowed() || decision.may_have_run() || left.is_zero() || ready > left {
@@ -171,9 +171,9 @@ impl<S: Store> RateLimiter<S> {
 
     /// Decides about charges that were put together by the caller.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold the question twice")]
-    pub fn decide(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
+    pub fn allow_charges(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
         async move {
-            if let Some(answer) = self.inner.store.spend_at_once(&ask.charges) {
+            if let Some(answer) = self.inner.store.try_spend(&ask.charges) {
                 return self.inner.conclude(&ask.charges, &ask.terms, answer, None);
             }
             self.inner.wait_for(ask).await
@@ -181,14 +181,14 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Decides where the store answers without waiting, as one in memory does. `None` means that nothing was
-    /// decided, and that [`decide`](Self::decide) is to be asked.
-    pub fn decide_at_once(&self, ask: &Ask<'_>) -> Option<Decision> {
-        let answer = self.inner.store.spend_at_once(&ask.charges)?;
+    /// decided, and that [`allow_charges`](Self::allow_charges) is to be asked.
+    pub fn try_allow_charges(&self, ask: &Ask<'_>) -> Option<Decision> {
+        let answer = self.inner.store.try_spend(&ask.charges)?;
         Some(self.inner.conclude(&ask.charges, &ask.terms, answer, None))
     }
 
     /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
-    pub async fn look(&self, ask: impl Into<Ask<'_>>) -> Decision {
+    pub async fn peek_charges(&self, ask: impl Into<Ask<'_>>) -> Decision {
         let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
         let deadline = terms.deadline(inner.deadline);
         let decision = match in_time(deadline, inner.store.peek(&charges)).await {
@@ -199,44 +199,44 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Spends of charges that were put together by the caller as much as every limit has.
-    pub async fn grant(&self, ask: impl Into<Ask<'_>>) -> Granted {
+    pub async fn spend_up_to_charges(&self, ask: impl Into<Ask<'_>>) -> PartialDecision {
         let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
         let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
         if asked == Cost::ZERO {
-            return Granted { tokens: 0, decision: self.look(Ask { charges, terms }).await };
+            return PartialDecision { tokens: 0, decision: self.peek_charges(Ask { charges, terms }).await };
         }
         let deadline = terms.deadline(inner.deadline);
         let granted = match in_time(deadline, inner.store.spend_up_to(&charges)).await {
-            Ok(grant) => Granted::of(&charges, grant, Source::Store),
-            Err(why) => inner.fallback.grant(&charges, asked, terms.policy(&inner.fallback), &why),
+            Ok(grant) => PartialDecision::of(&charges, grant, Source::Store),
+            Err(why) => inner.fallback.spend_up_to(&charges, asked, terms.policy(&inner.fallback), &why),
         };
         inner.tell(&charges, &terms, &granted.decision, inner.fallback.clock.now());
         granted
     }
 
     /// Gives back charges that were put together by the caller.
-    pub async fn give_back(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
+    pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let outcome: Outcome = in_time(self.inner.deadline, self.inner.store.refund(&charges)).await?;
         Ok(Decision::from_outcome(&charges, &outcome, Source::Store))
     }
 
     /// Gives back charges that were put together by the caller, once for each id.
-    pub async fn give_back_once(
+    pub async fn refund_charges_once(
         &self,
         charges: Charges<'_>,
         id: RefundId<'_>,
-    ) -> Result<Refunded, StoreError> {
-        let Refund { given, outcome } =
+    ) -> Result<RefundDecision, StoreError> {
+        let RefundOutcome { given, outcome } =
             in_time(self.inner.deadline, self.inner.store.refund_once(&charges, id)).await?;
-        Ok(Refunded { given, decision: Decision::from_outcome(&charges, &outcome, Source::Store) })
+        Ok(RefundDecision { given, decision: Decision::from_outcome(&charges, &outcome, Source::Store) })
     }
 
     /// Forgets the buckets of charges that were put together by the caller.
-    pub async fn forget(&self, charges: Charges<'_>) -> Result<(), StoreError> {
+    pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
         in_time(self.inner.deadline, self.inner.store.reset(&charges)).await
     }
 
-    /// The charges of one key under every limit of these plans, to be [decided](Self::decide) upon.
+    /// The charges of one key under every limit of these plans, to be [decided](Self::allow_charges) upon.
     pub fn charges<'k>(
         &self,
         key: &'k str,
@@ -267,7 +267,7 @@ impl<S: Store> RateLimiter<S> {
         Ok(())
     }
 
-    /// Whether [`decide_at_once`](Self::decide_at_once) answers.
+    /// Whether [`try_allow_charges`](Self::try_allow_charges) answers.
     pub fn answers_at_once(&self) -> bool {
         self.inner.store.answers_at_once()
     }
@@ -406,7 +406,7 @@ impl<S: Store> Inner<S> {
     ) -> Decision {
         let mut decision = match answer {
             Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
-            Err(why) => self.fallback.decide(charges, terms.policy(&self.fallback), &why),
+            Err(why) => self.fallback.allow(charges, terms.policy(&self.fallback), &why),
         };
         if terms.shadow {
             decision = decision.shadowed();

@@ -36,7 +36,7 @@ impl<S: Store> RateLimiter<S> {
         }
         let mut settled = Settled::default();
         if is_taken(decision) && chain.lines().iter().any(|line| tokens < line.cost()) {
-            let left = self.give_back(chain.charges_at(|line| line.cost() - tokens)).await?;
+            let left = self.refund_charges(chain.charges_at(|line| line.cost() - tokens)).await?;
             let standing = left.limits().iter().zip(decision.limits());
             settled.decision =
                 Decision::standing(standing.map(|(status, asked)| status.under_limit_of(asked)));
@@ -57,11 +57,12 @@ impl<S: Store> RateLimiter<S> {
                 let more = tokens - cost;
                 let holds = part.lines().iter().map(|line| line.limit().limit().capacity()).min();
                 let most = more.min(holds.unwrap_or(0).into());
-                let granted = self.grant(Ask::on_terms_of(&part, part.charges_at(|_| most))).await;
+                let granted =
+                    self.spend_up_to_charges(Ask::on_terms_of(&part, part.charges_at(|_| most))).await;
                 settled.uncovered = settled.uncovered.max(more - u64::from(granted.tokens));
                 granted.decision
             } else if is_taken(decision) && tokens < cost {
-                self.give_back(part.charges_at(|line: &Line| line.cost() - tokens)).await?
+                self.refund_charges(part.charges_at(|line: &Line| line.cost() - tokens)).await?
             } else {
                 continue;
             };

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use spile_core::{
-    Charges, FailurePolicy, FailureReason, FakeClock, Grant, Limit, Outcome, Plan, Reason, Refund, RefundId,
-    Source, Store, StoreError,
+    Charges, FailurePolicy, FailureReason, FakeClock, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId,
+    RefundOutcome, Source, Store, StoreError,
 };
 use spile_limiter::{Ask, RateLimiter, StoreFailed, Wait};
 use spile_memory::MemoryStore;
@@ -36,7 +36,10 @@ impl Store for Broken {
         self.answer()
     }
 
-    fn spend_up_to(&self, _: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+    fn spend_up_to(
+        &self,
+        _: &Charges<'_>,
+    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         self.answer()
     }
 
@@ -48,7 +51,7 @@ impl Store for Broken {
         &self,
         _: &Charges<'_>,
         _: RefundId<'_>,
-    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         self.answer()
     }
 
@@ -124,8 +127,8 @@ async fn a_call_can_bring_a_policy_of_its_own() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
     let ask = Ask::from(charges).on_failure(FailurePolicy::Deny).rule("login");
-    assert_eq!(limiter.look(ask.clone()).await.reason(), Reason::FailClosed);
-    assert_eq!(limiter.decide(ask).await.reason(), Reason::FailClosed);
+    assert_eq!(limiter.peek_charges(ask.clone()).await.reason(), Reason::FailClosed);
+    assert_eq!(limiter.allow_charges(ask).await.reason(), Reason::FailClosed);
 }
 
 #[tokio::test]
@@ -162,7 +165,8 @@ async fn a_call_can_shorten_the_deadline_and_not_lengthen_it() {
         for looks in [false, true] {
             let started = tokio::time::Instant::now();
             let ask = ask.clone();
-            let decision = if looks { limiter.look(ask).await } else { limiter.decide(ask).await };
+            let decision =
+                if looks { limiter.peek_charges(ask).await } else { limiter.allow_charges(ask).await };
             assert_eq!(decision.failure(), Some(FailureReason::Timeout));
             let (took, expected) = (started.elapsed(), Duration::from_millis(expected));
             assert!((expected..expected + Duration::from_millis(5)).contains(&took), "{took:?}");
@@ -199,7 +203,7 @@ async fn shadow_mode_counts_a_denial_and_lets_it_pass() {
         let _ = limiter.allow("ann", ["free"], 1).await.unwrap();
     }
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
-    let decision = limiter.decide(Ask::from(charges).shadow(true)).await;
+    let decision = limiter.allow_charges(Ask::from(charges).shadow(true)).await;
     assert!(decision.allowed());
     assert_eq!(decision.reason(), Reason::Shadow);
     assert_eq!(decision.limited_by().unwrap().as_str(), "free");
@@ -209,7 +213,7 @@ async fn shadow_mode_counts_a_denial_and_lets_it_pass() {
 async fn shadow_mode_never_blocks_and_blames_no_limit_for_a_failing_store() {
     let limiter = limiter(down(), FailurePolicy::Deny, &FakeClock::default());
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
-    let decision = limiter.decide(Ask::from(charges).shadow(true)).await;
+    let decision = limiter.allow_charges(Ask::from(charges).shadow(true)).await;
     assert!(decision.allowed());
     assert_eq!((decision.reason(), decision.limited_by()), (Reason::FailOpen, None));
 }
@@ -220,11 +224,11 @@ async fn a_rule_that_only_watches_decides_as_allow_would_where_the_policy_is_den
         .map(|policy| limiter(down(), policy, &FakeClock::default()));
     let charges = deny.charges("ann", ["free"], 12).unwrap();
     let watching = || Ask::from(charges.clone()).shadow(true);
-    let passed = deny.decide(watching()).await;
+    let passed = deny.allow_charges(watching()).await;
     assert_eq!((passed.remaining(), passed.retry_after()), (30, Duration::ZERO));
-    assert_eq!(passed, allow.decide(watching()).await);
-    assert_eq!(deny.look(watching()).await, allow.look(watching()).await);
-    assert_eq!(deny.grant(watching()).await.tokens, 12);
+    assert_eq!(passed, allow.allow_charges(watching()).await);
+    assert_eq!(deny.peek_charges(watching()).await, allow.peek_charges(watching()).await);
+    assert_eq!(deny.spend_up_to_charges(watching()).await.tokens, 12);
 }
 
 #[tokio::test]
@@ -284,7 +288,7 @@ impl Store for Lossy {
         self.store.peek(charges).await
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.store.spend_up_to(charges).await
     }
 
@@ -292,7 +296,11 @@ impl Store for Lossy {
         self.store.refund(charges).await
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         self.store.refund_once(charges, id).await
     }
 
@@ -340,7 +348,7 @@ async fn asked_with_patience(busy: u32, patience: Duration) -> (spile_core::Deci
     let limiter = store.refusing(FailurePolicy::Deny, Duration::from_secs(1));
     let started = tokio::time::Instant::now();
     let ask = Ask::from(limiter.charges("ann", ["free"], 3).unwrap()).retry_overloaded_for(patience);
-    let decision = limiter.decide(ask).await;
+    let decision = limiter.allow_charges(ask).await;
     (decision, limiter.store().asked.load(Ordering::Relaxed), started.elapsed())
 }
 
@@ -396,8 +404,8 @@ async fn a_partial_spend_that_is_granted_nothing_locally_learns_when_there_is_a_
 async fn a_partial_spend_follows_the_policy_of_its_rule() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
     let ask = |policy| Ask::from(limiter.charges("ann", ["free"], 12).unwrap()).on_failure(policy);
-    let refused = limiter.grant(ask(FailurePolicy::Deny)).await;
+    let refused = limiter.spend_up_to_charges(ask(FailurePolicy::Deny)).await;
     assert_eq!((refused.tokens, refused.decision.reason()), (0, Reason::FailClosed));
-    let shared = limiter.grant(ask(FailurePolicy::Local)).await;
+    let shared = limiter.spend_up_to_charges(ask(FailurePolicy::Local)).await;
     assert_eq!((shared.tokens, shared.decision.reason()), (10, Reason::Local));
 }

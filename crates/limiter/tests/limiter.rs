@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, ChargeError, Charges, Clock, Decision, FakeClock, Grant, InMemoryPlans, KeyError, Limit,
-    Outcome, Plan, Reason, Refund, RefundId, Source, Store, StoreError,
+    Bucket, Charge, ChargeError, Charges, Clock, Decision, FakeClock, InMemoryPlans, KeyError, Limit,
+    Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome, Source, Store, StoreError,
 };
 use spile_limiter::{
     Ask, Counts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -65,12 +65,12 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
         (30, [0, 80, 0], 20),
     ] {
         let (limiter, _) = limiter();
-        let decision = limiter.decide(Ask::from(&chain)).await;
+        let decision = limiter.allow_charges(Ask::from(&chain)).await;
         let settled = limiter.settle(&chain, &decision, tokens).await.unwrap();
         assert_eq!(settled.uncovered, uncovered, "{tokens}");
         let standing = settled.decision.unwrap_or(decision);
         let found: Vec<_> = standing.limits().iter().map(spile_core::LimitStatus::remaining).collect();
-        let looked = limiter.look(chain.charges_at(|_| 0)).await;
+        let looked = limiter.peek_charges(chain.charges_at(|_| 0)).await;
         assert_eq!(standing, looked, "what a look says, without one");
         assert_eq!(found, left, "{tokens}");
     }
@@ -83,10 +83,10 @@ async fn settling_with_a_decision_about_another_chain_charges_and_does_not_panic
     let [mut asked, mut charged] = [(); 2].map(|()| Chain::new(None));
     asked.charge(&ann, &free, 1).unwrap();
     charged.charge(&ann, &gold, 1).unwrap();
-    let decision = limiter.decide(Ask::from(&asked)).await;
+    let decision = limiter.allow_charges(Ask::from(&asked)).await;
     let settled = limiter.settle(&charged, &decision, 5).await.unwrap();
     assert_eq!(settled.uncovered, 0);
-    assert_eq!(limiter.look(charged.charges_at(|_| 0)).await.limits()[1].remaining(), 96);
+    assert_eq!(limiter.peek_charges(charged.charges_at(|_| 0)).await.limits()[1].remaining(), 96);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn settling_tells_every_limit_as_the_decision_scaled_it() {
         [(0, [10, 50, 5]), (1, [9, 49, 4]), (2, [8, 48, 3]), (4, [6, 46, 1]), (8, [2, 42, 0])]
     {
         let (limiter, _) = limiter();
-        let decision = limiter.decide(Ask::from(&chain(&half_gold, &half_free))).await;
+        let decision = limiter.allow_charges(Ask::from(&chain(&half_gold, &half_free))).await;
         let settled = limiter.settle(&chain(&gold, &free), &decision, tokens).await.unwrap();
         let standing = settled.decision.unwrap();
         let limits =
@@ -226,8 +226,8 @@ async fn observers_are_told_the_rule_the_tenant_and_each_key_that_pays() {
     let store = MemoryStore::builder().clock(FakeClock::default()).build();
     let limiter = RateLimiter::builder().store(store).plans(plans()).observer(names.clone()).build();
     let charges = limiter.charges("ann", ["gold"], 1).unwrap();
-    let _decision = limiter.decide(Ask::from(charges.clone())).await;
-    let _decision = limiter.decide(Ask::from(charges).rule("login").tenant("acme")).await;
+    let _decision = limiter.allow_charges(Ask::from(charges.clone())).await;
+    let _decision = limiter.allow_charges(Ask::from(charges).rule("login").tenant("acme")).await;
     assert_eq!(*names.0.lock(), [["-", "-", "ann ann"], ["login", "acme", "ann ann"]]);
     assert!(names.counts().is_none(), "it hears of every decision unless it has counts of its own");
 }
@@ -257,7 +257,7 @@ async fn what_an_observer_with_counts_does_not_hear_of_is_counted_for_it_exactly
     for question in 0..50_000 {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
         let rule = RuleName::new(if question % 5 == 0 { "login" } else { "search" });
-        let _decision = limiter.decide(Ask::from(charges).rule(rule)).await;
+        let _decision = limiter.allow_charges(Ask::from(charges).rule(rule)).await;
     }
     let mut counts = Vec::new();
     counting.0.drain(|_, more| counts.push(more));
@@ -286,8 +286,8 @@ async fn an_observer_with_counts_hears_of_each_decision_for_a_tenant_and_of_a_ru
     let limiter = RateLimiter::builder().store(store).plans(plans()).observer(counting.clone()).build();
     for _ in 0..3_000 {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
-        let _decision = limiter.decide(Ask::from(charges.clone()).tenant("acme")).await;
-        let _decision = limiter.decide(Ask::from(charges).shadow(true)).await;
+        let _decision = limiter.allow_charges(Ask::from(charges.clone()).tenant("acme")).await;
+        let _decision = limiter.allow_charges(Ask::from(charges).shadow(true)).await;
     }
     assert_eq!(counting.1.lock().len(), 6_000);
 }
@@ -317,16 +317,16 @@ impl Store for Nodes {
         Ok(self.answer(charges))
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
-        Ok(Grant { tokens: 1, outcome: self.answer(charges) })
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
+        Ok(PartialOutcome { tokens: 1, outcome: self.answer(charges) })
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         Ok(self.answer(charges))
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
-        Ok(Refund { given: true, outcome: self.answer(charges) })
+    async fn refund_once(&self, charges: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
+        Ok(RefundOutcome { given: true, outcome: self.answer(charges) })
     }
 
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
@@ -358,12 +358,12 @@ async fn an_embedded_store_decides_at_once_and_one_behind_a_network_does_not() {
     let (embedded, _) = limiter();
     let charges = embedded.charges("ann", ["free"], 4).unwrap();
     assert!(embedded.answers_at_once());
-    assert_eq!(embedded.decide_at_once(&Ask::from(charges.clone())).unwrap().remaining(), 6);
+    assert_eq!(embedded.try_allow_charges(&Ask::from(charges.clone())).unwrap().remaining(), 6);
     assert_eq!(embedded.peek("ann", ["free"], 0).await.unwrap().remaining(), 6);
     let nodes = Nodes { clock: FakeClock::default(), ahead_us: [0; 3], turn: AtomicUsize::new(0) };
     let remote = RateLimiter::builder().store(nodes).plans(plans()).build();
     assert!(!remote.answers_at_once());
-    assert_eq!(remote.decide_at_once(&Ask::from(charges)), None);
+    assert_eq!(remote.try_allow_charges(&Ask::from(charges)), None);
     assert_eq!(remote.store().turn.load(Ordering::Relaxed), 0, "it was not asked");
 }
 
@@ -372,7 +372,7 @@ async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
     let (limiter, _) = limiter();
     let (ann, mut chain) = (ResolvedKey::custom("user", "ann"), Chain::new(None));
     limiter.charge(&mut chain, &ann, ["free", "gold"], 3).unwrap();
-    let decision = limiter.decide(Ask::from(&chain)).await;
+    let decision = limiter.allow_charges(Ask::from(&chain)).await;
     let left: Vec<_> =
         decision.limits().iter().map(|limit| (limit.name().as_str(), limit.remaining())).collect();
     assert_eq!(left, [("free", 7), ("gold/burst", 17), ("gold/daily", 97)]);

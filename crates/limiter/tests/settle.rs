@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use spile_core::{
-    Bucket, Charges, Decision, FakeClock, Few, Grant, Limit, Micros, Outcome, Plan, Refund, RefundId, Source,
-    Store, StoreError,
+    Bucket, Charges, Decision, FakeClock, Few, Limit, Micros, Outcome, PartialOutcome, Plan, RefundId,
+    RefundOutcome, Source, Store, StoreError,
 };
 use spile_limiter::{Ask, RateLimiter, Settled, is_taken};
 use spile_memory::MemoryStore;
@@ -33,7 +33,7 @@ impl Store for Counted {
         self.ask()?.peek(charges).await
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.ask()?.spend_up_to(charges).await
     }
 
@@ -41,7 +41,11 @@ impl Store for Counted {
         self.ask()?.refund(charges).await
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         self.ask()?.refund_once(charges, id).await
     }
 
@@ -78,14 +82,14 @@ async fn settle(
 }
 
 async fn left(limiter: &RateLimiter<Counted>, chain: &Chain) -> Vec<u64> {
-    let looked = limiter.look(chain.charges_at(|_| 0)).await;
+    let looked = limiter.peek_charges(chain.charges_at(|_| 0)).await;
     looked.limits().iter().map(spile_core::LimitStatus::remaining).collect()
 }
 
 #[tokio::test]
 async fn a_request_that_cost_what_it_was_charged_does_not_ask_the_store() {
     let (limiter, chain) = (limiter(), chain(8, 8));
-    let decision = limiter.decide(Ask::from(&chain)).await;
+    let decision = limiter.allow_charges(Ask::from(&chain)).await;
     assert_eq!(settle(&limiter, &chain, &decision, 8).await, (Settled::default(), 0));
     assert_eq!(left(&limiter, &chain).await, [2, 2]);
 }
@@ -93,7 +97,7 @@ async fn a_request_that_cost_what_it_was_charged_does_not_ask_the_store() {
 #[tokio::test]
 async fn less_than_was_charged_is_given_back_in_one_call() {
     let (limiter, chain) = (limiter(), chain(8, 8));
-    let decision = limiter.decide(Ask::from(&chain)).await;
+    let decision = limiter.allow_charges(Ask::from(&chain)).await;
     assert_eq!(settle(&limiter, &chain, &decision, 3).await.1, 1);
     assert_eq!(left(&limiter, &chain).await, [7, 7]);
 }
@@ -101,7 +105,7 @@ async fn less_than_was_charged_is_given_back_in_one_call() {
 #[tokio::test]
 async fn a_key_that_paid_the_right_cost_is_left_alone_while_another_pays_more() {
     let (limiter, chain) = (limiter(), chain(8, 1));
-    let decision = limiter.decide(Ask::from(&chain)).await;
+    let decision = limiter.allow_charges(Ask::from(&chain)).await;
     assert_eq!(settle(&limiter, &chain, &decision, 8).await.1, 1);
     assert_eq!(left(&limiter, &chain).await, [2, 2]);
 }
@@ -109,8 +113,8 @@ async fn a_key_that_paid_the_right_cost_is_left_alone_while_another_pays_more() 
 #[tokio::test]
 async fn a_denied_request_gets_nothing_back() {
     let (limiter, chain) = (limiter(), chain(8, 1));
-    let _allowed = limiter.decide(Ask::from(&chain)).await;
-    let denied = limiter.decide(Ask::from(&chain)).await;
+    let _allowed = limiter.allow_charges(Ask::from(&chain)).await;
+    let denied = limiter.allow_charges(Ask::from(&chain)).await;
     assert!(!denied.allowed());
     assert_eq!(settle(&limiter, &chain, &denied, 0).await, (Settled::default(), 0));
     assert_eq!(left(&limiter, &chain).await, [2, 9]);
@@ -122,7 +126,7 @@ async fn a_denied_request_gets_nothing_back() {
 #[tokio::test]
 async fn how_limits_stand_is_not_told_by_a_store_that_is_down() {
     let (limiter, chain) = (limiter(), chain(1, 1));
-    let decision = limiter.decide(Ask::from(&chain)).await;
+    let decision = limiter.allow_charges(Ask::from(&chain)).await;
     limiter.store().down.store(true, Ordering::Relaxed);
     assert_eq!(settle(&limiter, &chain, &decision, 5).await.0.decision, None);
 }
@@ -130,9 +134,9 @@ async fn how_limits_stand_is_not_told_by_a_store_that_is_down() {
 #[tokio::test]
 async fn a_request_that_passed_while_the_store_was_down_gets_nothing_back() {
     let (limiter, chain) = (limiter(), chain(8, 8));
-    let _charged = limiter.decide(Ask::from(&chain)).await;
+    let _charged = limiter.allow_charges(Ask::from(&chain)).await;
     limiter.store().down.store(true, Ordering::Relaxed);
-    let passed = limiter.decide(Ask::from(&chain)).await;
+    let passed = limiter.allow_charges(Ask::from(&chain)).await;
     limiter.store().down.store(false, Ordering::Relaxed);
     assert!(passed.allowed());
     assert_eq!(settle(&limiter, &chain, &passed, 0).await, (Settled::default(), 0));

@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, Few, Grant, Key, Micros, NamedLimit, Outcome, Refund, RefundId,
-    Slot, Store, StoreError, SystemClock,
+    Bucket, Charge, Charges, Clock, Cost, Few, Key, Micros, NamedLimit, Outcome, PartialOutcome, RefundId,
+    RefundOutcome, Slot, Store, StoreError, SystemClock,
 };
 
 use crate::entry::Entry;
@@ -245,7 +245,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Spends what is there without a future to wait on.
-    pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> Grant {
+    pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> PartialOutcome {
         self.step(charges, spile_core::spend_up_to)
     }
 }
@@ -256,7 +256,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     #[inline]
-    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         Some(Ok(self.spend_now(charges)))
     }
 
@@ -269,7 +269,7 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(self.peek_now(charges))
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         Ok(self.spend_up_to_now(charges))
     }
 
@@ -277,7 +277,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(self.step(charges, spile_core::refund))
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         Ok(self.step(&id.mark(charges), spile_core::refund_once))
     }
 

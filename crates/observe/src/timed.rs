@@ -6,7 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
-use spile_core::{Charges, Clock, Grant, Micros, Outcome, Refund, RefundId, Store, StoreError, SystemClock};
+use spile_core::{
+    Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError, SystemClock,
+};
 
 use crate::names::STORE_DURATION;
 use crate::watch::Watch;
@@ -64,7 +66,7 @@ impl<S: Store> TimedStore<S> {
     #[inline(never)]
     fn timed_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let started = self.clock.now();
-        let answer = self.store.spend_at_once(charges);
+        let answer = self.store.try_spend(charges);
         if let Some(answer) = &answer {
             self.end(Some(self.timing_since(started, &self.spend)), answer);
         }
@@ -165,7 +167,7 @@ impl<S: Store> Store for TimedStore<S> {
     }
 
     #[inline]
-    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let to_pass = TO_PASS.get();
         if self.every_call || to_pass == 0 {
             return self.timed_at_once(charges);
@@ -173,7 +175,7 @@ impl<S: Store> Store for TimedStore<S> {
         // Handed straight on: to look at the answer would mean to copy it. A store that answers later is counted again
         // then, and so timed twice as often.
         TO_PASS.set(to_pass - 1);
-        self.store.spend_at_once(charges)
+        self.store.try_spend(charges)
     }
 
     #[inline]
@@ -185,7 +187,10 @@ impl<S: Store> Store for TimedStore<S> {
         self.timed(&self.peek, self.store.peek(charges))
     }
 
-    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+    fn spend_up_to(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         self.timed(&self.spend, self.store.spend_up_to(charges))
     }
 
@@ -197,7 +202,7 @@ impl<S: Store> Store for TimedStore<S> {
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
-    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         self.timed(&self.refund, self.store.refund_once(charges, id))
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use spile_core::{
-    Charges, FailurePolicy, FakeClock, Grant, Key, Limit, Outcome, Plan, Refund, RefundId, Store, StoreError,
+    Charges, FailurePolicy, FakeClock, Key, Limit, Outcome, PartialOutcome, Plan, RefundId, RefundOutcome,
+    Store, StoreError,
 };
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
@@ -43,13 +44,13 @@ impl Store for Down {
     async fn peek(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
-    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
     async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
@@ -108,7 +109,7 @@ async fn invented_rules_end_up_in_the_overflow_and_none_is_lost() {
     let limiter = limiter(&watch, &clock);
     for rule in 0..5_000 {
         let charges = limiter.charges("ann", ["wide"], 1).unwrap();
-        let _decision = limiter.decide(Ask::from(charges).rule(format!("rule-{rule}").as_str())).await;
+        let _decision = limiter.allow_charges(Ask::from(charges).rule(format!("rule-{rule}").as_str())).await;
     }
     watch.flush();
     let shown = metrics.render();
@@ -149,7 +150,7 @@ async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_co
     for turn in 0..1_000_000_usize {
         let key = if turn % 5 == 0 { "noisy" } else { quiet[turn / 5 * 4 % 80 + turn % 5 - 1].as_str() };
         let charges = limiter.charges(key, ["never"], 1).unwrap();
-        let _decision = limiter.decide(charges.into()).await;
+        let _decision = limiter.allow_charges(charges.into()).await;
         clock.advance(Duration::from_micros(10));
     }
     let top = watch.snapshot().top_denied;
@@ -195,7 +196,7 @@ async fn a_flood_of_denied_keys_and_tenants_is_told_within_a_budget_and_the_rest
         for user in 0..5_000 {
             let name = format!("user:{user}");
             let charges = limiter.charges(&name, ["one"], 1).unwrap();
-            let _decision = limiter.decide(Ask::from(charges).tenant(&name)).await;
+            let _decision = limiter.allow_charges(Ask::from(charges).tenant(&name)).await;
             clock.advance(Duration::from_millis(1));
         }
     }
@@ -249,7 +250,7 @@ async fn a_tenant_is_told_of_at_eighty_percent_and_at_the_limit() {
     let limiter = limiter(&watch, &clock);
     for _ in 0..20 {
         let charges = limiter.charges("tenant:acme", ["free"], 1).unwrap();
-        let _decision = limiter.decide(Ask::from(charges).rule("api").tenant("acme")).await;
+        let _decision = limiter.allow_charges(Ask::from(charges).rule("api").tenant("acme")).await;
     }
     assert_eq!(kinds(&watch), ["tenant_over", "key_denied", "tenant_near"]);
     let (acme, limit) = ("acme".to_owned(), "free".to_owned());
@@ -263,7 +264,7 @@ async fn minutes_sum_what_rules_and_tenants_were_allowed_and_denied() {
     let limiter = limiter(&watch, &clock);
     for _ in 0..15 {
         let charges = limiter.charges("tenant:acme", ["free"], 1).unwrap();
-        let _decision = limiter.decide(Ask::from(charges).rule("api").tenant("acme")).await;
+        let _decision = limiter.allow_charges(Ask::from(charges).rule("api").tenant("acme")).await;
     }
     let rows = watch.minutes(0, u64::MAX);
     let sums: Vec<_> =
@@ -279,7 +280,7 @@ async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
     let local = [FailurePolicy::Local; 12];
     for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Deny].into_iter().chain(local) {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
-        let _decision = limiter.decide(Ask::from(charges).on_failure(policy)).await;
+        let _decision = limiter.allow_charges(Ask::from(charges).on_failure(policy)).await;
     }
     watch.tick();
     let shown = metrics.render();

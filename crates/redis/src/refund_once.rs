@@ -3,18 +3,18 @@
 //! Each key's refund is one step with its marker. If a later one fails, the same id gives on another try what is missing,
 //! and nothing twice.
 
-use spile_core::{Bucket, Charges, Few, Outcome, Refund, RefundId, StoreError};
+use spile_core::{Bucket, Charges, Few, Outcome, RefundId, RefundOutcome, StoreError};
 
 use crate::request::Operation;
 use crate::store::{RedisStore, outcome};
 
 impl RedisStore {
     /// One step over a marker and the charges behind it.
-    pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<Refund, StoreError> {
+    pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<RefundOutcome, StoreError> {
         let mut reply = self.step(Operation::RefundOnce, marked).await?;
         let given = reply.granted > 0;
         reply.buckets = reply.buckets.iter().skip(1).copied().collect();
-        Ok(Refund { given, outcome: Outcome { allowed: true, ..outcome(reply) } })
+        Ok(RefundOutcome { given, outcome: Outcome { allowed: true, ..outcome(reply) } })
     }
 
     /// Says that it was given if any key got something now.
@@ -22,8 +22,8 @@ impl RedisStore {
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
-    ) -> Result<Refund, StoreError> {
-        let mut refunds: Vec<(&str, Refund)> = Vec::new();
+    ) -> Result<RefundOutcome, StoreError> {
+        let mut refunds: Vec<(&str, RefundOutcome)> = Vec::new();
         for charge in charges.iter() {
             let key = charge.key();
             if refunds.iter().all(|(known, _)| *known != key.as_str()) {
@@ -47,6 +47,6 @@ impl RedisStore {
                 buckets.push(Bucket::new(bucket.available(charge.limit().limit(), seen_at), at));
             }
         }
-        Ok(Refund { given, outcome: Outcome { allowed: true, at, buckets } })
+        Ok(RefundOutcome { given, outcome: Outcome { allowed: true, at, buckets } })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Charges, Grant, Outcome, Refund, RefundId, Store, StoreError};
+use spile_core::{Bucket, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -133,16 +133,20 @@ impl Store for RedisStore {
         self.step(Operation::Peek, charges).await.map(outcome)
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         let reply = self.step(Operation::SpendUpTo, charges).await?;
-        Ok(Grant { tokens: reply.granted, outcome: outcome(reply) })
+        Ok(PartialOutcome { tokens: reply.granted, outcome: outcome(reply) })
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         self.step(Operation::Refund, charges).await.map(outcome)
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         if self.inner.router.is_cluster() {
             return self.refund_each_key_once(charges, id).await;
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::future::join_all;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, FakeClock, Grant, Key, Limit, LimitName, MicroTokens, Micros,
-    NamedLimit, Outcome, Refund, RefundId, Store,
+    Bucket, Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit,
+    Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -66,8 +66,8 @@ enum Kind {
 #[derive(Debug, PartialEq)]
 enum Did {
     Step(Outcome),
-    Grant(Grant),
-    Refund(Refund),
+    SpendUpTo(PartialOutcome),
+    Refund(RefundOutcome),
     Reset,
 }
 
@@ -245,7 +245,7 @@ impl Step {
                 let id = RefundId::new(id).expect("a sound id");
                 Did::Refund(store.refund_once(charges, id).await.expect("an answer"))
             }
-            Kind::SpendUpTo => Did::Grant(store.spend_up_to(charges).await.expect("an answer")),
+            Kind::SpendUpTo => Did::SpendUpTo(store.spend_up_to(charges).await.expect("an answer")),
             Kind::Reset => {
                 store.reset(charges).await.expect("an answer");
                 Did::Reset

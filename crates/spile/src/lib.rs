@@ -45,13 +45,13 @@ mod guide;
 
 pub use spile_core::{
     Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, FailurePolicy, FailureReason, FakeClock,
-    Grant, InMemoryPlans, Key, KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, Micros,
-    NameError, NamedLimit, Outcome, Plan, PlanError, PlanName, PlanRegistry, Reason, Refund, RefundId,
-    RefundIdError, SlewedClock, Source, Store, StoreError, SystemClock,
+    InMemoryPlans, Key, KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, Micros, NameError,
+    NamedLimit, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason, RefundId,
+    RefundIdError, RefundOutcome, SlewedClock, Source, Store, StoreError, SystemClock,
 };
 pub use spile_limiter::{
-    Ask, Builder, Granted, LimiterError, Observed, Observer, RateLimiter, Refunded, StoreFailed, TokioClock,
-    Wait,
+    Ask, Builder, LimiterError, Observed, Observer, PartialDecision, RateLimiter, RefundDecision,
+    StoreFailed, TokioClock, Wait,
 };
 
 #[cfg(feature = "memory")]

@@ -5,7 +5,8 @@ use std::future::ready;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Grant, Micros, Outcome, Refund, RefundId, Slot, Store, StoreError,
+    Bucket, Charge, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Slot, Store,
+    StoreError,
 };
 
 /// Buckets in a map that never forgets. Slow, unbounded and obviously right.
@@ -49,7 +50,10 @@ impl<C: Clock> Store for ModelStore<C> {
         ready(Ok(self.step(charges, spile_core::peek)))
     }
 
-    fn spend_up_to(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send {
+    fn spend_up_to(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         ready(Ok(self.step(charges, spile_core::spend_up_to)))
     }
 
@@ -61,7 +65,7 @@ impl<C: Clock> Store for ModelStore<C> {
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
-    ) -> impl Future<Output = Result<Refund, StoreError>> + Send {
+    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         ready(Ok(self.step(&id.mark(charges), spile_core::refund_once)))
     }
 

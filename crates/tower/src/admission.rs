@@ -164,13 +164,13 @@ impl<S: Store> Settle for Shared<S> {
     fn charge<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Decision, LimiterError>> {
         Box::pin(async move {
             let ask = Ask::on_terms_of(&to.chain, to.chain.priced(tokens)?);
-            Ok(self.limiter.decide(ask).await)
+            Ok(self.limiter.allow_charges(ask).await)
         })
     }
 
     fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreFailed>> {
         Box::pin(async move {
-            let _left = self.limiter.give_back(to.chain.charges_at(|_| tokens)).await?;
+            let _left = self.limiter.refund_charges(to.chain.charges_at(|_| tokens)).await?;
             Ok(())
         })
     }

@@ -98,7 +98,7 @@ impl<S: Store> Verdict<S> {
     /// Asks the limiter, and hands back what it was asked about. A failing store is not an error: the failure policy
     /// makes it a decision.
     pub(crate) async fn of(shared: Arc<Shared<S>>, chain: Chain) -> Self {
-        let decision = shared.limiter.decide(Ask::from(&chain)).await;
+        let decision = shared.limiter.allow_charges(Ask::from(&chain)).await;
         Self { shared, chain, decision }
     }
 }

@@ -51,7 +51,7 @@ where
         let mut chain = self.shared.chain(&parts);
         match self.shared.owe(&parts, &mut chain) {
             Ok(()) if chain.is_empty() => self.pass(parts, body),
-            Ok(()) => self.decide(chain, parts, body),
+            Ok(()) => self.allow(chain, parts, body),
             Err(undue) => self.give_up(&undue, parts, body),
         }
     }
@@ -62,12 +62,12 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
     /// and has not to be cloned. The charges are put together once, in one way or the other.
     // Inlined with what it calls, or the request would be copied at each step.
     #[inline]
-    fn decide<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
+    fn allow<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
     {
         if self.shared.limiter.answers_at_once()
-            && let Some(decision) = self.shared.limiter.decide_at_once(&Ask::from(&chain))
+            && let Some(decision) = self.shared.limiter.try_allow_charges(&Ask::from(&chain))
         {
             return ResponseFuture::decided(&self.shared, decision, chain, &mut self.inner, parts, body);
         }

@@ -248,7 +248,7 @@ impl<S: Store + 'static> Worker<S> {
             .load_factor(served.factor(now));
         let mut owed = setup.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();
-        let ruling = self.shared.limits.decide(owed).await;
+        let ruling = self.shared.limits.allow(owed).await;
         if let Some(ruling) = ruling.as_ref().filter(|ruling| !ruling.allowed()) {
             let answer = self.shared.limits.refusal(ruling, served.route.rate_limit_headers, request);
             let why = Refusal::Limited(Box::new(answer));

@@ -31,19 +31,19 @@ pub(crate) struct Ruling {
 
 impl<S: Store> Limits<S> {
     /// Decides about what is owed. `None` if nothing is.
-    pub(crate) async fn decide(&self, owed: Owed) -> Option<Box<Ruling>> {
+    pub(crate) async fn allow(&self, owed: Owed) -> Option<Box<Ruling>> {
         let Owed { enforced, watched, .. } = owed;
         if watched.is_empty() && self.tracer.is_none() {
             let chain = enforced?;
             if self.limiter.answers_at_once()
-                && let Some(decision) = self.limiter.decide_at_once(&Ask::from(&chain))
+                && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
             {
                 return Some(self.ruling(decision, chain));
             }
-            return Some(Box::pin(self.decide_in_time(chain)).await);
+            return Some(Box::pin(self.allow_chain(chain)).await);
         }
         // Boxed, so that requests whose store answers at once need not carry it around.
-        Box::pin(self.decide_all(enforced, watched)).await
+        Box::pin(self.allow_each(enforced, watched)).await
     }
 
     /// Writes what the client is to know of the decision, `shown` or not what its limits are.
@@ -78,15 +78,15 @@ impl<S: Store> Limits<S> {
         }
     }
 
-    async fn decide_in_time(&self, chain: Chain) -> Box<Ruling> {
+    async fn allow_chain(&self, chain: Chain) -> Box<Ruling> {
         let decision = self.ask(Ask::from(&chain)).await;
         self.ruling(decision, chain)
     }
 
     /// Decides about each rule that only watches by itself, so that none of them holds back another's charge.
-    async fn decide_all(&self, enforced: Option<Chain>, watched: Vec<Chain>) -> Option<Box<Ruling>> {
-        let enforced = async { Some(self.decide_in_time(enforced?).await) };
-        let watched = join_all(watched.into_iter().map(|chain| self.decide_in_time(chain)));
+    async fn allow_each(&self, enforced: Option<Chain>, watched: Vec<Chain>) -> Option<Box<Ruling>> {
+        let enforced = async { Some(self.allow_chain(enforced?).await) };
+        let watched = join_all(watched.into_iter().map(|chain| self.allow_chain(chain)));
         let (enforced, watched) = futures_util::future::join(enforced, watched).await;
         enforced.or_else(|| watched.into_iter().next_back())
     }
@@ -97,10 +97,10 @@ impl<S: Store> Limits<S> {
 
     async fn ask(&self, ask: Ask<'_>) -> Decision {
         if self.tracer.is_none() {
-            return self.limiter.decide(ask).await;
+            return self.limiter.allow_charges(ask).await;
         }
         let noted = async {
-            let decision = self.limiter.decide(ask).await;
+            let decision = self.limiter.allow_charges(ask).await;
             trace::note("spile.reason", || decision.reason().as_str().to_owned());
             trace::note("spile.limit", || decision.binding().name().to_string());
             decision

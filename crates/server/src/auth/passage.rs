@@ -40,7 +40,7 @@ pub(crate) fn facts<'a>(
 
 /// Charges what a request owes. `None` if nothing limits it.
 pub(crate) async fn allow(decider: &Decider, owed: &Owed) -> Result<Option<Decision>, Problem> {
-    let decision = decider.decide(owed).await;
+    let decision = decider.allow(owed).await;
     match &owed.refusal {
         Some(refusal) if decision.as_ref().is_none_or(Decision::allowed) => Err(refused(refusal)),
         _ => Ok(decision),

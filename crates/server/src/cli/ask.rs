@@ -48,7 +48,7 @@ impl AskArgs {
     pub(super) fn run(self, verb: Verb) -> anyhow::Result<Outcome> {
         let question = self.question();
         let decision = match self.direct.open(verb == Verb::Check, self.patience)? {
-            Some(store) => store.decide(verb, &question)?,
+            Some(store) => store.ask(verb, &question)?,
             None => self.ask_server(verb, &question)?,
         };
         let allowed = decision["allowed"] == true;

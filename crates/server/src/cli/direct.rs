@@ -94,14 +94,14 @@ impl Direct {
     }
 
     /// The decision, as a server would answer it.
-    pub(super) fn decide(mut self, verb: Verb, question: &Value) -> anyhow::Result<Value> {
+    pub(super) fn ask(mut self, verb: Verb, question: &Value) -> anyhow::Result<Value> {
         let body = question.to_string();
         let Object(typed): Object<TypedQuestion<'_>> =
             parse(body.as_bytes()).map_err(|fault| anyhow!("{fault}"))?;
         let chain = typed.owed(&self.decider.policy()).map_err(|fault| anyhow!("{fault}"))?;
         let decision = self.runtime.block_on(async {
             match verb {
-                Verb::Check => self.decider.check(chain.as_ref()).await,
+                Verb::Check => self.decider.allow_chain(chain.as_ref()).await,
                 Verb::Peek => self.decider.peek(chain.as_ref()).await,
             }
         });

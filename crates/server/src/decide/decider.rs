@@ -129,16 +129,16 @@ impl Decider {
     }
 
     /// Spends, or only looks if nothing is charged. What nothing limits is allowed.
-    pub(crate) async fn check(&self, chain: Option<&Chain>) -> Decision {
+    pub(crate) async fn allow_chain(&self, chain: Option<&Chain>) -> Decision {
         let Some(chain) = chain else { return self.unlimited() };
-        self.check_ask(chain, Ask::from(chain)).await
+        self.allow_ask(chain, Ask::from(chain)).await
     }
 
     /// The same for a question of a batch, when it is its turn.
-    pub(crate) async fn check_in_turn(&self, chain: Option<&Chain>) -> Decision {
+    pub(crate) async fn allow_in_turn(&self, chain: Option<&Chain>) -> Decision {
         let Some(chain) = chain else { return self.unlimited() };
         let ask = Ask::from(chain).retry_overloaded_for(BULK_PATIENCE);
-        self.in_turn(Some(chain), self.check_ask(chain, ask)).await
+        self.in_turn(Some(chain), self.allow_ask(chain, ask)).await
     }
 
     /// Asks a question of a batch when it is its turn: its time begins then. All batches take turns.
@@ -152,24 +152,24 @@ impl Decider {
         question.await
     }
 
-    /// The same as [`check`](Self::check), with no more time for the store than this.
-    pub(crate) async fn check_within(&self, chain: &Chain, deadline: Duration) -> Decision {
-        self.check_ask(chain, Ask::from(chain).within(deadline)).await
+    /// The same as [`allow_chain`](Self::allow_chain), with no more time for the store than this.
+    pub(crate) async fn allow_within(&self, chain: &Chain, deadline: Duration) -> Decision {
+        self.allow_ask(chain, Ask::from(chain).within(deadline)).await
     }
 
     /// Charges all that a request owes: the chain that is enforced and, each by itself, those in shadow mode. `None` if
     /// nothing is owed.
-    pub(crate) async fn decide(&self, owed: &Owed) -> Option<Decision> {
-        let enforced = async { Some(self.check(Some(owed.enforced.as_ref()?)).await) };
-        let watched = join_all(owed.watched.iter().map(|chain| self.check(Some(chain))));
+    pub(crate) async fn allow(&self, owed: &Owed) -> Option<Decision> {
+        let enforced = async { Some(self.allow_chain(Some(owed.enforced.as_ref()?)).await) };
+        let watched = join_all(owed.watched.iter().map(|chain| self.allow_chain(Some(chain))));
         let (enforced, watched) = futures_util::future::join(enforced, watched).await;
         enforced.or_else(|| watched.into_iter().next_back())
     }
 
-    /// Handlers as [`check`](Self::check) would, and spends nothing.
+    /// Answers as [`allow_chain`](Self::allow_chain) would, and spends nothing.
     pub(crate) async fn peek(&self, chain: Option<&Chain>) -> Decision {
         match chain {
-            Some(chain) => self.limiter.look(chain).await,
+            Some(chain) => self.limiter.peek_charges(chain).await,
             None => self.unlimited(),
         }
     }
@@ -177,7 +177,7 @@ impl Decider {
     /// Gives back what the chain would cost.
     pub(crate) async fn refund(&self, chain: Option<&Chain>) -> Result<Decision, StoreError> {
         match chain {
-            Some(chain) => self.limiter.give_back(chain.charges_at(Line::cost)).await,
+            Some(chain) => self.limiter.refund_charges(chain.charges_at(Line::cost)).await,
             None => Ok(self.unlimited()),
         }
     }
@@ -189,24 +189,24 @@ impl Decider {
         id: Option<RefundId<'_>>,
     ) -> Result<(Decision, bool), StoreError> {
         let (Some(chain), Some(id)) = (chain, id) else { return Ok((self.refund(chain).await?, true)) };
-        let refunded = self.limiter.give_back_once(chain.charges_at(Line::cost), id).await?;
+        let refunded = self.limiter.refund_charges_once(chain.charges_at(Line::cost), id).await?;
         Ok((refunded.decision, refunded.given))
     }
 
     /// Makes buckets full again.
     pub(crate) async fn reset(&self, chain: &Chain) -> Result<(), StoreError> {
-        self.limiter.forget(chain.charges()).await
+        self.limiter.reset_charges(chain.charges()).await
     }
 
     fn unlimited(&self) -> Decision {
         Decision::unlimited(self.wall_now())
     }
 
-    async fn check_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
+    async fn allow_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
         if chain.is_look() {
-            return self.limiter.look(ask).await;
+            return self.limiter.peek_charges(ask).await;
         }
-        let decided = self.limiter.decide(ask).inspect(|decision| {
+        let decided = self.limiter.allow_charges(ask).inspect(|decision| {
             trace::note("spile.reason", || decision.reason().as_str().to_owned());
             trace::note("spile.limit", || decision.binding().name().to_string());
         });

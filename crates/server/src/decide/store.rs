@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, Grant, Outcome, Refund, RefundId, SlewedClock, Store, StoreError};
+use spile_core::{
+    Charges, Clock, Outcome, PartialOutcome, RefundId, RefundOutcome, SlewedClock, Store, StoreError,
+};
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
 use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
@@ -135,12 +137,12 @@ impl Store for AnyStore {
         }
     }
 
-    fn spend_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         match &self.kind {
             // Only a future can be traced. Without a trace the store is called directly.
             Kind::Memory(store) if trace::current().is_none() => {
                 let _timing = self.metrics.timing(Operation::Spend);
-                store.spend_at_once(charges)
+                store.try_spend(charges)
             }
             _ => None,
         }
@@ -157,7 +159,7 @@ impl Store for AnyStore {
         }
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         match &self.kind {
             Kind::Memory(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
             Kind::Redis(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
@@ -171,7 +173,11 @@ impl Store for AnyStore {
         }
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         match &self.kind {
             Kind::Memory(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
             Kind::Redis(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,

@@ -139,7 +139,7 @@ impl Limits {
     async fn answer(&self, message: &[u8]) -> Result<RateLimitResponse, Status> {
         let request = is_modest(message).then(|| RateLimitRequest::decode(message));
         let Some(Ok(request)) = request else { return Ok(self.unreadable()) };
-        let answer = self.decide(&request).await;
+        let answer = self.allow(&request).await;
         self.metrics.count(match &answer {
             Ok((_, answered)) => *answered,
             Err(_) => Answered::Refused,
@@ -154,7 +154,7 @@ impl Limits {
         over_limit()
     }
 
-    async fn decide(&self, request: &RateLimitRequest) -> Result<(RateLimitResponse, Answered), Status> {
+    async fn allow(&self, request: &RateLimitRequest) -> Result<(RateLimitResponse, Answered), Status> {
         let deadline = Instant::now() + self.timeout;
         let descriptors = descriptors(request)?;
         // Everything is checked before anything is spent: a request that is an error costs nothing.
@@ -181,7 +181,7 @@ impl Limits {
             response.overall_code = Code::OverLimit.into();
             Vec::new()
         } else {
-            self.give_back(&owed, deadline).await
+            self.refund(&owed, deadline).await
         };
         response.statuses = owed.each.iter().map(|_| verdict::unlimited()).collect();
         if let (Some(chain), Some(decision)) = (&owed.enforced, &decision) {
@@ -199,14 +199,14 @@ impl Limits {
 
     /// Spends all that is enforced, or none of it.
     async fn spend(&self, owed: &DescriptorsOwed) -> Option<Decision> {
-        Some(self.decider.check_within(owed.enforced.as_ref()?, self.timeout).await)
+        Some(self.decider.allow_within(owed.enforced.as_ref()?, self.timeout).await)
     }
 
     /// Decides what rules that only watch are asked, each by itself: none of them may deny what another allows.
     async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::Watched(chain) => {
-                Some((at, self.decider.check_within(chain, self.timeout).await))
+                Some((at, self.decider.allow_within(chain, self.timeout).await))
             }
             _ => None,
         };
@@ -215,7 +215,7 @@ impl Limits {
 
     /// Gives back, in what is left of the time. If the store fails it is lost, as it would be with a client that does not
     /// ask again.
-    async fn give_back(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
+    async fn refund(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::GivenBack(chain) => {
                 let given_back = self.decider.refund(Some(chain));

@@ -43,7 +43,7 @@ pub(crate) async fn check(decider: &Decider, request: &mut Request<ClientBody>) 
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
     let chain = typed.owed(&decider.in_force().policy)?;
-    let decision = decider.check(chain.as_ref()).await;
+    let decision = decider.allow_chain(chain.as_ref()).await;
     Ok(decision_reply(response::status(&decision), &decision, decider.wall_now()))
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn batch(decider: &Decider, request: &mut Request<ClientBody>) 
     let chains = owed_by_all(&typed, &decider.in_force().policy)?;
     // Asked side by side, so that a store across the network can answer many in one round trip, but in turn with other
     // batches, so that neither they nor single questions run out of time.
-    let decisions = join_all(chains.iter().map(|chain| decider.check_in_turn(chain.as_ref()))).await;
+    let decisions = join_all(chains.iter().map(|chain| decider.allow_in_turn(chain.as_ref()))).await;
     let mut body = Vec::with_capacity(USUAL_BYTES * decisions.len());
     body.push(b'[');
     for (index, decision) in decisions.iter().enumerate() {

@@ -67,16 +67,16 @@ impl<'a> Check<'a> {
         owed.map_err(|wrong| Reply::error(format!("ERR {}: {wrong}", wrong.field())))
     }
 
-    /// The decision about it, and of a refund whether it was given now.
-    pub(super) async fn decide(
+    /// Asks the decider, and says of a refund whether it was given now.
+    pub(super) async fn run(
         &self,
         decider: &Decider,
         chain: Option<&Chain>,
         in_bulk: bool,
     ) -> Result<(Decision, Option<bool>), StoreError> {
         match (self.verb, in_bulk) {
-            (Verb::Check, false) => Ok((decider.check(chain).await, None)),
-            (Verb::Check, true) => Ok((decider.check_in_turn(chain).await, None)),
+            (Verb::Check, false) => Ok((decider.allow_chain(chain).await, None)),
+            (Verb::Check, true) => Ok((decider.allow_in_turn(chain).await, None)),
             (Verb::Peek, false) => Ok((decider.peek(chain).await, None)),
             (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None)),
             (Verb::Refund, in_bulk) => {

@@ -101,7 +101,7 @@ impl Session {
         };
         if run > 0 {
             // On the heap: the future of a run is large, and this one would be as large.
-            Box::pin(self.decide_all(&frames[..run], out)).await;
+            Box::pin(self.ask_all(&frames[..run], out)).await;
             return (run, Then::GoOn);
         }
         let Some(frame) = frames.first() else { return (0, Then::GoOn) };
@@ -127,12 +127,12 @@ impl Session {
     }
 
     /// Asks all of them at once, so that a store across the network can answer them in one round trip.
-    async fn decide_all(&self, frames: &[Frame], out: &mut Vec<u8>) {
+    async fn ask_all(&self, frames: &[Frame], out: &mut Vec<u8>) {
         let in_force = self.decider.in_force();
         let asked = frames.iter().filter_map(question_of_frame);
         let in_bulk = frames.len() > 1;
         let mut answers =
-            asked.map(|(question, arguments)| self.decide(question, arguments, &in_force.policy, in_bulk));
+            asked.map(|(question, arguments)| self.ask(question, arguments, &in_force.policy, in_bulk));
         let replies = match (in_bulk, answers.next()) {
             (false, Some(only)) => vec![only.await],
             (_, first) => join_all(first.into_iter().chain(answers)).await,
@@ -144,7 +144,7 @@ impl Session {
     }
 
     /// Asks one question, in turn with others if it comes `in_bulk`.
-    async fn decide(
+    async fn ask(
         &self,
         question: Question,
         arguments: &[Vec<u8>],
@@ -168,9 +168,9 @@ impl Session {
         let chain = throttle.owed(policy, self.database)?;
         let decided = async {
             if in_bulk {
-                self.decider.check_in_turn(Some(&chain)).await
+                self.decider.allow_in_turn(Some(&chain)).await
             } else {
-                self.decider.check(Some(&chain)).await
+                self.decider.allow_chain(Some(&chain)).await
             }
         };
         let decision = self.metrics.traced("resp throttle", decided).await;
@@ -186,7 +186,7 @@ impl Session {
     ) -> Result<(Reply, Answered), Reply> {
         let asked = Check::parse(verb, arguments)?;
         let chain = asked.owed(policy)?;
-        let decided = asked.decide(&self.decider, chain.as_ref(), in_bulk);
+        let decided = asked.run(&self.decider, chain.as_ref(), in_bulk);
         let decided = self.metrics.traced("resp check", decided).await;
         let (decision, refunded) = decided.map_err(|why| {
             let given =
@@ -255,7 +255,7 @@ impl Session {
         for words in &commands {
             replies.push(match question_of(words) {
                 Some((question, arguments)) => {
-                    let (reply, answered) = self.decide(question, arguments, &policy, false).await;
+                    let (reply, answered) = self.ask(question, arguments, &policy, false).await;
                     self.metrics.count(answered);
                     reply
                 }

@@ -31,7 +31,7 @@ pub async fn a_spend_at_once_answers_like_a_spend_or_takes_nothing(subject: Subj
     for left in [3, 2, 1, 0] {
         let charged = charges(&[("at once", "limit", limit, 1)]);
         let expected = subject.spend("waited for", limit, 1).await;
-        match subject.store.spend_at_once(&charged) {
+        match subject.store.try_spend(&charged) {
             Some(answer) => {
                 let outcome = answer.expect("the store answers");
                 assert_eq!(Decision::from_outcome(&charged, &outcome, Source::Store), expected);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Decision, FakeClock, Grant, Key, Limit, LimitBuilder, LimitName, NamedLimit,
-    RefundId, Source, Store,
+    Charge, Charges, Cost, Decision, FakeClock, Key, Limit, LimitBuilder, LimitName, NamedLimit,
+    PartialOutcome, RefundId, Source, Store,
 };
 
 /// A store and the clock that it tells the time by.
@@ -51,7 +51,7 @@ impl<S: Store> Subject<S> {
     }
 
     /// Spends what is there of one charge.
-    pub async fn spend_up_to(&self, lines: &[Line<'_>]) -> Grant {
+    pub async fn spend_up_to(&self, lines: &[Line<'_>]) -> PartialOutcome {
         self.store.spend_up_to(&charges(lines)).await.expect("the store answers")
     }
 

@@ -1,6 +1,6 @@
 //! A store whose answers are written down.
 
-use spile_core::{Charges, Grant, Outcome, Refund, RefundId, Store, StoreError};
+use spile_core::{Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
 
 use super::Ledger;
 
@@ -36,7 +36,7 @@ impl<S: Store> Store for Recorded<S> {
         Ok(outcome)
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         let grant = self.store.spend_up_to(charges).await?;
         for charge in charges.iter() {
             self.ledger.admitted(charge, grant.tokens, grant.outcome.at);
@@ -52,7 +52,11 @@ impl<S: Store> Store for Recorded<S> {
         self.store.refund(charges).await
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         self.store.refund_once(charges, id).await
     }
 

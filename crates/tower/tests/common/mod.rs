@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Request;
-use spile_core::{Charges, Grant, Limit, Outcome, Plan, Refund, RefundId, Store, StoreError};
+use spile_core::{Charges, Limit, Outcome, PartialOutcome, Plan, RefundId, RefundOutcome, Store, StoreError};
 use spile_limiter::{RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
 use spile_tower::client::PeerAddr;
@@ -49,7 +49,7 @@ impl<S: Store> Store for Slow<S> {
         self.0.peek(charges).await
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.0.spend_up_to(charges).await
     }
 
@@ -58,7 +58,11 @@ impl<S: Store> Store for Slow<S> {
         self.0.refund(charges).await
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         self.0.refund_once(charges, id).await
     }
 
@@ -79,7 +83,7 @@ impl Store for Broken {
         Err(StoreError::BreakerOpen)
     }
 
-    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 
@@ -87,7 +91,7 @@ impl Store for Broken {
         Err(StoreError::BreakerOpen)
     }
 
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use http::Method;
 use spile_core::{
-    Charges, Cost, FailurePolicy, FakeClock, Grant, Outcome, Refund, RefundId, Store, StoreError,
+    Charges, Cost, FailurePolicy, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
+    StoreError,
 };
 use spile_gateway::{Gateway, Route, Timeouts};
 use spile_limiter::RateLimiter;
@@ -48,7 +49,7 @@ impl Store for BrokenStore {
         Err(StoreError::BreakerOpen)
     }
 
-    async fn spend_up_to(&self, _charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, _charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 
@@ -56,7 +57,7 @@ impl Store for BrokenStore {
         Err(StoreError::BreakerOpen)
     }
 
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 
@@ -316,7 +317,7 @@ async fn paid(limiter: &MemoryLimiter, what: &str) {
     let left = async || {
         let policy = policy([plan("free", 100, 1)], []);
         let chain = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
-        limiter.look(&chain).await.remaining()
+        limiter.peek_charges(&chain).await.remaining()
     };
     until(what, || async { left().await == 50 }).await;
 }
@@ -435,7 +436,7 @@ impl Store for CountedStore {
         self.count().peek(charges).await
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<Grant, StoreError> {
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.count().spend_up_to(charges).await
     }
 
@@ -443,7 +444,11 @@ impl Store for CountedStore {
         self.count().refund(charges).await
     }
 
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Refund, StoreError> {
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
         self.count().refund_once(charges, id).await
     }
 

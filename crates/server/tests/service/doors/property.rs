@@ -133,7 +133,7 @@ async fn modelled(
 }
 
 async fn decided(model: &RateLimiter<ModelStore<Arc<FakeClock>>>, chain: &Chain) -> Decision {
-    model.decide(Ask::from(chain)).await
+    model.allow_charges(Ask::from(chain)).await
 }
 
 fn words(decision: &Decision) -> String {

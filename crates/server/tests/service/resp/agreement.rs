@@ -71,8 +71,11 @@ async fn expected(model: &RateLimiter<ModelStore<FakeClock>>, step: Step) -> Str
     let key = format!("key:{}", step.key);
     let key = Key::new(&key).expect("a key");
     let charges = Charges::one(key, &limit, Cost::new(step.quantity).expect("a cost")).expect("it can pass");
-    let decision =
-        if step.quantity == 0 { model.look(charges).await } else { model.decide(charges.into()).await };
+    let decision = if step.quantity == 0 {
+        model.peek_charges(charges).await
+    } else {
+        model.allow_charges(charges.into()).await
+    };
     let seconds = |span: Duration| span.as_micros().div_ceil(1_000_000) as i64;
     let retry = if decision.allowed() { -1 } else { seconds(decision.retry_after()) };
     format!(

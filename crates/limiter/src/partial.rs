@@ -1,21 +1,21 @@
-//! What a partial spend was granted.
+//! What a partial spend took.
 
-use spile_core::{Charge, Charges, Cost, Decision, Grant, Source};
+use spile_core::{Charge, Charges, Cost, Decision, PartialOutcome, Source};
 
-/// What a partial spend was granted.
+/// What a partial spend took.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Granted {
+pub struct PartialDecision {
     /// Tokens taken; zero where there was not a whole one.
     pub tokens: u32,
     /// How the limits stand after it.
     pub decision: Decision,
 }
 
-impl Granted {
+impl PartialDecision {
     /// What a store's grant amounts to.
-    pub(crate) fn of(charges: &Charges<'_>, grant: Grant, source: Source) -> Self {
-        let Grant { tokens, outcome } = grant;
+    pub(crate) fn of(charges: &Charges<'_>, grant: PartialOutcome, source: Source) -> Self {
+        let PartialOutcome { tokens, outcome } = grant;
         // A caller who got nothing wants to know when there is a token, not when there are all of them.
         let decision = match tokens {
             0 => Decision::from_outcome(&first_token(charges), &outcome, source),
