@@ -36,7 +36,7 @@ macro_rules! store_contract {
         $crate::store_contract! { @each $make;
             a_bucket_starts_full
             a_spend_takes_what_it_costs
-            a_spend_at_once_answers_like_a_spend_or_takes_nothing
+            a_try_spend_answers_like_a_spend_or_takes_nothing
             a_denial_takes_nothing
             a_polling_client_does_not_starve_itself
             tokens_come_back_at_the_rate

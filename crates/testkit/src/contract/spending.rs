@@ -26,7 +26,7 @@ pub async fn a_spend_takes_what_it_costs(subject: Subject<impl Store>) {
 }
 
 /// The way around the future leads to the same place, and where it is closed it costs nothing.
-pub async fn a_spend_at_once_answers_like_a_spend_or_takes_nothing(subject: Subject<impl Store>) {
+pub async fn a_try_spend_answers_like_a_spend_or_takes_nothing(subject: Subject<impl Store>) {
     let limit = Limit::per_second(1).burst(3);
     for left in [3, 2, 1, 0] {
         let charged = charges(&[("at once", "limit", limit, 1)]);
