@@ -7,7 +7,7 @@ use spile_core::Reason;
 
 use super::client::{Client, refused};
 use super::direct::DirectArgs;
-use super::outcome::Outcome;
+use super::outcome::CommandOutcome;
 use super::patience::Patience;
 use super::print;
 
@@ -45,7 +45,7 @@ pub(super) enum Verb {
 }
 
 impl AskArgs {
-    pub(super) fn run(self, verb: Verb) -> anyhow::Result<Outcome> {
+    pub(super) fn run(self, verb: Verb) -> anyhow::Result<CommandOutcome> {
         let question = self.question();
         let decision = match self.direct.open(verb == Verb::Check, self.patience)? {
             Some(store) => store.ask(verb, &question)?,
@@ -58,9 +58,9 @@ impl AskArgs {
             print::line(sentence(allowed, &decision))?;
         }
         Ok(match allowed {
-            true => Outcome::Done,
-            false if decision["reason"] == Reason::FailClosed.as_str() => Outcome::Undecided,
-            false => Outcome::Denied,
+            true => CommandOutcome::Done,
+            false if decision["reason"] == Reason::FailClosed.as_str() => CommandOutcome::Undecided,
+            false => CommandOutcome::Denied,
         })
     }
 

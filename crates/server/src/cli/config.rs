@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Subcommand;
 
-use super::outcome::Outcome;
+use super::outcome::CommandOutcome;
 use super::patience::Patience;
 use super::print;
 use super::serve::ServeArgs;
@@ -38,16 +38,20 @@ pub(super) enum ConfigCommand {
 }
 
 impl ConfigCommand {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+    pub(super) fn run(self) -> anyhow::Result<CommandOutcome> {
         match self {
             Self::Check { file, registry, patience } => check(&file, registry.as_ref(), patience),
-            Self::Show(args) => print::all(mask(&args.config()?.to_string())).map(Outcome::done),
-            Self::Init => print::all(STARTER).map(Outcome::done),
+            Self::Show(args) => print::all(mask(&args.config()?.to_string())).map(CommandOutcome::done),
+            Self::Init => print::all(STARTER).map(CommandOutcome::done),
         }
     }
 }
 
-fn check(file: &Path, registry: Option<&RegistryPlace>, patience: Patience) -> anyhow::Result<Outcome> {
+fn check(
+    file: &Path,
+    registry: Option<&RegistryPlace>,
+    patience: Patience,
+) -> anyhow::Result<CommandOutcome> {
     let mut config = Config::load(file, config::environment()?)?;
     let mut with = String::new();
     if let Some(place) = registry {
@@ -66,7 +70,7 @@ fn check(file: &Path, registry: Option<&RegistryPlace>, patience: Patience) -> a
     for (entry, why) in config.quarantine().iter() {
         print::line(format_args!("quarantine: {entry}: {why}"))?;
     }
-    Ok(if config.quarantine().is_empty() { Outcome::Done } else { Outcome::Quarantined })
+    Ok(if config.quarantine().is_empty() { CommandOutcome::Done } else { CommandOutcome::Quarantined })
 }
 
 /// Where a registry is kept.

@@ -23,7 +23,7 @@ use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
 use self::entries::{PlanCommand, TenantCommand};
 use self::health::HealthArgs;
-pub use self::outcome::Outcome;
+pub use self::outcome::CommandOutcome;
 use self::serve::ServeArgs;
 use self::shell::Shell;
 use self::top::TopArgs;
@@ -36,12 +36,12 @@ use self::top::TopArgs;
 #[command(name = "spile", version, propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// What `spile` can do.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Runs the service.
     Serve(ServeArgs),
     /// Checks, shows or starts a configuration file.
@@ -78,21 +78,21 @@ enum Command {
 
 impl Cli {
     /// Does what was asked for.
-    pub fn run(self) -> anyhow::Result<Outcome> {
+    pub fn run(self) -> anyhow::Result<CommandOutcome> {
         match self.command {
-            Command::Serve(args) => args.run().map(Outcome::done),
-            Command::Config(command) => command.run(),
-            Command::Check(args) => args.run(Verb::Check),
-            Command::Peek(args) => args.run(Verb::Peek),
-            Command::Inspect(args) => args.inspect().map(Outcome::done),
-            Command::Reset(args) => args.reset().map(Outcome::done),
-            Command::Tenant(command) => command.run().map(Outcome::done),
-            Command::Plan(command) => command.run().map(Outcome::done),
-            Command::Health(args) => args.run().map(Outcome::done),
-            Command::Top(args) => args.run().map(Outcome::done),
-            Command::Openapi => print::all(crate::openapi::json()).map(Outcome::done),
-            Command::Completions { shell } => shell::completions(shell).map(Outcome::done),
-            Command::Man => shell::man().map(Outcome::done),
+            CliCommand::Serve(args) => args.run().map(CommandOutcome::done),
+            CliCommand::Config(command) => command.run(),
+            CliCommand::Check(args) => args.run(Verb::Check),
+            CliCommand::Peek(args) => args.run(Verb::Peek),
+            CliCommand::Inspect(args) => args.inspect().map(CommandOutcome::done),
+            CliCommand::Reset(args) => args.reset().map(CommandOutcome::done),
+            CliCommand::Tenant(command) => command.run().map(CommandOutcome::done),
+            CliCommand::Plan(command) => command.run().map(CommandOutcome::done),
+            CliCommand::Health(args) => args.run().map(CommandOutcome::done),
+            CliCommand::Top(args) => args.run().map(CommandOutcome::done),
+            CliCommand::Openapi => print::all(crate::openapi::json()).map(CommandOutcome::done),
+            CliCommand::Completions { shell } => shell::completions(shell).map(CommandOutcome::done),
+            CliCommand::Man => shell::man().map(CommandOutcome::done),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// It did what it was asked to, or the key may.
     Done,
     /// The key may not.
@@ -15,18 +15,18 @@ pub enum Outcome {
     Quarantined,
 }
 
-impl Outcome {
+impl CommandOutcome {
     pub(super) const fn done((): ()) -> Self {
         Self::Done
     }
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<CommandOutcome> for ExitCode {
+    fn from(outcome: CommandOutcome) -> Self {
         match outcome {
-            Outcome::Done => Self::SUCCESS,
-            Outcome::Denied | Outcome::Quarantined => Self::from(1),
-            Outcome::Undecided => Self::from(2),
+            CommandOutcome::Done => Self::SUCCESS,
+            CommandOutcome::Denied | CommandOutcome::Quarantined => Self::from(1),
+            CommandOutcome::Undecided => Self::from(2),
         }
     }
 }

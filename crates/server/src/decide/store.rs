@@ -16,14 +16,14 @@ use crate::observe::metrics::{Operation, StoreMetrics};
 
 /// One of the stores, with every call timed.
 pub(crate) struct AnyStore {
-    kind: Kind,
+    kind: StoreKind,
     metrics: StoreMetrics,
 }
 
 /// The embedded store, on whatever clock the server goes by.
 pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
 
-enum Kind {
+enum StoreKind {
     Memory(Embedded),
     Redis(RedisStore),
 }
@@ -39,15 +39,15 @@ impl AnyStore {
     ) -> Result<Self, BuildError> {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
-            None => Kind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
+            None => StoreKind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
             Some(redis) if clocks.decide_everywhere => {
-                Kind::Redis(redis.time(TimeSource::Client(clock)).build()?)
+                StoreKind::Redis(redis.time(TimeSource::Client(clock)).build()?)
             }
             // Instances share these buckets, so the clock of each must keep to the wall clock.
             Some(redis) if config.time == TimeOf::Client => {
-                Kind::Redis(redis.time(TimeSource::client(SlewedClock::new())).build()?)
+                StoreKind::Redis(redis.time(TimeSource::client(SlewedClock::new())).build()?)
             }
-            Some(redis) => Kind::Redis(redis.build()?),
+            Some(redis) => StoreKind::Redis(redis.build()?),
         };
         Ok(Self { kind, metrics })
     }
@@ -55,32 +55,32 @@ impl AnyStore {
     /// `None` if the store is embedded.
     pub(crate) const fn redis(&self) -> Option<&RedisStore> {
         match &self.kind {
-            Kind::Memory(_) => None,
-            Kind::Redis(redis) => Some(redis),
+            StoreKind::Memory(_) => None,
+            StoreKind::Redis(redis) => Some(redis),
         }
     }
 
     /// `None` if the store is embedded.
     pub(crate) fn redis_stats(&self) -> Option<Stats> {
         match &self.kind {
-            Kind::Memory(_) => None,
-            Kind::Redis(redis) => Some(redis.stats()),
+            StoreKind::Memory(_) => None,
+            StoreKind::Redis(redis) => Some(redis.stats()),
         }
     }
 
     /// What the embedded store holds: nothing if buckets live in Redis.
     pub(crate) fn embedded_usage(&self) -> Usage {
         match &self.kind {
-            Kind::Memory(store) => store.usage(),
-            Kind::Redis(_) => Usage::default(),
+            StoreKind::Memory(store) => store.usage(),
+            StoreKind::Redis(_) => Usage::default(),
         }
     }
 
     /// Why the store does not answer. `None` while it does.
     pub(crate) fn trouble(&self) -> Option<String> {
         match &self.kind {
-            Kind::Memory(_) => None,
-            Kind::Redis(redis) => redis.trouble(),
+            StoreKind::Memory(_) => None,
+            StoreKind::Redis(redis) => redis.trouble(),
         }
     }
 
@@ -95,7 +95,7 @@ impl AnyStore {
 
     /// Takes the credentials of `url`. A URL that names another store changes nothing: that needs a restart.
     pub(crate) fn renew_credentials(&self, url: &StoreUrl) {
-        if let (Kind::Redis(redis), StoreUrl::Redis(url)) = (&self.kind, url) {
+        if let (StoreKind::Redis(redis), StoreUrl::Redis(url)) = (&self.kind, url) {
             let _elsewhere = redis.renew_credentials(url);
         }
     }
@@ -112,8 +112,8 @@ impl AnyStore {
         charges: &Charges<'_>,
     ) -> Result<Vec<Option<Duration>>, StoreError> {
         match &self.kind {
-            Kind::Memory(_) => Ok(vec![None; charges.len()]),
-            Kind::Redis(redis) => redis.times_to_live(charges).await,
+            StoreKind::Memory(_) => Ok(vec![None; charges.len()]),
+            StoreKind::Redis(redis) => redis.times_to_live(charges).await,
         }
     }
 
@@ -132,15 +132,15 @@ impl AnyStore {
 impl Store for AnyStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         match &self.kind {
-            Kind::Memory(store) => self.timed(Operation::Spend, store.spend(charges)).await,
-            Kind::Redis(store) => self.timed(Operation::Spend, store.spend(charges)).await,
+            StoreKind::Memory(store) => self.timed(Operation::Spend, store.spend(charges)).await,
+            StoreKind::Redis(store) => self.timed(Operation::Spend, store.spend(charges)).await,
         }
     }
 
     fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         match &self.kind {
             // Only a future can be traced. Without a trace the store is called directly.
-            Kind::Memory(store) if trace::current().is_none() => {
+            StoreKind::Memory(store) if trace::current().is_none() => {
                 let _timing = self.metrics.timing(Operation::Spend);
                 store.try_spend(charges)
             }
@@ -149,27 +149,27 @@ impl Store for AnyStore {
     }
 
     fn answers_at_once(&self) -> bool {
-        matches!(self.kind, Kind::Memory(_)) && trace::current().is_none()
+        matches!(self.kind, StoreKind::Memory(_)) && trace::current().is_none()
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         match &self.kind {
-            Kind::Memory(store) => self.timed(Operation::Peek, store.peek(charges)).await,
-            Kind::Redis(store) => self.timed(Operation::Peek, store.peek(charges)).await,
+            StoreKind::Memory(store) => self.timed(Operation::Peek, store.peek(charges)).await,
+            StoreKind::Redis(store) => self.timed(Operation::Peek, store.peek(charges)).await,
         }
     }
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         match &self.kind {
-            Kind::Memory(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
-            Kind::Redis(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
+            StoreKind::Memory(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
+            StoreKind::Redis(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
         }
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         match &self.kind {
-            Kind::Memory(store) => self.timed(Operation::Refund, store.refund(charges)).await,
-            Kind::Redis(store) => self.timed(Operation::Refund, store.refund(charges)).await,
+            StoreKind::Memory(store) => self.timed(Operation::Refund, store.refund(charges)).await,
+            StoreKind::Redis(store) => self.timed(Operation::Refund, store.refund(charges)).await,
         }
     }
 
@@ -179,15 +179,15 @@ impl Store for AnyStore {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         match &self.kind {
-            Kind::Memory(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
-            Kind::Redis(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
+            StoreKind::Memory(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
+            StoreKind::Redis(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
         }
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         match &self.kind {
-            Kind::Memory(store) => self.timed(Operation::Reset, store.reset(charges)).await,
-            Kind::Redis(store) => self.timed(Operation::Reset, store.reset(charges)).await,
+            StoreKind::Memory(store) => self.timed(Operation::Reset, store.reset(charges)).await,
+            StoreKind::Redis(store) => self.timed(Operation::Reset, store.reset(charges)).await,
         }
     }
 }

@@ -6,7 +6,7 @@ use spile_core::{Charges, Limit};
 use spile_policy::{Descriptor, Hits, OwnLimit};
 use tonic::Status;
 
-use super::message::{self, Override, RateLimitRequest, Unit};
+use super::message::{Override, RateLimitDescriptor, RateLimitRequest, Unit};
 
 /// The descriptors of a request, in order.
 pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, Status> {
@@ -27,7 +27,7 @@ pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'
 
 fn descriptor<'r>(
     request: &RateLimitRequest,
-    descriptor: &'r message::Descriptor,
+    descriptor: &'r RateLimitDescriptor,
     index: usize,
 ) -> Result<Descriptor<'r>, Status> {
     let wrong = |why: &str| Err(Status::invalid_argument(format!("descriptors[{index}].{why}")));
@@ -47,7 +47,7 @@ fn descriptor<'r>(
 }
 
 /// The descriptor's own count overrides the request's, whose default is one. A count of zero of its own only peeks.
-fn hits(request: &RateLimitRequest, descriptor: &message::Descriptor) -> Hits {
+fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
     let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
     if descriptor.is_negative_hits { Hits::GiveBack(hits) } else { Hits::Spend(hits) }
 }

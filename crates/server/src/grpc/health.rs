@@ -20,12 +20,12 @@ const NAMES: [&str; 2] = ["", SERVICE];
 pub(super) type HealthServer = health_server::HealthServer<HealthService>;
 
 /// What is told, and to whom.
-pub(crate) struct Health {
+pub(crate) struct GrpcHealth {
     reporter: HealthReporter,
     control: Arc<Control>,
 }
 
-impl Health {
+impl GrpcHealth {
     pub(crate) fn new(control: Arc<Control>) -> Self {
         Self { reporter: HealthReporter::new(), control }
     }

@@ -12,16 +12,16 @@ pub(super) struct RateLimitRequest {
     #[prost(bytes, tag = "1")]
     pub(super) domain: Vec<u8>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) descriptors: Vec<Descriptor>,
+    pub(super) descriptors: Vec<RateLimitDescriptor>,
     #[prost(uint32, tag = "3")]
     pub(super) hits_addend: u32,
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Descriptor {
+pub(super) struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<DescriptorEntry>,
     #[prost(message, optional, tag = "2")]
     pub(super) limit: Option<Override>,
     /// A wrapped number, for zero means something else than nothing.
@@ -33,7 +33,7 @@ pub(super) struct Descriptor {
 
 /// One entry of a descriptor.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Entry {
+pub(super) struct DescriptorEntry {
     #[prost(bytes, tag = "1")]
     pub(super) key: Vec<u8>,
     #[prost(bytes, tag = "2")]

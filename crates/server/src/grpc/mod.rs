@@ -10,5 +10,5 @@ mod reading;
 mod service;
 mod verdict;
 
-pub(crate) use self::health::Health;
+pub(crate) use self::health::GrpcHealth;
 pub(crate) use self::service::Grpc;

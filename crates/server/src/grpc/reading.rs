@@ -157,11 +157,11 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::grpc::message::{Descriptor, Entry, RateLimitRequest};
+    use crate::grpc::message::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest};
 
     fn message(descriptors: usize, entries: usize) -> Vec<u8> {
-        let entries = vec![Entry::default(); entries];
-        let descriptor = Descriptor { entries, ..Default::default() };
+        let entries = vec![DescriptorEntry::default(); entries];
+        let descriptor = RateLimitDescriptor { entries, ..Default::default() };
         let (domain, descriptors) = (b"edge".to_vec(), vec![descriptor; descriptors]);
         RateLimitRequest { domain, descriptors, hits_addend: 7 }.encode_to_vec()
     }

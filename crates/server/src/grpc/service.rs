@@ -44,12 +44,12 @@ const MAX_OTHERS: usize = 4 * 1024;
 /// What answers on the `grpc` listener.
 #[derive(Clone)]
 pub(crate) struct Grpc {
-    limits: Arc<Limits>,
+    service: Arc<RateLimitService>,
     /// Health and reflection.
     others: Routes,
 }
 
-struct Limits {
+struct RateLimitService {
     decider: Arc<Decider>,
     metrics: RpcMetrics,
     unmatched: Unmatched,
@@ -71,8 +71,8 @@ impl Grpc {
         let health = health.max_decoding_message_size(MAX_OTHERS);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
         let (timeout, large) = (config.timeout, Semaphore::new(MAX_LARGE));
-        let limits = Limits { decider, metrics, unmatched, timeout, large };
-        Ok(Self { limits: Arc::new(limits), others })
+        let service = RateLimitService { decider, metrics, unmatched, timeout, large };
+        Ok(Self { service: Arc::new(service), others })
     }
 }
 
@@ -103,10 +103,10 @@ impl Answer for Grpc {
 impl Grpc {
     async fn should_rate_limit(&self, body: ClientBody) -> Response<Body> {
         let answer = async {
-            match read_message(body, &self.limits.large).await {
-                Ok(message) => self.limits.answer(&message).await,
+            match read_message(body, &self.service.large).await {
+                Ok(message) => self.service.answer(&message).await,
                 // A message that cannot even be taken off the wire: one that is too large, or compressed.
-                Err(Unreadable) => Ok(self.limits.unreadable()),
+                Err(Unreadable) => Ok(self.service.unreadable()),
             }
         };
         match timeout(MAX_WAIT, answer).await {
@@ -135,7 +135,7 @@ fn sent(message: &impl Message) -> Response<Body> {
     response
 }
 
-impl Limits {
+impl RateLimitService {
     async fn answer(&self, message: &[u8]) -> Result<RateLimitResponse, Status> {
         let request = is_modest(message).then(|| RateLimitRequest::decode(message));
         let Some(Ok(request)) = request else { return Ok(self.unreadable()) };

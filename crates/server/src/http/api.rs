@@ -18,7 +18,7 @@ use crate::decide::Decider;
 
 /// What callers can ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Call {
+enum ApiCall {
     Check,
     Batch,
     Peek,
@@ -29,18 +29,18 @@ enum Call {
 }
 
 /// Which path asks for what, the usual one first. A last part in braces stands for any text.
-const ROUTES: [(&str, Call); 7] = [
-    ("/v1/check", Call::Check),
-    ("/v1/check/batch", Call::Batch),
-    ("/v1/peek", Call::Peek),
-    ("/v1/refund", Call::Refund),
-    ("/v1/auth", Call::AuthByMatch),
-    ("/v1/auth/{ruleId}", Call::AuthByRule),
-    ("/api/ping", Call::Ping),
+const ROUTES: [(&str, ApiCall); 7] = [
+    ("/v1/check", ApiCall::Check),
+    ("/v1/check/batch", ApiCall::Batch),
+    ("/v1/peek", ApiCall::Peek),
+    ("/v1/refund", ApiCall::Refund),
+    ("/v1/auth", ApiCall::AuthByMatch),
+    ("/v1/auth/{ruleId}", ApiCall::AuthByRule),
+    ("/api/ping", ApiCall::Ping),
 ];
 
 /// Finds a call by its path.
-fn call_at(path: &str) -> Option<Call> {
+fn call_at(path: &str) -> Option<ApiCall> {
     let fits = |route: &str| {
         path == route || route.split_once('{').is_some_and(|(before, _)| path.starts_with(before))
     };
@@ -70,13 +70,13 @@ impl Api {
         // Every answer shares one future, which is copied into its connection: what is not asked all the time is
         // boxed to keep that small.
         let answer = match call_at(request.uri().path()) {
-            Some(Call::Check) => check::check(decider, &mut request).await,
-            Some(Call::Batch) => Box::pin(check::batch(decider, &mut request)).await,
-            Some(Call::Peek) => Box::pin(check::peek(decider, &mut request)).await,
-            Some(Call::Refund) => Box::pin(check::refund(decider, &mut request)).await,
-            Some(Call::AuthByMatch) => Box::pin(auth::by_match(decider, peer, request)).await,
-            Some(Call::AuthByRule) => Box::pin(auth::by_rule(decider, peer, request)).await,
-            Some(Call::Ping) => Box::pin(ping::ping(decider, peer, request)).await,
+            Some(ApiCall::Check) => check::check(decider, &mut request).await,
+            Some(ApiCall::Batch) => Box::pin(check::batch(decider, &mut request)).await,
+            Some(ApiCall::Peek) => Box::pin(check::peek(decider, &mut request)).await,
+            Some(ApiCall::Refund) => Box::pin(check::refund(decider, &mut request)).await,
+            Some(ApiCall::AuthByMatch) => Box::pin(auth::by_match(decider, peer, request)).await,
+            Some(ApiCall::AuthByRule) => Box::pin(auth::by_rule(decider, peer, request)).await,
+            Some(ApiCall::Ping) => Box::pin(ping::ping(decider, peer, request)).await,
             None => Err(Problem::no_such_path()),
         };
         answer.unwrap_or_else(Problem::into_reply)

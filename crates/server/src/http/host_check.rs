@@ -19,10 +19,10 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The names that a listener is asked by. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct HostCheck(Arc<Names>);
+pub(crate) struct HostCheck(Arc<HostNames>);
 
 #[derive(Debug)]
-struct Names {
+struct HostNames {
     /// Whether only this machine reaches the listener: then no other name leads here but by rebinding.
     is_loopback: bool,
     /// The two usual spellings of a loopback listener, which need not be taken apart.
@@ -40,7 +40,7 @@ impl HostCheck {
     fn new(bound: SocketAddr, configured: &[HostPattern]) -> Self {
         let usual = [bound.to_string(), format!("localhost:{}", bound.port())];
         let is_loopback = bound.ip().to_canonical().is_loopback();
-        Self(Arc::new(Names { is_loopback, usual, configured: configured.to_vec() }))
+        Self(Arc::new(HostNames { is_loopback, usual, configured: configured.to_vec() }))
     }
 
     /// Refuses a request that is meant for another host, and if it is `guarded` also one that a page of another site sends.
@@ -79,7 +79,7 @@ impl HostCheck {
     }
 }
 
-impl Names {
+impl HostNames {
     fn are_asked_by(&self, name: &[u8]) -> bool {
         if self.usual.iter().any(|usual| usual.as_bytes() == name) {
             return true;

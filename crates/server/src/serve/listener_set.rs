@@ -11,7 +11,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::admin::Admin;
 use crate::config::{Config, TlsConfig};
 use crate::gateway::Front;
-use crate::grpc::{Grpc, Health};
+use crate::grpc::{Grpc, GrpcHealth};
 use crate::http::Api;
 use crate::observe::metrics::Telemetry;
 use crate::observe::traced::Traced;
@@ -36,7 +36,7 @@ pub(crate) struct ListenerSet {
 pub(crate) struct Handlers {
     pub(crate) http: Http<Traced<Api>>,
     pub(crate) admin: Http<Admin>,
-    pub(crate) grpc: Option<(Http<Traced<Grpc>>, Health)>,
+    pub(crate) grpc: Option<(Http<Traced<Grpc>>, GrpcHealth)>,
     pub(crate) resp: Option<Resp>,
     pub(crate) gateway: Option<Arc<Front>>,
 }
@@ -134,7 +134,7 @@ async fn limit_for_envoy(
     listener: Listener,
     socket: TcpListener,
     grpc: Http<Traced<Grpc>>,
-    health: Health,
+    health: GrpcHealth,
     stop: watch::Receiver<bool>,
 ) {
     health.tell_now().await;

@@ -25,7 +25,7 @@ use crate::decide::Clocks;
 use crate::decide::Decider;
 use crate::decide::PersistentStore;
 use crate::gateway::Front;
-use crate::grpc::{Grpc, Health};
+use crate::grpc::{Grpc, GrpcHealth};
 use crate::http::{Api, HostCheck};
 use crate::observe::hooks::Hooks;
 use crate::observe::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
@@ -49,7 +49,7 @@ pub struct Server {
     hangup: Signal,
     tracer: Option<Tracer>,
     exporting: Option<Exporting>,
-    grpc: Option<(Grpc, Health)>,
+    grpc: Option<(Grpc, GrpcHealth)>,
     resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
@@ -94,7 +94,7 @@ impl Server {
         });
         let grpc = match config.listen.grpc {
             Some(_) => {
-                let health = Health::new(Arc::clone(&control));
+                let health = GrpcHealth::new(Arc::clone(&control));
                 let (metrics, unmatched) = (RpcMetrics::new(&telemetry, "grpc"), Unmatched::new(&telemetry));
                 let server = health.server();
                 Some((Grpc::new(Arc::clone(&decider), metrics, unmatched, &config.grpc, server)?, health))
