@@ -1,4 +1,4 @@
-//! A secret that only its hash is kept of.
+//! A secret of which only the hash is kept.
 
 use std::fmt;
 

@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::http::{Problem, Reply};
 use crate::openapi::{self, Forwarded};
 
-/// What stands before the id of a rule.
+/// The path before the id of a rule.
 pub(crate) const PREFIX: &str = "/v1/auth/";
 const DENY_STATUS: &str = "denyStatus";
 
@@ -39,7 +39,7 @@ pub(crate) fn exempt<B>(
     if is_auth && is_trusted(peer, &decider.in_force()) { Ok(()) } else { check() }
 }
 
-/// How "no" is said.
+/// The query of forward-auth.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the query is read by hand: a proxy may append what it likes")]

@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: what `/readyz` says, for those who ask over gRPC.
+//! `grpc.health.v1`: the same as `/readyz`, over gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use super::message::SERVICE;
 use crate::control::Control;
 use crate::serve::stop_requested;
 
-/// How often is looked whether the store can be reached.
+/// How often the store is checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// The server as a whole, and the one service it has.
 const NAMES: [&str; 2] = ["", SERVICE];
 
 pub(super) type HealthServer = health_server::HealthServer<HealthService>;
 
-/// What is told, and to whom.
+/// Reports the status of the server.
 pub(crate) struct GrpcHealth {
     reporter: HealthReporter,
     control: Arc<Control>,
@@ -30,7 +30,7 @@ impl GrpcHealth {
         Self { reporter: HealthReporter::new(), control }
     }
 
-    /// Tells how it stands. Until then no name is known, so this comes before the first caller.
+    /// Reports the status now. No service name is known before the first report, so it precedes the first caller.
     pub(crate) async fn tell_now(&self) {
         let is_ready = self.control.is_ready();
         self.tell(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;

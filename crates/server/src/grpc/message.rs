@@ -24,7 +24,7 @@ pub(super) struct RateLimitDescriptor {
     pub(super) entries: Vec<DescriptorEntry>,
     #[prost(message, optional, tag = "2")]
     pub(super) limit: Option<Override>,
-    /// A wrapped number, for zero means something else than nothing.
+    /// A wrapped number: zero is not the same as absent.
     #[prost(message, optional, tag = "3")]
     pub(super) hits_addend: Option<u64>,
     #[prost(bool, tag = "4")]
@@ -106,7 +106,7 @@ pub(super) struct RateLimitResponse {
     pub(super) response_headers_to_add: Vec<HeaderValue>,
 }
 
-/// Yes or no.
+/// Whether a request or a descriptor is over its limit.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum Code {
@@ -115,7 +115,7 @@ pub(super) enum Code {
     OverLimit = 2,
 }
 
-/// What is said of one descriptor.
+/// The status of one descriptor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct DescriptorStatus {
     #[prost(enumeration = "Code", tag = "1")]

@@ -1,4 +1,4 @@
-//! Handlers Envoy: reads a message, has it decided, and says what came of it.
+//! Answers Envoy: reads a message, charges what it owes, and renders the decision.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,13 +119,13 @@ impl Grpc {
     }
 }
 
-/// A message as the answer of a call that went well.
+/// The response of a call that succeeded.
 fn sent(message: &impl Message) -> Response<Body> {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(PREFIX + length);
     frame.put_u8(0);
     frame.put_u32(u32::try_from(length).unwrap_or_default());
-    // There is room: it was made for it.
+    // The buffer has room for the whole message, so this never fails.
     let _fits = message.encode(&mut frame);
     let mut trailers = HeaderMap::new();
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
@@ -147,8 +147,8 @@ impl RateLimitService {
         answer.map(|(response, _)| response)
     }
 
-    /// What is said to a message that cannot be read. An error would let the request pass, and what cannot be read may be
-    /// a caller's doing.
+    /// The answer to a message that cannot be read: over the limit. Envoy lets a request pass on an error, and a client may
+    /// have made its message unreadable.
     fn unreadable(&self) -> RateLimitResponse {
         self.metrics.count(Answered::Unreadable);
         over_limit()
@@ -202,7 +202,7 @@ impl RateLimitService {
         Some(self.decider.allow_within(owed.enforced.as_ref()?, self.timeout).await)
     }
 
-    /// Decides what rules that only watch are asked, each by itself: none of them may deny what another allows.
+    /// Charges rules in shadow mode, each by itself: one of them must not deny what another allows.
     async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::Watched(chain) => {
@@ -227,7 +227,7 @@ impl RateLimitService {
     }
 }
 
-/// "No" about the request as a whole.
+/// The whole request is over the limit.
 fn over_limit() -> RateLimitResponse {
     RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }
 }

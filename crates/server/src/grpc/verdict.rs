@@ -12,12 +12,12 @@ use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, Unit};
 /// The units in which a limit is told, the shortest first.
 const UNITS: [Unit; 5] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week];
 
-/// What is said of a descriptor that nothing limits.
+/// The status of a descriptor that nothing limits.
 pub(super) fn unlimited() -> DescriptorStatus {
     DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() }
 }
 
-/// What is said of a descriptor by the decision about a chain of which these buckets are its own.
+/// The status of a descriptor whose buckets are these, by the decision about the whole chain.
 pub(super) fn status(chain: &Chain, places: &[usize], decision: &Decision) -> DescriptorStatus {
     match places.iter().find(|place| chain.lines()[**place].is_never()) {
         Some(&never) => told(&decision.limits()[never], true, decision),
@@ -25,12 +25,12 @@ pub(super) fn status(chain: &Chain, places: &[usize], decision: &Decision) -> De
     }
 }
 
-/// The same if the decision is about the descriptor alone, and could have been yes.
+/// The status of a descriptor that was decided by itself.
 pub(super) fn status_alone(decision: &Decision) -> DescriptorStatus {
     binding(|| decision.limits().iter(), decision)
 }
 
-/// What is said by the one of these limits that binds.
+/// The status by the limit that binds among these.
 fn binding<'d, I>(limits: impl Fn() -> I, decision: &Decision) -> DescriptorStatus
 where
     I: Iterator<Item = &'d LimitStatus>,

@@ -1,4 +1,4 @@
-//! Whom a request says that it talks to, and which page sends it.
+//! Checks the host that a request is meant for and the page that sends it.
 //!
 //! A web page can have a browser send requests to any address that the browser reaches, also to loopback and with a name of
 //! the page's own that resolves to it (DNS rebinding). Such a request carries the page's name as its `Host`, and, if it is

@@ -17,7 +17,7 @@ const CONTENT_TYPE: &str = "application/problem+json";
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
-    /// Boxed to keep results that may be a problem small: most are none.
+    /// Boxed, so that a `Result` with a problem in it stays small.
     headers: Box<HeaderMap>,
     members: Members,
 }
@@ -76,7 +76,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail).with_header(CONNECTION, HeaderValue::from_static("close"))
     }
 
-    /// A credential that was not looked at.
+    /// A credential that was not checked, because its address has presented too many wrong ones.
     pub(crate) fn guessing(why: TooMany) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, why.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(why.wait_seconds()))
