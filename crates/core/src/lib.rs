@@ -14,40 +14,22 @@
 //! ```
 
 mod bucket;
-mod chain;
 mod charge;
 pub mod clock;
-mod cost;
 mod decision;
-mod failure;
 mod few;
-mod key;
 mod limit;
-mod limit_text;
-mod name;
-mod outcome;
 mod plan;
-mod refund_id;
-mod registry;
 mod short_text;
 mod store;
 mod units;
 
-pub use bucket::Bucket;
-pub use chain::{Slot, peek, refund, refund_once, spend, spend_up_to};
-pub use charge::{Charge, ChargeError, Charges};
+pub use bucket::{Bucket, Slot, peek, refund, refund_once, spend, spend_up_to};
+pub use charge::{Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, RefundId, RefundIdError};
 pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
-pub use cost::{Cost, CostError};
-pub use decision::{Decision, LimitStatus, Reason, Source};
-pub use failure::{FailurePolicy, FailureReason, UnknownPolicy};
+pub use decision::{Decision, FailurePolicy, FailureReason, LimitStatus, Reason, Source, UnknownPolicy};
 pub use few::Few;
-pub use key::{Key, KeyError};
-pub use limit::{Limit, LimitBuilder, LimitError};
-pub use limit_text::LimitTextError;
-pub use name::{LimitName, NameError, PlanName};
-pub use outcome::{Outcome, PartialOutcome, RefundOutcome};
-pub use plan::{NamedLimit, Plan, PlanError};
-pub use refund_id::{RefundId, RefundIdError};
-pub use registry::{InMemoryPlans, PlanRegistry};
-pub use store::{Store, StoreError};
+pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError};
+pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
+pub use store::{Outcome, PartialOutcome, RefundOutcome, Store, StoreError};
 pub use units::{MicroTokens, Micros};

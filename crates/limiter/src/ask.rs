@@ -5,8 +5,8 @@ use std::time::Duration;
 use spile_core::{Charges, FailurePolicy};
 use spile_policy::Chain;
 
-use crate::fallback::Fallback;
-use crate::rule_name::RuleName;
+use crate::limiter::Fallback;
+use crate::observer::RuleName;
 
 /// What is asked: the charges, and on whose behalf.
 #[derive(Clone, Debug)]

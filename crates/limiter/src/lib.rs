@@ -23,28 +23,13 @@
 //! ```
 
 mod ask;
-mod builder;
 mod clock;
-mod counts;
 mod error;
-mod fallback;
-mod lane;
 mod limiter;
 mod observer;
-mod partial;
-mod rule_name;
-mod sampler;
-mod settle;
-mod wait;
 
 pub use ask::Ask;
-pub use builder::Builder;
 pub use clock::TokioClock;
-pub use counts::{Counts, Series};
 pub use error::{LimiterError, StoreFailed};
-pub use limiter::{RateLimiter, RefundDecision};
-pub use observer::{Observed, Observer};
-pub use partial::PartialDecision;
-pub use rule_name::RuleName;
-pub use settle::{Settled, is_taken};
-pub use wait::Wait;
+pub use limiter::{Builder, PartialDecision, RateLimiter, RefundDecision, Settled, Wait, is_taken};
+pub use observer::{Counts, Observed, Observer, RuleName, Series};

@@ -6,27 +6,13 @@
 
 #![deny(missing_docs)]
 
-mod admission;
-mod body;
 pub mod client;
-mod future;
 pub mod key;
 mod layer;
-mod plans;
-mod refusal;
 pub mod response;
 mod rule;
-mod service;
-mod shared;
-mod wall_clock;
 
-pub use admission::Admission;
-pub use body::ReplyBody;
-pub use future::ResponseFuture;
-pub use layer::{Builder, RateLimitLayer};
-pub use plans::{PlanNames, PlanResolver, PlansBy, TenantPlan};
-pub use refusal::{Cause, Refusal};
-pub use rule::Rule;
-pub use service::RateLimit;
-pub use shared::Keyless;
+pub use layer::{Admission, Builder, Keyless, RateLimit, RateLimitLayer, ResponseFuture};
+pub use response::{Cause, Refusal, ReplyBody};
+pub use rule::{PlanNames, PlanResolver, PlansBy, Rule, TenantPlan};
 pub use spile_limiter::Settled;

@@ -33,6 +33,8 @@ mod body;
 mod fields;
 mod grpc;
 mod problem;
+mod refused;
+mod reply_body;
 mod text;
 mod timestamp;
 
@@ -43,6 +45,8 @@ pub(crate) use grpc::grpc_problem;
 pub use grpc::{grpc_refusal, is_grpc};
 pub(crate) use problem::is_callers_fault;
 pub use problem::{invalid, problem};
+pub use refused::{Cause, Refusal};
+pub use reply_body::ReplyBody;
 pub use timestamp::Rfc3339;
 
 /// The status that the decision amounts to: 200, 429, or 503 where it was refused because the store failed.

@@ -1,6 +1,13 @@
 //! What one decision asks for: keys, limits and costs that are spent together.
 
-use crate::{Cost, Few, Key, LimitName, NamedLimit};
+mod cost;
+mod key;
+mod refund_id;
+
+pub use self::cost::{Cost, CostError};
+pub use self::key::{Key, KeyError};
+pub use self::refund_id::{RefundId, RefundIdError};
+use crate::{Few, LimitName, NamedLimit};
 
 /// A key, the limit it stands under and what it is to pay.
 #[derive(Clone, Debug, PartialEq)]

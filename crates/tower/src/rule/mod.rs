@@ -1,11 +1,13 @@
 //! A rule: who pays, under which plans, how much.
 
+mod plans;
+
 use std::fmt;
 
 use http::request::Parts;
 
+pub use self::plans::{PlanNames, PlanResolver, PlansBy, TenantPlan};
 use crate::key::{ClientIp, KeyResolver, ResolvedKey, TenantKey};
-use crate::plans::{PlanNames, PlanResolver, TenantPlan};
 
 /// Who pays for a request, under which plans, and how much.
 ///

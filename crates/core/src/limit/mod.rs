@@ -1,9 +1,12 @@
 //! A limit: how much at once, and how fast it comes back. Cannot be built outside the bounds that keep the
 //! arithmetic exact.
 
+mod text;
+
 use std::fmt;
 use std::time::Duration;
 
+pub use self::text::LimitTextError;
 use crate::{Cost, MicroTokens};
 
 /// A capacity (the burst) and a refill: tokens per period.

@@ -11,7 +11,7 @@ use spile_core::{Decision, Store};
 use spile_limiter::{Ask, LimiterError, Settled, StoreFailed, is_taken};
 use spile_policy::Chain;
 
-use crate::shared::Shared;
+use super::state::Shared;
 
 /// A request that was let in: the [`Decision`], and what can still be charged or given back for it.
 ///

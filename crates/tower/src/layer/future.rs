@@ -14,11 +14,9 @@ use spile_limiter::Ask;
 use spile_policy::Chain;
 use tower_service::Service;
 
-use crate::admission::Admission;
-use crate::body::ReplyBody;
-use crate::refusal::Cause;
-use crate::response::Rendered;
-use crate::shared::Shared;
+use super::admission::Admission;
+use super::state::Shared;
+use crate::response::{Cause, Rendered, ReplyBody};
 
 pin_project! {
     /// The response of a limited service.

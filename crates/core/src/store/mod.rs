@@ -1,9 +1,12 @@
 //! The boundary: what every store promises, and how it says that it could not.
 
+mod outcome;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Charges, FailureReason, Outcome, PartialOutcome, RefundId, RefundOutcome};
+pub use self::outcome::{Outcome, PartialOutcome, RefundOutcome};
+use crate::{Charges, FailureReason, RefundId};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///

@@ -1,11 +1,16 @@
 //! Whoever wants to know of every decision: metrics, a dashboard, a log.
 
+mod counts;
+mod rule_name;
+mod sampler;
+mod thread_counts;
+
 use std::sync::Arc;
 
 use spile_core::{Charge, Decision, Key, Micros};
 
-use crate::counts::Counts;
-use crate::rule_name::RuleName;
+pub use self::counts::{Counts, Series};
+pub use self::rule_name::RuleName;
 
 /// Hears of every decision, on the caller's own time: it must be quick and must not block.
 pub trait Observer: Send + Sync {

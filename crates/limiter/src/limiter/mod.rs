@@ -1,5 +1,11 @@
 //! The limiter: asks the store within a deadline, and turns a failure into a decision that says so.
 
+mod builder;
+mod fallback;
+mod partial;
+mod settle;
+mod wait;
+
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,14 +19,14 @@ use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
+pub use self::builder::Builder;
+pub(crate) use self::fallback::Fallback;
+pub use self::partial::PartialDecision;
+pub use self::settle::{Settled, is_taken};
+pub use self::wait::Wait;
 use crate::ask::{Ask, Terms};
-use crate::builder::Builder;
-use crate::counts::Counts;
 use crate::error::{LimiterError, StoreFailed};
-use crate::fallback::Fallback;
-use crate::observer::{Observed, Observer};
-use crate::partial::PartialDecision;
-use crate::wait::Wait;
+use crate::observer::{Counts, Observed, Observer};
 
 /// The least time between two tries of somebody who waits, whatever a denial says.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

@@ -3,8 +3,8 @@
 use spile_core::{Decision, Reason, Source, Store, StoreError};
 use spile_policy::{Chain, Line, Part};
 
+use super::RateLimiter;
 use crate::ask::Ask;
-use crate::limiter::RateLimiter;
 
 /// What settling came to.
 #[derive(Clone, Debug, Default, PartialEq)]

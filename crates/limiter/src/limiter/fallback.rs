@@ -6,7 +6,7 @@ use std::time::Duration;
 use spile_core::{Charge, Charges, Clock, Cost, Decision, FailurePolicy, NamedLimit, Source, StoreError};
 use spile_memory::MemoryStore;
 
-use crate::partial::PartialDecision;
+use super::PartialDecision;
 
 /// The failure policy and what it needs to decide alone.
 pub(crate) struct Fallback {

@@ -11,8 +11,7 @@ use spile_limiter::{LimiterError, RateLimiter};
 use spile_policy::Chain;
 
 use crate::key::{ResolvedKey, Tenant};
-use crate::refusal::{Cause, Refusal};
-use crate::response::Fields;
+use crate::response::{Cause, Fields, Refusal};
 use crate::rule::Rule;
 
 pub(crate) type Skip = Box<dyn Fn(&Parts) -> bool + Send + Sync>;

@@ -12,10 +12,9 @@ use spile_limiter::Ask;
 use spile_policy::Chain;
 use tower_service::Service;
 
-use crate::body::ReplyBody;
-use crate::future::{Deciding, ResponseFuture, Verdict};
-use crate::refusal::Cause;
-use crate::shared::{Shared, Undue};
+use super::future::{Deciding, ResponseFuture, Verdict};
+use super::state::{Shared, Undue};
+use crate::response::{Cause, ReplyBody};
 
 /// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Svc, S> {

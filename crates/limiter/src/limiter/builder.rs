@@ -6,8 +6,8 @@ use std::time::Duration;
 use spile_core::{Clock, FailurePolicy, InMemoryPlans, Plan, PlanRegistry, Store, SystemClock};
 use spile_memory::MemoryStore;
 
-use crate::fallback::Fallback;
-use crate::limiter::{Inner, RateLimiter};
+use super::fallback::Fallback;
+use super::{Inner, RateLimiter};
 use crate::observer::Observer;
 
 /// How a [`RateLimiter`] is put together. Only the store has no default.

@@ -1,10 +1,12 @@
 //! The answer: allowed or denied, and everything that explains it.
 
+mod failure;
+
 use std::time::Duration;
 
+pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
 use crate::{
-    Bucket, Charge, Charges, Cost, FailureReason, Few, Key, Limit, LimitName, MicroTokens, Micros,
-    NamedLimit, Outcome,
+    Bucket, Charge, Charges, Cost, Few, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, Outcome,
 };
 
 /// Why the answer is what it is.

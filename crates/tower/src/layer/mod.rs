@@ -1,5 +1,11 @@
 //! The layer, and how it is put together.
 
+mod admission;
+mod future;
+mod service;
+mod state;
+mod wall_clock;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,13 +16,15 @@ use spile_core::{Clock, FailurePolicy, Store};
 use spile_limiter::RateLimiter;
 use tower_layer::Layer;
 
+pub use self::admission::Admission;
+pub use self::future::ResponseFuture;
+pub use self::service::RateLimit;
+pub use self::state::Keyless;
+use self::state::Shared;
+use self::wall_clock::WallClock;
 use crate::client::{ClientAddress, Networks};
-use crate::refusal::Refusal;
-use crate::response::Fields;
+use crate::response::{Fields, Refusal};
 use crate::rule::Rule;
-use crate::service::RateLimit;
-use crate::shared::{Keyless, Shared};
-use crate::wall_clock::WallClock;
 
 /// Limits the requests of any tower HTTP stack.
 ///

@@ -6,7 +6,8 @@ use http::{Response, StatusCode};
 use spile_core::{Decision, Micros};
 use spile_limiter::LimiterError;
 
-use crate::response::{self, Fields};
+use super::Fields;
+use crate::response;
 
 /// gRPC's `INVALID_ARGUMENT`.
 const INVALID_ARGUMENT: u8 = 3;

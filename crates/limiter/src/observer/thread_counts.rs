@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use spile_core::Micros;
 
-use crate::sampler::Sampler;
+use super::sampler::Sampler;
 
 /// Cells in a lane; a power of two.
 const CELLS: usize = 1_024;

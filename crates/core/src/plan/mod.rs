@@ -1,9 +1,15 @@
 //! A plan: the named list of limits that a caller holds.
 
+mod name;
+mod registry;
+
 use std::hash::BuildHasher;
 
-use crate::{Charges, Few, Limit, LimitError, LimitName, NameError, PlanName};
 use foldhash::quality::FixedState;
+
+pub use self::name::{LimitName, NameError, PlanName};
+pub use self::registry::{InMemoryPlans, PlanRegistry};
+use crate::{Charges, Few, Limit, LimitError};
 
 /// A limit and the name that headers, metrics and stores know it by.
 #[derive(Clone, Debug, PartialEq)]

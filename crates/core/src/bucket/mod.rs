@@ -1,6 +1,9 @@
 //! The bucket: two integers and the arithmetic that both this crate and `spend.lua` do, in the same order on
 //! the same doubles, so that they agree bit for bit.
 
+mod step;
+
+pub use self::step::{Slot, peek, refund, refund_once, spend, spend_up_to};
 use crate::{Cost, Limit, MicroTokens, Micros};
 
 /// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that

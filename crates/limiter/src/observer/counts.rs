@@ -3,9 +3,8 @@
 use spile_core::{Decision, LimitStatus, Micros, Reason, Source};
 use thread_local::ThreadLocal;
 
-use crate::lane::Lane;
-use crate::observer::Observed;
-use crate::rule_name::RuleName;
+use super::thread_counts::Lane;
+use super::{Observed, RuleName};
 
 /// Counts decisions by series: by rule, the limit that binds, outcome and source. Threads share nothing that is written
 /// to, and a decision like others before it costs an observer no call.
