@@ -1,8 +1,8 @@
 //! The gateway: authenticate, limit, proxy.
 //!
-//! A reverse proxy that finds a request's route, finds out whose request it is, asks the policy what it owes and the
-//! limiter whether it may, and streams the request to an upstream and the answer back. It is configured by types alone: it must not know how a configuration
-//! file is written, nor how a bucket is counted.
+//! A reverse proxy. For each request it finds the route and the caller, asks the policy what the request owes and the
+//! limiter whether it is allowed, then streams the request to an upstream and the response back. It is configured by
+//! types alone: it must not know how a configuration file is written, nor how a bucket is counted.
 //!
 //! ```no_run
 //! use spile_core::{Limit, Plan};
@@ -35,7 +35,7 @@ mod route;
 mod upstream;
 
 pub use auth::{JwtKeyFile, JwtVerifier};
-pub use gateway::{BuildError, Builder, Gateway, Settings};
+pub use gateway::{Gateway, GatewayBuildError, GatewayBuilder, Settings};
 pub use limit::{Adaptive, Concurrency};
 pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, Timeouts};

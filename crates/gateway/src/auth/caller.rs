@@ -1,15 +1,15 @@
-//! Who sends a request, as far as that is known.
+//! The caller of a request.
 
 use spile_policy::CallerTenant;
 
-/// Who sends a request.
+/// The caller of a request. Anonymous by default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller {
     pub(crate) tenant: Option<CallerTenant>,
     /// The user that a signed token names.
     pub(crate) principal: Option<String>,
-    /// Whether its API key came as a bearer token.
-    pub(crate) by_bearer: bool,
+    /// Whether the API key came as a bearer token.
+    pub(crate) key_in_bearer: bool,
 }
 
 impl Caller {
@@ -17,7 +17,7 @@ impl Caller {
         self.tenant.is_none() && self.principal.is_none()
     }
 
-    /// The name of the plan that the caller holds, if it holds one.
+    /// The name of the tenant's plan, if it has one.
     pub(crate) fn plan(&self) -> Option<&str> {
         Some(self.tenant.as_ref()?.plan.as_ref()?.as_str())
     }

@@ -1,23 +1,25 @@
-//! What this hop knows of a request, whatever the request says of itself.
+//! Where a request came from, and which proxies are believed about it.
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
+use spile_policy::only_value;
 use spile_tower::client::{ClientAddress, Forwarding, Networks};
 
-/// Whose word about clients is taken.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trust {
+/// The proxies whose headers about clients are believed.
+#[derive(Debug)]
+pub(crate) struct TrustedProxies {
     networks: Networks,
     address: ClientAddress,
+    principal_header: HeaderName,
 }
 
-/// Where a request came from.
+/// The connection that a request came over, and the client at its other end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hop {
+pub(crate) struct Downstream {
     /// The other end of the connection.
     pub(crate) peer: IpAddr,
-    /// The client itself, as far as trusted proxies vouch for it.
+    /// The client: the peer, or whom trusted proxies name in its place.
     pub(crate) client: IpAddr,
     /// Whether the peer is a trusted proxy.
     pub(crate) trusted: bool,
@@ -25,16 +27,21 @@ pub(crate) struct Hop {
     pub(crate) secure: bool,
 }
 
-impl Trust {
-    pub(crate) fn new(networks: Networks) -> Self {
+impl TrustedProxies {
+    pub(crate) fn new(networks: Networks, principal_header: HeaderName) -> Self {
         let address = ClientAddress::reported_in(Forwarding::XForwardedFor, networks.clone());
-        Self { networks, address }
+        Self { networks, address, principal_header }
     }
 
     /// Where a request with these headers came from.
-    pub(crate) fn hop(&self, peer: SocketAddr, secure: bool, headers: &HeaderMap) -> Hop {
-        let address = peer.ip().to_canonical();
-        let client = self.address.seen_by(address, headers);
-        Hop { peer: address, client, trusted: self.networks.contain(address), secure }
+    pub(crate) fn downstream(&self, peer: SocketAddr, secure: bool, headers: &HeaderMap) -> Downstream {
+        let peer = peer.ip().to_canonical();
+        let client = self.address.seen_by(peer, headers);
+        Downstream { peer, client, trusted: self.networks.contain(peer), secure }
+    }
+
+    /// The user that a trusted proxy says it has authenticated. The header is ignored if any other peer sends it.
+    pub(crate) fn principal<'h>(&self, downstream: &Downstream, headers: &'h HeaderMap) -> Option<&'h str> {
+        if downstream.trusted { only_value(headers, &self.principal_header) } else { None }
     }
 }

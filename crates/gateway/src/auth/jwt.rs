@@ -1,4 +1,4 @@
-//! Signed tokens: who signed them, for whom, and until when they hold.
+//! Verifies signed tokens (JWT).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,19 @@ use spile_core::{Key, KeyError, Micros};
 use spile_listener::{LoadError, Watched};
 use spile_policy::{CallerTenant, Policy};
 
-use super::authenticator::Unaccepted;
+use super::authenticator::AuthError;
 use super::caller::Caller;
 
-/// The longest token that is looked at.
+/// Longer tokens are refused without being parsed.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// The shortest secret: as long as what HS256 makes of it (RFC 7518, 3.2). A shorter one can be guessed from a token.
+/// The shortest secret, as long as the output of HS256 (RFC 7518, 3.2). A shorter one can be found by trying all
+/// secrets against a token.
 const MIN_SECRET_BYTES: usize = 32;
 
 /// Accepts tokens by their signature, issuer, audience and time.
 ///
-/// A token is only ever checked with the algorithm that its key is for, whatever its header claims: a public key can
-/// never be used as if it were a shared secret.
+/// A token is checked only with the algorithm that the key is for, whatever the token's header claims, so a public key
+/// can never be used as if it were a shared secret.
 pub struct JwtVerifier {
     keys: Watched<Vec<TokenKey>>,
     issuer: Option<String>,
@@ -42,7 +43,7 @@ struct TokenKey {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum JwtKeyFile {
-    /// A shared secret, just its bytes, of which there are 32 or more: HS256. A line end after it does not count.
+    /// The bytes of a shared secret, at least 32: HS256. Whitespace at the end is not part of it.
     Secret,
     /// An RSA public key in PEM: RS256.
     RsaPem,
@@ -53,28 +54,28 @@ pub enum JwtKeyFile {
 }
 
 impl JwtVerifier {
-    /// Believes what the keys in this file have signed. The file is read again when it changes.
+    /// Accepts tokens that a key in this file has signed. The file is read again when it changes.
     pub fn from_file(path: impl Into<PathBuf>, kind: JwtKeyFile) -> Result<Self, LoadError> {
-        let keys = Watched::load(vec![path.into()], move |paths| read(&paths[0], kind))?;
+        let keys = Watched::load(vec![path.into()], move |paths| read_keys(&paths[0], kind))?;
         let (issuer, audiences, leeway) = (None, Vec::new(), Duration::from_secs(60));
         Ok(Self { keys, issuer, audiences, leeway, tenant_claim: None, plan_claim: None })
     }
 
-    /// Only takes tokens of this issuer.
+    /// Accepts only tokens of this issuer.
     #[must_use]
     pub fn issuer(mut self, issuer: &str) -> Self {
         self.issuer = Some(issuer.to_owned());
         self
     }
 
-    /// Only takes tokens that are meant for this audience, or another that was named so.
+    /// Accepts only tokens for this audience, or for another one that was added.
     #[must_use]
     pub fn audience(mut self, audience: &str) -> Self {
         self.audiences.push(audience.to_owned());
         self
     }
 
-    /// Forgives clocks that are off by this much. A minute by default.
+    /// Tolerates clocks that differ by this much. One minute by default.
     #[must_use]
     pub const fn leeway(mut self, leeway: Duration) -> Self {
         self.leeway = leeway;
@@ -99,30 +100,30 @@ impl JwtVerifier {
         self.keys.refresh();
     }
 
-    /// Whose token it is, as of `now`. The tenant's plan is resolved here, once, for all that goes by it.
-    pub(super) fn verify(&self, token: &str, now: Micros, policy: &Policy) -> Result<Caller, Unaccepted> {
+    /// The caller that the token names, at `now`. The tenant's plan is looked up here, once per request.
+    pub(super) fn verify(&self, token: &str, now: Micros, policy: &Policy) -> Result<Caller, AuthError> {
         let claims = self.signed_claims(token)?;
-        self.in_time(&claims, now)?;
-        self.for_us(&claims)?;
-        let subject = text(&claims, "sub").ok_or(Unaccepted::Wrong("the token names no subject"))?;
-        is_identity(
+        self.check_times(&claims, now)?;
+        self.check_issuer_and_audience(&claims)?;
+        let subject = claim(&claims, "sub").ok_or(AuthError::Invalid("the token names no subject"))?;
+        check_identity(
             subject,
             "the token's subject holds a control character",
             "the token's subject has more than 1024 bytes",
         )?;
         let principal = Some(subject.to_owned());
-        Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, by_bearer: false })
+        Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, key_in_bearer: false })
     }
 
-    fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, Unaccepted> {
+    fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, AuthError> {
         if token.len() > MAX_TOKEN_BYTES {
-            return Err(Unaccepted::Wrong("the token is too long"));
+            return Err(AuthError::Invalid("the token is too long"));
         }
         let header =
-            jsonwebtoken::decode_header(token).map_err(|_| Unaccepted::Wrong("the token cannot be read"))?;
-        // What a token calls critical has to be understood, and nothing is that may be called so.
+            jsonwebtoken::decode_header(token).map_err(|_| AuthError::Invalid("the token cannot be read"))?;
+        // A verifier must refuse critical extensions that it does not know (RFC 7515, 4.1.11), and this one knows none.
         if header.crit.is_some() {
-            return Err(Unaccepted::Wrong("the token asks for more than is understood here"));
+            return Err(AuthError::Invalid("the token has a critical extension that is not supported"));
         }
         let keys = self.keys.now();
         let fits = |key: &&TokenKey| {
@@ -132,29 +133,29 @@ impl JwtVerifier {
         let claims = keys.iter().filter(fits).find_map(|key| {
             jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &signature_only(key.algorithm)).ok()
         });
-        claims.map(|token| token.claims).ok_or(Unaccepted::Wrong("the token is not signed by anybody known"))
+        claims.map(|token| token.claims).ok_or(AuthError::Invalid("the token is not signed by a known key"))
     }
 
-    fn in_time(&self, claims: &Map<String, Value>, now: Micros) -> Result<(), Unaccepted> {
+    fn check_times(&self, claims: &Map<String, Value>, now: Micros) -> Result<(), AuthError> {
         let now = now.get() as f64 / 1e6;
         let leeway = self.leeway.as_secs_f64();
         let moment = |claim: &str| claims.get(claim).map(|value| value.as_f64().unwrap_or(f64::NAN));
-        // A moment that is no number compares as neither, and is refused by both.
+        // A time that is not a number becomes NaN, for which both comparisons are false, so the token is refused.
         match moment("exp") {
-            None => return Err(Unaccepted::Wrong("the token does not say when it expires")),
+            None => return Err(AuthError::Invalid("the token does not say when it expires")),
             Some(expiry) if expiry + leeway > now => {}
-            Some(_) => return Err(Unaccepted::Wrong("the token has expired")),
+            Some(_) => return Err(AuthError::Invalid("the token has expired")),
         }
         match moment("nbf") {
             None => Ok(()),
             Some(start) if start - leeway <= now => Ok(()),
-            Some(_) => Err(Unaccepted::Wrong("the token is not valid yet")),
+            Some(_) => Err(AuthError::Invalid("the token is not valid yet")),
         }
     }
 
-    fn for_us(&self, claims: &Map<String, Value>) -> Result<(), Unaccepted> {
-        if self.issuer.is_some() && self.issuer.as_deref() != text(claims, "iss") {
-            return Err(Unaccepted::Wrong("the token is of another issuer"));
+    fn check_issuer_and_audience(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
+        if self.issuer.is_some() && self.issuer.as_deref() != claim(claims, "iss") {
+            return Err(AuthError::Invalid("the token is from another issuer"));
         }
         let ours =
             |name: &Value| name.as_str().is_some_and(|name| self.audiences.iter().any(|own| own == name));
@@ -166,7 +167,7 @@ impl JwtVerifier {
         if self.audiences.is_empty() || meant {
             Ok(())
         } else {
-            Err(Unaccepted::Wrong("the token is for another audience"))
+            Err(AuthError::Invalid("the token is for another audience"))
         }
     }
 
@@ -174,16 +175,16 @@ impl JwtVerifier {
         &self,
         claims: &Map<String, Value>,
         policy: &Policy,
-    ) -> Result<Option<CallerTenant>, Unaccepted> {
-        let id = self.tenant_claim.as_deref().and_then(|claim| text(claims, claim));
+    ) -> Result<Option<CallerTenant>, AuthError> {
+        let id = self.tenant_claim.as_deref().and_then(|name| claim(claims, name));
         if let Some(id) = id {
-            is_identity(
+            check_identity(
                 id,
                 "the token's tenant holds a control character",
                 "the token's tenant has more than 1024 bytes",
             )?;
         }
-        let plan = self.plan_claim.as_deref().and_then(|claim| text(claims, claim));
+        let plan = self.plan_claim.as_deref().and_then(|name| claim(claims, name));
         Ok(id.map(|id| policy.tenant_of_claim(id, plan)))
     }
 }
@@ -194,20 +195,20 @@ impl std::fmt::Debug for JwtVerifier {
     }
 }
 
-fn text<'c>(claims: &'c Map<String, Value>, claim: &str) -> Option<&'c str> {
-    claims.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
+fn claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c str> {
+    claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Holds a name in a token to the rule that identities have at every door.
-fn is_identity(name: &str, control: &'static str, long: &'static str) -> Result<(), Unaccepted> {
+/// Refuses names that could not be a key of a limit.
+fn check_identity(name: &str, control: &'static str, long: &'static str) -> Result<(), AuthError> {
     match Key::new(name) {
         Ok(_) => Ok(()),
-        Err(KeyError::Control { .. }) => Err(Unaccepted::Wrong(control)),
-        Err(_) => Err(Unaccepted::Wrong(long)),
+        Err(KeyError::Control { .. }) => Err(AuthError::Invalid(control)),
+        Err(_) => Err(AuthError::Invalid(long)),
     }
 }
 
-/// Times and names are checked here, by the gateway's own clock.
+/// Checks the signature only. Times, issuer and audience are checked above, by the gateway's own clock.
 fn signature_only(algorithm: Algorithm) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.required_spec_claims.clear();
@@ -216,30 +217,30 @@ fn signature_only(algorithm: Algorithm) -> Validation {
     validation
 }
 
-fn read(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, LoadError> {
+fn read_keys(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, LoadError> {
     let bytes = fs::read(path).map_err(|why| LoadError::new(path, why))?;
     let wrong = |why: jsonwebtoken::errors::Error| LoadError::new(path, why);
     let one = |algorithm, key| vec![TokenKey { id: None, algorithm, key }];
     match kind {
         JwtKeyFile::Secret => {
             let secret = bytes.trim_ascii_end();
-            long_enough(path, "the secret", secret.len())?;
+            check_secret_length(path, "the secret", secret.len())?;
             Ok(one(Algorithm::HS256, DecodingKey::from_secret(secret)))
         }
         JwtKeyFile::RsaPem => Ok(one(Algorithm::RS256, DecodingKey::from_rsa_pem(&bytes).map_err(wrong)?)),
         JwtKeyFile::EcPem => Ok(one(Algorithm::ES256, DecodingKey::from_ec_pem(&bytes).map_err(wrong)?)),
-        JwtKeyFile::Jwks => key_set(path, &bytes),
+        JwtKeyFile::Jwks => read_key_set(path, &bytes),
     }
 }
 
-/// Whether the key is meant for signatures, and for these, as far as it says.
-fn is_for(jwk: &Jwk, algorithm: KeyAlgorithm) -> bool {
+/// Whether the key may be used to verify signatures with this algorithm. A key that does not say is accepted.
+fn is_for_signing(jwk: &Jwk, algorithm: KeyAlgorithm) -> bool {
     let (named, usage) = (jwk.common.key_algorithm, jwk.common.public_key_use.as_ref());
     named.is_none_or(|named| named == algorithm)
         && usage.is_none_or(|usage| *usage == PublicKeyUse::Signature)
 }
 
-fn long_enough(path: &Path, what: &str, bytes: usize) -> Result<(), LoadError> {
+fn check_secret_length(path: &Path, what: &str, bytes: usize) -> Result<(), LoadError> {
     if bytes >= MIN_SECRET_BYTES {
         return Ok(());
     }
@@ -247,8 +248,8 @@ fn long_enough(path: &Path, what: &str, bytes: usize) -> Result<(), LoadError> {
     Err(LoadError::new(path, why))
 }
 
-/// The keys of a set that are of a kind known here. Others may be meant for somebody else, and are left out.
-fn key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
+/// The keys of a set whose algorithm is supported. Other keys may be for other services and are skipped.
+fn read_key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|why| LoadError::new(path, why))?;
     let mut keys = Vec::new();
     for jwk in &set.keys {
@@ -258,12 +259,12 @@ fn key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
             AlgorithmParameters::OctetKey(_) => (Algorithm::HS256, KeyAlgorithm::HS256),
             _ => continue,
         };
-        let (true, Ok(key)) = (is_for(jwk, own), DecodingKey::from_jwk(jwk)) else { continue };
+        let (true, Ok(key)) = (is_for_signing(jwk, own), DecodingKey::from_jwk(jwk)) else { continue };
         let id = jwk.common.key_id.clone();
         if let AlgorithmParameters::OctetKey(secret) = &jwk.algorithm {
             let name = id.as_deref().map_or("a key".to_owned(), |id| format!("the key `{id}`"));
-            // It has passed as base64, in which four letters make three bytes.
-            long_enough(path, &name, secret.value.len() * 3 / 4)?;
+            // The value is valid base64, in which four letters encode three bytes.
+            check_secret_length(path, &name, secret.value.len() * 3 / 4)?;
         }
         keys.push(TokenKey { id, algorithm, key });
     }
@@ -284,7 +285,7 @@ mod tests {
     const SECRET: &[u8] = b"a shared secret of 32 bytes or more";
     const NOW_S: u64 = 1_800_000_000;
 
-    /// Who accepts tokens by the secret, and a policy that knows of no tenants.
+    /// A verifier for tokens of the secret, and a policy without tenants.
     fn verifier() -> (JwtVerifier, Policy) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("secret");
@@ -298,7 +299,7 @@ mod tests {
     fn fuzzed_tokens_are_accepted_in_the_one_spelling_that_was_signed() {
         let ((jwt, policy), key) = (verifier(), EncodingKey::from_secret(SECRET));
         fuzz("jwt", &["eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJub25lIn0", ".", "=", "-", "_"], |bytes| {
-            let Ok(token) = std::str::from_utf8(bytes) else { return Err(None::<Unaccepted>) };
+            let Ok(token) = std::str::from_utf8(bytes) else { return Err(None::<AuthError>) };
             let caller = jwt.verify(token, Micros::new(NOW_S * 1_000_000), &policy).map_err(Some)?;
             let (signed, signature) = token.rsplit_once('.').expect("three parts");
             let expected = jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::HS256);
@@ -314,7 +315,7 @@ mod tests {
             ["\"exp\":1800000000", "\"nbf\":", "\"aud\":[\"scores\"]", "\"sub\":\"\"", "1e400", "null"];
         fuzz("jwt-claims", &words, |bytes| {
             let Ok(claims) = serde_json::from_slice::<Map<String, Value>>(bytes) else {
-                return Err(None::<Unaccepted>);
+                return Err(None::<AuthError>);
             };
             let token =
                 jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).expect("it is signed");

@@ -1,4 +1,5 @@
-//! Who sends a request: a tenant by its API key, a principal by a signed token, or nobody by name.
+//! Who sends a request: a tenant known by its API key, a principal known by a signed token, or an anonymous client
+//! known by its address.
 
 mod authenticator;
 mod caller;
@@ -7,6 +8,6 @@ mod jwt;
 
 pub use jwt::{JwtKeyFile, JwtVerifier};
 
-pub(crate) use authenticator::{Authenticator, Presenter, Unaccepted, X_API_KEY};
+pub(crate) use authenticator::{AuthAttempt, AuthError, Authenticator, X_API_KEY};
 pub(crate) use caller::Caller;
-pub(crate) use downstream::{Hop, Trust};
+pub(crate) use downstream::{Downstream, TrustedProxies};

@@ -1,4 +1,4 @@
-//! One request and its answer: attempts at upstreams, and when another one is safe.
+//! One request and its response: attempts at upstreams, and when another one is safe.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,105 +14,108 @@ use spile_core::{Clock, Micros};
 use spile_listener::{Deadline, FIRST_READ};
 use tokio::time::Instant;
 
-use super::outbound_request::Errand;
-use super::retries::{Failed, Repeat, Repeats};
-use crate::forward::body::{Download, Meter, Movement, Upload, UploadFailure};
-use crate::limit::PlaceHolder;
-use crate::refusal::Refusal;
-use crate::route::Served;
+use super::outbound_request::OutboundRequest;
+use super::retries::{FailedAttempt, RetryState, RetryTarget};
+use crate::forward::body::{Activity, Download, Upload, UploadError, UploadProgress};
+use crate::limit::CallerKey;
+use crate::refusal::GatewayRefusal;
+use crate::route::RouteState;
 use crate::upstream::{
-    Abandoned, Asked, Dialer, Health, Http1, Http2Body, Http2Stream, Inbound, Line, Lines, NewLine,
-    Outstanding, Purpose, Unanswered, Upgraded,
+    AbandonedRequest, AttemptError, ConnectPurpose, ConnectionPool, Connector, Http1Body, Http1Connection,
+    Http1Request, Http2Body, Http2Stream, InFlightRequest, NewConnection, ReadyConnection, UpgradedUpstream,
+    Upstream, UpstreamHealth,
 };
 
-/// How long a connection that has rested may take to show that it is still there.
+/// How long an idle HTTP/2 connection may take to answer a ping before it is used again.
 const ALIVE_WITHIN: Duration = Duration::from_secs(1);
-/// A kept connection that closes within this time of being used again had been closed by the upstream before. What takes
-/// longer is taken for the request's doing. As long as a packet takes to the other end of the world and back.
+/// If a pooled connection closes within this time after it was used, the upstream had closed it earlier. If it takes
+/// longer, the request is assumed to be the cause. A packet takes this long around the world and back.
 const STALE_WITHIN: Duration = Duration::from_millis(500);
 
-/// Takes a request to one of a route's upstreams.
-pub(crate) struct Exchange<'w> {
-    pub(crate) served: &'w Served,
-    /// One for each endpoint of the route, in their order.
-    pub(crate) lines: &'w [Arc<Lines>],
-    pub(crate) dialer: &'w Dialer,
-    /// What the client asked for, with its port.
+/// Sends a request to one of a route's upstreams, with retries.
+pub(crate) struct ProxyExchange<'w> {
+    pub(crate) route: &'w RouteState,
+    /// One pool for each endpoint of the route, in the same order.
+    pub(crate) pools: &'w [Arc<ConnectionPool>],
+    pub(crate) connector: &'w Connector,
+    /// The host that the client asked for, with its port.
     pub(crate) authority: &'w str,
     pub(crate) path: PathAndQuery,
-    /// Nothing where the request has no body.
-    pub(crate) meter: Option<Arc<Meter>>,
-    /// In whose name the request waits for a place; `None` if the route has no cap.
-    pub(crate) caller: Option<PlaceHolder>,
+    /// `None` if the request has no body.
+    pub(crate) progress: Option<Arc<UploadProgress>>,
+    /// Who the request counts for in the queue of an upstream. `None` if the route has no cap.
+    pub(crate) caller: Option<CallerKey>,
     pub(crate) clock: &'w dyn Clock,
 }
 
-/// An upstream's answer, and the place there that is held until it has been read.
-pub(crate) struct Answer {
-    pub(crate) response: Response<Source>,
-    place: Outstanding,
-    movement: Movement,
+/// A response, and the request in flight, which is held until the body has been read.
+pub(crate) struct UpstreamResponse {
+    pub(crate) response: Response<UpstreamBody>,
+    in_flight: InFlightRequest,
+    activity: Activity,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-pub(crate) enum Source {
-    Http1(Inbound),
+pub(crate) enum UpstreamBody {
+    Http1(Http1Body),
     Http2(Http2Body),
 }
 
-impl Exchange<'_> {
-    /// The upstream's answer, of whichever upstream gives one, and within the time that the route gives it.
+impl ProxyExchange<'_> {
+    /// The response of an upstream, within the route's timeouts.
     pub(crate) async fn run(
         &self,
-        errand: &mut Errand<'_>,
+        outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
         deadline: &mut Deadline,
-    ) -> Result<Answer, Refusal> {
-        self.served.retries.deposit();
-        let mut asked = self.clock.now();
-        let answer = self.attempts(errand, upload, deadline, &mut asked).await;
+    ) -> Result<UpstreamResponse, GatewayRefusal> {
+        self.route.retries.deposit();
+        let mut sent_at = self.clock.now();
+        let answer = self.run_attempts(outbound, upload, deadline, &mut sent_at).await;
         let now = self.clock.now();
         let outcome = answer.as_ref().map(|answer| answer.response.status());
-        self.served.observe(now, self.upstreams_share(asked, now), outcome);
+        self.route.observe(now, self.upstream_time(sent_at, now), outcome);
         answer
     }
 
-    /// Attempts until one is answered or none may follow. `asked` is when the first began, moved on by the time that was
-    /// spent in the queue.
-    async fn attempts(
+    /// Makes attempts until one gets a response or no more are allowed. `sent_at` is when the first one started, moved
+    /// forward by the time spent in the queue.
+    async fn run_attempts(
         &self,
-        errand: &mut Errand<'_>,
+        outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
         deadline: &mut Deadline,
-        asked: &mut Micros,
-    ) -> Result<Answer, Refusal> {
+        sent_at: &mut Micros,
+    ) -> Result<UpstreamResponse, GatewayRefusal> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
-        let (mut repeats, mut repeat) = (Repeats::default(), None);
-        let (pool, mut now) = (&self.served.pool, *asked);
+        let (mut retry_state, mut retry) = (RetryState::default(), None);
+        let (balancer, mut now) = (&self.route.balancer, *sent_at);
         loop {
-            let picks = match (repeat, tried.last()) {
-                (Some(Repeat::SameUpstream), Some(&last)) => smallvec![last],
-                _ => pool.pick(&tried, now),
+            let candidates = match (retry, tried.last()) {
+                (Some(RetryTarget::SameUpstream), Some(&last)) => smallvec![last],
+                _ => balancer.pick(&tried, now),
             };
-            let (index, place) = match &self.caller {
-                None => (picks[0], pool.endpoints()[picks[0]].occupy(None)),
+            let (index, in_flight) = match &self.caller {
+                None => (candidates[0], balancer.endpoints()[candidates[0]].start_request(None)),
                 Some(caller) => {
-                    let entered = deadline.hold(pool.enter(&picks, caller)).await;
-                    let entered = entered.unwrap_or(Err(Refusal::Busy))?;
+                    let acquired = deadline.hold(balancer.acquire(&candidates, caller)).await;
+                    let acquired = acquired.unwrap_or(Err(GatewayRefusal::Busy))?;
                     let waited = Duration::from_micros(self.clock.now().since_us(now));
-                    (*asked, now) = (*asked + waited, now + waited);
-                    entered
+                    (*sent_at, now) = (*sent_at + waited, now + waited);
+                    acquired
                 }
             };
-            let (begun, answers) = (Instant::now(), pool.endpoints()[index].health.answers());
-            let attempt = Attempt { exchange: self, index, asked: now, begun, answers };
-            let failed = match attempt.run(repeat.is_none(), errand, upload, deadline).await {
-                Ok(response) => return Ok(Answer { response, place, movement: self.movement() }),
+            let (started, answers) = (Instant::now(), balancer.endpoints()[index].health.answers());
+            let attempt = Attempt { exchange: self, index, sent_at: now, started, answers };
+            let failed = match attempt.run(retry.is_none(), outbound, upload, deadline).await {
+                Ok(response) => {
+                    return Ok(UpstreamResponse { response, in_flight, activity: self.activity() });
+                }
                 Err(failed) => failed,
             };
-            repeat = self.again(&mut repeats, failed);
-            if repeat.is_none() {
+            retry = self.next_try(&mut retry_state, failed);
+            if retry.is_none() {
                 return Err(self.refusal(failed.why));
             }
             tried.push(index);
@@ -120,280 +123,305 @@ impl Exchange<'_> {
         }
     }
 
-    /// Where the request goes once more, if it may.
-    fn again(&self, repeats: &mut Repeats, failed: Failed) -> Option<Repeat> {
-        let before = repeats.counted();
-        let repeat = repeats.after(failed, self.served.route.retries, &self.served.retries);
-        self.served.telemetry.retries.increment(u64::from(repeats.counted() - before));
-        repeat
+    /// Where the request is retried, if it is.
+    fn next_try(&self, retry_state: &mut RetryState, failed: FailedAttempt) -> Option<RetryTarget> {
+        let before = retry_state.retries_made();
+        let retry = retry_state.next(failed, self.route.settings.retries, &self.route.retries);
+        self.route.metrics.retries.increment(u64::from(retry_state.retries_made() - before));
+        retry
     }
 
-    /// What upstreams took of the time since `asked`: not what they waited for the client's body.
-    fn upstreams_share(&self, asked: Micros, now: Micros) -> Duration {
-        let took = Duration::from_micros(now.since_us(asked));
-        took.saturating_sub(self.meter.as_ref().map_or(Duration::ZERO, |meter| meter.waited()))
+    /// The time since `sent_at` that upstreams took, without the time that they waited for the client's body.
+    fn upstream_time(&self, sent_at: Micros, now: Micros) -> Duration {
+        let took = Duration::from_micros(now.since_us(sent_at));
+        took.saturating_sub(self.progress.as_ref().map_or(Duration::ZERO, |progress| progress.waited()))
     }
 
-    /// The answer over the connection that stands already, or over a new one, which is not `kept`.
-    async fn ask(
+    /// Sends the request over the pooled connection, or over a new one. `reused` becomes false then.
+    async fn send(
         &self,
         index: usize,
-        standing: Option<Line>,
-        kept: &mut bool,
+        pooled: Option<ReadyConnection>,
+        reused: &mut bool,
         upgrades: bool,
-        errand: &mut Errand<'_>,
+        outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
-    ) -> Result<Response<Source>, Unanswered> {
-        let line = if let Some(line) = self.alive(standing).await {
-            line
+    ) -> Result<Response<UpstreamBody>, AttemptError> {
+        let connection = if let Some(connection) = self.check_alive(pooled).await {
+            connection
         } else {
-            *kept = false;
-            // Boxed, for TLS takes up much room, and every request would carry it around for the few that dial.
-            Box::pin(self.dial(index, upgrades)).await?
+            *reused = false;
+            // Boxed, because TLS makes the future large, and few requests open a connection.
+            Box::pin(self.connect(index, upgrades)).await?
         };
-        match line {
-            Line::Http1(line) => self.ask_http1(index, line, errand, upload).await,
-            // Boxed as well: requests over HTTP/1.1 need none of it.
-            Line::Http2(stream) => Box::pin(self.ask_http2(index, stream, errand, upload)).await,
+        match connection {
+            ReadyConnection::Http1(connection) => self.send_http1(index, connection, outbound, upload).await,
+            // Boxed, so that the futures of requests over HTTP/1.1 stay small.
+            ReadyConnection::Http2(stream) => {
+                Box::pin(self.send_http2(index, stream, outbound, upload)).await
+            }
         }
     }
 
-    /// Whether the connection is to become another protocol, and the handshake might agree on HTTP/2, which cannot.
-    fn wants_upgrade_over_tls(&self, index: usize, parts: &Parts) -> bool {
-        let upstream = &self.served.pool.endpoints()[index].upstream;
+    /// Whether the request is an upgrade over TLS. The handshake must not agree on HTTP/2 then, which has no upgrades.
+    fn needs_http1_over_tls(&self, index: usize, parts: &Parts) -> bool {
+        let upstream = self.upstream(index);
         upstream.speaks_tls() && parts.headers.contains_key(UPGRADE)
     }
 
-    /// The connection, unless it has rested for long and turns out to be gone.
-    async fn alive(&self, standing: Option<Line>) -> Option<Line> {
-        match standing? {
-            Line::Http2(stream) => {
-                let within = self.served.route.timeouts.connect.min(ALIVE_WITHIN);
-                stream.is_alive(within).await.then_some(Line::Http2(stream))
+    /// The connection, unless it was idle for long and does not answer a ping.
+    async fn check_alive(&self, pooled: Option<ReadyConnection>) -> Option<ReadyConnection> {
+        match pooled? {
+            ReadyConnection::Http2(stream) => {
+                let within = self.route.settings.timeouts.connect.min(ALIVE_WITHIN);
+                stream.is_alive(within).await.then_some(ReadyConnection::Http2(stream))
             }
-            line @ Line::Http1(_) => Some(line),
+            connection @ ReadyConnection::Http1(_) => Some(connection),
         }
     }
 
-    /// A new connection. Those that can be shared are set up one after the other, or a crowd of requests would set up a
-    /// crowd of them.
-    async fn dial(&self, index: usize, upgrades: bool) -> Result<Line, Unanswered> {
-        let (upstream, lines) = (&self.served.pool.endpoints()[index].upstream, &self.lines[index]);
-        let is_shared = || !upgrades && upstream.may_speak_http2() && lines.are_shared();
+    /// Opens a connection. If it may speak HTTP/2, only one is opened at a time, because all waiting requests can share
+    /// it.
+    async fn connect(&self, index: usize, upgrades: bool) -> Result<ReadyConnection, AttemptError> {
+        let (upstream, pool) = (self.upstream(index), &self.pools[index]);
+        let is_shared = || !upgrades && upstream.may_speak_http2() && pool.expects_http2();
         if !is_shared() {
-            return self.dial_now(index, upgrades).await;
+            return self.connect_now(index, upgrades).await;
         }
-        let waited = tokio::time::timeout(self.served.route.timeouts.connect, lines.lock_dial()).await;
-        match lines.place() {
-            Some(stream) => Ok(Line::Http2(stream)),
-            // Another request waits for the upstream, and says so if that comes to nothing.
-            None if waited.is_err() => Err(Unanswered::Unconnected),
+        let waited = tokio::time::timeout(self.route.settings.timeouts.connect, pool.lock_connect()).await;
+        match pool.checkout_stream() {
+            Some(stream) => Ok(ReadyConnection::Http2(stream)),
+            // Another request is still connecting, and records a failure of the upstream if it fails.
+            None if waited.is_err() => Err(AttemptError::NotConnected),
             None => {
                 let lock = waited.ok().filter(|_| is_shared());
-                let line = self.dial_now(index, upgrades).await;
+                let connection = self.connect_now(index, upgrades).await;
                 drop(lock);
-                line
+                connection
             }
         }
     }
 
-    async fn dial_now(&self, index: usize, upgrades: bool) -> Result<Line, Unanswered> {
-        let (upstream, lines) = (&self.served.pool.endpoints()[index].upstream, &self.lines[index]);
-        let purpose = if upgrades { Purpose::Upgrade } else { Purpose::Request };
-        match self.dialer.dial(upstream, purpose, self.served.route.timeouts.connect).await {
-            // An upstream that speaks HTTP/2 only is well all the same.
-            Err(_) if upgrades => Err(Unanswered::Unconnected),
+    async fn connect_now(&self, index: usize, upgrades: bool) -> Result<ReadyConnection, AttemptError> {
+        let (upstream, pool) = (self.upstream(index), &self.pools[index]);
+        let purpose = if upgrades { ConnectPurpose::Upgrade } else { ConnectPurpose::Request };
+        match self.connector.connect(upstream, purpose, self.route.settings.timeouts.connect).await {
+            // An upstream that only speaks HTTP/2 is still healthy.
+            Err(_) if upgrades => Err(AttemptError::NotConnected),
             Err(why) => Err(why.outcome()),
-            Ok(NewLine::Http1(line)) => {
+            Ok(NewConnection::Http1(connection)) => {
                 if !upgrades {
-                    lines.are_not_shared();
+                    pool.expect_http1();
                 }
-                Ok(Line::Http1(line))
+                Ok(ReadyConnection::Http1(connection))
             }
-            Ok(NewLine::Http2(connection)) => {
-                lines.share(connection).map(Line::Http2).ok_or(Unanswered::Unreachable)
+            Ok(NewConnection::Http2(connection)) => {
+                pool.add_http2(connection).map(ReadyConnection::Http2).ok_or(AttemptError::Unreachable)
             }
         }
     }
 
-    async fn ask_http1(
+    async fn send_http1(
         &self,
         index: usize,
-        line: Box<Http1>,
-        errand: &Errand<'_>,
+        connection: Box<Http1Connection>,
+        outbound: &OutboundRequest<'_>,
         upload: &mut Upload,
-    ) -> Result<Response<Source>, Unanswered> {
-        let own = self.served.pool.endpoints()[index].upstream.authority.as_str();
+    ) -> Result<Response<UpstreamBody>, AttemptError> {
+        let own = self.upstream(index).authority.as_str();
         let host = if self.authority.is_empty() { own } else { self.authority };
-        let (parts, push_more) = (&errand.parts, &|lines: &mut Vec<u8>| errand.push_apart(lines));
+        let (parts, write_more) =
+            (&outbound.parts, &|text: &mut Vec<u8>| outbound.write_separate_fields(text));
         let (method, path, headers) = (&parts.method, &self.path, &parts.headers);
-        // A client of HTTP/2 may ask for much and take nothing of it.
+        // A client of HTTP/2 may send many requests and read no response, so less is buffered for each.
         let read_at_most = if parts.version == Version::HTTP_2 { FIRST_READ } else { usize::MAX };
-        let await_answer = self.served.route.cost_from_response;
-        let asked = Asked { method, path, host, headers, read_at_most, push_more, await_answer };
-        let answer = line.ask(asked, upload, &self.served.route.timeouts, &self.lines[index]).await;
-        answer.map(|response| response.map(Source::Http1))
+        let await_answer = self.route.settings.cost_from_response;
+        let request = Http1Request { method, path, host, headers, read_at_most, write_more, await_answer };
+        let answer =
+            connection.send(request, upload, &self.route.settings.timeouts, &self.pools[index]).await;
+        answer.map(|response| response.map(UpstreamBody::Http1))
     }
 
-    async fn ask_http2(
+    async fn send_http2(
         &self,
         index: usize,
         stream: Http2Stream,
-        errand: &mut Errand<'_>,
+        outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
-    ) -> Result<Response<Source>, Unanswered> {
+    ) -> Result<Response<UpstreamBody>, AttemptError> {
         let mut head = Request::new(());
-        *head.method_mut() = errand.parts.method.clone();
-        // Kept for another attempt.
-        *head.headers_mut() = errand.all_fields().clone();
-        // A stream cannot become another protocol: the upstream answers as it would without the wish.
+        *head.method_mut() = outbound.parts.method.clone();
+        // The original is kept for another attempt.
+        *head.headers_mut() = outbound.merged_headers().clone();
+        // HTTP/2 has no upgrades. The upstream responds as if the client had not asked for one.
         for name in [CONNECTION, UPGRADE, HOST] {
             head.headers_mut().remove(name);
         }
-        *head.uri_mut() = self.served.pool.endpoints()[index].upstream.uri(&self.path);
+        *head.uri_mut() = self.upstream(index).uri(&self.path);
         *head.version_mut() = Version::HTTP_2;
-        let route = &self.served.route;
-        let answer = stream.ask(head, upload, &route.timeouts, route.cost_from_response).await;
-        answer.map(|response| response.map(Source::Http2))
+        let route = &self.route.settings;
+        let answer = stream.send(head, upload, &route.timeouts, route.cost_from_response).await;
+        answer.map(|response| response.map(UpstreamBody::Http2))
     }
 
-    fn movement(&self) -> Movement {
-        self.meter.as_ref().map_or_else(Movement::default, |meter| meter.movement())
+    fn upstream(&self, index: usize) -> &Upstream {
+        &self.route.balancer.endpoints()[index].upstream
     }
 
-    /// Whose time it was that ran out, if it was not the upstream's.
-    fn out_of_time(&self) -> Refusal {
-        let route = &self.served.route;
-        let waited = self.meter.as_ref().map_or(Duration::ZERO, |meter| meter.waited());
+    fn activity(&self) -> Activity {
+        self.progress.as_ref().map_or_else(Activity::default, |progress| progress.activity())
+    }
+
+    /// The refusal after the total timeout, if the upstream did not use up most of it.
+    fn deadline_refusal(&self) -> GatewayRefusal {
+        let route = &self.route.settings;
+        let waited = self.progress.as_ref().map_or(Duration::ZERO, |progress| progress.waited());
         match route.timeouts.total {
-            Some(total) if waited >= total / 2 => Refusal::BodyStalled,
-            _ if route.concurrency.is_some() => Refusal::Busy,
-            _ => Refusal::TimedOut,
+            Some(total) if waited >= total / 2 => GatewayRefusal::BodyStalled,
+            _ if route.concurrency.is_some() => GatewayRefusal::Busy,
+            _ => GatewayRefusal::TimedOut,
         }
     }
 
-    /// What the client is told. A body that it did not deliver ends an exchange too.
-    fn refusal(&self, why: Unanswered) -> Refusal {
-        let upload = self.meter.as_ref().and_then(|meter| meter.failure());
+    /// The refusal for the client. If its own body failed, that is the reason.
+    fn refusal(&self, why: AttemptError) -> GatewayRefusal {
+        let upload = self.progress.as_ref().and_then(|progress| progress.failure());
         match (why, upload) {
-            (Unanswered::Silent, _) => Refusal::TimedOut,
-            (Unanswered::Unreachable | Unanswered::Unconnected, _) => Refusal::Unreachable,
-            (Unanswered::Unsendable, _) => Refusal::Unclear("the request cannot be sent over HTTP/2"),
-            (Unanswered::Local, _) => Refusal::Local,
-            (_, Some(UploadFailure::TooLarge)) => Refusal::BodyTooLarge,
-            (_, Some(UploadFailure::Stalled)) | (Unanswered::Undelivered, None) => Refusal::BodyStalled,
-            (_, Some(UploadFailure::Broken)) => Refusal::Unclear("the body broke off"),
-            (Unanswered::OutOfTime, None) => self.out_of_time(),
-            (_, None) => Refusal::BadAnswer,
+            (AttemptError::TimedOut, _) => GatewayRefusal::TimedOut,
+            (AttemptError::Unreachable | AttemptError::NotConnected, _) => GatewayRefusal::Unreachable,
+            (AttemptError::Unsendable, _) => {
+                GatewayRefusal::BadRequest("the request cannot be sent over HTTP/2")
+            }
+            (AttemptError::NoLocalResources, _) => GatewayRefusal::NoLocalResources,
+            (_, Some(UploadError::TooLarge)) => GatewayRefusal::BodyTooLarge,
+            (_, Some(UploadError::Stalled)) | (AttemptError::RequestBody, None) => {
+                GatewayRefusal::BodyStalled
+            }
+            (_, Some(UploadError::Broken)) => GatewayRefusal::BadRequest("the body broke off"),
+            (AttemptError::DeadlineExceeded, None) => self.deadline_refusal(),
+            (_, None) => GatewayRefusal::BadAnswer,
         }
     }
 }
 
-/// One upstream that is being asked. If it is dropped before there is an answer, the client has left.
+/// One attempt at one upstream. If it is dropped before there is a response, the client has disconnected.
 struct Attempt<'a> {
-    exchange: &'a Exchange<'a>,
+    exchange: &'a ProxyExchange<'a>,
     index: usize,
-    asked: Micros,
-    /// The same by the machine's own clock, whatever the gateway's is.
-    begun: Instant,
-    /// What the upstream's health said of answers before.
+    sent_at: Micros,
+    /// The same by the machine's clock. The gateway's clock may be a fake one.
+    started: Instant,
+    /// The upstream's [`UpstreamHealth::answers`] before the attempt.
     answers: usize,
 }
 
 impl Attempt<'_> {
-    /// The upstream's answer, over a connection that stands already if it `may_reuse` one.
+    /// The response of the upstream, over a pooled connection if it `may_reuse` one.
     async fn run(
         self,
         may_reuse: bool,
-        errand: &mut Errand<'_>,
+        outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
         deadline: &mut Deadline,
-    ) -> Result<Response<Source>, Failed> {
+    ) -> Result<Response<UpstreamBody>, FailedAttempt> {
         let (exchange, index) = (self.exchange, self.index);
-        let upgrades = exchange.wants_upgrade_over_tls(index, errand.parts);
-        let lines = &exchange.lines[index];
-        let standing = if upgrades || !may_reuse { None } else { lines.standing() };
-        if let Some(Line::Http2(_)) = standing {
-            let within = exchange.served.route.timeouts.connect;
-            lines.grow(exchange.dialer, &exchange.served.pool.endpoints()[index].upstream, within);
+        let upgrades = exchange.needs_http1_over_tls(index, outbound.parts);
+        let pool = &exchange.pools[index];
+        let pooled = if upgrades || !may_reuse { None } else { pool.checkout() };
+        if let Some(ReadyConnection::Http2(_)) = pooled {
+            let within = exchange.route.settings.timeouts.connect;
+            pool.add_missing_address(exchange.connector, exchange.upstream(index), within);
         }
-        let mut kept = standing.is_some();
-        let asking = exchange.ask(index, standing, &mut kept, upgrades, errand, upload);
-        let answer = deadline.hold(asking).await.unwrap_or_else(|| Err(self.out_of_time()));
-        let failed = match answer {
+        let mut reused = pooled.is_some();
+        let sending = exchange.send(index, pooled, &mut reused, upgrades, outbound, upload);
+        let answer = deadline.hold(sending).await.unwrap_or_else(|| Err(self.deadline_error()));
+        let result = match answer {
             Ok(response) => {
-                self.health().answered(self.asked);
+                self.health().record_answer(self.sent_at);
                 Ok(response)
             }
-            Err(why) => Err(self.failed(why, kept, errand, upload)),
+            Err(why) => Err(self.failure(why, reused, outbound, upload)),
         };
         mem::forget(self);
-        failed
+        result
     }
 
-    fn failed(&self, why: Unanswered, kept: bool, errand: &Errand<'_>, upload: &Upload) -> Failed {
-        let (meter, now) = (self.exchange.meter.as_deref(), self.exchange.clock.now());
-        let stale = kept && self.begun.elapsed() <= STALE_WITHIN && matches!(why, Unanswered::Closed { .. });
+    fn failure(
+        &self,
+        why: AttemptError,
+        reused: bool,
+        outbound: &OutboundRequest<'_>,
+        upload: &Upload,
+    ) -> FailedAttempt {
+        let (progress, now) = (self.exchange.progress.as_deref(), self.exchange.clock.now());
+        let stale =
+            reused && self.started.elapsed() <= STALE_WITHIN && matches!(why, AttemptError::Closed { .. });
         if why.is_upstreams_fault(stale) {
-            self.health().failed(now);
+            self.health().record_failure(now);
         }
-        let whole = meter.is_none_or(|meter| meter.frames() == 0 && !upload.is_end_stream());
-        Failed { why, stale, whole, harmless: meter.is_none() && is_idempotent(&errand.parts.method) }
+        let body_unused = progress.is_none_or(|progress| progress.frames() == 0 && !upload.is_end_stream());
+        FailedAttempt {
+            why,
+            stale,
+            body_unused,
+            idempotent: progress.is_none() && is_idempotent(&outbound.parts.method),
+        }
     }
 
-    /// What it means that the time for all of the request has run out.
-    fn out_of_time(&self) -> Unanswered {
-        let total = self.exchange.served.route.timeouts.total.unwrap_or_default();
+    /// The error after the total timeout.
+    fn deadline_error(&self) -> AttemptError {
+        let total = self.exchange.route.settings.timeouts.total.unwrap_or_default();
         match self.silence() {
-            None => Unanswered::Undelivered,
-            Some(silence) if silence >= total / 2 => Unanswered::Silent,
-            Some(_) => Unanswered::OutOfTime,
+            None => AttemptError::RequestBody,
+            Some(silence) if silence >= total / 2 => AttemptError::TimedOut,
+            Some(_) => AttemptError::DeadlineExceeded,
         }
     }
 
-    /// How long the upstream has been silent; `None` if it waits for the client's body.
+    /// How long the upstream has been silent. `None` if it waits for the client's body.
     fn silence(&self) -> Option<Duration> {
-        let begun = self.begun.elapsed();
-        match &self.exchange.meter {
-            None => Some(begun),
-            Some(meter) => (!meter.is_waiting()).then(|| begun.min(meter.still_for())),
+        let started = self.started.elapsed();
+        match &self.exchange.progress {
+            None => Some(started),
+            Some(progress) => (!progress.is_waiting()).then(|| started.min(progress.idle_for())),
         }
     }
 
-    fn health(&self) -> &Health {
-        &self.exchange.served.pool.endpoints()[self.index].health
+    fn health(&self) -> &UpstreamHealth {
+        &self.exchange.route.balancer.endpoints()[self.index].health
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let (served, now) = (self.exchange.served, self.exchange.clock.now());
+        let (route, now) = (self.exchange.route, self.exchange.clock.now());
         let Some(silence) = self.silence() else { return };
-        let left = Abandoned { silence, timeout: served.route.timeouts.first_byte, answers: self.answers };
-        if self.health().abandoned(now, left) {
-            served.abandoned(now, silence);
+        let left =
+            AbandonedRequest { silence, timeout: route.settings.timeouts.first_byte, answers: self.answers };
+        if self.health().record_abandoned(now, left) {
+            route.record_abandoned(now, silence);
         }
     }
 }
 
-impl Answer {
-    /// The answer as it goes to the client. What is held is let go with the last of its body.
+impl UpstreamResponse {
+    /// The response for the client. The request in flight ends with the body.
     pub(crate) fn into_download(self, max_idle: Duration) -> Response<Download> {
-        let Self { response, place, movement } = self;
+        let Self { response, in_flight, activity } = self;
         response.map(|body| match body {
-            Source::Http1(body) => Download::http1(body, movement, place),
-            Source::Http2(body) => Download::http2(body, max_idle, movement, place),
+            UpstreamBody::Http1(body) => Download::http1(body, activity, in_flight),
+            UpstreamBody::Http2(body) => Download::http2(body, max_idle, activity, in_flight),
         })
     }
 
-    /// The upstream's end of an upgraded connection, and what to hold on to while it is used.
-    pub(crate) fn into_upgraded(self) -> (Response<()>, Option<Upgraded>, impl Send + 'static) {
+    /// The upstream's side of an upgraded connection, and a guard to hold while it is used.
+    pub(crate) fn into_upgraded(self) -> (Response<()>, Option<UpgradedUpstream>, impl Send + 'static) {
         let (head, body) = self.response.into_parts();
         let upgraded = match body {
-            Source::Http1(body) => body.into_upgraded(),
-            Source::Http2(_) => None,
+            UpstreamBody::Http1(body) => body.into_upgraded(),
+            UpstreamBody::Http2(_) => None,
         };
-        (Response::from_parts(head, ()), upgraded, self.place)
+        (Response::from_parts(head, ()), upgraded, self.in_flight)
     }
 }
 

@@ -5,11 +5,9 @@ mod exchange;
 pub(crate) mod headers;
 mod outbound_request;
 mod retries;
-mod tunnel;
 mod upgrade;
 
-pub(crate) use exchange::{Answer, Exchange};
-pub(crate) use outbound_request::Errand;
+pub(crate) use exchange::{ProxyExchange, UpstreamResponse};
+pub(crate) use outbound_request::OutboundRequest;
 pub(crate) use retries::RetryBudget;
-pub(crate) use tunnel::carry;
-pub(crate) use upgrade::Upgrade;
+pub(crate) use upgrade::{UpgradeRequest, tunnel};

@@ -1,41 +1,45 @@
-//! A request that is ready to leave for an upstream.
+//! A request that is ready to be sent to an upstream.
 
 use http::HeaderMap;
 use http::request::Parts;
 
-use super::headers::Introduction;
+use super::headers::ForwardingHeaders;
 use crate::route::HeaderChanges;
 
-/// What an upstream is asked, but for the body.
-pub(crate) struct Errand<'r> {
+/// A request to an upstream, without its body.
+pub(crate) struct OutboundRequest<'r> {
     pub(crate) parts: &'r mut Parts,
-    /// The gateway's own fields, until they are among the others.
-    introduction: Option<Introduction<'r>>,
+    /// The gateway's own fields. `None` once they are merged with the request's.
+    forwarding: Option<ForwardingHeaders<'r>>,
 }
 
-impl<'r> Errand<'r> {
-    /// A request whose own fields are clean, with the route's changes. The introduction stays apart from the rest for
-    /// as long as nothing needs to see all fields together.
-    pub(crate) fn new(parts: &'r mut Parts, introduction: Introduction<'r>, changes: &HeaderChanges) -> Self {
-        let mut errand = Self { parts, introduction: Some(introduction) };
-        if !changes.is_empty() || !introduction.stands_alone() {
-            changes.apply_to_request(errand.all_fields());
+impl<'r> OutboundRequest<'r> {
+    /// A request whose fields are sanitized, with the route's changes. The gateway's own fields are kept apart until
+    /// something needs all fields in one map.
+    pub(crate) fn new(
+        parts: &'r mut Parts,
+        forwarding: ForwardingHeaders<'r>,
+        changes: &HeaderChanges,
+    ) -> Self {
+        let mut outbound = Self { parts, forwarding: Some(forwarding) };
+        if !changes.is_empty() || !forwarding.is_independent() {
+            changes.apply_to_request(outbound.merged_headers());
         }
-        errand
+        outbound
     }
 
-    /// All fields in one place.
-    pub(crate) fn all_fields(&mut self) -> &mut HeaderMap {
-        if let Some(introduction) = self.introduction.take() {
-            introduction.insert(&mut self.parts.headers);
+    /// All fields, in one map.
+    pub(crate) fn merged_headers(&mut self) -> &mut HeaderMap {
+        if let Some(forwarding) = self.forwarding.take() {
+            forwarding.insert(&mut self.parts.headers);
         }
         &mut self.parts.headers
     }
 
-    /// Writes those fields that are not among the others, as lines of an HTTP/1.1 header.
-    pub(crate) fn push_apart(&self, lines: &mut Vec<u8>) {
-        if let Some(introduction) = &self.introduction {
-            introduction.push(lines);
+    /// Writes the fields that are kept apart, as an HTTP/1.1 header.
+    pub(crate) fn write_separate_fields(&self, lines: &mut Vec<u8>) {
+        if let Some(forwarding) = &self.forwarding {
+            forwarding.write_http1(lines);
         }
     }
 }

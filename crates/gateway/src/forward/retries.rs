@@ -1,100 +1,105 @@
-//! What may be sent once more, and how much of it, so that nothing runs twice by surprise and a failing upstream is not
-//! buried under repeats.
+//! When a request is retried. A request must not run twice by surprise, and retries must not bury a failing upstream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::upstream::Unanswered;
+use crate::upstream::AttemptError;
 
-/// What each request adds: a fifth of a retry.
+/// Each request pays for a fifth of a retry.
 const DEPOSIT: u32 = 20;
-/// What a retry costs.
-const PRICE: u32 = 100;
-/// Ten retries at once, however long nothing had to be retried.
-const MOST: u32 = 10 * PRICE;
+/// The cost of a retry.
+const RETRY_COST: u32 = 100;
+/// At most ten retries can be saved up.
+const MAX_BALANCE: u32 = 10 * RETRY_COST;
 
-/// Lets one request in five be tried again, and a few more in a row.
+/// A budget that allows retries for one request in five, and a few more in a burst.
 #[derive(Debug)]
 pub(crate) struct RetryBudget(AtomicU32);
 
 impl RetryBudget {
-    /// A request was made.
+    /// Adds the share of one request.
     pub(crate) fn deposit(&self) {
-        // Full is the rule: nothing is written then, and no cache line moves between cores.
-        if self.0.load(Ordering::Relaxed) < MOST {
+        // The budget is usually full. Then nothing is written, so no cache line moves between cores.
+        if self.0.load(Ordering::Relaxed) < MAX_BALANCE {
             self.0.fetch_add(DEPOSIT, Ordering::Relaxed);
         }
     }
 
-    /// Whether a retry may be made now.
+    /// Takes a retry out of the budget. False if there is none left.
     pub(crate) fn withdraw(&self) -> bool {
-        let take = |held: u32| held.checked_sub(PRICE);
+        let take = |held: u32| held.checked_sub(RETRY_COST);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 }
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        Self(AtomicU32::new(MOST))
+        Self(AtomicU32::new(MAX_BALANCE))
     }
 }
 
-/// What has been repeated of one request so far.
+/// The retries of one request so far.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats {
-    /// Those that count as a retry.
-    counted: u8,
-    /// Whether a kept connection closed before it took any of the request, which then went to a fresh one.
-    moved_on: bool,
-    /// Whether it was repeated though an upstream may have run it.
-    risked: bool,
+pub(crate) struct RetryState {
+    /// Retries that the route's limit and the budget count.
+    retries_made: u8,
+    /// Whether a pooled connection turned out to be closed before any of the request was sent, so that it was sent over
+    /// a new one. This does not count as a retry.
+    reconnected: bool,
+    /// Whether the request was retried although an upstream may have run it.
+    repeated_after_send: bool,
 }
 
-/// How an attempt ended that came to nothing.
+/// An attempt without a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failed {
-    pub(crate) why: Unanswered,
-    /// Whether the connection was a kept one that closed as soon as the request was on its way.
+pub(crate) struct FailedAttempt {
+    pub(crate) why: AttemptError,
+    /// Whether a pooled connection closed as soon as it was used.
     pub(crate) stale: bool,
-    /// Whether nothing of the request's body has been used up.
-    pub(crate) whole: bool,
-    /// Whether running the request twice does no harm: it is idempotent and has no body.
-    pub(crate) harmless: bool,
+    /// Whether none of the request's body has been consumed.
+    pub(crate) body_unused: bool,
+    /// Whether the request may safely run twice: its method is idempotent and it has no body.
+    pub(crate) idempotent: bool,
 }
 
-/// Where a request goes once more, over a fresh connection.
+/// Which upstream a request is retried at, over a new connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Repeat {
+pub(crate) enum RetryTarget {
     SameUpstream,
     OtherUpstream,
 }
 
-impl Repeats {
-    /// Whether the request is sent once more after this attempt, and where to.
+impl RetryState {
+    /// Whether and where the request is retried after this attempt.
     ///
-    /// What may have run is repeated once altogether, however many retries there are: a request that takes upstreams
-    /// down must not be carried from one to the next.
-    pub(crate) fn after(&mut self, failed: Failed, retries: u8, budget: &RetryBudget) -> Option<Repeat> {
-        let Failed { why, stale, whole, harmless } = failed;
-        if stale && whole && why.did_not_run() && !self.moved_on {
-            self.moved_on = true;
-            return Some(Repeat::SameUpstream);
+    /// A request that may have run is retried only once, whatever the route allows: a request that crashes upstreams
+    /// must not be passed from one to the next.
+    pub(crate) fn next(
+        &mut self,
+        failed: FailedAttempt,
+        retries: u8,
+        budget: &RetryBudget,
+    ) -> Option<RetryTarget> {
+        let FailedAttempt { why, stale, body_unused, idempotent } = failed;
+        if stale && body_unused && why.did_not_run() && !self.reconnected {
+            self.reconnected = true;
+            return Some(RetryTarget::SameUpstream);
         }
         let ran = !why.did_not_run();
         let safe = match why {
-            Unanswered::Closed { sent: true } => harmless && !self.risked,
-            _ => whole && !ran,
+            AttemptError::Closed { sent: true } => idempotent && !self.repeated_after_send,
+            _ => body_unused && !ran,
         };
-        if !safe || self.counted >= retries || !budget.withdraw() {
+        if !safe || self.retries_made >= retries || !budget.withdraw() {
             return None;
         }
-        self.counted += 1;
-        self.risked |= ran;
-        Some(if stale { Repeat::SameUpstream } else { Repeat::OtherUpstream })
+        self.retries_made += 1;
+        self.repeated_after_send |= ran;
+        Some(if stale { RetryTarget::SameUpstream } else { RetryTarget::OtherUpstream })
     }
 
-    /// Repeats that counted as a retry.
-    pub(crate) const fn counted(&self) -> u8 {
-        self.counted
+    /// Retries that counted.
+    pub(crate) const fn retries_made(&self) -> u8 {
+        self.retries_made
     }
 }
 
@@ -102,24 +107,24 @@ impl Repeats {
 mod tests {
     use super::*;
 
-    const SENT: Unanswered = Unanswered::Closed { sent: true };
-    const UNSENT: Unanswered = Unanswered::Closed { sent: false };
+    const SENT: AttemptError = AttemptError::Closed { sent: true };
+    const UNSENT: AttemptError = AttemptError::Closed { sent: false };
 
-    fn failed(why: Unanswered, stale: bool) -> Failed {
-        Failed { why, stale, whole: true, harmless: true }
+    fn failed(why: AttemptError, stale: bool) -> FailedAttempt {
+        FailedAttempt { why, stale, body_unused: true, idempotent: true }
     }
 
-    /// Where a request goes that fails the same way each time.
-    fn path_of(failed: Failed, retries: u8) -> Vec<Repeat> {
-        let (mut repeats, budget) = (Repeats::default(), RetryBudget::default());
-        std::iter::from_fn(|| repeats.after(failed, retries, &budget)).collect()
+    /// The retries of a request whose attempts all fail in the same way.
+    fn path_of(failed: FailedAttempt, retries: u8) -> Vec<RetryTarget> {
+        let (mut retries_so_far, budget) = (RetryState::default(), RetryBudget::default());
+        std::iter::from_fn(|| retries_so_far.next(failed, retries, &budget)).collect()
     }
 
     #[test]
     fn without_retries_only_what_was_not_sent_goes_on_and_once() {
-        use Unanswered::{NotProcessed, Silent, Undelivered, Unreachable, Unreadable};
-        assert_eq!(path_of(failed(UNSENT, true), 0), [Repeat::SameUpstream]);
-        for why in [SENT, UNSENT, NotProcessed, Silent, Undelivered, Unreachable, Unreadable] {
+        use AttemptError::{InvalidResponse, NotProcessed, RequestBody, TimedOut, Unreachable};
+        assert_eq!(path_of(failed(UNSENT, true), 0), [RetryTarget::SameUpstream]);
+        for why in [SENT, UNSENT, NotProcessed, TimedOut, RequestBody, Unreachable, InvalidResponse] {
             assert!(path_of(failed(why, false), 0).is_empty(), "{why:?}");
         }
         assert!(path_of(failed(SENT, true), 0).is_empty());
@@ -127,22 +132,25 @@ mod tests {
 
     #[test]
     fn what_may_have_run_is_repeated_once_and_only_if_it_does_no_harm() {
-        assert_eq!(path_of(failed(SENT, true), 5), [Repeat::SameUpstream]);
-        assert_eq!(path_of(failed(SENT, false), 5), [Repeat::OtherUpstream]);
+        assert_eq!(path_of(failed(SENT, true), 5), [RetryTarget::SameUpstream]);
+        assert_eq!(path_of(failed(SENT, false), 5), [RetryTarget::OtherUpstream]);
         for stale in [false, true] {
-            assert!(path_of(Failed { harmless: false, ..failed(SENT, stale) }, 5).is_empty());
+            assert!(path_of(FailedAttempt { idempotent: false, ..failed(SENT, stale) }, 5).is_empty());
         }
-        for why in [Unanswered::Silent, Unanswered::Unreadable, Unanswered::Undelivered] {
+        for why in [AttemptError::TimedOut, AttemptError::InvalidResponse, AttemptError::RequestBody] {
             assert!(path_of(failed(why, false), 5).is_empty(), "{why:?}");
         }
     }
 
     #[test]
     fn what_has_not_run_is_repeated_as_often_as_the_route_says_whatever_it_does() {
-        for why in [UNSENT, Unanswered::NotProcessed, Unanswered::Unreachable] {
-            let harmful = Failed { harmless: false, ..failed(why, false) };
-            assert_eq!(path_of(harmful, 3), [Repeat::OtherUpstream; 3], "{why:?}");
-            assert!(path_of(Failed { whole: false, ..harmful }, 3).is_empty(), "its body is gone");
+        for why in [UNSENT, AttemptError::NotProcessed, AttemptError::Unreachable] {
+            let harmful = FailedAttempt { idempotent: false, ..failed(why, false) };
+            assert_eq!(path_of(harmful, 3), [RetryTarget::OtherUpstream; 3], "{why:?}");
+            assert!(
+                path_of(FailedAttempt { body_unused: false, ..harmful }, 3).is_empty(),
+                "its body is gone"
+            );
         }
     }
 

@@ -1,61 +1,113 @@
-//! Settings at work: what one request sees of them, from its first byte to its last.
+//! The configuration that requests go by.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Response};
-use spile_policy::{Policy, only_value};
+use foldhash::HashMap;
+use http::Response;
+use spile_policy::Policy;
 
-use crate::auth::Authenticator;
-use crate::auth::{Hop, Trust};
-use crate::gateway::BuildError;
-use crate::gateway::Settings;
-use crate::refusal::Refusal;
-use crate::refusal::RefusalPages;
-use crate::route::{Route, Table};
+use super::{GatewayBuildError, Settings};
+use crate::auth::{Authenticator, TrustedProxies};
+use crate::refusal::{GatewayRefusal, RefusalPages};
+use crate::route::{Route, RouteState, RouteTable};
+use crate::upstream::{ConnectionPool, Upstream};
 
-/// Settings at work.
+/// The settings in force and one worker's connections to upstreams. It never changes: new settings make a new one, and a
+/// request keeps the one that it started with until its last byte.
 #[derive(Clone)]
-pub(crate) struct Setup {
-    pub(crate) table: Arc<Table>,
+pub(crate) struct ActiveConfig {
+    /// All workers have the same routes.
+    pub(crate) table: Arc<RouteTable>,
     pub(crate) auth: Authenticator,
-    pub(crate) trust: Trust,
-    principal_header: HeaderName,
+    pub(crate) trusted_proxies: Arc<TrustedProxies>,
     refusals: Arc<RefusalPages>,
+    pools: Arc<WorkerPools>,
 }
 
-impl Setup {
-    /// Puts settings to work. What is known of upstreams that were served `before` stays known, and the policy stays if
-    /// the settings have none.
-    pub(crate) fn new(settings: Settings, before: Option<&Self>) -> Result<Self, BuildError> {
+/// The connections of one worker. Empty in the configuration that is not yet any worker's.
+#[derive(Default)]
+struct WorkerPools {
+    /// For each route, a pool for each of its endpoints.
+    by_route: Box<[Box<[Arc<ConnectionPool>]>]>,
+    by_upstream: HashMap<Upstream, Arc<ConnectionPool>>,
+}
+
+impl ActiveConfig {
+    /// Puts settings in force, for no worker yet. Routes that were served `before` keep what is known of their upstreams.
+    /// The policy stays if the settings have none.
+    pub(crate) fn new(settings: Settings, before: Option<&Self>) -> Result<Self, GatewayBuildError> {
         let Settings { routes, jwt, trusted, principal_header, refusals, policy } = settings;
         if let Some(route) = routes.iter().find(|route| route.upstreams.is_empty()) {
-            return Err(BuildError::NoUpstream(route.name.to_string()));
+            return Err(GatewayBuildError::NoUpstream(route.name.to_string()));
         }
         let policy = policy.or_else(|| before.map(|before| Arc::clone(&before.auth.policy)));
         Ok(Self {
-            table: Arc::new(Table::new(routes, before.map(|before| &*before.table))),
+            table: Arc::new(RouteTable::new(routes, before.map(|before| &*before.table))),
             auth: Authenticator { policy: policy.unwrap_or_default(), jwt },
-            trust: Trust::new(trusted),
-            principal_header,
+            trusted_proxies: Arc::new(TrustedProxies::new(trusted, principal_header)),
             refusals: Arc::new(refusals),
+            pools: Arc::default(),
         })
     }
 
-    /// The same routes under another policy.
-    pub(crate) fn under(&self, policy: Arc<Policy>) -> Self {
+    /// The same configuration for one worker. Its connections to upstreams that it served `before` are kept.
+    pub(crate) fn for_worker(&self, before: Option<&Self>) -> Self {
+        let pools = WorkerPools::new(&self.table, before.map(|before| &*before.pools));
+        Self { pools: Arc::new(pools), ..self.clone() }
+    }
+
+    /// The same configuration under another policy.
+    pub(crate) fn with_policy(&self, policy: Arc<Policy>) -> Self {
         Self { auth: Authenticator { policy, jwt: self.auth.jwt.clone() }, ..self.clone() }
     }
 
-    /// A refusal, in the form that the route or all of them have for it. Those of gRPC have status 200, and so no other.
-    pub(crate) fn refuse(&self, refusal: Refusal, route: Option<&Route>, grpc: bool) -> Response<Bytes> {
+    pub(crate) fn route(&self, index: usize) -> &RouteState {
+        &self.table.routes()[index]
+    }
+
+    /// The worker's connections to each endpoint of a route, in the order of the endpoints.
+    pub(crate) fn pools(&self, route: usize) -> &[Arc<ConnectionPool>] {
+        &self.pools.by_route[route]
+    }
+
+    /// Closes the worker's connections that have been idle for too long, or lead to an address that their upstream's name
+    /// no longer has.
+    pub(crate) fn sweep_pools(&self) {
+        self.pools.by_upstream.values().for_each(|pool| pool.sweep());
+    }
+
+    /// The response for a refusal, with the route's page or the gateway's if there is one. Refusals of gRPC calls have
+    /// status 200 and so never a page.
+    pub(crate) fn refuse(
+        &self,
+        refusal: GatewayRefusal,
+        route: Option<&Route>,
+        grpc: bool,
+    ) -> Response<Bytes> {
         let mut response = refusal.into_response(grpc);
         route.map_or(&*self.refusals, |route| &route.refusals).apply(&self.refusals, &mut response);
         response
     }
+}
 
-    /// Whom a trusted proxy says that it has authenticated. From any other peer the header counts for nothing.
-    pub(crate) fn reported_principal<'h>(&self, hop: &Hop, headers: &'h HeaderMap) -> Option<&'h str> {
-        if hop.trusted { only_value(headers, &self.principal_header) } else { None }
+impl WorkerPools {
+    /// One pool for each upstream, whichever routes lead to it. Those that were there `before` are kept.
+    #[expect(
+        clippy::mutable_key_type,
+        reason = "upstreams are compared by the paths of their TLS files alone"
+    )]
+    fn new(table: &RouteTable, before: Option<&Self>) -> Self {
+        let mut by_upstream: HashMap<Upstream, Arc<ConnectionPool>> = HashMap::default();
+        let mut pool_of = |upstream: &Upstream| {
+            let existing = by_upstream.get(upstream).or_else(|| before?.by_upstream.get(upstream)).cloned();
+            let pool = existing.unwrap_or_default();
+            by_upstream.entry(upstream.clone()).or_insert(pool).clone()
+        };
+        let mut route_pools = |route: &Arc<RouteState>| {
+            route.balancer.endpoints().iter().map(|endpoint| pool_of(&endpoint.upstream)).collect()
+        };
+        let by_route = table.routes().iter().map(&mut route_pools).collect();
+        Self { by_route, by_upstream }
     }
 }

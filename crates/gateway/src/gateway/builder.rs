@@ -1,8 +1,9 @@
-//! How a gateway is put together.
+//! Builds a gateway.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use parking_lot::Mutex;
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
 use spile_listener::{Bounds, Guesses, Listener, RequestMetrics, Tls};
@@ -10,21 +11,19 @@ use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 use spile_tower::client::Networks;
 use spile_tower::response::Fields;
+use tokio::sync::watch;
 
+use super::state::{Configs, GatewayState};
+use super::{Gateway, Settings, metrics};
 use crate::auth::JwtVerifier;
-use crate::gateway::Gateway;
-use crate::gateway::Live;
-use crate::gateway::Settings;
-use crate::gateway::Shared;
-use crate::gateway::metrics;
-use crate::limit::Limits;
+use crate::limit::RateLimits;
 use crate::refusal::RefusalPages;
 use crate::route::Route;
-use crate::upstream::{Dialer, Resolver, Roots, UpstreamTls};
+use crate::upstream::{Connector, Resolver, Roots, UpstreamTls};
 
-/// How a [`Gateway`] is put together. Without routes it answers 404.
+/// Builds a [`Gateway`]. Without routes it answers every request with 404.
 #[must_use = "call build()"]
-pub struct Builder<S> {
+pub struct GatewayBuilder<S> {
     limiter: RateLimiter<S>,
     settings: Settings,
     tls: Option<Tls>,
@@ -35,7 +34,7 @@ pub struct Builder<S> {
     tracer: Option<Tracer>,
 }
 
-impl<S: Store> Builder<S> {
+impl<S: Store> GatewayBuilder<S> {
     pub(crate) fn new(limiter: RateLimiter<S>) -> Self {
         Self {
             limiter,
@@ -49,113 +48,114 @@ impl<S: Store> Builder<S> {
         }
     }
 
-    /// Serves this route too. The most specific route that matches is taken, in whatever order they are added.
+    /// Adds a route. Of the routes that match a request, the most specific one serves it, in whatever order they were
+    /// added.
     pub fn route(mut self, route: Route) -> Self {
         self.settings = self.settings.route(route);
         self
     }
 
-    /// Limits by this policy, and knows its tenants by their API keys. Without one, nothing is limited.
+    /// Limits requests by this policy, which also knows tenants by their API keys. Without a policy, nothing is
+    /// limited.
     pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
         self.settings = self.settings.policy(policy);
         self
     }
 
-    /// Knows callers by signed tokens too.
+    /// Accepts signed tokens as credentials.
     pub fn jwt(mut self, verifier: JwtVerifier) -> Self {
         self.settings = self.settings.jwt(verifier);
         self
     }
 
-    /// Speaks TLS with clients, and nothing else.
+    /// Serves clients over TLS only.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Believes what proxies in these networks say about whom they speak for.
+    /// Trusts proxies in these networks to say which client a request comes from.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.settings = self.settings.trusted_proxies(networks);
         self
     }
 
-    /// Refuses with these pages, on routes without pages of their own and where no route matches.
+    /// Renders refusals with these pages, unless the route has one of its own.
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.settings = self.settings.refusals(pages);
         self
     }
 
-    /// Tells clients of limits in these header fields.
+    /// Chooses the header fields that tell clients of their limits.
     pub const fn fields(mut self, fields: Fields) -> Self {
         self.fields = fields;
         self
     }
 
-    /// Believes TLS upstreams that these authorities vouch for, on routes that say nothing else.
+    /// Trusts TLS upstreams whose certificates these authorities have signed, on routes without TLS settings of their
+    /// own.
     pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self
     }
 
-    /// Puts up with this much.
+    /// Sets the bounds for clients: connections, sizes and timeouts.
     pub const fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// Tells the time by `clock`: durations by its time, and what tokens and clients are told by its wall time. A clock
-    /// that follows the wall clock's steps, as no [`SystemClock`] does, makes durations wrong.
+    /// Uses this clock: its monotonic time for durations, and its wall time for tokens and header fields. Durations are
+    /// wrong if the monotonic time follows steps of the wall clock, which that of [`SystemClock`] does not.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Makes spans of requests, decisions and proxying, and tells upstreams which trace they are part of. Without a
-    /// tracer, what clients say about traces goes through as it is.
+    /// Traces requests, decisions and proxying, and passes the trace on to upstreams. Without a tracer, the trace
+    /// headers of clients are forwarded as they are.
     pub fn tracer(mut self, tracer: Tracer) -> Self {
         self.tracer = Some(tracer);
         self
     }
 
-    /// Starts from these settings, in place of whatever was said about routes, policy, tokens and proxies so far.
+    /// Replaces all settings so far: routes, policy, tokens, proxies and pages.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// The gateway, unless a route has no upstream or TLS cannot be set up.
-    pub fn build(self) -> Result<Gateway<S>, BuildError> {
+    /// Builds the gateway. Fails if a route has no upstream or TLS cannot be set up.
+    pub fn build(self) -> Result<Gateway<S>, GatewayBuildError> {
         metrics::describe();
-        let limits = Limits {
+        let limits = RateLimits {
             limiter: self.limiter,
             fields: self.fields,
             clock: Arc::clone(&self.clock),
             tracer: self.tracer.clone(),
         };
-        Ok(Gateway::from(Shared {
-            live: Live::new(self.settings)?,
+        let tls = UpstreamTls::trusting(&self.roots)?;
+        Ok(Gateway(Arc::new(GatewayState {
+            configs: Mutex::new(Configs::new(self.settings)?),
+            route_changes: watch::Sender::new(()),
             limits,
-            dialer: Dialer::new(
-                UpstreamTls::trusting(&self.roots)?,
-                Resolver::system(),
-                self.bounds.stream_window,
-            ),
+            connector: Connector::new(tls, Resolver::system(), self.bounds.stream_window),
             listener: Listener::new("gateway", &self.bounds).tls(self.tls),
             bounds: self.bounds,
             guesses: Guesses::default(),
             metrics: RequestMetrics::new("gateway"),
             clock: self.clock,
             tracer: self.tracer,
-            checking: AtomicBool::new(false),
-        }))
+            has_background_tasks: AtomicBool::new(false),
+        })))
     }
 }
 
 /// Why a gateway cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BuildError {
-    /// A route leads nowhere.
+pub enum GatewayBuildError {
+    /// A route has no upstream.
     #[error("route {0} has no upstream: give it one or more")]
     NoUpstream(String),
     /// TLS cannot be set up.

@@ -1,10 +1,10 @@
-//! What is counted. Handles are taken when the gateway is built, under whichever recorder is in place then.
+//! Metrics. Handles are registered with the recorder that is installed when the gateway is built.
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 
-/// The series of one route.
+/// The metrics of one route.
 #[derive(Debug)]
-pub(crate) struct RouteTelemetry {
+pub(crate) struct RouteMetrics {
     pub(crate) retries: Counter,
     pub(crate) unreachable: Counter,
     pub(crate) timed_out: Counter,
@@ -14,7 +14,7 @@ pub(crate) struct RouteTelemetry {
     pub(crate) local: Counter,
 }
 
-impl RouteTelemetry {
+impl RouteMetrics {
     pub(crate) fn new(route: &str) -> Self {
         let failures = |reason: &'static str| counter!("gateway_upstream_failures_total", "route" => route.to_owned(), "reason" => reason);
         Self {
@@ -29,12 +29,12 @@ impl RouteTelemetry {
     }
 }
 
-/// Shows how far a route's limits are cut at the moment.
+/// The gauge of the factor on a route's limits.
 pub(crate) fn adaptive_factor(route: &str) -> Gauge {
     gauge!("gateway_adaptive_factor", "route" => route.to_owned())
 }
 
-/// How full the queue before one upstream is.
+/// How full the queue of one upstream is.
 #[derive(Debug)]
 pub(crate) struct QueueGauges {
     pub(crate) in_use: Gauge,
@@ -55,18 +55,21 @@ impl QueueGauges {
     }
 }
 
-/// Says what the series of a gateway are.
+/// Registers the help texts.
 pub(crate) fn describe() {
-    describe_counter!("gateway_retries_total", "Requests that were sent to an upstream once more.");
+    describe_counter!("gateway_retries_total", "Requests that were retried.");
     describe_counter!(
         "gateway_upstream_failures_total",
-        "Requests that no upstream answered, by what went wrong."
+        "Requests without a response from an upstream, by reason."
     );
     describe_gauge!(
         "gateway_upstream_up",
-        "Whether an upstream gets requests: 0 while health checks say no, or it is ejected."
+        "Whether an upstream gets requests: 0 while its health checks fail or it is ejected, else 1."
     );
-    describe_gauge!("gateway_adaptive_factor", "What the limits of a route are multiplied by at the moment.");
-    describe_gauge!("gateway_concurrency_in_use", "Requests under way at an upstream that has a cap.");
-    describe_gauge!("gateway_queue_depth", "Requests that wait for an upstream that has a cap.");
+    describe_gauge!("gateway_adaptive_factor", "The factor by which the limits of a route are multiplied.");
+    describe_gauge!(
+        "gateway_concurrency_in_use",
+        "Requests in flight at an upstream with a concurrency cap."
+    );
+    describe_gauge!("gateway_queue_depth", "Requests waiting for an upstream with a concurrency cap.");
 }

@@ -1,47 +1,44 @@
-//! Serves a listener: requests on the way in, and beside them what upstreams and files need.
+//! Serves a listener, and runs the background tasks: health checks, name resolution and reading files again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::{Request, Response};
 use spile_core::Store;
-use spile_listener::{Answer, ClientBody, Http, Origin};
+use spile_listener::Http;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::worker::Worker;
-use crate::forward::body::Reply;
-use crate::gateway::Shared;
-use crate::route::Served;
-use crate::upstream::{Endpoint, HealthCheck, SWEEP_INTERVAL, check_forever};
+use super::GatewayState;
+use super::worker::{Worker, WorkerService};
+use crate::upstream::{SWEEP_INTERVAL, check_forever};
 
-/// How often files are looked at.
+/// How often files are checked for changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves one listener until `shutdown` resolves.
 pub(crate) async fn serve<S: Store + 'static>(
-    shared: Arc<Shared<S>>,
+    gateway: Arc<GatewayState<S>>,
     socket: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) {
-    let chores = chores(&shared);
-    let worker = Arc::new(Worker::new(Arc::clone(&shared)));
-    let http = Http::new(Requests(Arc::clone(&worker)), shared.metrics.clone(), &shared.bounds);
+    let background = background_tasks(&gateway);
+    let worker = Arc::new(Worker::new(Arc::clone(&gateway)));
+    let http = Http::new(WorkerService(Arc::clone(&worker)), gateway.metrics.clone(), &gateway.bounds);
     tokio::select! {
-        () = shared.listener.serve(socket, http, shutdown) => {}
+        () = gateway.listener.serve(socket, http, shutdown) => {}
         () = sweep_forever(&worker) => {}
     }
-    worker.cut_tunnels();
-    if !chores.is_empty() {
-        shared.checking.store(false, Ordering::Relaxed);
+    worker.close_tunnels();
+    if !background.is_empty() {
+        gateway.has_background_tasks.store(false, Ordering::Relaxed);
     }
 }
 
 async fn sweep_forever<S: Store + 'static>(worker: &Worker<S>) {
     let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
-    // Connections grow old by sweeps: those that a stalled thread missed do not count.
+    // The age of a connection is counted in sweeps. Sweeps that a stalled thread missed do not count.
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         sweeps.tick().await;
@@ -49,83 +46,52 @@ async fn sweep_forever<S: Store + 'static>(worker: &Worker<S>) {
     }
 }
 
-/// What clients ask for over one listener.
-struct Requests<S>(Arc<Worker<S>>);
-
-impl<S> Clone for Requests<S> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+/// Starts the background tasks, unless another worker runs them. They end when the set is dropped.
+fn background_tasks<S: Store + 'static>(gateway: &Arc<GatewayState<S>>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    if !gateway.has_background_tasks.swap(true, Ordering::Relaxed) {
+        tasks.spawn(refresh_files_forever(Arc::clone(gateway)));
+        tasks.spawn(check_upstreams(Arc::clone(gateway)));
+        tasks.spawn(resolve_names(Arc::clone(gateway)));
     }
+    tasks
 }
 
-impl<S: Store + 'static> Answer for Requests<S> {
-    type Body = Reply;
-
-    fn answer(
-        self,
-        origin: Origin,
-        request: Request<ClientBody>,
-    ) -> impl Future<Output = Response<Reply>> + Send + 'static {
-        self.0.answer(origin, request)
-    }
-
-    async fn finished(&self) {
-        self.0.tunnels_closed().await;
-    }
-}
-
-/// What goes on beside serving, on the first worker only. Ends when dropped.
-fn chores<S: Store + 'static>(shared: &Arc<Shared<S>>) -> JoinSet<()> {
-    let mut chores = JoinSet::new();
-    if !shared.checking.swap(true, Ordering::Relaxed) {
-        chores.spawn(refresh_forever(Arc::clone(shared)));
-        chores.spawn(check_upstreams(Arc::clone(shared)));
-        chores.spawn(follow_names(Arc::clone(shared)));
-    }
-    chores
-}
-
-/// Asks upstreams whether they are well: those of the moment, whenever settings change.
-async fn check_upstreams<S: Store + 'static>(shared: Arc<Shared<S>>) {
-    let mut changes = shared.live.changes();
+/// Runs the health checks of all routes, and starts anew when routes change.
+async fn check_upstreams<S: Store + 'static>(gateway: Arc<GatewayState<S>>) {
+    let mut changes = gateway.route_changes.subscribe();
     loop {
-        let mut checks = JoinSet::new();
-        for served in shared.live.setup().table.routes() {
-            for (endpoint, check) in checks_of(served) {
-                checks.spawn(check_forever(shared.dialer.clone(), endpoint, check));
+        let (mut checks, table) = (JoinSet::new(), gateway.config().table);
+        for route in table.routes() {
+            let Some(check) = &route.settings.health else { continue };
+            for endpoint in route.balancer.endpoints() {
+                checks.spawn(check_forever(gateway.connector.clone(), Arc::clone(endpoint), check.clone()));
             }
         }
+        drop(table);
         if changes.changed().await.is_err() {
             return;
         }
     }
 }
 
-/// Resolves the names of upstreams again and again: those of the moment, whenever settings change.
-async fn follow_names<S: Store + 'static>(shared: Arc<Shared<S>>) {
-    let mut changes = shared.live.changes();
+/// Keeps resolving the names of all upstreams, and starts anew when routes change.
+async fn resolve_names<S: Store + 'static>(gateway: Arc<GatewayState<S>>) {
+    let mut changes = gateway.route_changes.subscribe();
     loop {
-        let _following = shared.dialer.resolver().follow(&shared.live.setup().table.names());
+        let _following = gateway.connector.resolver().follow(&gateway.config().table.names());
         if changes.changed().await.is_err() {
             return;
         }
     }
 }
 
-fn checks_of(served: &Served) -> impl Iterator<Item = (Arc<Endpoint>, HealthCheck)> {
-    let each = |check: &HealthCheck| {
-        let check = check.clone();
-        served.pool.endpoints().iter().map(move |endpoint| (Arc::clone(endpoint), check.clone()))
-    };
-    served.route.health.as_ref().map(each).into_iter().flatten()
-}
-
-async fn refresh_forever<S: Store + 'static>(shared: Arc<Shared<S>>) {
+async fn refresh_files_forever<S: Store + 'static>(gateway: Arc<GatewayState<S>>) {
     let mut ticks = tokio::time::interval(REFRESH_INTERVAL);
     loop {
         ticks.tick().await;
-        let shared = Arc::clone(&shared);
-        // A failure shows as what it is: the files in use stay the ones that were read last.
-        let _done = tokio::task::spawn_blocking(move || shared.refresh_files()).await;
+        let gateway = Arc::clone(&gateway);
+        // If reading fails, the files that were read last stay in use.
+        let _done = tokio::task::spawn_blocking(move || gateway.refresh_files()).await;
     }
 }

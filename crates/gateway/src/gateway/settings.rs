@@ -1,4 +1,4 @@
-//! What may change while the gateway runs: its routes, its policy, and whose word counts about who a caller is.
+//! The settings that can be replaced while the gateway runs.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::auth::JwtVerifier;
 use crate::refusal::RefusalPages;
 use crate::route::Route;
 
-/// Routes, a policy, and whose word counts about who a caller is. Replaced whole, by
-/// [`Gateway::replace`](crate::Gateway::replace), while requests are served.
+/// The settings that can be replaced while requests are served, all at once, by
+/// [`Gateway::replace`](crate::Gateway::replace): routes, policy, tokens and trusted proxies.
 ///
 /// ```
 /// use spile_gateway::{Route, Settings};
@@ -26,12 +26,12 @@ pub struct Settings {
     pub(crate) trusted: Networks,
     pub(crate) principal_header: HeaderName,
     pub(crate) refusals: RefusalPages,
-    /// `None` if the policy in force stays.
+    /// `None` to keep the policy that is in force.
     pub(crate) policy: Option<Arc<Policy>>,
 }
 
 impl Settings {
-    /// No routes, no tokens, no trusted proxies, and the policy that is in force.
+    /// Settings without routes, tokens or trusted proxies, which keep the policy that is in force.
     pub fn new() -> Self {
         Self {
             routes: Vec::new(),
@@ -43,37 +43,39 @@ impl Settings {
         }
     }
 
-    /// Serves this route too. The most specific route that matches is taken, in whatever order they are added.
+    /// Adds a route. Of the routes that match a request, the most specific one serves it, in whatever order they were
+    /// added.
     pub fn route(mut self, route: Route) -> Self {
         self.routes.push(route);
         self
     }
 
-    /// Limits by this policy, and knows its tenants by their API keys. Without one, the policy in force stays.
+    /// Limits requests by this policy, which also knows tenants by their API keys. Without it, the policy in force
+    /// stays.
     pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
         self.policy = Some(policy.into());
         self
     }
 
-    /// Knows callers by signed tokens too.
+    /// Accepts signed tokens as credentials.
     pub fn jwt(mut self, verifier: impl Into<Arc<JwtVerifier>>) -> Self {
         self.jwt = Some(verifier.into());
         self
     }
 
-    /// Believes what proxies in these networks say about whom they speak for.
+    /// Trusts proxies in these networks to say which client a request comes from.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.trusted = networks;
         self
     }
 
-    /// Refuses with these pages, on routes without pages of their own and where no route matches.
+    /// Renders refusals with these pages, unless the route has one of its own.
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.refusals = pages;
         self
     }
 
-    /// Reads from this header whom a trusted proxy has authenticated. `X-Forwarded-User` by default.
+    /// Reads from this header the user that a trusted proxy has authenticated. `X-Forwarded-User` by default.
     pub fn principal_header(mut self, name: HeaderName) -> Self {
         self.principal_header = name;
         self

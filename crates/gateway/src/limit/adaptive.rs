@@ -1,5 +1,5 @@
-//! A factor on every limit of a route: cut when its upstreams fail or slow down, raised step by step when they do
-//! not.
+//! Adaptive limits: a factor on every limit of a route, cut when its upstreams fail or slow down and raised in steps
+//! when they do not.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use spile_core::Micros;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Adaptive {
-    /// One answer in ten may take longer than this. Default 500 ms.
+    /// The latency that nine responses in ten must keep. Default 500 ms.
     pub target_latency: Duration,
-    /// This share of requests may fail. Default 0.05.
+    /// The share of requests that may fail. Default 0.05.
     pub max_error_rate: f64,
-    /// How often it is judged. Default 1 s.
+    /// How long requests are counted before the factor changes. Default 1 s.
     pub window: Duration,
-    /// Requests that a window needs to be judged by. Default 10.
+    /// Windows with fewer requests never cut the factor. Default 10.
     pub min_requests: u32,
-    /// What the factor is multiplied by when the target is missed. Default 0.7.
+    /// The factor is multiplied by this when a target is missed. Default 0.7.
     pub decrease: f64,
-    /// What is added to the factor when it is met. Default 0.05.
+    /// This is added to the factor when both targets are met. Default 0.05.
     pub increase: f64,
-    /// The least that the factor falls to. Default 0.1.
+    /// The lowest factor. Default 0.1.
     pub floor: f64,
 }
 
@@ -42,62 +42,62 @@ impl Default for Adaptive {
     }
 }
 
-/// The share of answers that may be slower than the target.
+/// The share of responses that may be slower than the target.
 const MAX_SLOW_SHARE: f64 = 0.1;
-/// The factor is kept in thousandths.
-const WHOLE: u32 = 1_000;
+/// The factor is stored in thousandths.
+const SCALE: u32 = 1_000;
 
 /// The current factor of one route.
 #[derive(Debug)]
-pub(crate) struct Aimd {
+pub(crate) struct AdaptiveLimit {
     settings: Adaptive,
-    window: Mutex<Window>,
+    window: Mutex<AdaptiveWindow>,
     factor: AtomicU32,
     gauge: Gauge,
 }
 
 #[derive(Debug, Default)]
-struct Window {
+struct AdaptiveWindow {
     started: Option<Micros>,
     total: u32,
     slow: u32,
     failed: u32,
 }
 
-impl Aimd {
+impl AdaptiveLimit {
     pub(crate) fn new(settings: Adaptive, gauge: Gauge) -> Self {
         gauge.set(1.0);
-        Self { settings, window: Mutex::default(), factor: AtomicU32::new(WHOLE), gauge }
+        Self { settings, window: Mutex::default(), factor: AtomicU32::new(SCALE), gauge }
     }
 
-    /// Whether these are the settings that it works by.
-    pub(crate) fn follows(&self, settings: &Adaptive) -> bool {
+    /// Whether it was built with these settings.
+    pub(crate) fn has_settings(&self, settings: &Adaptive) -> bool {
         self.settings == *settings
     }
 
-    /// What limits are multiplied by at `now`: one, or less.
+    /// The factor on limits at `now`: at most one.
     pub(crate) fn factor(&self, now: Micros) -> f64 {
-        self.roll(&mut self.window.lock(), now);
-        f64::from(self.factor.load(Ordering::Relaxed)) / f64::from(WHOLE)
+        self.close_windows(&mut self.window.lock(), now);
+        f64::from(self.factor.load(Ordering::Relaxed)) / f64::from(SCALE)
     }
 
-    /// The time that nine answers in ten have to keep to.
+    /// The latency that nine responses in ten must keep.
     pub(crate) const fn target_latency(&self) -> Duration {
         self.settings.target_latency
     }
 
-    /// An upstream answered, or failed to.
+    /// Records a request that took this long and failed or not.
     pub(crate) fn observe(&self, now: Micros, took: Duration, failed: bool) {
         let mut window = self.window.lock();
-        self.roll(&mut window, now);
+        self.close_windows(&mut window, now);
         window.total += 1;
         window.failed += u32::from(failed);
         window.slow += u32::from(took > self.settings.target_latency);
     }
 
-    /// Judges the window that has passed, if one has. Windows in which nothing happened count as good ones.
-    fn roll(&self, window: &mut Window, now: Micros) {
-        // A clock that was put back starts the window anew.
+    /// Adjusts the factor if the window is over. Windows without requests count as good ones.
+    fn close_windows(&self, window: &mut AdaptiveWindow, now: Micros) {
+        // If the clock was set back, the window starts again.
         let started = window.started.filter(|started| *started <= now).unwrap_or(now);
         window.started = Some(started);
         let span_us = u64::try_from(self.settings.window.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -106,29 +106,30 @@ impl Aimd {
             return;
         }
         let idle = passed - 1;
-        let judged = if self.missed(window) {
+        let judged = if self.misses_target(window) {
             self.current() * self.settings.decrease
         } else {
             self.current() + self.settings.increase
         };
         let recovered = judged.max(self.settings.floor) + self.settings.increase * idle.min(1_000) as f64;
         self.set(recovered);
-        *window = Window { started: Some(started.plus_us(passed * span_us)), ..Window::default() };
+        *window =
+            AdaptiveWindow { started: Some(started.plus_us(passed * span_us)), ..AdaptiveWindow::default() };
     }
 
-    fn missed(&self, window: &Window) -> bool {
+    fn misses_target(&self, window: &AdaptiveWindow) -> bool {
         let share = |count: u32| f64::from(count) / f64::from(window.total.max(1));
         window.total >= self.settings.min_requests
             && (share(window.failed) > self.settings.max_error_rate || share(window.slow) > MAX_SLOW_SHARE)
     }
 
     fn current(&self) -> f64 {
-        f64::from(self.factor.load(Ordering::Relaxed)) / f64::from(WHOLE)
+        f64::from(self.factor.load(Ordering::Relaxed)) / f64::from(SCALE)
     }
 
     fn set(&self, factor: f64) {
         let factor = factor.clamp(self.settings.floor.clamp(0.001, 1.0), 1.0);
-        self.factor.store((factor * f64::from(WHOLE)).round() as u32, Ordering::Relaxed);
+        self.factor.store((factor * f64::from(SCALE)).round() as u32, Ordering::Relaxed);
         self.gauge.set(factor);
     }
 }
@@ -144,11 +145,11 @@ mod tests {
         Micros::from_secs(1_000 + count)
     }
 
-    fn aimd() -> Aimd {
-        Aimd::new(Adaptive::default(), Gauge::noop())
+    fn aimd() -> AdaptiveLimit {
+        AdaptiveLimit::new(Adaptive::default(), Gauge::noop())
     }
 
-    fn traffic(aimd: &Aimd, at: Micros, took: Duration, failed: bool) {
+    fn traffic(aimd: &AdaptiveLimit, at: Micros, took: Duration, failed: bool) {
         (0..20).for_each(|_| aimd.observe(at, took, failed));
     }
 

@@ -1,4 +1,4 @@
-//! Who holds places at an upstream, and waits for them.
+//! Who a request counts for in the queue of an upstream.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,19 +6,20 @@ use smol_str::SmolStr;
 
 use crate::auth::Caller;
 
-/// Bits of an IPv6 address that name the network of one client.
+/// The bits of an IPv6 address that identify the network of one client.
 const NETWORK: u128 = u128::MAX << 64;
 
-/// In whose name a request is counted. Names of different kinds never meet: a token's subject may be called like a tenant.
+/// The caller that a request counts for. Kinds are kept apart, because the subject of a token may have the same name as
+/// a tenant.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum PlaceHolder {
+pub(crate) enum CallerKey {
     Tenant(SmolStr),
     Principal(SmolStr),
-    /// An IPv4 address, or the /64 network of an IPv6 one: a client that has one address there has all of them.
+    /// An IPv4 address, or the /64 network of an IPv6 address, all of which one client usually owns.
     Address(IpAddr),
 }
 
-impl PlaceHolder {
+impl CallerKey {
     /// The tenant, else the principal, else the address.
     pub(crate) fn of(caller: &Caller, client: IpAddr) -> Self {
         match (&caller.tenant, &caller.principal) {
@@ -38,8 +39,8 @@ mod tests {
 
     use super::*;
 
-    fn at(address: &str) -> PlaceHolder {
-        PlaceHolder::of(&Caller::default(), address.parse().unwrap())
+    fn at(address: &str) -> CallerKey {
+        CallerKey::of(&Caller::default(), address.parse().unwrap())
     }
 
     #[test]
@@ -49,8 +50,7 @@ mod tests {
             let tenant = Caller { tenant: Some(tenant), ..Caller::default() };
             let principal = Caller { principal: Some(name.to_owned()), ..Caller::default() };
             let address = "203.0.113.7".parse().unwrap();
-            let (tenant, principal) =
-                (PlaceHolder::of(&tenant, address), PlaceHolder::of(&principal, address));
+            let (tenant, principal) = (CallerKey::of(&tenant, address), CallerKey::of(&principal, address));
             assert!(tenant != principal && tenant != at("203.0.113.7") && principal != at("2001:db8::"));
         }
     }

@@ -1,4 +1,4 @@
-//! A cap on requests under way, and a queue before it in which callers take turns.
+//! A cap on the requests in flight at an upstream, with a queue that is fair to callers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::caller_key::PlaceHolder;
+use super::caller_key::CallerKey;
 use crate::gateway::metrics::QueueGauges;
 
-/// How many requests each upstream of a route has under way at once, and how many wait.
+/// How many requests of a route each upstream has in flight, and how many wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Concurrency {
-    /// Requests under way at one upstream. Default 100.
+    /// Requests in flight at one upstream. Default 100.
     pub per_upstream: usize,
-    /// Those of them that one caller may have: a tenant, a principal or an address. `None` is half of `per_upstream`,
-    /// rounded up, and the default.
+    /// Requests in flight of one caller: a tenant, a principal or an address. `None`, the default, is half of
+    /// `per_upstream`, rounded up.
     pub per_caller: Option<usize>,
     /// Requests that wait for one upstream; more are refused with 503. Default 1,000.
     pub queue: usize,
@@ -27,7 +27,7 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// Places that one caller may hold at an upstream.
+    /// The number of permits that one caller may hold at an upstream.
     pub fn places_per_caller(&self) -> usize {
         self.per_caller.unwrap_or_else(|| self.per_upstream.div_ceil(2)).max(1)
     }
@@ -39,199 +39,201 @@ impl Default for Concurrency {
     }
 }
 
-/// The places of one upstream. Those who wait for one are let in caller by caller, so that a caller with a thousand
-/// requests delays one with a single request by one turn only, and no caller holds more than its share.
+/// The permits of one upstream. Callers take turns: a caller with a thousand waiting requests delays a caller with a
+/// single one by one turn only. No caller holds more than its share of permits.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     settings: Concurrency,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     gauges: QueueGauges,
 }
 
-/// While a place is free, all who wait hold as many as they may.
+/// The state of a queue. If a permit is free, all callers that wait already hold as many as they may.
 #[derive(Debug)]
-struct State {
+struct QueueState {
     free: usize,
     waiting: usize,
-    held: HashMap<PlaceHolder, usize>,
-    lines: HashMap<PlaceHolder, Line>,
-    /// Callers who wait, in the order of their turns.
-    turns: BTreeMap<Ticket, PlaceHolder>,
-    /// The next one to be drawn.
-    next_ticket: Ticket,
+    held: HashMap<CallerKey, usize>,
+    queues: HashMap<CallerKey, CallerQueue>,
+    /// Callers with waiting requests, in the order of their turns.
+    turns: BTreeMap<Ticket, CallerKey>,
+    /// The last ticket that was drawn.
+    last_ticket: Ticket,
 }
 
-/// The order of those who wait, and what finds one of them that leaves without a look at the others.
+/// Tickets order the waiting requests, so that one that leaves is found without a scan.
 type Ticket = u64;
 
-/// The requests of one caller that wait.
+/// The waiting requests of one caller.
 #[derive(Debug)]
-struct Line {
-    /// The caller's place among the turns.
+struct CallerQueue {
+    /// The key of the caller in `turns`.
     turn: Ticket,
     waiters: BTreeMap<Ticket, Waiter>,
 }
 
-/// A request that waits, for this upstream and maybe for others: the first place that is free is its own.
+/// A request that waits in this queue and maybe in those of other upstreams. It takes the first permit from any of
+/// them.
 #[derive(Debug)]
 struct Waiter {
-    /// Which of the upstreams that it waits for this one is.
+    /// The index of this upstream among those that the request waits for.
     index: usize,
-    turn: Arc<Turn>,
+    slot: Arc<PermitSlot>,
 }
 
-/// Where the place of a request is handed over. Empty once it has one.
-type Turn = Mutex<Option<oneshot::Sender<(usize, Permit)>>>;
+/// Takes the permit of a waiting request. `None` once the request has one.
+type PermitSlot = Mutex<Option<oneshot::Sender<(usize, Permit)>>>;
 
-/// A place at the upstream, given back when dropped.
+/// A request in flight at the upstream. The permit is returned when dropped.
 #[derive(Debug)]
-pub(crate) struct Permit(Option<(Arc<FairQueue>, PlaceHolder)>);
+pub(crate) struct Permit(Option<(Arc<FairQueue>, CallerKey)>);
 
-/// There is no place, and none will be free in time.
+/// All queues are full, or the request has waited too long.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Crowded;
+pub(crate) struct NoPermit;
 
-/// What lining up came to.
-enum Entry {
-    Entered(Permit),
-    Waits(Ticket),
+/// The result of entering a queue.
+enum Admission {
+    Granted(Permit),
+    Queued(Ticket),
     Full,
 }
 
-/// A place for one request of `caller` at one of these upstreams: at the first that has one, else at whichever has one
-/// first. Says at which.
-pub(crate) async fn enter_any(
+/// A permit for a request of `caller` at one of these upstreams, and which one: the first that has a free permit, else
+/// whichever has one first.
+pub(crate) async fn acquire_any(
     queues: &[(usize, &Arc<FairQueue>)],
-    caller: &PlaceHolder,
-) -> Result<(usize, Permit), Crowded> {
+    caller: &CallerKey,
+) -> Result<(usize, Permit), NoPermit> {
     for (index, queue) in queues {
-        if let Some(permit) = queue.try_enter(caller) {
+        if let Some(permit) = queue.try_acquire(caller) {
             return Ok((*index, permit));
         }
     }
-    // Boxed: few requests wait, and the others need not carry it around.
+    // Boxed, so that the futures of requests that need not wait stay small.
     Box::pin(wait_for_any(queues, caller)).await
 }
 
 async fn wait_for_any(
     queues: &[(usize, &Arc<FairQueue>)],
-    caller: &PlaceHolder,
-) -> Result<(usize, Permit), Crowded> {
-    let mut lined_up = LinedUp { caller, queues: Vec::new() };
-    let (sender, place) = oneshot::channel();
-    let turn = Arc::new(Mutex::new(Some(sender)));
+    caller: &CallerKey,
+) -> Result<(usize, Permit), NoPermit> {
+    let mut request = QueuedRequest { caller, queues: Vec::new() };
+    let (sender, receiver) = oneshot::channel();
+    let slot = Arc::new(Mutex::new(Some(sender)));
     let mut wait = Duration::ZERO;
     for &(index, queue) in queues {
-        match queue.line_up(caller, Waiter { index, turn: Arc::clone(&turn) }) {
-            // It was given back since. The request leaves the lines that it stands in already.
-            Entry::Entered(permit) => return Ok((index, permit)),
-            Entry::Waits(ticket) => {
-                lined_up.queues.push((index, queue, ticket));
+        match queue.enqueue(caller, Waiter { index, slot: Arc::clone(&slot) }) {
+            // The permit was returned since the first try. Dropping `request` leaves the queues entered before.
+            Admission::Granted(permit) => return Ok((index, permit)),
+            Admission::Queued(ticket) => {
+                request.queues.push((index, queue, ticket));
                 wait = wait.max(queue.settings.wait);
             }
-            Entry::Full => {}
+            Admission::Full => {}
         }
     }
-    if lined_up.queues.is_empty() {
-        return Err(Crowded);
+    if request.queues.is_empty() {
+        return Err(NoPermit);
     }
-    // Kept by the lines alone: a request that they have all turned away waits no longer.
-    drop(turn);
-    let (index, permit) = tokio::time::timeout(wait, place).await.ok().and_then(Result::ok).ok_or(Crowded)?;
-    // That one has taken it out of its line.
-    lined_up.queues.retain(|(other, ..)| *other != index);
+    // Only the queues hold the slot now: if all of them evict the request, the wait below ends.
+    drop(slot);
+    let (index, permit) =
+        tokio::time::timeout(wait, receiver).await.ok().and_then(Result::ok).ok_or(NoPermit)?;
+    // The queue that granted the permit has already removed the request.
+    request.queues.retain(|(other, ..)| *other != index);
     Ok((index, permit))
 }
 
-/// The lines that a request stands in. It leaves them when it has a place elsewhere, gives up or goes away.
-struct LinedUp<'q> {
-    caller: &'q PlaceHolder,
+/// The queues that a request waits in. It leaves them when this is dropped.
+struct QueuedRequest<'q> {
+    caller: &'q CallerKey,
     queues: Vec<(usize, &'q Arc<FairQueue>, Ticket)>,
 }
 
-impl Drop for LinedUp<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         for (_, queue, ticket) in &self.queues {
             let mut state = queue.state.lock();
-            state.leave(self.caller, *ticket);
-            queue.show(&state);
+            state.remove(self.caller, *ticket);
+            queue.update_gauges(&state);
         }
     }
 }
 
 impl FairQueue {
     pub(crate) fn new(settings: Concurrency, gauges: QueueGauges) -> Self {
-        let state = State {
+        let state = QueueState {
             free: settings.per_upstream.max(1),
             waiting: 0,
             held: HashMap::default(),
-            lines: HashMap::default(),
+            queues: HashMap::default(),
             turns: BTreeMap::new(),
-            next_ticket: 0,
+            last_ticket: 0,
         };
         Self { settings, state: Mutex::new(state), gauges }
     }
 
-    fn show(&self, state: &State) {
+    fn update_gauges(&self, state: &QueueState) {
         self.gauges.in_use.set((self.settings.per_upstream.max(1) - state.free) as f64);
         self.gauges.waiting.set(state.waiting as f64);
     }
 
-    /// A place, if there is one for this caller.
-    fn try_enter(self: &Arc<Self>, caller: &PlaceHolder) -> Option<Permit> {
+    /// A permit, if there is one for this caller.
+    fn try_acquire(self: &Arc<Self>, caller: &CallerKey) -> Option<Permit> {
         let mut state = self.state.lock();
-        self.take(&mut state, caller)
+        self.grant(&mut state, caller)
     }
 
-    /// A place in the line, unless there is one at the upstream.
-    fn line_up(self: &Arc<Self>, caller: &PlaceHolder, waiter: Waiter) -> Entry {
+    /// A permit, or else a place in the queue.
+    fn enqueue(self: &Arc<Self>, caller: &CallerKey, waiter: Waiter) -> Admission {
         let mut state = self.state.lock();
-        if let Some(permit) = self.take(&mut state, caller) {
-            return Entry::Entered(permit);
+        if let Some(permit) = self.grant(&mut state, caller) {
+            return Admission::Granted(permit);
         }
-        if state.waiting >= self.settings.queue && !state.make_room(caller) {
-            return Entry::Full;
+        if state.waiting >= self.settings.queue && !state.evict_longest(caller) {
+            return Admission::Full;
         }
-        let ticket = state.line_up(caller, waiter);
-        self.show(&state);
-        Entry::Waits(ticket)
+        let ticket = state.enqueue(caller, waiter);
+        self.update_gauges(&state);
+        Admission::Queued(ticket)
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, caller: &PlaceHolder) -> Option<Permit> {
+    fn grant(self: &Arc<Self>, state: &mut QueueState, caller: &CallerKey) -> Option<Permit> {
         if state.free == 0 || state.held_by(caller) >= self.settings.places_per_caller() {
             return None;
         }
         state.free -= 1;
         *state.held.entry(caller.clone()).or_default() += 1;
-        self.show(state);
+        self.update_gauges(state);
         Some(Permit(Some((Arc::clone(self), caller.clone()))))
     }
 
-    /// Hands the place of a caller to the next one, or keeps it.
-    fn release(self: &Arc<Self>, from: &PlaceHolder) {
+    /// Gives a returned permit to the next waiting request, if there is one.
+    fn release(self: &Arc<Self>, from: &CallerKey) {
         let mut state = self.state.lock();
-        state.give_back(from);
-        while let Some((caller, waiter)) = state.next(self.settings.places_per_caller()) {
-            let Some(sender) = waiter.turn.lock().take() else { continue };
+        state.return_permit(from);
+        while let Some((caller, waiter)) = state.next_waiter(self.settings.places_per_caller()) {
+            let Some(sender) = waiter.slot.lock().take() else { continue };
             let permit = Permit(Some((Arc::clone(self), caller.clone())));
             let Err((_, mut unwanted)) = sender.send((waiter.index, permit)) else {
                 state.free -= 1;
                 *state.held.entry(caller).or_default() += 1;
                 break;
             };
-            // The request has gone. Its permit must not be given back: it was never counted.
+            // The request no longer waits. Its permit was never counted, so it must not be returned.
             unwanted.0 = None;
         }
-        self.show(&state);
+        self.update_gauges(&state);
     }
 }
 
-impl State {
-    fn held_by(&self, caller: &PlaceHolder) -> usize {
+impl QueueState {
+    fn held_by(&self, caller: &CallerKey) -> usize {
         self.held.get(caller).copied().unwrap_or(0)
     }
 
-    fn give_back(&mut self, caller: &PlaceHolder) {
+    fn return_permit(&mut self, caller: &CallerKey) {
         self.free += 1;
         if let Some(held) = self.held.get_mut(caller) {
             *held -= 1;
@@ -242,64 +244,64 @@ impl State {
     }
 
     const fn draw_ticket(&mut self) -> Ticket {
-        self.next_ticket += 1;
-        self.next_ticket
+        self.last_ticket += 1;
+        self.last_ticket
     }
 
-    fn line_up(&mut self, caller: &PlaceHolder, waiter: Waiter) -> Ticket {
+    fn enqueue(&mut self, caller: &CallerKey, waiter: Waiter) -> Ticket {
         let ticket = self.draw_ticket();
-        if let Some(line) = self.lines.get_mut(caller) {
-            line.waiters.insert(ticket, waiter);
+        if let Some(queue) = self.queues.get_mut(caller) {
+            queue.waiters.insert(ticket, waiter);
         } else {
             self.turns.insert(ticket, caller.clone());
-            let line = Line { turn: ticket, waiters: BTreeMap::from([(ticket, waiter)]) };
-            self.lines.insert(caller.clone(), line);
+            let queue = CallerQueue { turn: ticket, waiters: BTreeMap::from([(ticket, waiter)]) };
+            self.queues.insert(caller.clone(), queue);
         }
         self.waiting += 1;
         ticket
     }
 
-    /// The first in line of the caller whose turn it is, leaving out those who hold as many places as they may.
-    fn next(&mut self, per_caller: usize) -> Option<(PlaceHolder, Waiter)> {
+    /// The first request of the caller whose turn it is. Callers that hold as many permits as they may are skipped.
+    fn next_waiter(&mut self, per_caller: usize) -> Option<(CallerKey, Waiter)> {
         let (&turn, _) = self.turns.iter().find(|(_, caller)| self.held_by(caller) < per_caller)?;
         let (later, caller) = (self.draw_ticket(), self.turns.remove(&turn)?);
-        let line = self.lines.get_mut(&caller)?;
-        let (_, first) = line.waiters.pop_first()?;
-        if line.waiters.is_empty() {
-            self.lines.remove(&caller);
+        let queue = self.queues.get_mut(&caller)?;
+        let (_, first) = queue.waiters.pop_first()?;
+        if queue.waiters.is_empty() {
+            self.queues.remove(&caller);
         } else {
-            line.turn = later;
+            queue.turn = later;
             self.turns.insert(later, caller.clone());
         }
         self.waiting -= 1;
         Some((caller, first))
     }
 
-    /// Takes a request out of its caller's line, unless its turn has come.
-    /// Turns away the last in the longest line, for a caller whose own line is shorter. A caller with many requests
-    /// must not take up the queue of the others.
-    fn make_room(&mut self, caller: &PlaceHolder) -> bool {
-        let own = self.lines.get(caller).map_or(0, |line| line.waiters.len());
-        let Some((longest, line)) = self.lines.iter().max_by_key(|(_, line)| line.waiters.len()) else {
+    /// Evicts the last request of the longest queue, if the queue of `caller` is shorter. A caller with many requests
+    /// must not use up the space of the others.
+    fn evict_longest(&mut self, caller: &CallerKey) -> bool {
+        let own = self.queues.get(caller).map_or(0, |queue| queue.waiters.len());
+        let Some((longest, queue)) = self.queues.iter().max_by_key(|(_, queue)| queue.waiters.len()) else {
             return false;
         };
-        let Some((&last, _)) = line.waiters.last_key_value().filter(|_| line.waiters.len() > own + 1) else {
+        let Some((&last, _)) = queue.waiters.last_key_value().filter(|_| queue.waiters.len() > own + 1)
+        else {
             return false;
         };
         let longest = longest.clone();
-        self.leave(&longest, last);
+        self.remove(&longest, last);
         true
     }
 
-    fn leave(&mut self, caller: &PlaceHolder, ticket: Ticket) {
-        let Some(line) = self.lines.get_mut(caller) else { return };
-        if line.waiters.remove(&ticket).is_none() {
+    fn remove(&mut self, caller: &CallerKey, ticket: Ticket) {
+        let Some(queue) = self.queues.get_mut(caller) else { return };
+        if queue.waiters.remove(&ticket).is_none() {
             return;
         }
         self.waiting -= 1;
-        if line.waiters.is_empty() {
-            self.turns.remove(&line.turn);
-            self.lines.remove(caller);
+        if queue.waiters.is_empty() {
+            self.turns.remove(&queue.turn);
+            self.queues.remove(caller);
         }
     }
 }
@@ -322,15 +324,15 @@ mod tests {
         Arc::new(FairQueue::new(settings, QueueGauges::noop()))
     }
 
-    fn caller(name: &str) -> PlaceHolder {
-        PlaceHolder::Tenant(name.into())
+    fn caller(name: &str) -> CallerKey {
+        CallerKey::Tenant(name.into())
     }
 
-    async fn enter(queue: &Arc<FairQueue>, name: &str) -> Result<Permit, Crowded> {
-        enter_any(&[(0, queue)], &caller(name)).await.map(|(_, permit)| permit)
+    async fn acquire(queue: &Arc<FairQueue>, name: &str) -> Result<Permit, NoPermit> {
+        acquire_any(&[(0, queue)], &caller(name)).await.map(|(_, permit)| permit)
     }
 
-    async fn in_line(queue: &FairQueue, count: usize) {
+    async fn until_waiting(queue: &FairQueue, count: usize) {
         while queue.state.lock().waiting != count {
             tokio::task::yield_now().await;
         }
@@ -338,23 +340,23 @@ mod tests {
 
     fn is_empty(queue: &FairQueue, free: usize) -> bool {
         let state = queue.state.lock();
-        let no_callers = state.held.is_empty() && state.lines.is_empty() && state.turns.is_empty();
+        let no_callers = state.held.is_empty() && state.queues.is_empty() && state.turns.is_empty();
         no_callers && (state.free, state.waiting) == (free, 0)
     }
 
     #[tokio::test(start_paused = true)]
     async fn callers_take_turns_however_many_requests_one_of_them_has() {
         let queue = queue(1, 100);
-        let first = enter(&queue, "greedy").await.unwrap();
+        let first = acquire(&queue, "greedy").await.unwrap();
         let order: Arc<Mutex<Vec<&str>>> = Arc::default();
         let mut waiting = Vec::new();
         for caller in ["greedy", "greedy", "greedy", "modest"] {
             let (own, log) = (Arc::clone(&queue), Arc::clone(&order));
             waiting.push(tokio::spawn(async move {
-                let _place = enter(&own, caller).await.unwrap();
+                let _place = acquire(&own, caller).await.unwrap();
                 log.lock().push(caller);
             }));
-            in_line(&queue, waiting.len()).await;
+            until_waiting(&queue, waiting.len()).await;
         }
         drop(first);
         for task in waiting {
@@ -367,18 +369,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_full_queue_turns_away_those_of_the_caller_with_most() {
         let queue = queue(1, 4);
-        let first = enter(&queue, "greedy").await.unwrap();
+        let first = acquire(&queue, "greedy").await.unwrap();
         let mut greedy = Vec::new();
         for _ in 0..4 {
             let own = Arc::clone(&queue);
-            greedy.push(tokio::spawn(async move { enter(&own, "greedy").await.map(drop) }));
-            in_line(&queue, greedy.len()).await;
+            greedy.push(tokio::spawn(async move { acquire(&own, "greedy").await.map(drop) }));
+            until_waiting(&queue, greedy.len()).await;
         }
-        assert!(enter(&queue, "greedy").await.is_err(), "the queue is full for who fills it");
+        assert!(acquire(&queue, "greedy").await.is_err(), "the queue is full for who fills it");
         let own = Arc::clone(&queue);
-        let modest = tokio::spawn(async move { enter(&own, "modest").await.map(drop) });
+        let modest = tokio::spawn(async move { acquire(&own, "modest").await.map(drop) });
         let last = greedy.pop().unwrap();
-        assert_eq!(last.await.unwrap(), Err(Crowded), "the last of the longest line makes room");
+        assert_eq!(last.await.unwrap(), Err(NoPermit), "the last of the longest queue makes room");
         drop(first);
         assert_eq!(modest.await.unwrap(), Ok(()));
         for one in greedy {
@@ -390,8 +392,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waits_too_long_or_in_too_long_a_queue_is_turned_away() {
         let queue = queue(1, 1);
-        let _only = enter(&queue, "a").await.unwrap();
-        let (waited, full) = tokio::join!(enter(&queue, "a"), enter(&queue, "b"));
+        let _only = acquire(&queue, "a").await.unwrap();
+        let (waited, full) = tokio::join!(acquire(&queue, "a"), acquire(&queue, "b"));
         assert!(waited.is_err() && full.is_err());
         assert_eq!(queue.state.lock().waiting, 0);
     }
@@ -399,8 +401,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_goes_away_while_it_waits_leaves_no_trace() {
         let queue = queue(1, 10);
-        let only = enter(&queue, "a").await.unwrap();
-        let gone = tokio::time::timeout(Duration::from_millis(1), enter(&queue, "b")).await;
+        let only = acquire(&queue, "a").await.unwrap();
+        let gone = tokio::time::timeout(Duration::from_millis(1), acquire(&queue, "b")).await;
         assert!(gone.is_err());
         drop(only);
         assert!(is_empty(&queue, 1));
@@ -409,20 +411,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_leaves_the_middle_of_the_line_keeps_the_order_of_the_others() {
         let queue = queue(1, 10);
-        let first = enter(&queue, "a").await.unwrap();
+        let first = acquire(&queue, "a").await.unwrap();
         let order: Arc<Mutex<Vec<usize>>> = Arc::default();
         let mut waiting = Vec::new();
         for place in 0..5 {
             let (own, log) = (Arc::clone(&queue), Arc::clone(&order));
             waiting.push(tokio::spawn(async move {
-                let _place = enter(&own, "a").await.unwrap();
+                let _place = acquire(&own, "a").await.unwrap();
                 log.lock().push(place);
             }));
-            in_line(&queue, waiting.len()).await;
+            until_waiting(&queue, waiting.len()).await;
         }
         for (left, place) in [0, 2].into_iter().enumerate() {
             waiting[place].abort();
-            in_line(&queue, 4 - left).await;
+            until_waiting(&queue, 4 - left).await;
         }
         drop(first);
         for task in waiting {
@@ -432,19 +434,19 @@ mod tests {
         assert!(is_empty(&queue, 1));
     }
 
-    /// Minutes would go by if each request that leaves looked at all others, while a second is enough.
+    /// If each request that leaves scanned all others, this would take minutes instead of a second.
     #[test]
     fn a_long_queue_empties_without_a_look_at_all_who_wait() {
         const MANY: usize = 100_000;
         let leave_one_by_one = || {
-            let (queue, turn) = (queue(1, 2 * MANY), Arc::<Turn>::default());
+            let (queue, slot) = (queue(1, 2 * MANY), Arc::<PermitSlot>::default());
             let mut state = queue.state.lock();
             let callers: Vec<_> = (0..MANY).map(|name| caller(&name.to_string())).collect();
             let callers: Vec<_> = callers.into_iter().chain((0..MANY).map(|_| caller("greedy"))).collect();
-            let line_up = |caller| state.line_up(caller, Waiter { index: 0, turn: Arc::clone(&turn) });
-            let tickets: Vec<_> = callers.iter().map(line_up).collect();
+            let enqueue = |caller| state.enqueue(caller, Waiter { index: 0, slot: Arc::clone(&slot) });
+            let tickets: Vec<_> = callers.iter().map(enqueue).collect();
             for (caller, ticket) in callers.iter().zip(tickets).rev() {
-                state.leave(caller, ticket);
+                state.remove(caller, ticket);
             }
             drop(state);
             is_empty(&queue, 1)
@@ -458,7 +460,7 @@ mod tests {
     async fn every_place_comes_back() {
         let queue = queue(2, 10);
         for _ in 0..10 {
-            let places = (enter(&queue, "a").await.unwrap(), enter(&queue, "b").await.unwrap());
+            let places = (acquire(&queue, "a").await.unwrap(), acquire(&queue, "b").await.unwrap());
             drop(places);
         }
         assert!(is_empty(&queue, 2));
@@ -472,11 +474,11 @@ mod tests {
             let settings = Concurrency { per_upstream, per_caller, queue: 0, ..Concurrency::default() };
             let queue = Arc::new(FairQueue::new(settings, QueueGauges::noop()));
             let mut held = Vec::new();
-            while let Ok(place) = enter(&queue, "greedy").await {
+            while let Ok(place) = acquire(&queue, "greedy").await {
                 held.push(place);
             }
             assert_eq!(held.len(), most, "{settings:?}");
-            assert_eq!(enter(&queue, "modest").await.is_ok(), most < per_upstream, "{settings:?}");
+            assert_eq!(acquire(&queue, "modest").await.is_ok(), most < per_upstream, "{settings:?}");
         }
     }
 
@@ -484,12 +486,12 @@ mod tests {
     async fn a_caller_at_its_cap_waits_for_a_place_of_its_own_and_delays_no_other() {
         let settings = Concurrency { per_upstream: 2, ..Concurrency::default() };
         let queue = Arc::new(FairQueue::new(settings, QueueGauges::noop()));
-        let first = enter(&queue, "greedy").await.unwrap();
+        let first = acquire(&queue, "greedy").await.unwrap();
         let own = Arc::clone(&queue);
-        let second = tokio::spawn(async move { enter(&own, "greedy").await });
-        in_line(&queue, 1).await;
+        let second = tokio::spawn(async move { acquire(&own, "greedy").await });
+        until_waiting(&queue, 1).await;
         for _ in 0..3 {
-            drop(enter(&queue, "modest").await.unwrap());
+            drop(acquire(&queue, "modest").await.unwrap());
             assert_eq!(queue.state.lock().waiting, 1, "a free place is not for a caller at its cap");
         }
         drop(first);
@@ -501,15 +503,17 @@ mod tests {
     async fn a_request_gets_whichever_place_is_free_first() {
         let (left, right) = (queue(1, 10), queue(1, 10));
         let (both, other) = ([(3, &left), (7, &right)], caller("b"));
-        let held =
-            [enter_any(&both, &caller("a")).await.unwrap(), enter_any(&both, &caller("a")).await.unwrap()];
+        let held = [
+            acquire_any(&both, &caller("a")).await.unwrap(),
+            acquire_any(&both, &caller("a")).await.unwrap(),
+        ];
         assert_eq!([held[0].0, held[1].0], [3, 7], "the second place is at the other upstream");
         let [_at_left, at_right] = held;
         let freed = async {
-            in_line(&right, 1).await;
+            until_waiting(&right, 1).await;
             drop(at_right);
         };
-        let (entered, ()) = tokio::join!(enter_any(&both, &other), freed);
+        let (entered, ()) = tokio::join!(acquire_any(&both, &other), freed);
         assert_eq!(entered.unwrap().0, 7);
         assert_eq!(left.state.lock().waiting, 0, "it no longer waits for the other");
         assert!(is_empty(&right, 1));
@@ -518,12 +522,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_is_turned_away_only_if_every_queue_is_full() {
         let (full, roomy) = (queue(1, 0), queue(1, 1));
-        let _held = (enter(&full, "a").await.unwrap(), enter(&roomy, "a").await.unwrap());
-        assert!(enter(&full, "b").await.is_err());
+        let _held = (acquire(&full, "a").await.unwrap(), acquire(&roomy, "a").await.unwrap());
+        assert!(acquire(&full, "b").await.is_err());
         let (own, other) = (Arc::clone(&full), Arc::clone(&roomy));
-        let waits = tokio::spawn(async move { enter_any(&[(0, &own), (1, &other)], &caller("b")).await });
-        in_line(&roomy, 1).await;
-        assert!(enter_any(&[(0, &full), (1, &roomy)], &caller("c")).await.is_err());
+        let waits = tokio::spawn(async move { acquire_any(&[(0, &own), (1, &other)], &caller("b")).await });
+        until_waiting(&roomy, 1).await;
+        assert!(acquire_any(&[(0, &full), (1, &roomy)], &caller("c")).await.is_err());
         waits.abort();
         assert!(waits.await.is_err());
         assert_eq!(roomy.state.lock().waiting, 0);

@@ -1,5 +1,5 @@
-//! Limits of three kinds: rates that the policy sets, rates that follow how upstreams fare, and a cap on the requests that
-//! each upstream has under way.
+//! Limits of three kinds: rate limits of the policy, adaptive limits that follow the health of upstreams, and caps on
+//! the requests in flight at each upstream.
 
 mod adaptive;
 mod caller_key;
@@ -9,7 +9,7 @@ mod rate;
 pub use adaptive::Adaptive;
 pub use fair_queue::Concurrency;
 
-pub(crate) use adaptive::Aimd;
-pub(crate) use caller_key::PlaceHolder;
-pub(crate) use fair_queue::{FairQueue, Permit, enter_any};
-pub(crate) use rate::{Limits, Ruling};
+pub(crate) use adaptive::AdaptiveLimit;
+pub(crate) use caller_key::CallerKey;
+pub(crate) use fair_queue::{FairQueue, Permit, acquire_any};
+pub(crate) use rate::{RateDecision, RateLimits};

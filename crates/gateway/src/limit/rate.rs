@@ -1,4 +1,4 @@
-//! Asks the limiter about what a request owes, before anything of its body is read.
+//! Rate limits: asks the limiter about what a request owes, and tells the client the decision.
 
 use std::sync::Arc;
 
@@ -14,52 +14,51 @@ use spile_tower::response::{Fields, is_grpc};
 
 const DEGRADED: HeaderName = HeaderName::from_static("x-ratelimit-degraded");
 
-/// The limiter, and how clients are told what it says.
-pub(crate) struct Limits<S> {
+/// The limiter, and the header fields that tell clients of its decisions.
+pub(crate) struct RateLimits<S> {
     pub(crate) limiter: RateLimiter<S>,
     pub(crate) fields: Fields,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tracer: Option<Tracer>,
 }
 
-/// A decision about a request, and what the request was charged. Always boxed: it goes through many hands.
-pub(crate) struct Ruling {
+/// The decision about a request, and what the request was charged. Always boxed, because it is passed through many
+/// futures.
+pub(crate) struct RateDecision {
     decision: Decision,
     chain: Chain,
     now: Micros,
 }
 
-impl<S: Store> Limits<S> {
-    /// Decides about what is owed. `None` if nothing is.
-    pub(crate) async fn allow(&self, owed: Owed) -> Option<Box<Ruling>> {
+impl<S: Store> RateLimits<S> {
+    /// Charges the request what it owes. `None` if no limit applies.
+    pub(crate) async fn allow(&self, owed: Owed) -> Option<Box<RateDecision>> {
         let Owed { enforced, watched, .. } = owed;
         if watched.is_empty() && self.tracer.is_none() {
             let chain = enforced?;
             if self.limiter.answers_at_once()
                 && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
             {
-                return Some(self.ruling(decision, chain));
+                return Some(self.decision(decision, chain));
             }
             return Some(Box::pin(self.allow_chain(chain)).await);
         }
-        // Boxed, so that requests whose store answers at once need not carry it around.
+        // Boxed, so that the futures of requests whose store answers at once stay small.
         Box::pin(self.allow_each(enforced, watched)).await
     }
 
-    /// Writes what the client is to know of the decision, `shown` or not what its limits are.
-    pub(crate) fn write(&self, ruling: &Ruling, shown: bool, headers: &mut HeaderMap) {
-        if shown {
-            self.fields.write(&ruling.decision, ruling.now, headers);
-        }
+    /// Tells the client of the decision in header fields.
+    pub(crate) fn write_headers(&self, decision: &RateDecision, headers: &mut HeaderMap) {
+        self.fields.write(&decision.decision, decision.now, headers);
     }
 
-    /// The answer to a request that was refused. It says how long to wait, `shown` or not what the limits are.
-    pub(crate) fn refusal(&self, ruling: &Ruling, shown: bool, request: &Parts) -> Response<Bytes> {
+    /// The response to a denied request. `Retry-After` is always sent; what the limits are only if `shown`.
+    pub(crate) fn refusal(&self, decision: &RateDecision, shown: bool, request: &Parts) -> Response<Bytes> {
         let fields = if shown { self.fields } else { self.fields.x_ratelimit(false).ietf(false) };
         let mut response = if is_grpc(&request.headers) {
-            fields.grpc_refusal(&ruling.decision, ruling.now)
+            fields.grpc_refusal(&decision.decision, decision.now)
         } else {
-            fields.refusal(&ruling.decision, ruling.now)
+            fields.refusal(&decision.decision, decision.now)
         };
         if !shown {
             response.headers_mut().remove(DEGRADED);
@@ -67,35 +66,36 @@ impl<S: Store> Limits<S> {
         response
     }
 
-    /// Makes the request cost `tokens` in the end, whatever it was charged at first.
-    pub(crate) async fn settle(&self, ruling: &mut Ruling, tokens: u64) {
-        // A store that fails now changes nothing about an answer that is already there.
-        let settled = self.limiter.settle(&ruling.chain, &ruling.decision, tokens).await;
-        if let (Reason::Ok, Ok(Settled { decision: Some(decision), .. })) =
-            (ruling.decision.reason(), settled)
+    /// Settles the request at `tokens`, whatever it was charged before.
+    pub(crate) async fn settle(&self, decision: &mut RateDecision, tokens: u64) {
+        // A failure of the store is ignored: the response is ready.
+        let settled = self.limiter.settle(&decision.chain, &decision.decision, tokens).await;
+        if let (Reason::Ok, Ok(Settled { decision: Some(settled), .. })) =
+            (decision.decision.reason(), settled)
         {
-            ruling.decision = decision;
+            decision.decision = settled;
         }
     }
 
-    async fn allow_chain(&self, chain: Chain) -> Box<Ruling> {
-        let decision = self.ask(Ask::from(&chain)).await;
-        self.ruling(decision, chain)
+    async fn allow_chain(&self, chain: Chain) -> Box<RateDecision> {
+        let decision = self.ask_limiter(Ask::from(&chain)).await;
+        self.decision(decision, chain)
     }
 
-    /// Decides about each rule that only watches by itself, so that none of them holds back another's charge.
-    async fn allow_each(&self, enforced: Option<Chain>, watched: Vec<Chain>) -> Option<Box<Ruling>> {
+    /// Charges the enforced chain and each watched one. Watched chains are separate calls, so that none of them
+    /// prevents the charge of another.
+    async fn allow_each(&self, enforced: Option<Chain>, watched: Vec<Chain>) -> Option<Box<RateDecision>> {
         let enforced = async { Some(self.allow_chain(enforced?).await) };
         let watched = join_all(watched.into_iter().map(|chain| self.allow_chain(chain)));
         let (enforced, watched) = futures_util::future::join(enforced, watched).await;
         enforced.or_else(|| watched.into_iter().next_back())
     }
 
-    fn ruling(&self, decision: Decision, chain: Chain) -> Box<Ruling> {
-        Box::new(Ruling { decision, chain, now: self.clock.wall() })
+    fn decision(&self, decision: Decision, chain: Chain) -> Box<RateDecision> {
+        Box::new(RateDecision { decision, chain, now: self.clock.wall() })
     }
 
-    async fn ask(&self, ask: Ask<'_>) -> Decision {
+    async fn ask_limiter(&self, ask: Ask<'_>) -> Decision {
         if self.tracer.is_none() {
             return self.limiter.allow_charges(ask).await;
         }
@@ -109,7 +109,7 @@ impl<S: Store> Limits<S> {
     }
 }
 
-impl Ruling {
+impl RateDecision {
     pub(crate) const fn allowed(&self) -> bool {
         self.decision.allowed()
     }

@@ -1,11 +1,11 @@
-//! Pages that replace the gateway's own answers to refused requests.
+//! Pages that operators write to replace the gateway's own refusals.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-/// What a page says where the seconds in `Retry-After` belong.
-const RETRY_AFTER_WORD: &str = "{retry_after}";
+/// The placeholder for the seconds in `Retry-After`.
+const RETRY_AFTER_PLACEHOLDER: &str = "{retry_after}";
 
 /// The refusals that can have a page of their own.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -17,15 +17,15 @@ pub enum RefusalKind {
     Unauthorized,
     /// 403: the caller may not do this.
     Forbidden,
-    /// 404: no route leads there.
+    /// 404: no route matches.
     NotFound,
-    /// 413: the body is larger than the route takes.
+    /// 413: the body is larger than the route allows.
     TooLarge,
-    /// 502, 503 and 504: the service failed, is busy, or did not answer in time.
+    /// 502, 503 and 504: the service failed, is busy, or did not respond in time.
     Unavailable,
 }
 
-/// What one kind of refusal looks like.
+/// The page for one kind of refusal.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct RefusalPage {
     status: Option<StatusCode>,
@@ -34,7 +34,7 @@ pub struct RefusalPage {
     names_wait: bool,
 }
 
-/// What refusals look like, by kind. Those that are not among them are in the gateway's own words.
+/// Pages by kind of refusal. Kinds without a page keep the gateway's own text.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RefusalPages(Vec<(RefusalKind, RefusalPage)>);
 
@@ -49,7 +49,7 @@ impl RefusalKind {
         Self::Unavailable,
     ];
 
-    /// What it is called in a configuration.
+    /// The name in a configuration file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limited => "limited",
@@ -78,29 +78,29 @@ impl RefusalKind {
 }
 
 impl RefusalPage {
-    /// Bytes that a page may have, 64 KiB: it is held in memory, and sent to clients that are refused.
+    /// The largest page, 64 KiB. Pages are held in memory.
     pub const MAX_BYTES: usize = 64 << 10;
 
-    /// A page with this body, of up to [`MAX_BYTES`](Self::MAX_BYTES), as plain text. `{retry_after}` in it becomes the seconds in `Retry-After`,
-    /// or 0 if there are none.
+    /// A page of plain text with this body, of at most [`MAX_BYTES`](Self::MAX_BYTES). `{retry_after}` in it is
+    /// replaced by the seconds in `Retry-After`, or 0 if there are none.
     pub fn new(body: impl Into<Bytes>) -> Result<Self, RefusalPageError> {
         let body = body.into();
         if body.len() > Self::MAX_BYTES {
             return Err(RefusalPageError::TooLarge(body.len()));
         }
-        let names_wait = memchr::memmem::find(&body, RETRY_AFTER_WORD.as_bytes()).is_some();
+        let names_wait = memchr::memmem::find(&body, RETRY_AFTER_PLACEHOLDER.as_bytes()).is_some();
         let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
         Ok(Self { status: None, content_type, body, names_wait })
     }
 
-    /// Answers with this status, from 400 to 599.
+    /// Sets the status, from 400 to 599. That of the refusal by default.
     pub fn status(mut self, status: u16) -> Result<Self, RefusalPageError> {
         let sound = StatusCode::from_u16(status).ok().filter(|_| (400..600).contains(&status));
         self.status = Some(sound.ok_or(RefusalPageError::Status(status))?);
         Ok(self)
     }
 
-    /// The body is of this type.
+    /// Sets the content type.
     pub fn content_type(mut self, kind: &str) -> Result<Self, RefusalPageError> {
         let wrong = || RefusalPageError::ContentType(kind.to_owned());
         let (essence, _parameters) = kind.split_once(';').unwrap_or((kind, ""));
@@ -124,10 +124,10 @@ impl RefusalPage {
         }
         let wait = headers.get(RETRY_AFTER).map_or(&b"0"[..], HeaderValue::as_bytes);
         let (mut body, mut rest) = (Vec::with_capacity(self.body.len()), &self.body[..]);
-        while let Some(at) = memchr::memmem::find(rest, RETRY_AFTER_WORD.as_bytes()) {
+        while let Some(at) = memchr::memmem::find(rest, RETRY_AFTER_PLACEHOLDER.as_bytes()) {
             body.extend_from_slice(&rest[..at]);
             body.extend_from_slice(wait);
-            rest = &rest[at + RETRY_AFTER_WORD.len()..];
+            rest = &rest[at + RETRY_AFTER_PLACEHOLDER.len()..];
         }
         body.extend_from_slice(rest);
         body.into()
@@ -135,7 +135,7 @@ impl RefusalPage {
 }
 
 impl RefusalPages {
-    /// Refusals of this kind look so.
+    /// Uses this page for refusals of this kind.
     #[must_use]
     pub fn page(mut self, kind: RefusalKind, page: RefusalPage) -> Self {
         self.0.retain(|(known, _)| *known != kind);
@@ -143,8 +143,8 @@ impl RefusalPages {
         self
     }
 
-    /// Gives the refusal the form that these pages have for it, else the one that the `usual` ones have. Header fields
-    /// stay, but for the content's type.
+    /// Renders the response with the page of its kind: of these pages, else of the `usual` ones. Header fields stay,
+    /// except for `Content-Type`.
     pub(crate) fn apply(&self, usual: &Self, response: &mut Response<Bytes>) {
         let page = RefusalKind::of(response.status()).and_then(|kind| self.find(kind).or(usual.find(kind)));
         if let Some(page) = page {

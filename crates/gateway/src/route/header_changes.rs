@@ -1,17 +1,17 @@
-//! Header fields that a route adds, replaces or takes away.
+//! Header fields that a route adds, sets or removes.
 
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPIRES, HOST,
     HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-use crate::forward::headers::equivalent_names::reads_as;
+use crate::forward::headers::equivalent_names::is_equivalent;
 
-/// Fields that are about the content of an answer.
+/// Fields that describe the content of a response.
 const OF_CONTENT: [HeaderName; 6] =
     [CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED];
 
-/// Changes to the header of a request or of an answer: first what goes, then what is set, then what is added.
+/// Changes to the header of a request or response: fields are removed first, then set, then added.
 ///
 /// ```
 /// use spile_gateway::HeaderChanges;
@@ -27,19 +27,19 @@ pub struct HeaderChanges {
 }
 
 impl HeaderChanges {
-    /// Takes the field away.
+    /// Removes the field.
     pub fn remove(mut self, name: &str) -> Result<Self, HeaderChangeError> {
         self.remove.push(field(name)?);
         Ok(self)
     }
 
-    /// Puts this value in place of whatever the field holds.
+    /// Sets the field to this value only.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, HeaderChangeError> {
         self.set.push((field(name)?, text(name, value)?));
         Ok(self)
     }
 
-    /// Adds this value to whatever the field holds.
+    /// Adds this value to those that the field has.
     pub fn add(mut self, name: &str, value: &str) -> Result<Self, HeaderChangeError> {
         self.add.push((field(name)?, text(name, value)?));
         Ok(self)
@@ -49,10 +49,10 @@ impl HeaderChanges {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }
 
-    /// Applies them to a request. What goes or is set is gone in every spelling that an upstream takes for the name.
+    /// Applies the changes to a request. Fields that are removed or set are removed in every equivalent spelling.
     pub(crate) fn apply_to_request(&self, headers: &mut HeaderMap) {
         for name in self.remove.iter().chain(self.set.iter().map(|(name, _)| name)) {
-            let alike = |other: &&HeaderName| *other != name && reads_as(other.as_str(), name.as_str());
+            let alike = |other: &&HeaderName| *other != name && is_equivalent(other.as_str(), name.as_str());
             while let Some(other) = headers.keys().find(alike).cloned() {
                 headers.remove(other);
             }
@@ -64,8 +64,8 @@ impl HeaderChanges {
         self.apply_where(headers, |_| true);
     }
 
-    /// The same for an answer of the gateway itself. What describes the upstream's content says nothing about it, and
-    /// how long a refusal may be cached is not for a route to say.
+    /// Applies the changes to a response of the gateway itself. Changes to fields about content are for the upstream's
+    /// content, so they are skipped. So are those about caching: a route must not decide how long a refusal is cached.
     pub(crate) fn apply_to_own(&self, headers: &mut HeaderMap) {
         self.apply_where(headers, |name| !OF_CONTENT.contains(name));
     }
@@ -86,7 +86,7 @@ impl HeaderChanges {
 fn field(name: &str) -> Result<HeaderName, HeaderChangeError> {
     let parsed = HeaderName::from_bytes(name.as_bytes());
     let parsed = parsed.map_err(|_| HeaderChangeError::Name(name.to_owned()))?;
-    // How a message is framed and addressed is the gateway's own business on each side.
+    // The gateway frames and addresses messages itself on each side.
     match parsed {
         CONNECTION | CONTENT_LENGTH | HOST | TE | TRANSFER_ENCODING | UPGRADE => {
             Err(HeaderChangeError::Framing(name.to_owned()))
@@ -99,14 +99,14 @@ fn text(name: &str, value: &str) -> Result<HeaderValue, HeaderChangeError> {
     HeaderValue::from_str(value).map_err(|_| HeaderChangeError::Value(name.to_owned()))
 }
 
-/// Why a header field cannot be changed so.
+/// Why a header field cannot be changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderChangeError {
-    /// The name is none.
-    #[error("`{0}` is no name of a header field")]
+    /// The name is not valid.
+    #[error("`{0}` is not the name of a header field")]
     Name(String),
-    /// The value is none.
+    /// The value is not valid.
     #[error("the value of `{0}` holds a line end or another control character")]
     Value(String),
     /// The field frames or addresses the message.

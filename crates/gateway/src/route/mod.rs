@@ -14,6 +14,6 @@ pub use settings::Route;
 pub use timeouts::Timeouts;
 
 pub(crate) use rewrite::upstream_path;
-pub(crate) use state::Served;
-pub(crate) use table::Table;
-pub(crate) use target::Target;
+pub(crate) use state::RouteState;
+pub(crate) use table::RouteTable;
+pub(crate) use target::RequestTarget;

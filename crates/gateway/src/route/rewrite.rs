@@ -1,24 +1,24 @@
-//! The path that upstreams are asked for, where it is not the client's.
+//! Rewrites the path of a request for the upstream.
 
 use http::uri::{InvalidUri, PathAndQuery};
 
 use spile_policy::{CleanPath, Unclear};
 
-use crate::refusal::Refusal;
+use crate::refusal::GatewayRefusal;
 
-/// Bytes that a prefix may have.
+/// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 1024;
 
 /// Replaces the first segments of a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Rewrite {
-    /// How many segments go.
+pub(crate) struct PathRewrite {
+    /// The number of segments to remove.
     pub(crate) segments: usize,
-    /// What comes in their place: nothing, or a path without a final slash.
+    /// What replaces them: nothing, or a path without a final slash.
     pub(crate) prefix: Box<str>,
 }
 
-/// Why a path cannot be put in place of a route's own.
+/// Why a path cannot be the new prefix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{prefix}` cannot replace a path: {why}")]
 pub struct RewriteError {
@@ -27,7 +27,10 @@ pub struct RewriteError {
 }
 
 /// The path and query for the upstream.
-pub(crate) fn upstream_path(path: &CleanPath, rewrite: Option<&Rewrite>) -> Result<PathAndQuery, Refusal> {
+pub(crate) fn upstream_path(
+    path: &CleanPath,
+    rewrite: Option<&PathRewrite>,
+) -> Result<PathAndQuery, GatewayRefusal> {
     if let (Some(untouched), None) = (path.untouched(), rewrite) {
         return Ok(untouched.clone());
     }
@@ -39,17 +42,17 @@ pub(crate) fn upstream_path(path: &CleanPath, rewrite: Option<&Rewrite>) -> Resu
         text.push('?');
         text.push_str(query);
     }
-    // A clean path behind another clean path is a path, unless the two together are too long for one.
-    PathAndQuery::try_from(text).map_err(|_| Refusal::UriTooLong)
+    // Two clean paths make a path, unless they are too long together.
+    PathAndQuery::try_from(text).map_err(|_| GatewayRefusal::UriTooLong)
 }
 
-/// Refuses what would not be read as the same path by everybody, exactly as a request for it is refused.
+/// Refuses a prefix that some servers read differently, by the same rules as for requests.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), RewriteError> {
     let wrong = |why: String| RewriteError { prefix: prefix.to_owned(), why };
     let says_more = match prefix.bytes().find(|byte| matches!(byte, b'*' | b'?' | b'#')) {
         Some(b'*') => Some("wildcards have no meaning here"),
         Some(_) => Some("the query is the client's own, and fragments are never sent"),
-        None if !prefix.starts_with('/') => Some("it has to start with a slash"),
+        None if !prefix.starts_with('/') => Some("it must start with a slash"),
         None if prefix.len() > MAX_PREFIX => Some("it is longer than 1,024 bytes"),
         None => None,
     };
@@ -61,7 +64,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), RewriteError> {
     if clean.forwarded() == prefix { Ok(()) } else { Err(wrong(format!("write `{}`", clean.forwarded()))) }
 }
 
-impl Rewrite {
+impl PathRewrite {
     pub(crate) fn new(segments: usize, prefix: &str) -> Self {
         Self { segments, prefix: prefix.trim_end_matches('/').into() }
     }
@@ -89,14 +92,14 @@ mod tests {
             (0, "/base", "/a", "/base/a"),
         ];
         for (segments, prefix, path, expected) in table {
-            assert_eq!(Rewrite::new(segments, prefix).apply(path), expected, "{path}");
+            assert_eq!(PathRewrite::new(segments, prefix).apply(path), expected, "{path}");
         }
     }
 
     #[test]
     fn the_query_stays() {
         let path = CleanPath::of(&"/scores/./7?a=/scores".parse().unwrap()).unwrap();
-        assert_eq!(upstream_path(&path, Some(&Rewrite::new(1, ""))).unwrap(), "/7?a=/scores");
+        assert_eq!(upstream_path(&path, Some(&PathRewrite::new(1, ""))).unwrap(), "/7?a=/scores");
         assert_eq!(upstream_path(&path, None).unwrap(), "/scores/7?a=/scores");
     }
 
@@ -146,12 +149,15 @@ mod tests {
     fn a_path_that_is_too_long_to_be_rewritten_is_refused_and_never_another() {
         let path = CleanPath::of(&format!("/{}", "a".repeat(65_000)).parse().unwrap()).unwrap();
         let prefix = "/b".repeat(500);
-        assert!(matches!(upstream_path(&path, Some(&Rewrite::new(0, &prefix))), Err(Refusal::UriTooLong)));
+        assert!(matches!(
+            upstream_path(&path, Some(&PathRewrite::new(0, &prefix))),
+            Err(GatewayRefusal::UriTooLong)
+        ));
     }
 
     use proptest::prelude::*;
 
-    /// Pieces of paths, good and bad.
+    /// Parts of paths, valid and invalid.
     fn pieces() -> impl Strategy<Value = String> {
         let piece = proptest::sample::select(vec![
             "/", "a", "B9", ".", "..", "%20", "%2e", "%2F", "%C3%A9", "%", ";", "=", "~", "<", "\"", "{",
@@ -170,7 +176,7 @@ mod tests {
             prop_assume!(check_prefix(&prefix).is_ok());
             let Ok(asked) = path.parse() else { return Ok(()) };
             let Ok(clean) = CleanPath::of(&asked) else { return Ok(()) };
-            let rewritten = upstream_path(&clean, Some(&Rewrite::new(segments, &prefix))).unwrap();
+            let rewritten = upstream_path(&clean, Some(&PathRewrite::new(segments, &prefix))).unwrap();
             prop_assert!(rewritten.path().starts_with(prefix.trim_end_matches('/')), "{}", rewritten);
             let read_again = CleanPath::of(&rewritten).unwrap();
             prop_assert_eq!(read_again.forwarded(), rewritten.path(), "it has one reading");
@@ -185,7 +191,7 @@ mod tests {
         ) {
             let Ok(asked) = path.parse() else { return Ok(()) };
             let Ok(clean) = CleanPath::of(&asked) else { return Ok(()) };
-            let rewritten = upstream_path(&clean, Some(&Rewrite::new(segments, &prefix))).unwrap();
+            let rewritten = upstream_path(&clean, Some(&PathRewrite::new(segments, &prefix))).unwrap();
             let bare = prefix.trim_end_matches('/');
             prop_assert!(rewritten.path().starts_with('/') && rewritten.path().starts_with(bare));
             prop_assert!(!rewritten.path().contains("//"), "{}", rewritten);

@@ -1,16 +1,16 @@
-//! A route as it is set up.
+//! The settings of a route.
 
 use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
 
 use crate::auth::Caller;
 use crate::limit::{Adaptive, Concurrency};
-use crate::refusal::Refusal;
+use crate::refusal::GatewayRefusal;
 use crate::refusal::RefusalPages;
-use crate::route::rewrite::{Rewrite, RewriteError, check_prefix};
+use crate::route::rewrite::{PathRewrite, RewriteError, check_prefix};
 use crate::route::{HeaderChanges, Timeouts};
 use crate::upstream::{Balance, HealthCheck, Upstream, UpstreamTls};
 
-/// Bytes of a request's body that a route takes unless told otherwise.
+/// The largest request body by default.
 const MAX_BODY: u64 = 64 * 1024 * 1024;
 
 /// Which requests go to which upstreams, and how.
@@ -48,7 +48,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Sends requests for this path and all below it to these upstreams.
+    /// A route that sends requests for this path, and all paths below it, to these upstreams.
     pub fn new(path: &str, upstreams: impl IntoIterator<Item = Upstream>) -> Result<Self, PatternError> {
         Ok(Self {
             name: path.into(),
@@ -75,36 +75,36 @@ impl Route {
         })
     }
 
-    /// Goes by this name in metrics and in the policy's limits of routes; the path by default.
+    /// Sets the name in metrics and in the policy. The path by default.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Answers for this host too. A route without any answers for all.
+    /// Matches this host too. A route without hosts matches all.
     pub fn host(mut self, host: &str) -> Result<Self, HostError> {
         self.hosts.push(host.parse()?);
         Ok(self)
     }
 
-    /// Spreads requests over the upstreams so.
+    /// Sets how requests are spread over the upstreams.
     #[must_use]
     pub const fn balance(mut self, balance: Balance) -> Self {
         self.balance = balance;
         self
     }
 
-    /// Waits this long for the upstreams.
+    /// Sets how long to wait for the upstreams.
     #[must_use]
     pub const fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
-    /// Tries again this often where that is safe: no upstream has run the request. What may have run is repeated once
-    /// at most, if it is idempotent and has no body, and never with 0 retries. Once by default, and never more than one
-    /// request in five.
+    /// Sets how often a request is retried if no upstream has run it. A request that may have run is retried at most
+    /// once, only if it is idempotent and has no body, and never with 0 retries. Once by default, and never for more
+    /// than one request in five.
     #[must_use]
     pub const fn retries(mut self, retries: u8) -> Self {
         self.retries = retries;
@@ -118,79 +118,79 @@ impl Route {
         self
     }
 
-    /// Takes bodies of up to this many bytes. 64 MiB by default.
+    /// Sets the largest request body, in bytes. 64 MiB by default.
     #[must_use]
     pub const fn max_body(mut self, bytes: u64) -> Self {
         self.max_body = bytes;
         self
     }
 
-    /// Whether the route's own path is cut off before the upstream is asked.
+    /// Whether the route's path is removed before the request is forwarded.
     #[must_use]
     pub const fn strip_prefix(mut self, strip: bool) -> Self {
         self.strip_prefix = strip;
         self
     }
 
-    /// Puts this path in place of the route's own before the upstream is asked.
+    /// Replaces the route's path by this one before the request is forwarded.
     pub fn rewrite_prefix(mut self, prefix: &str) -> Result<Self, RewriteError> {
         check_prefix(prefix)?;
         self.new_prefix = Some(prefix.into());
         Ok(self)
     }
 
-    /// Changes the header of requests so, after everything that the gateway itself writes.
+    /// Changes the header of requests, after everything that the gateway itself writes.
     #[must_use]
     pub fn request_headers(mut self, changes: HeaderChanges) -> Self {
         self.request_changes = changes;
         self
     }
 
-    /// Changes the header of answers so, after everything that the gateway itself writes. On the gateway's own answers,
-    /// fields that describe content or how long it may be cached stay as they are.
+    /// Changes the header of responses, after everything that the gateway itself writes. In the gateway's own
+    /// responses, fields about content and caching are not changed.
     #[must_use]
     pub fn response_headers(mut self, changes: HeaderChanges) -> Self {
         self.response_changes = changes;
         self
     }
 
-    /// Whether clients are told of limits in `X-RateLimit-…` and `RateLimit` fields. `Retry-After` is sent either way.
+    /// Whether clients are told of limits in `X-RateLimit-…` and `RateLimit` fields. `Retry-After` is sent in any case.
     #[must_use]
     pub const fn rate_limit_headers(mut self, shown: bool) -> Self {
         self.rate_limit_headers = shown;
         self
     }
 
-    /// Refuses in this form, where there is one for the refusal, and not in the one that holds for all routes.
+    /// Renders refusals with these pages. Kinds that have none use the gateway's.
     #[must_use]
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.refusals = pages;
         self
     }
 
-    /// Asks the upstreams whether they are well, and leaves out those that are not.
+    /// Checks the health of the upstreams, and sends no requests to unhealthy ones.
     #[must_use]
     pub fn health_check(mut self, check: HealthCheck) -> Self {
         self.health = Some(check);
         self
     }
 
-    /// Lets in only tenants on one of these plans; others are refused with 403.
+    /// Allows only tenants on one of these plans. Others are refused with 403.
     #[must_use]
     pub fn only_plans<'p>(mut self, plans: impl IntoIterator<Item = &'p str>) -> Self {
         self.allowed_plans = plans.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Lets connections be upgraded to these protocols, and no others. Only `websocket` by default.
+    /// Allows connections to be upgraded to these protocols only. `websocket` by default.
     #[must_use]
     pub fn upgrades<'p>(mut self, protocols: impl IntoIterator<Item = &'p str>) -> Self {
         self.upgrades = protocols.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Whether the upstream says in `X-RateLimit-Cost` what a request cost in the end. It is charged then, or given
-    /// back, and the client never sees the field.
+    /// Whether the upstream reports the final cost of a request in `X-RateLimit-Cost`. The difference is charged or
+    /// refunded, and the client does not get the field.
     #[must_use]
     pub const fn cost_from_response(mut self, reported: bool) -> Self {
         self.cost_from_response = reported;
@@ -204,14 +204,14 @@ impl Route {
         self
     }
 
-    /// Caps the requests that each upstream has under way. Those that wait take turns by caller.
+    /// Caps the requests in flight at each upstream. Callers take turns in the queue.
     #[must_use]
     pub const fn concurrency(mut self, settings: Concurrency) -> Self {
         self.concurrency = Some(settings);
         self
     }
 
-    /// Meets `https://` upstreams like this: authorities, a certificate, a name to ask for.
+    /// Sets TLS for `https://` upstreams: authorities, client certificate and server name.
     #[must_use]
     pub fn upstream_tls(mut self, tls: &UpstreamTls) -> Self {
         for upstream in self.upstreams.iter_mut().filter(|upstream| upstream.speaks_tls()) {
@@ -220,31 +220,31 @@ impl Route {
         self
     }
 
-    /// Whether the other is this route in another setting: it goes by the same name and answers for the same hosts.
+    /// Whether the other is the same route with other settings: the same name and the same hosts.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.hosts == other.hosts
     }
 
-    /// What becomes of the path before the upstream is asked.
-    pub(crate) fn rewrite(&self) -> Option<Rewrite> {
+    /// How the path is rewritten, if it is.
+    pub(crate) fn rewrite(&self) -> Option<PathRewrite> {
         let segments = self.path.depth();
         match (&self.new_prefix, self.strip_prefix) {
-            (Some(prefix), _) => Some(Rewrite::new(segments, prefix)),
-            (None, true) => Some(Rewrite::new(segments, "")),
+            (Some(prefix), _) => Some(PathRewrite::new(segments, prefix)),
+            (None, true) => Some(PathRewrite::new(segments, "")),
             (None, false) => None,
         }
     }
 
-    /// Whether this caller may use the route.
-    pub(crate) fn let_in(&self, caller: &Caller) -> Result<(), Refusal> {
+    /// Refuses callers that may not use the route.
+    pub(crate) fn authorize(&self, caller: &Caller) -> Result<(), GatewayRefusal> {
         if self.require_auth && caller.is_anonymous() {
-            return Err(Refusal::Unauthenticated(
+            return Err(GatewayRefusal::Unauthenticated(
                 "a credential is required: send X-API-Key or a bearer token",
             ));
         }
         let on_plan = |allowed: &str| caller.plan() == Some(allowed);
         if !self.allowed_plans.is_empty() && !self.allowed_plans.iter().any(|allowed| on_plan(allowed)) {
-            return Err(Refusal::Forbidden("the plan does not include this route"));
+            return Err(GatewayRefusal::Forbidden("the plan does not include this route"));
         }
         Ok(())
     }

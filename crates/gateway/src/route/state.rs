@@ -1,60 +1,66 @@
-//! A route while it is served: its settings, and what all workers know about its upstreams.
+//! A route while it is served.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::Micros;
 
-use super::rewrite::Rewrite;
+use super::rewrite::PathRewrite;
 use super::settings::Route;
 use crate::forward::RetryBudget;
-use crate::gateway::metrics::{RouteTelemetry, adaptive_factor};
-use crate::limit::Aimd;
-use crate::refusal::Refusal;
-use crate::upstream::Pool;
+use crate::gateway::metrics::{RouteMetrics, adaptive_factor};
+use crate::limit::AdaptiveLimit;
+use crate::refusal::GatewayRefusal;
+use crate::upstream::LoadBalancer;
 
-/// A route and its state.
+/// A route and what all workers know of its upstreams. Lives until the next reload, and passes on what it knows if the
+/// route is still there then.
 #[derive(Debug)]
-pub(crate) struct Served {
-    pub(crate) route: Route,
-    pub(crate) pool: Pool,
-    pub(crate) rewrite: Option<Rewrite>,
+pub(crate) struct RouteState {
+    pub(crate) settings: Route,
+    pub(crate) balancer: LoadBalancer,
+    pub(crate) rewrite: Option<PathRewrite>,
     pub(crate) retries: Arc<RetryBudget>,
-    pub(crate) telemetry: RouteTelemetry,
-    adaptive: Option<Arc<Aimd>>,
+    pub(crate) metrics: RouteMetrics,
+    adaptive: Option<Arc<AdaptiveLimit>>,
 }
 
-impl Served {
-    /// The route at work. Where it was served `before`, in this setting or another, what was learnt then still holds.
+impl RouteState {
+    /// The state of a route. If the route was served `before`, maybe with other settings, what was learnt stays.
     pub(crate) fn new(route: Route, before: Option<&Self>) -> Self {
-        let pool = Pool::new(&route, before.map(|before| &before.pool));
-        let aimd = |settings| {
-            let standing = before.and_then(|before| before.adaptive.clone());
-            let standing = standing.filter(|aimd| aimd.follows(&settings));
-            standing.unwrap_or_else(|| Arc::new(Aimd::new(settings, adaptive_factor(&route.name))))
+        let balancer = LoadBalancer::new(&route, before.map(|before| &before.balancer));
+        let adaptive = |settings| {
+            let existing = before.and_then(|before| before.adaptive.clone());
+            let existing = existing.filter(|adaptive| adaptive.has_settings(&settings));
+            existing.unwrap_or_else(|| Arc::new(AdaptiveLimit::new(settings, adaptive_factor(&route.name))))
         };
-        let adaptive = route.adaptive.map(aimd);
-        let telemetry = RouteTelemetry::new(&route.name);
+        let adaptive = route.adaptive.map(adaptive);
+        let metrics = RouteMetrics::new(&route.name);
         let retries = before.map(|before| Arc::clone(&before.retries)).unwrap_or_default();
-        Self { rewrite: route.rewrite(), route, pool, retries, telemetry, adaptive }
+        Self { rewrite: route.rewrite(), settings: route, balancer, retries, metrics, adaptive }
     }
 
-    /// What the route's limits are multiplied by at the moment.
-    pub(crate) fn factor(&self, now: Micros) -> f64 {
+    /// The factor on the route's limits at the moment.
+    pub(crate) fn load_factor(&self, now: Micros) -> f64 {
         self.adaptive.as_ref().map_or(1.0, |adaptive| adaptive.factor(now))
     }
 
-    /// An upstream answered so after so long, or failed to. What was spent in our queue, or waiting for the client, is not
-    /// part of `took`.
-    pub(crate) fn observe(&self, now: Micros, took: Duration, answer: Result<http::StatusCode, &Refusal>) {
+    /// Records the result of a request. `took` is the time of the upstream alone, without time in the queue or waiting
+    /// for the client.
+    pub(crate) fn observe(
+        &self,
+        now: Micros,
+        took: Duration,
+        answer: Result<http::StatusCode, &GatewayRefusal>,
+    ) {
         let of_upstream = match answer {
             Ok(_) => None,
-            Err(Refusal::Unreachable) => Some(&self.telemetry.unreachable),
-            Err(Refusal::TimedOut) => Some(&self.telemetry.timed_out),
-            Err(Refusal::BadAnswer) => Some(&self.telemetry.bad_answer),
-            // The rest is our own doing or the client's, and says nothing about the upstream.
-            Err(Refusal::Busy) => return self.telemetry.busy.increment(1),
-            Err(Refusal::Local) => return self.telemetry.local.increment(1),
+            Err(GatewayRefusal::Unreachable) => Some(&self.metrics.unreachable),
+            Err(GatewayRefusal::TimedOut) => Some(&self.metrics.timed_out),
+            Err(GatewayRefusal::BadAnswer) => Some(&self.metrics.bad_answer),
+            // The other refusals are caused by the gateway or the client and say nothing about the upstream.
+            Err(GatewayRefusal::Busy) => return self.metrics.busy.increment(1),
+            Err(GatewayRefusal::NoLocalResources) => return self.metrics.local.increment(1),
             Err(_) => return,
         };
         if let Some(failures) = of_upstream {
@@ -65,10 +71,10 @@ impl Served {
         }
     }
 
-    /// A client left while an upstream had been silent for this long, which counts against the upstream.
-    pub(crate) fn abandoned(&self, now: Micros, silence: Duration) {
-        self.telemetry.abandoned.increment(1);
-        // What would have been in time for all that is known is not observed: clients could cut the limits by leaving.
+    /// Records that a client disconnected after the upstream had been silent for this long.
+    pub(crate) fn record_abandoned(&self, now: Micros, silence: Duration) {
+        self.metrics.abandoned.increment(1);
+        // A shorter silence is not counted, or clients could cut the limits of others by disconnecting.
         if let Some(adaptive) = self.adaptive.as_ref().filter(|adaptive| silence > adaptive.target_latency())
         {
             adaptive.observe(now, silence, false);

@@ -1,24 +1,24 @@
-//! How long an upstream may take.
+//! Timeouts of a route.
 
 use std::time::Duration;
 
-/// The waits of one route. Each but the last runs out on silence: as long as bytes move, a request may take its time.
+/// How long to wait for an upstream. All but `total` are timeouts on silence: they start again whenever bytes move.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For a connection to come about, TLS included. Default 5 s.
+    /// For opening a connection, with TLS. Default 5 s.
     pub connect: Duration,
-    /// From the end of the request, or the last of its body to move, to the answer's header. Default 30 s.
+    /// From the end of the request, or from the last frame of its body, to the header of the response. Default 30 s.
     pub first_byte: Duration,
-    /// Between two pieces of either body, and of an upgraded connection. Default 60 s.
+    /// Between two frames of either body, or two reads of an upgraded connection. Default 60 s.
     pub idle: Duration,
-    /// From when the upstream is asked to the last of its answer, queue and retries included. Upgraded connections
-    /// are not bound by it. Default none.
+    /// For the whole exchange with upstreams, with queueing and retries, until the end of the response. It does not
+    /// apply to upgraded connections. No limit by default.
     pub total: Option<Duration>,
 }
 
 impl Timeouts {
-    /// The same for each wait.
+    /// The same timeout for each step.
     pub(crate) const fn all(wait: Duration) -> Self {
         Self { connect: wait, first_byte: wait, idle: wait, total: None }
     }

@@ -1,4 +1,4 @@
-//! Where an upstream is, and what it speaks.
+//! The address of an upstream, and its protocol.
 
 use std::net::IpAddr;
 use std::os::unix::net::SocketAddr;
@@ -10,36 +10,36 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 
 use super::tls::UpstreamTls;
 
-/// How a socket in the file system is called in requests that have to name a host.
+/// The host of requests to a Unix socket.
 const LOCAL: &str = "localhost";
 
-/// One server that requests are forwarded to: `http://10.0.0.1:9000`, `https://api.internal`, or `h2c://…` for
-/// HTTP/2 without TLS, as gRPC servers inside a cluster speak it. `unix:/run/app.sock` and `h2c+unix:/run/app.sock` are
-/// servers on this machine that listen on a socket in the file system.
+/// One server that requests are forwarded to: `http://10.0.0.1:9000`, `https://api.internal`, or `h2c://…` for HTTP/2
+/// without TLS, which gRPC servers inside a cluster speak. `unix:/run/app.sock` and `h2c+unix:/run/app.sock` are
+/// servers on this machine that listen on a Unix socket.
 ///
 /// Over `https` the two sides agree on HTTP/2 or HTTP/1.1 in the handshake.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Upstream {
-    pub(crate) protocol: Protocol,
-    /// Host and port, as requests name them. `localhost` for a socket in the file system.
+    pub(crate) protocol: UpstreamProtocol,
+    /// Host and port of requests. `localhost` for a Unix socket.
     pub(crate) authority: Authority,
-    /// The socket in the file system. `None` for a server that is reached over the network.
+    /// The path of the Unix socket. `None` for a server that is reached over the network.
     pub(crate) socket: Option<Box<Path>>,
-    /// How it is met over TLS. `None` for how all are met that say nothing else.
+    /// TLS settings of this upstream. `None` for those of the gateway.
     pub(crate) tls: Option<UpstreamTls>,
 }
 
-/// What is spoken with an upstream.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Protocol {
+pub(crate) enum UpstreamProtocol {
     Http1,
     Http2,
-    /// Whatever the TLS handshake agrees on.
+    /// TLS. The handshake decides between HTTP/1.1 and HTTP/2.
     Tls,
 }
 
 impl Upstream {
-    /// What the upstream is called in metrics: its host and port, or `unix:` and the path of its socket.
+    /// The name in metrics: host and port, or `unix:` and the path of the socket.
     pub fn label(&self) -> String {
         match &self.socket {
             Some(path) => format!("unix:{}", path.display()),
@@ -47,31 +47,31 @@ impl Upstream {
         }
     }
 
-    /// The name or address, without brackets.
+    /// The host name or address, without brackets.
     pub(crate) fn host(&self) -> &str {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The name that has to be resolved. `None` for an address and for a socket in the file system.
+    /// The host name to resolve. `None` for an address and for a Unix socket.
     pub(crate) fn name(&self) -> Option<&str> {
         let host = self.host();
         (self.socket.is_none() && host.parse::<IpAddr>().is_err()).then_some(host)
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(if self.protocol == Protocol::Tls { 443 } else { 80 })
+        self.authority.port_u16().unwrap_or(if self.protocol == UpstreamProtocol::Tls { 443 } else { 80 })
     }
 
-    /// Whether connections to it may turn out to be of HTTP/2.
+    /// Whether connections may turn out to speak HTTP/2.
     pub(crate) fn may_speak_http2(&self) -> bool {
-        self.protocol != Protocol::Http1
+        self.protocol != UpstreamProtocol::Http1
     }
 
     pub(crate) fn speaks_tls(&self) -> bool {
-        self.protocol == Protocol::Tls
+        self.protocol == UpstreamProtocol::Tls
     }
 
-    /// What a request for this path asks for over HTTP/2.
+    /// The URI of a request for this path over HTTP/2.
     pub(crate) fn uri(&self, path: &PathAndQuery) -> Uri {
         let whole = Uri::builder().scheme(self.scheme()).authority(self.authority.clone());
         whole.path_and_query(path.clone()).build().unwrap_or_default()
@@ -86,7 +86,8 @@ impl FromStr for Upstream {
     type Err = UpstreamError;
 
     fn from_str(text: &str) -> Result<Self, UpstreamError> {
-        for (scheme, protocol) in [("unix:", Protocol::Http1), ("h2c+unix:", Protocol::Http2)] {
+        for (scheme, protocol) in [("unix:", UpstreamProtocol::Http1), ("h2c+unix:", UpstreamProtocol::Http2)]
+        {
             if let Some(path) = text.strip_prefix(scheme) {
                 let socket = socket(path).ok_or_else(|| UpstreamError::Socket(text.to_owned()))?;
                 let authority = Authority::from_static(LOCAL);
@@ -96,9 +97,9 @@ impl FromStr for Upstream {
         let wrong = || UpstreamError::Url(text.to_owned());
         let uri: Uri = text.parse().map_err(|_| wrong())?;
         let protocol = match uri.scheme_str() {
-            Some("http") => Protocol::Http1,
-            Some("h2c") => Protocol::Http2,
-            Some("https") => Protocol::Tls,
+            Some("http") => UpstreamProtocol::Http1,
+            Some("h2c") => UpstreamProtocol::Http2,
+            Some("https") => UpstreamProtocol::Tls,
             _ => return Err(wrong()),
         };
         let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
@@ -107,26 +108,27 @@ impl FromStr for Upstream {
     }
 }
 
-/// The path of a socket, if it is absolute and the kernel takes it. `unix:///run/a` is `unix:/run/a` as a URL.
+/// The path of a Unix socket. `None` if it is not absolute or too long for the kernel. `unix:///run/a` is the same as
+/// `unix:/run/a`.
 fn socket(text: &str) -> Option<Box<Path>> {
     let path = text.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(text);
     let names_file = path.starts_with('/') && !path.starts_with("//") && !path.ends_with('/');
     (names_file && SocketAddr::from_pathname(path).is_ok()).then(|| Path::new(path).into())
 }
 
-/// A text that names no upstream.
+/// Why a text is not an upstream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
-    /// It should have been a URL.
+    /// Not a valid URL.
     #[error(
-        "`{0}` is no upstream: write http://HOST:PORT, https://HOST or h2c://HOST:PORT, without a path, or \
+        "`{0}` is not an upstream: write http://HOST:PORT, https://HOST or h2c://HOST:PORT, without a path, or \
          unix:/PATH/OF/SOCKET"
     )]
     Url(String),
-    /// It should have named a socket in the file system.
+    /// Not a valid path of a Unix socket.
     #[error(
-        "`{0}` is no upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path of at most 107 bytes"
+        "`{0}` is not an upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path of at most 107 bytes"
     )]
     Socket(String),
 }
@@ -148,9 +150,9 @@ mod tests {
     #[test]
     fn a_socket_is_a_scheme_and_an_absolute_path() {
         for (text, protocol) in [
-            ("unix:/run/app.sock", Protocol::Http1),
-            ("unix:///run/app.sock", Protocol::Http1),
-            ("h2c+unix:/run/app.sock", Protocol::Http2),
+            ("unix:/run/app.sock", UpstreamProtocol::Http1),
+            ("unix:///run/app.sock", UpstreamProtocol::Http1),
+            ("h2c+unix:/run/app.sock", UpstreamProtocol::Http2),
         ] {
             let upstream: Upstream = text.parse().unwrap();
             assert_eq!(upstream.socket.as_deref(), Some(Path::new("/run/app.sock")), "{text}");

@@ -1,59 +1,60 @@
-//! Why a request was not answered, whatever the protocol: the one place that says what such an end means.
+//! Why an attempt got no response, for HTTP/1.1 and HTTP/2 alike, and what that means for retries and health.
 
-/// Why a request was not answered.
+/// Why an attempt got no response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Unanswered {
-    /// No connection came about.
+pub(crate) enum AttemptError {
+    /// No connection could be opened.
     Unreachable,
-    /// No connection came about for want of something on this machine: descriptors, ports, memory.
-    Local,
-    /// No connection came about, which says nothing about the upstream: others were setting one up, or an upgrade wanted
-    /// one that it does not offer.
-    Unconnected,
-    /// The request cannot be written in the upstream's protocol.
+    /// No connection could be opened because this machine lacks descriptors, ports or memory.
+    NoLocalResources,
+    /// No connection was opened, and that says nothing about the upstream: another request was still opening one, or
+    /// the upstream does not offer the protocol that an upgrade needs.
+    NotConnected,
+    /// The request cannot be expressed in the protocol of the upstream.
     Unsendable,
-    /// The upstream was silent for too long.
-    Silent,
-    /// The connection ended before anything of an answer arrived.
+    /// The upstream did not respond in time.
+    TimedOut,
+    /// The connection closed before any of the response arrived.
     Closed {
-        /// Whether the upstream may have got any of the request.
+        /// Whether the upstream may have got some of the request.
         sent: bool,
     },
-    /// The upstream says that it has not run the request: `REFUSED_STREAM`, or a `GOAWAY` with an earlier last stream.
+    /// The upstream says that it has not run the request: `REFUSED_STREAM`, or a `GOAWAY` for an earlier stream.
     NotProcessed,
-    /// The answer broke off, cannot be read in one way only, or was called off by the upstream (`RST_STREAM`).
-    Unreadable,
-    /// The client did not deliver its body.
-    Undelivered,
-    /// The time for all of the request ran out, and most of it went by in our queue or waiting for the client.
-    OutOfTime,
+    /// The response broke off, is malformed, or was cancelled by the upstream (`RST_STREAM`).
+    InvalidResponse,
+    /// The client did not send its whole body.
+    RequestBody,
+    /// The timeout for the whole exchange expired, and most of it was spent in the queue or waiting for the client.
+    DeadlineExceeded,
 }
 
-impl Unanswered {
+impl AttemptError {
     /// Whether it is certain that the upstream has not run the request.
     pub(crate) const fn did_not_run(self) -> bool {
         matches!(
             self,
             Self::Unreachable
-                | Self::Local
-                | Self::Unconnected
+                | Self::NoLocalResources
+                | Self::NotConnected
                 | Self::Closed { sent: false }
                 | Self::NotProcessed
         )
     }
 
-    /// Whether it says that the upstream is not well. A `stale` connection, kept and closed as soon as it was used again,
-    /// does not: the upstream had closed it before. Nor does a request that the upstream turned away, as while it drains.
+    /// Whether the error counts against the health of the upstream. A `stale` connection, pooled and closed as soon as
+    /// it was used, does not: the upstream had closed it earlier. Neither does a request that the upstream refuses, as
+    /// it does while it drains.
     pub(crate) const fn is_upstreams_fault(self, stale: bool) -> bool {
         match self {
-            Self::Unreachable | Self::Silent | Self::Unreadable => true,
+            Self::Unreachable | Self::TimedOut | Self::InvalidResponse => true,
             Self::Closed { .. } => !stale,
-            Self::Local
-            | Self::Unconnected
+            Self::NoLocalResources
+            | Self::NotConnected
             | Self::Unsendable
             | Self::NotProcessed
-            | Self::Undelivered
-            | Self::OutOfTime => false,
+            | Self::RequestBody
+            | Self::DeadlineExceeded => false,
         }
     }
 }

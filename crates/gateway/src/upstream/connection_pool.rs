@@ -1,6 +1,6 @@
-//! Connections to one upstream that are kept for the next request.
+//! The connections of one worker to one upstream.
 //!
-//! Each worker has its own, so that a connection never moves between threads and no lock is waited for.
+//! Each worker has pools of its own, so a connection never moves between threads and no lock is contended.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,188 +8,199 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as DialLock, MutexGuard};
+use tokio::sync::{Mutex as ConnectLock, MutexGuard};
 
 use super::address::Upstream;
-use super::connector::{Dialer, Purpose};
-use super::http1::Http1;
-use super::http2::{Http2, Http2Stream};
-use super::resolver::Reached;
+use super::connector::{ConnectPurpose, Connector};
+use super::http1::Http1Connection;
+use super::http2::{Http2Connection, Http2Stream};
+use super::resolver::ConnectedAddress;
 
-/// Connections that wait for work at once; more are closed when their work is done.
-const MAX_PARKED: usize = 512;
-/// How often connections that wait for work are looked after.
+/// The most idle HTTP/1.1 connections. More are closed when their request is done.
+const MAX_IDLE: usize = 512;
+/// How often idle connections are checked.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
-/// Sweeps that a connection outlives while it waits. It ends after 40 to 50 seconds, below the minute after which common
-/// servers hang up, so that it is mostly this side that does, and no request meets one that is just being closed.
+/// The number of sweeps that an idle connection survives. It is closed after 40 to 50 seconds. Common servers close
+/// idle connections after a minute, so it is mostly this side that closes, and requests rarely meet a connection that
+/// is just being closed.
 const MAX_SWEEPS: u32 = 4;
 
-/// How long an address that took no connection is left alone, while others of its name serve.
-const GROW_PAUSE: Duration = Duration::from_secs(5);
+/// How long to wait after connecting to another address of a name has failed, before the next try.
+const ADD_ADDRESS_PAUSE: Duration = Duration::from_secs(5);
 
-/// A connection to an upstream.
-pub(crate) enum Line {
-    /// Carries one request at a time.
-    Http1(Box<Http1>),
-    /// A place on one that carries many at once.
+/// A connection that can take a request.
+pub(crate) enum ReadyConnection {
+    /// A connection that carries one request at a time.
+    Http1(Box<Http1Connection>),
+    /// A stream on a connection that carries many.
     Http2(Http2Stream),
 }
 
-/// A connection that has just come about.
-pub(crate) enum NewLine {
-    Http1(Box<Http1>),
-    Http2(Http2),
+/// A connection that was just opened.
+pub(crate) enum NewConnection {
+    Http1(Box<Http1Connection>),
+    Http2(Http2Connection),
 }
 
-impl NewLine {
-    /// The same, which leads to this address of a name.
-    pub(crate) fn at(self, reached: Reached) -> Self {
+impl NewConnection {
+    /// Sets the address of a name that the connection leads to.
+    pub(crate) fn with_address(self, connected_to: ConnectedAddress) -> Self {
         match self {
-            Self::Http1(line) => Self::Http1(Box::new(line.at(reached))),
-            Self::Http2(line) => Self::Http2(line.at(reached)),
+            Self::Http1(connection) => Self::Http1(Box::new(connection.with_address(connected_to))),
+            Self::Http2(connection) => Self::Http2(connection.with_address(connected_to)),
         }
     }
 }
 
-/// A connection that waits for work, and the sweeps it has seen. Counting them spares two looks at the clock for every
-/// request.
-type Parked = (Box<Http1>, u32);
+/// An idle connection and the number of sweeps it has survived. Counting sweeps is cheaper than reading the clock twice
+/// for every request.
+type IdleConnection = (Box<Http1Connection>, u32);
 
-/// The connections to one upstream.
+/// The connections of one worker to one upstream. Lives as long as the worker and a route to the upstream.
 #[derive(Default)]
-pub(crate) struct Lines {
-    parked: Mutex<Vec<Parked>>,
-    pub(super) shared: Mutex<Shared>,
-    /// Held while a connection that others can share is being set up, because there is none.
-    dial_lock: DialLock<()>,
-    /// Whether the last new connection carries one request at a time.
-    exclusive: AtomicBool,
-    /// Whether the upstream may have an address that no shared connection leads to.
-    may_lack: AtomicBool,
-    /// Whether a connection to such an address is being set up.
-    growing: AtomicBool,
+pub(crate) struct ConnectionPool {
+    idle: Mutex<Vec<IdleConnection>>,
+    pub(super) http2: Mutex<Http2Connections>,
+    /// Held while the first HTTP/2 connection is opened, so that all requests that wait share it.
+    connect_lock: ConnectLock<()>,
+    /// Whether the last connection that was opened speaks HTTP/1.1.
+    http1_only: AtomicBool,
+    /// Whether the upstream's name may have an address to which no HTTP/2 connection leads.
+    may_miss_address: AtomicBool,
+    /// Whether a connection to such an address is being opened.
+    adding_address: AtomicBool,
 }
 
-/// Connections that carry many requests at once.
+/// HTTP/2 connections, which carry many requests at once.
 #[derive(Default)]
-pub(super) struct Shared {
-    pub(super) connections: Vec<Http2>,
-    /// Counts up with each request, if there are several addresses to take turns.
+pub(super) struct Http2Connections {
+    pub(super) connections: Vec<Http2Connection>,
+    /// Counts requests if there are several addresses, so that connections take turns.
     turn: usize,
 }
 
-impl Lines {
-    /// A connection that stands already, if one does that can take a request.
-    pub(crate) fn standing(&self) -> Option<Line> {
-        if let Some(stream) = self.place() {
-            return Some(Line::Http2(stream));
+impl ConnectionPool {
+    /// An open connection that can take a request, if there is one.
+    pub(crate) fn checkout(&self) -> Option<ReadyConnection> {
+        if let Some(stream) = self.checkout_stream() {
+            return Some(ReadyConnection::Http2(stream));
         }
-        while let Some(mut line) = self.unpark() {
-            if line.is_open() {
-                return Some(Line::Http1(line));
+        while let Some(mut connection) = self.take_idle() {
+            if connection.is_open() {
+                return Some(ReadyConnection::Http1(connection));
             }
         }
         None
     }
 
-    /// A place on a shared connection, if there is one.
-    pub(crate) fn place(&self) -> Option<Http2Stream> {
-        let mut shared = self.shared.lock();
-        let (place, closed) = shared.place();
+    /// A stream on an HTTP/2 connection, if one has room.
+    pub(crate) fn checkout_stream(&self) -> Option<Http2Stream> {
+        let mut http2 = self.http2.lock();
+        let (stream, closed) = http2.checkout_stream();
         if closed {
-            self.may_lack.store(true, Ordering::Relaxed);
+            self.may_miss_address.store(true, Ordering::Relaxed);
         }
-        place
+        stream
     }
 
-    /// Waits until no other request sets up a connection that could be shared.
-    pub(crate) async fn lock_dial(&self) -> MutexGuard<'_, ()> {
-        self.dial_lock.lock().await
+    /// Waits until no other request is opening an HTTP/2 connection.
+    pub(crate) async fn lock_connect(&self) -> MutexGuard<'_, ()> {
+        self.connect_lock.lock().await
     }
 
-    /// Keeps a connection for the next request.
-    pub(crate) fn park(&self, line: Box<Http1>) {
-        let mut parked = self.parked.lock();
-        if parked.len() < MAX_PARKED {
-            parked.push((line, 0));
+    /// Keeps a connection for the next request, unless the pool is full.
+    pub(crate) fn put_idle(&self, connection: Box<Http1Connection>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < MAX_IDLE {
+            idle.push((connection, 0));
         }
     }
 
-    /// Lets a connection be used by all requests that it has places for, and takes the first of them. One without any is
-    /// let go.
-    pub(crate) fn share(&self, line: Http2) -> Option<Http2Stream> {
-        self.exclusive.store(false, Ordering::Relaxed);
-        let first = line.begin()?;
-        self.shared.lock().connections.push(line);
-        self.may_lack.store(true, Ordering::Relaxed);
+    /// Adds an HTTP/2 connection to the pool, and takes the first stream on it. `None` if the upstream allows no
+    /// streams: the connection is dropped then.
+    pub(crate) fn add_http2(&self, connection: Http2Connection) -> Option<Http2Stream> {
+        self.http1_only.store(false, Ordering::Relaxed);
+        let first = connection.open_stream()?;
+        self.http2.lock().connections.push(connection);
+        self.may_miss_address.store(true, Ordering::Relaxed);
         Some(first)
     }
 
-    /// Whether new connections are likely to carry many requests at once, as the last one did.
-    pub(crate) fn are_shared(&self) -> bool {
-        !self.exclusive.load(Ordering::Relaxed)
+    /// Whether the next connection is expected to speak HTTP/2, as the last one did.
+    pub(crate) fn expects_http2(&self) -> bool {
+        !self.http1_only.load(Ordering::Relaxed)
     }
 
-    /// A new connection turned out to carry one request at a time.
-    pub(crate) fn are_not_shared(&self) {
-        self.exclusive.store(true, Ordering::Relaxed);
+    /// Records that a new connection speaks HTTP/1.1.
+    pub(crate) fn expect_http1(&self) {
+        self.http1_only.store(true, Ordering::Relaxed);
     }
 
-    /// Sets up a connection to an address of the upstream's name that has none, beside what goes on. Requests are served
-    /// over those that stand: an address that takes connections and then says nothing must not keep them waiting.
-    pub(crate) fn grow(self: &Arc<Self>, dialer: &Dialer, upstream: &Upstream, within: Duration) {
-        if !self.may_lack.load(Ordering::Relaxed) || self.growing.swap(true, Ordering::Relaxed) {
+    /// Opens an HTTP/2 connection to an address of the upstream's name that has none yet, in the background. Requests
+    /// use the existing connections meanwhile: an address that accepts connections and then hangs must not delay them.
+    pub(crate) fn add_missing_address(
+        self: &Arc<Self>,
+        connector: &Connector,
+        upstream: &Upstream,
+        within: Duration,
+    ) {
+        if !self.may_miss_address.load(Ordering::Relaxed) || self.adding_address.swap(true, Ordering::Relaxed)
+        {
             return;
         }
-        self.may_lack.store(false, Ordering::Relaxed);
-        let Some(connected) = self.shared.lock().connected_if_others() else {
-            self.growing.store(false, Ordering::Relaxed);
+        self.may_miss_address.store(false, Ordering::Relaxed);
+        let Some(connected) = self.http2.lock().connected_if_incomplete() else {
+            self.adding_address.store(false, Ordering::Relaxed);
             return;
         };
-        let (lines, dialer, upstream) = (Arc::clone(self), dialer.clone(), upstream.clone());
+        let (pool, connector, upstream) = (Arc::clone(self), connector.clone(), upstream.clone());
         tokio::spawn(async move {
-            let dialled = dialer.dial(&upstream, Purpose::Elsewhere(&connected), within).await;
-            let shared = match dialled {
-                Ok(NewLine::Http2(line)) => lines.share(line).is_some(),
-                Ok(NewLine::Http1(_)) | Err(_) => false,
+            let connected =
+                connector.connect(&upstream, ConnectPurpose::OtherAddress(&connected), within).await;
+            let added = match connected {
+                Ok(NewConnection::Http2(connection)) => pool.add_http2(connection).is_some(),
+                Ok(NewConnection::Http1(_)) | Err(_) => false,
             };
-            if !shared {
-                tokio::time::sleep(GROW_PAUSE).await;
-                lines.may_lack.store(true, Ordering::Relaxed);
+            if !added {
+                tokio::time::sleep(ADD_ADDRESS_PAUSE).await;
+                pool.may_miss_address.store(true, Ordering::Relaxed);
             }
-            lines.growing.store(false, Ordering::Relaxed);
+            pool.adding_address.store(false, Ordering::Relaxed);
         });
     }
 
-    /// Closes what has waited too long or was closed by the upstream.
+    /// Closes connections that have been idle for too long or were closed by the upstream.
     pub(crate) fn sweep(&self) {
-        self.parked.lock().retain_mut(|(line, sweeps)| {
+        self.idle.lock().retain_mut(|(connection, sweeps)| {
             *sweeps += 1;
-            *sweeps <= MAX_SWEEPS && line.is_open()
+            *sweeps <= MAX_SWEEPS && connection.is_open()
         });
-        self.shared.lock().connections.retain(|line| line.is_open() && line.sweep() <= MAX_SWEEPS);
-        // The name may have other addresses than when this was last looked at.
-        self.may_lack.store(true, Ordering::Relaxed);
+        self.http2
+            .lock()
+            .connections
+            .retain(|connection| connection.is_open() && connection.sweep() <= MAX_SWEEPS);
+        // The name may have other addresses by now.
+        self.may_miss_address.store(true, Ordering::Relaxed);
     }
 
-    /// The connection that was parked last, for it is the least likely to have been closed meanwhile.
-    fn unpark(&self) -> Option<Box<Http1>> {
-        self.parked.lock().pop().map(|(line, _)| line)
+    /// The connection that became idle last, which is the least likely to have been closed.
+    fn take_idle(&self) -> Option<Box<Http1Connection>> {
+        self.idle.lock().pop().map(|(connection, _)| connection)
     }
 }
 
-impl Shared {
-    /// A place on the first connection that has one: the others get the chance to rest, and to end. If the upstream has
-    /// several addresses, their connections take turns. Says also whether one was found to be closed.
-    fn place(&mut self) -> (Option<Http2Stream>, bool) {
+impl Http2Connections {
+    /// A stream on the first connection that has room, so that the others can become idle and close. If the upstream
+    /// has several addresses, the connections take turns. Also says whether a closed connection was found and removed.
+    fn checkout_stream(&mut self) -> (Option<Http2Stream>, bool) {
         let mut closed = false;
         while let Some(first) = self.connections.first() {
             let count = self.connections.len();
             self.turn = if first.addresses() > 1 { self.turn.wrapping_add(1) } else { 0 };
             let mut in_turn = (0..count).map(|step| (self.turn % count + step) % count);
             let open = in_turn.find_map(|index| {
-                let line = &self.connections[index];
-                if line.is_open() { line.begin().map(Ok) } else { Some(Err(index)) }
+                let connection = &self.connections[index];
+                if connection.is_open() { connection.open_stream().map(Ok) } else { Some(Err(index)) }
             });
             match open {
                 Some(Err(index)) => drop(self.connections.swap_remove(index)),
@@ -201,18 +212,18 @@ impl Shared {
         (None, closed)
     }
 
-    /// The addresses that connections lead to, if the upstream's name has others.
-    pub(super) fn connected_if_others(&self) -> Option<Vec<IpAddr>> {
-        let first = self.connections.first()?.reached()?;
-        let reached = self.connections.iter().filter_map(Http2::reached);
-        let connected: Vec<IpAddr> = reached.map(Reached::address).collect();
-        first.has_others_than(&connected).then_some(connected)
+    /// The addresses that connections lead to. `None` if the upstream's name has no others.
+    pub(super) fn connected_if_incomplete(&self) -> Option<Vec<IpAddr>> {
+        let first = self.connections.first()?.connected_to()?;
+        let addresses = self.connections.iter().filter_map(Http2Connection::connected_to);
+        let connected: Vec<IpAddr> = addresses.map(ConnectedAddress::address).collect();
+        first.has_address_outside(&connected).then_some(connected)
     }
 }
 
-impl std::fmt::Debug for Lines {
+impl std::fmt::Debug for ConnectionPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lines").field("parked", &self.parked.lock().len()).finish_non_exhaustive()
+        f.debug_struct("ConnectionPool").field("idle", &self.idle.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -221,26 +232,28 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::upstream::http1::Transport;
+    use crate::upstream::http1::UpstreamIo;
 
     #[tokio::test]
     async fn a_connection_that_is_not_used_ends_within_fifty_seconds() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_upstream, _) = listener.accept().await.unwrap();
-        let lines = Lines::default();
-        lines.park(Box::new(Http1::new(Transport::Plain(stream))));
+        let pool = ConnectionPool::default();
+        pool.put_idle(Box::new(Http1Connection::new(UpstreamIo::Plain(stream))));
         for _ in 0..4 {
-            lines.sweep();
+            pool.sweep();
         }
-        let Some(Line::Http1(used)) = lines.standing() else { panic!("forty seconds are not too long") };
-        lines.park(used);
+        let Some(ReadyConnection::Http1(used)) = pool.checkout() else {
+            panic!("forty seconds are not too long")
+        };
+        pool.put_idle(used);
         for _ in 0..4 {
-            lines.sweep();
+            pool.sweep();
         }
-        assert_eq!(lines.parked.lock().len(), 1, "use makes it young again");
-        lines.sweep();
-        assert!(lines.standing().is_none());
+        assert_eq!(pool.idle.lock().len(), 1, "use makes it young again");
+        pool.sweep();
+        assert!(pool.checkout().is_none());
         assert!(SWEEP_INTERVAL * (MAX_SWEEPS + 1) <= Duration::from_secs(50));
     }
 }

@@ -1,4 +1,4 @@
-//! New connections to upstreams.
+//! Opens connections to upstreams.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,232 +15,240 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::address::{Protocol, Upstream};
-use super::attempt_error::Unanswered;
-use super::connection_pool::NewLine;
-use super::http1::{Http1, Transport};
-use super::http2::Http2;
-use super::resolver::{Answer, Name, Reached, Resolver};
+use super::address::{Upstream, UpstreamProtocol};
+use super::attempt_error::AttemptError;
+use super::connection_pool::NewConnection;
+use super::http1::{Http1Connection, UpstreamIo};
+use super::http2::Http2Connection;
+use super::resolver::{ConnectedAddress, HostAddresses, ResolvedHost, Resolver};
 use super::tls::UpstreamTls;
 
-/// How long one address of a name has to itself before the next is tried beside it (RFC 8305).
+/// How long an attempt to connect has to itself before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
-/// How often it is said that this machine has no room for another connection.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+/// The warning that this machine cannot open connections is logged at most this often.
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Opens connections within a time.
+/// Opens connections to upstreams.
 #[derive(Clone)]
-pub(crate) struct Dialer {
-    /// For upstreams that have no settings of their own.
+pub(crate) struct Connector {
+    /// For upstreams without TLS settings of their own.
     tls: UpstreamTls,
     resolver: Arc<Resolver>,
-    /// Bytes of one answer over HTTP/2 that may arrive before the client takes them.
+    /// The HTTP/2 flow-control window of each stream: the bytes of a response that may arrive before the client takes
+    /// them.
     stream_window: u32,
-    /// When it was last said that this machine has no room for another connection.
-    told: Arc<Mutex<Option<Instant>>>,
+    /// When the warning was last logged.
+    last_warned: Arc<Mutex<Option<Instant>>>,
 }
 
 /// What a new connection is for.
 #[derive(Clone, Copy)]
-pub(crate) enum Purpose<'a> {
+pub(crate) enum ConnectPurpose<'a> {
     Request,
-    /// It is to become another protocol, which one of HTTP/2 cannot.
+    /// An upgrade to another protocol, which is not possible over HTTP/2.
     Upgrade,
-    /// Requests, at an address other than these.
-    Elsewhere(&'a [IpAddr]),
+    /// Requests, to an address other than these.
+    OtherAddress(&'a [IpAddr]),
 }
 
-impl<'a> Purpose<'a> {
-    /// Addresses that will not do.
-    const fn others(self) -> &'a [IpAddr] {
+impl<'a> ConnectPurpose<'a> {
+    /// Addresses not to connect to.
+    const fn excluded(self) -> &'a [IpAddr] {
         match self {
             Self::Request | Self::Upgrade => &[],
-            Self::Elsewhere(others) => others,
+            Self::OtherAddress(others) => others,
         }
     }
 }
 
-/// Why no connection came about. Nothing was sent.
+/// Why no connection could be opened. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
+pub(crate) enum ConnectError {
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
-    /// This machine has no descriptors, ports or memory left, or forbids the connection.
+    /// This machine has run out of descriptors, ports or memory, or forbids the connection.
     #[error("this machine cannot open another connection: {0}")]
-    Local(io::Error),
+    NoLocalResources(io::Error),
     #[error(transparent)]
     Io(io::Error),
     #[error(transparent)]
     Http(#[from] h2::Error),
 }
 
-impl DialError {
-    /// Whether it says something about this machine and nothing about the upstream.
+impl ConnectError {
+    /// Whether the cause is this machine and not the upstream.
     pub(crate) const fn is_local(&self) -> bool {
-        matches!(self, Self::Local(_))
+        matches!(self, Self::NoLocalResources(_))
     }
 
-    /// What it means for the request.
-    pub(crate) const fn outcome(&self) -> Unanswered {
-        if self.is_local() { Unanswered::Local } else { Unanswered::Unreachable }
+    /// The error of the attempt that needed the connection.
+    pub(crate) const fn outcome(&self) -> AttemptError {
+        if self.is_local() { AttemptError::NoLocalResources } else { AttemptError::Unreachable }
     }
 }
 
-impl From<io::Error> for DialError {
+impl From<io::Error> for ConnectError {
     fn from(why: io::Error) -> Self {
-        if is_local(&why) { Self::Local(why) } else { Self::Io(why) }
+        if is_local(&why) { Self::NoLocalResources(why) } else { Self::Io(why) }
     }
 }
 
-impl Dialer {
+impl Connector {
     pub(crate) fn new(tls: UpstreamTls, resolver: Resolver, stream_window: u32) -> Self {
-        Self { tls, resolver: Arc::new(resolver), stream_window, told: Arc::default() }
+        Self { tls, resolver: Arc::new(resolver), stream_window, last_warned: Arc::default() }
     }
 
     pub(crate) const fn resolver(&self) -> &Arc<Resolver> {
         &self.resolver
     }
 
-    /// A new connection to the upstream.
-    pub(crate) async fn dial(
+    /// Opens a connection to the upstream.
+    pub(crate) async fn connect(
         &self,
         upstream: &Upstream,
-        purpose: Purpose<'_>,
+        purpose: ConnectPurpose<'_>,
         within: Duration,
-    ) -> Result<NewLine, DialError> {
-        let dialing = tokio::time::timeout(within, self.open(upstream, purpose));
-        let dialed = dialing.await.unwrap_or(Err(DialError::TimedOut(within)));
-        if let Err(why @ DialError::Local(_)) = &dialed {
-            self.tell(why);
+    ) -> Result<NewConnection, ConnectError> {
+        let connecting = tokio::time::timeout(within, self.open(upstream, purpose));
+        let connected = connecting.await.unwrap_or(Err(ConnectError::TimedOut(within)));
+        if let Err(why @ ConnectError::NoLocalResources(_)) = &connected {
+            self.warn(why);
         }
-        dialed
+        connected
     }
 
-    async fn open(&self, upstream: &Upstream, purpose: Purpose<'_>) -> Result<NewLine, DialError> {
+    async fn open(
+        &self,
+        upstream: &Upstream,
+        purpose: ConnectPurpose<'_>,
+    ) -> Result<NewConnection, ConnectError> {
         if let Some(path) = &upstream.socket {
-            return self.open_socket(upstream, path).await;
+            return self.connect_unix(upstream, path).await;
         }
         if let Ok(address) = upstream.host().parse::<IpAddr>() {
-            return self.set_up(upstream, SocketAddr::new(address, upstream.port()), purpose).await;
+            return self.connect_to(upstream, SocketAddr::new(address, upstream.port()), purpose).await;
         }
-        let (name, answer) = self.resolver.resolve(upstream.host()).await?;
-        let mut doubt = Doubt(Some(&name));
-        let (line, address) = self.race(upstream, &answer, purpose).await?;
-        doubt.0 = None;
-        Ok(line.at(Reached::new(Arc::clone(&name), address)))
+        let (host, addresses) = self.resolver.resolve(upstream.host()).await?;
+        let mut lookup = LookupOnDrop(Some(&host));
+        let (connection, address) = self.race_addresses(upstream, &addresses, purpose).await?;
+        lookup.0 = None;
+        Ok(connection.with_address(ConnectedAddress::new(Arc::clone(&host), address)))
     }
 
-    async fn open_socket(&self, upstream: &Upstream, path: &Path) -> Result<NewLine, DialError> {
-        // Not allowed to open a file is something about that file, and so about this upstream.
+    async fn connect_unix(&self, upstream: &Upstream, path: &Path) -> Result<NewConnection, ConnectError> {
+        // A missing permission for the socket file is a problem of this upstream, not of the machine.
         let stream = UnixStream::connect(path).await.map_err(|why| match why.kind() {
-            io::ErrorKind::PermissionDenied => DialError::Io(why),
+            io::ErrorKind::PermissionDenied => ConnectError::Io(why),
             _ => why.into(),
         })?;
         match upstream.protocol {
-            Protocol::Http2 => self.http2_line(stream).await,
-            Protocol::Http1 | Protocol::Tls => Ok(http1_line(Transport::Unix(stream))),
+            UpstreamProtocol::Http2 => self.http2_connection(stream).await,
+            UpstreamProtocol::Http1 | UpstreamProtocol::Tls => Ok(http1_connection(UpstreamIo::Unix(stream))),
         }
     }
 
-    /// A connection to whichever address is ready for requests first. The next is tried as soon as one fails, or is slow.
-    async fn race(
+    /// Opens a connection to the first address that works (Happy Eyeballs). The next one is tried as soon as one fails
+    /// or is slow.
+    async fn race_addresses(
         &self,
         upstream: &Upstream,
-        answer: &Answer,
-        purpose: Purpose<'_>,
-    ) -> Result<(NewLine, IpAddr), DialError> {
+        addresses: &HostAddresses,
+        purpose: ConnectPurpose<'_>,
+    ) -> Result<(NewConnection, IpAddr), ConnectError> {
         let port = upstream.port();
         let (mut waiting, mut under_way) =
-            (answer.in_turn(purpose.others()).into_iter(), FuturesUnordered::new());
+            (addresses.rotated(purpose.excluded()).into_iter(), FuturesUnordered::new());
         let (mut latest, mut failure) = (None, None);
         loop {
             if let Some(address) = waiting.next() {
                 latest = Some(address);
-                under_way
-                    .push(async move { (address, self.set_up(upstream, address.at(port), purpose).await) });
+                under_way.push(async move {
+                    (address, self.connect_to(upstream, address.at(port), purpose).await)
+                });
             }
             let head_start = if waiting.len() == 0 { Duration::MAX } else { HEAD_START };
             match tokio::time::timeout(head_start, under_way.next()).await {
-                Ok(Some((address, Ok(line)))) => {
-                    address.took(true);
-                    return Ok((line, address.at(port).ip()));
+                Ok(Some((address, Ok(connection)))) => {
+                    address.record_connect(true);
+                    return Ok((connection, address.at(port).ip()));
                 }
                 Ok(Some((address, Err(why)))) => {
-                    address.took(false);
-                    // An address of a family that this machine does not have says nothing about the others.
+                    address.record_connect(false);
+                    // That this machine does not support the address family of one address says nothing about the
+                    // others.
                     if failure.is_none() || !why.is_local() {
                         failure = Some(why);
                     }
                 }
                 Ok(None) => {
-                    return Err(failure.unwrap_or_else(|| DialError::Io(io::ErrorKind::NotFound.into())));
+                    return Err(failure.unwrap_or_else(|| ConnectError::Io(io::ErrorKind::NotFound.into())));
                 }
-                Err(_) => latest.iter().for_each(|address| address.took(false)),
+                Err(_) => latest.iter().for_each(|address| address.record_connect(false)),
             }
         }
     }
 
-    /// A connection to this address that is ready for requests.
-    async fn set_up(
+    /// Opens a connection to this address.
+    async fn connect_to(
         &self,
         upstream: &Upstream,
         address: SocketAddr,
-        purpose: Purpose<'_>,
-    ) -> Result<NewLine, DialError> {
+        purpose: ConnectPurpose<'_>,
+    ) -> Result<NewConnection, ConnectError> {
         let stream = TcpStream::connect(address).await?;
-        // Requests are written whole: waiting to fill a segment would only delay them.
+        // Requests are written in one piece, so waiting for a full segment would only delay them.
         stream.set_nodelay(true)?;
         match upstream.protocol {
-            Protocol::Http1 => Ok(http1_line(Transport::Plain(stream))),
-            Protocol::Http2 => self.http2_line(stream).await,
-            Protocol::Tls => self.set_up_tls(upstream, stream, purpose).await,
+            UpstreamProtocol::Http1 => Ok(http1_connection(UpstreamIo::Plain(stream))),
+            UpstreamProtocol::Http2 => self.http2_connection(stream).await,
+            UpstreamProtocol::Tls => self.connect_tls(upstream, stream, purpose).await,
         }
     }
 
-    async fn set_up_tls(
+    async fn connect_tls(
         &self,
         upstream: &Upstream,
         stream: TcpStream,
-        purpose: Purpose<'_>,
-    ) -> Result<NewLine, DialError> {
+        purpose: ConnectPurpose<'_>,
+    ) -> Result<NewConnection, ConnectError> {
         let tls = upstream.tls.as_ref().unwrap_or(&self.tls);
         let name = match tls.server_name() {
             Some(name) => name.clone(),
             None => ServerName::try_from(upstream.host().to_owned()).map_err(io::Error::other)?,
         };
-        let clients = tls.clients();
+        let clients = tls.client_configs();
         let client = match purpose {
-            Purpose::Upgrade => &clients.only_http1,
-            Purpose::Request | Purpose::Elsewhere(_) => &clients.either_version,
+            ConnectPurpose::Upgrade => &clients.only_http1,
+            ConnectPurpose::Request | ConnectPurpose::OtherAddress(_) => &clients.either_version,
         };
         let stream = TlsConnector::from(Arc::clone(client)).connect(name, stream).await?;
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            self.http2_line(stream).await
+            self.http2_connection(stream).await
         } else {
-            Ok(http1_line(Transport::Tls(Box::new(stream))))
+            Ok(http1_connection(UpstreamIo::Tls(Box::new(stream))))
         }
     }
 
-    async fn http2_line(
+    async fn http2_connection(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    ) -> Result<NewLine, DialError> {
-        Ok(NewLine::Http2(Http2::open(stream, self.stream_window).await?))
+    ) -> Result<NewConnection, ConnectError> {
+        Ok(NewConnection::Http2(Http2Connection::open(stream, self.stream_window).await?))
     }
 
-    fn tell(&self, why: &DialError) {
-        let mut told = self.told.lock();
-        if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
-            *told = Some(Instant::now());
+    fn warn(&self, why: &ConnectError) {
+        let mut last_warned = self.last_warned.lock();
+        if last_warned.is_none_or(|last_warned| last_warned.elapsed() >= WARN_INTERVAL) {
+            *last_warned = Some(Instant::now());
             tracing::warn!(target: "spile::upstreams", "{why}; requests are answered with 503");
         }
     }
 }
 
-/// Whether a connection failed for want of something on this machine, whatever the other side is like.
+/// Whether connecting failed because this machine lacks a resource.
 fn is_local(why: &io::Error) -> bool {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, OutOfMemory, PermissionDenied};
-    // What runs out without a kind of its own: descriptors of the machine and of the process, and buffers.
+    // These errors have no `ErrorKind`: no descriptors left in the system or the process, and no buffers.
     const NFILE: i32 = 23;
     const MFILE: i32 = 24;
     const NOBUFS: i32 = if cfg!(target_os = "linux") { 105 } else { 55 };
@@ -248,17 +256,17 @@ fn is_local(why: &io::Error) -> bool {
         || matches!(why.raw_os_error(), Some(NFILE | MFILE | NOBUFS))
 }
 
-fn http1_line(transport: Transport) -> NewLine {
-    NewLine::Http1(Box::new(Http1::new(transport)))
+fn http1_connection(transport: UpstreamIo) -> NewConnection {
+    NewConnection::Http1(Box::new(Http1Connection::new(transport)))
 }
 
-/// Has a name looked up again, unless a connection to one of its addresses came about.
-struct Doubt<'n>(Option<&'n Name>);
+/// Requests a new lookup of the name when dropped, unless one of its addresses accepted a connection.
+struct LookupOnDrop<'n>(Option<&'n ResolvedHost>);
 
-impl Drop for Doubt<'_> {
+impl Drop for LookupOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(name) = self.0 {
-            name.doubt();
+        if let Some(host) = self.0 {
+            host.request_lookup();
         }
     }
 }
@@ -270,27 +278,27 @@ mod tests {
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
-    use crate::upstream::{Line, Lines, Roots};
+    use crate::upstream::{ConnectionPool, ReadyConnection, Roots};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A dialer for which every name has the addresses of the moment.
-    fn dialer(addresses: &Arc<Mutex<Vec<SocketAddr>>>) -> Dialer {
+    /// A connector that resolves every name to these addresses.
+    fn connector(addresses: &Arc<Mutex<Vec<SocketAddr>>>) -> Connector {
         let addresses = Arc::clone(addresses);
         let resolver = Resolver::new(Box::new(move |_| {
             let now = addresses.lock().clone();
             Box::pin(async move { Ok(now) })
         }));
-        Dialer::new(UpstreamTls::trusting(&Roots::Only(Vec::new())).unwrap(), resolver, 65_535)
+        Connector::new(UpstreamTls::trusting(&Roots::Only(Vec::new())).unwrap(), resolver, 65_535)
     }
 
-    /// Listeners on one port of several addresses of this machine, and an upstream that is called by a name.
+    /// Listeners on the same port of several addresses of this machine, and an upstream whose name resolves to them.
     async fn listeners(hosts: &[&str]) -> (Vec<TcpListener>, Arc<Mutex<Vec<SocketAddr>>>, Upstream) {
         let (all, port) = loop {
             let first = TcpListener::bind((hosts[0], 0)).await.unwrap();
             let port = first.local_addr().unwrap().port();
             let others = hosts[1..].iter().map(|host| TcpListener::bind((*host, port)));
-            // Another program may have the port at one of the addresses.
+            // Another program may use the port on one of the addresses.
             if let Ok(others) = futures_util::future::try_join_all(others).await {
                 break (std::iter::once(first).chain(others).collect::<Vec<_>>(), port);
             }
@@ -302,12 +310,13 @@ mod tests {
     #[tokio::test]
     async fn connections_go_to_all_addresses_of_a_name_in_turn() {
         let (listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
-        let dialer = dialer(&addresses);
-        let mut lines = Vec::new();
+        let connector = connector(&addresses);
+        let mut connections = Vec::new();
         for _ in 0..20 {
-            lines.push(dialer.dial(&upstream, Purpose::Request, PATIENCE).await.unwrap());
+            connections.push(connector.connect(&upstream, ConnectPurpose::Request, PATIENCE).await.unwrap());
         }
-        // All of them wait to be accepted by now. An address that a busy machine was slow to reach loses its turn.
+        // All connections are in the accept queues by now. An address that a busy machine was slow to reach loses its
+        // turn.
         let waiting = |listener: TcpListener| {
             let listener = listener.into_std().unwrap();
             std::iter::from_fn(|| listener.accept().ok()).count()
@@ -320,7 +329,7 @@ mod tests {
     async fn an_address_that_refuses_or_says_nothing_costs_no_connection() {
         let (listeners, addresses, upstream) = listeners(&["127.0.0.1"]).await;
         let refuses = SocketAddr::from(([127, 0, 0, 2], 0));
-        // A queue that is full takes no more: the kernel drops what asks to be let in.
+        // If the accept queue is full, the kernel ignores new connections.
         let silent = TcpSocket::new_v4().unwrap();
         silent.bind(SocketAddr::from(([127, 0, 0, 3], upstream.port()))).unwrap();
         let silent = silent.listen(1).unwrap();
@@ -332,9 +341,11 @@ mod tests {
             assert!(queued.len() < 64, "the queue has no end");
         }
         *addresses.lock() = vec![silent.local_addr().unwrap(), refuses, listeners[0].local_addr().unwrap()];
-        let dialer = dialer(&addresses);
+        let connector = connector(&addresses);
         for _ in 0..6 {
-            let NewLine::Http1(_) = dialer.dial(&upstream, Purpose::Request, PATIENCE).await.unwrap() else {
+            let NewConnection::Http1(_) =
+                connector.connect(&upstream, ConnectPurpose::Request, PATIENCE).await.unwrap()
+            else {
                 unreachable!()
             };
             tokio::time::timeout(PATIENCE, listeners[0].accept()).await.unwrap().unwrap();
@@ -344,31 +355,32 @@ mod tests {
     #[tokio::test]
     async fn a_connection_to_an_address_that_the_name_no_longer_has_is_not_used_again() {
         let (listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
-        let dialer = dialer(&addresses);
-        let lines = Lines::default();
+        let connector = connector(&addresses);
+        let pool = ConnectionPool::default();
         let mut accepted = Vec::new();
         for _ in 0..2 {
-            let NewLine::Http1(line) = dialer.dial(&upstream, Purpose::Request, PATIENCE).await.unwrap()
+            let NewConnection::Http1(connection) =
+                connector.connect(&upstream, ConnectPurpose::Request, PATIENCE).await.unwrap()
             else {
                 unreachable!()
             };
-            lines.park(line);
+            pool.put_idle(connection);
         }
         for listener in &listeners {
             accepted.push(listener.accept().await.unwrap());
         }
         addresses.lock().remove(0);
-        let _following = dialer.resolver().follow(&HashSet::from([upstream.host().into()]));
-        // Until the change is seen, both are used.
+        let _following = connector.resolver().follow(&HashSet::from([upstream.host().into()]));
+        // Both connections are used until the change is noticed.
         let left = async {
             loop {
-                let standing: Vec<_> = std::iter::from_fn(|| lines.standing()).collect();
-                if standing.len() < 2 {
-                    return standing.len();
+                let checkout: Vec<_> = std::iter::from_fn(|| pool.checkout()).collect();
+                if checkout.len() < 2 {
+                    return checkout.len();
                 }
-                for line in standing {
-                    let Line::Http1(line) = line else { unreachable!() };
-                    lines.park(line);
+                for connection in checkout {
+                    let ReadyConnection::Http1(connection) = connection else { unreachable!() };
+                    pool.put_idle(connection);
                 }
                 tokio::task::yield_now().await;
             }
@@ -381,20 +393,20 @@ mod tests {
     async fn a_shared_connection_is_let_go_once_the_name_has_lost_its_address() {
         let (mut listeners, addresses, upstream) = listeners(&["127.0.0.1"]).await;
         serve_http2(listeners.remove(0));
-        let (dialer, lines) = (dialer(&addresses), Lines::default());
-        drop(lines.share(shared_line(&dialer, &h2c(&upstream)).await));
-        assert!(lines.standing().is_some());
+        let (connector, pool) = (connector(&addresses), ConnectionPool::default());
+        drop(pool.add_http2(shared_connection(&connector, &h2c(&upstream)).await));
+        assert!(pool.checkout().is_some());
         *addresses.lock() = vec![SocketAddr::from(([127, 0, 0, 9], 0))];
-        let _following = dialer.resolver().follow(&HashSet::from([upstream.host().into()]));
+        let _following = connector.resolver().follow(&HashSet::from([upstream.host().into()]));
         let let_go = async {
-            while lines.standing().is_some() {
+            while pool.checkout().is_some() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(PATIENCE, let_go).await.unwrap();
     }
 
-    /// Answers pings and takes requests, on every connection that comes.
+    /// Answers pings and accepts requests on every connection.
     fn serve_http2(listener: TcpListener) {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -410,46 +422,46 @@ mod tests {
         format!("h2c://{}", upstream.authority).parse().unwrap()
     }
 
-    async fn shared_line(dialer: &Dialer, upstream: &Upstream) -> Http2 {
-        match dialer.dial(upstream, Purpose::Request, PATIENCE).await {
-            Ok(NewLine::Http2(line)) => line,
-            Ok(NewLine::Http1(_)) => panic!("it speaks HTTP/2"),
+    async fn shared_connection(connector: &Connector, upstream: &Upstream) -> Http2Connection {
+        match connector.connect(upstream, ConnectPurpose::Request, PATIENCE).await {
+            Ok(NewConnection::Http2(connection)) => connection,
+            Ok(NewConnection::Http1(_)) => panic!("it speaks HTTP/2"),
             Err(why) => panic!("no connection: {why}"),
         }
     }
 
-    /// Which addresses the next requests go to.
-    fn next_addresses(lines: &Lines, requests: usize) -> HashSet<IpAddr> {
-        let places = (0..requests).filter_map(|_| lines.place());
-        places.filter_map(|place| place.reached()).collect()
+    /// The addresses that the next requests go to.
+    fn next_addresses(pool: &ConnectionPool, requests: usize) -> HashSet<IpAddr> {
+        let places = (0..requests).filter_map(|_| pool.checkout_stream());
+        places.filter_map(|checkout_stream| checkout_stream.connected_to()).collect()
     }
 
     #[tokio::test]
     async fn every_address_of_a_name_gets_a_shared_connection_and_they_take_turns() {
         let (mut listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]).await;
         listeners.drain(..).for_each(serve_http2);
-        // The third is added later, as when a service is scaled out.
+        // The third address is added later, as when a service is scaled out.
         let third = addresses.lock().pop();
-        let dialer = dialer(&addresses);
-        let lines = Arc::new(Lines::default());
+        let connector = connector(&addresses);
+        let pool = Arc::new(ConnectionPool::default());
         let h2c = h2c(&upstream);
-        drop(lines.share(shared_line(&dialer, &h2c).await));
+        drop(pool.add_http2(shared_connection(&connector, &h2c).await));
         let grown = async |count: usize| {
-            while next_addresses(&lines, 12).len() < count {
-                lines.grow(&dialer, &h2c, PATIENCE);
+            while next_addresses(&pool, 12).len() < count {
+                pool.add_missing_address(&connector, &h2c, PATIENCE);
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(PATIENCE, grown(2)).await.unwrap();
         addresses.lock().extend(third);
-        let _following = dialer.resolver().follow(&HashSet::from([h2c.host().into()]));
+        let _following = connector.resolver().follow(&HashSet::from([h2c.host().into()]));
         let noticed = async {
-            while lines.shared.lock().connected_if_others().is_none() {
+            while pool.http2.lock().connected_if_incomplete().is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(PATIENCE, noticed).await.unwrap();
-        lines.sweep();
+        pool.sweep();
         tokio::time::timeout(PATIENCE, grown(3)).await.unwrap();
     }
 
@@ -457,9 +469,9 @@ mod tests {
     async fn an_address_that_takes_connections_and_says_nothing_costs_a_head_start() {
         let (mut listeners, addresses, upstream) = listeners(&["127.0.0.1", "127.0.0.2"]).await;
         serve_http2(listeners.remove(0));
-        let dialer = dialer(&addresses);
+        let connector = connector(&addresses);
         for _ in 0..4 {
-            drop(shared_line(&dialer, &h2c(&upstream)).await);
+            drop(shared_connection(&connector, &h2c(&upstream)).await);
         }
     }
 
@@ -477,10 +489,10 @@ mod tests {
                 });
             }
         });
-        let (dialer, lines) = (dialer(&addresses), Lines::default());
-        let line = shared_line(&dialer, &h2c(&upstream)).await;
-        assert!(lines.share(line).is_none());
-        assert_eq!(lines.shared.lock().connections.len(), 0);
+        let (connector, pool) = (connector(&addresses), ConnectionPool::default());
+        let connection = shared_connection(&connector, &h2c(&upstream)).await;
+        assert!(pool.add_http2(connection).is_none());
+        assert_eq!(pool.http2.lock().connections.len(), 0);
     }
 
     #[test]
@@ -500,7 +512,7 @@ mod tests {
             (111, false),
             (113, false),
         ] {
-            let why = DialError::from(io::Error::from_raw_os_error(code));
+            let why = ConnectError::from(io::Error::from_raw_os_error(code));
             assert_eq!(why.is_local(), local, "{why}");
         }
     }

@@ -1,4 +1,4 @@
-//! One upstream of a route, as all workers see it.
+//! One upstream of a route.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,62 +6,62 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use metrics::gauge;
 
 use super::address::Upstream;
-use super::health::Health;
+use super::health::UpstreamHealth;
 use crate::gateway::metrics::QueueGauges;
 use crate::limit::{Concurrency, FairQueue, Permit};
 
-/// An upstream and how it is doing.
+/// An upstream of a route: its health and the requests in flight, as all workers see them.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct UpstreamEndpoint {
     pub(crate) upstream: Upstream,
-    pub(crate) health: Health,
+    pub(crate) health: UpstreamHealth,
     concurrency: Option<Concurrency>,
-    outstanding: AtomicUsize,
+    in_flight: AtomicUsize,
     queue: Option<Arc<FairQueue>>,
 }
 
-/// A request that the endpoint has not finished with. Counts for as long as it is held.
+/// A request in flight at the endpoint. It is counted until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Outstanding {
-    endpoint: Arc<Endpoint>,
+pub(crate) struct InFlightRequest {
+    endpoint: Arc<UpstreamEndpoint>,
     _permit: Option<Permit>,
 }
 
-impl Endpoint {
+impl UpstreamEndpoint {
     pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<Concurrency>) -> Self {
         let labels = [("route", route.to_owned()), ("upstream", upstream.label())];
-        let health = Health::new(gauge!("gateway_upstream_up", &labels), route, &upstream.label());
+        let health = UpstreamHealth::new(gauge!("gateway_upstream_up", &labels), route, &upstream.label());
         let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings, QueueGauges::new(&labels))));
-        Self { upstream, health, concurrency, outstanding: AtomicUsize::new(0), queue }
+        Self { upstream, health, concurrency, in_flight: AtomicUsize::new(0), queue }
     }
 
-    /// Whether it is this upstream, with as many requests at once.
-    pub(crate) fn is(&self, upstream: &Upstream, concurrency: Option<Concurrency>) -> bool {
+    /// Whether it is for this upstream, with the same cap.
+    pub(crate) fn matches(&self, upstream: &Upstream, concurrency: Option<Concurrency>) -> bool {
         self.upstream == *upstream && self.concurrency == concurrency
     }
 
-    pub(crate) fn outstanding(&self) -> usize {
-        self.outstanding.load(Ordering::Relaxed)
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether it has as many requests under way as it may have.
+    /// Whether as many requests are in flight as the cap allows.
     pub(crate) fn is_full(&self) -> bool {
-        self.concurrency.is_some_and(|cap| self.outstanding() >= cap.per_upstream)
+        self.concurrency.is_some_and(|cap| self.in_flight() >= cap.per_upstream)
     }
 
     pub(crate) const fn queue(&self) -> Option<&Arc<FairQueue>> {
         self.queue.as_ref()
     }
 
-    /// Counts a request that has been let in.
-    pub(crate) fn occupy(self: &Arc<Self>, permit: Option<Permit>) -> Outstanding {
-        self.outstanding.fetch_add(1, Ordering::Relaxed);
-        Outstanding { endpoint: Arc::clone(self), _permit: permit }
+    /// Counts a request in flight.
+    pub(crate) fn start_request(self: &Arc<Self>, permit: Option<Permit>) -> InFlightRequest {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlightRequest { endpoint: Arc::clone(self), _permit: permit }
     }
 }
 
-impl Drop for Outstanding {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.endpoint.outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,42 +1,42 @@
-//! Memory that a thread has used and will use again.
+//! A thread-local free list, for memory that is used again and again.
 //!
-//! Memory that was used last is what the thread's cache still holds. However many requests are under way, most of the
-//! work on each is done in a few places that are still warm.
+//! The memory that was used last is still in the cache of the core. However many requests are in flight, most of the
+//! work on each happens in a few buffers that are warm.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;
 
-/// Things of one kind that a thread keeps at most.
-pub(crate) const MAX_SPARE: usize = 16;
+/// The most items of one type that a thread keeps.
+pub(crate) const MAX_FREE: usize = 16;
 
-/// Things of one kind that nobody uses at the moment; the one that was used last is the first to be used again.
-pub(crate) struct Spare<T>(RefCell<Vec<T>>);
+/// Unused items of one type. The one that was used last is used first.
+pub(crate) struct FreeList<T>(RefCell<Vec<T>>);
 
-impl<T> Spare<T> {
+impl<T> FreeList<T> {
     pub(crate) const fn new() -> Self {
         Self(RefCell::new(Vec::new()))
     }
 
-    /// One of this thread's, if it has any.
-    pub(crate) fn take(of_thread: &'static LocalKey<Self>) -> Option<T> {
-        of_thread.try_with(|spare| spare.0.borrow_mut().pop()).ok().flatten()
+    /// Takes an item, if the list has one.
+    pub(crate) fn take(list: &'static LocalKey<Self>) -> Option<T> {
+        list.try_with(|free| free.0.borrow_mut().pop()).ok().flatten()
     }
 
-    /// Keeps the thing, unless the thread has enough of them or is about to end.
-    pub(crate) fn keep(of_thread: &'static LocalKey<Self>, thing: T) {
-        let dropped = of_thread.try_with(|spare| {
-            let mut spare = spare.0.borrow_mut();
-            if spare.len() == MAX_SPARE {
-                return Some(thing);
+    /// Puts an item back. It is dropped if the list is full or the thread is ending.
+    pub(crate) fn keep(list: &'static LocalKey<Self>, item: T) {
+        let dropped = list.try_with(|free| {
+            let mut free = free.0.borrow_mut();
+            if free.len() == MAX_FREE {
+                return Some(item);
             }
-            spare.push(thing);
+            free.push(item);
             None
         });
         drop(dropped);
     }
 
     #[cfg(test)]
-    pub(crate) fn count(of_thread: &'static LocalKey<Self>) -> usize {
-        of_thread.with(|spare| spare.0.borrow().len())
+    pub(crate) fn count(list: &'static LocalKey<Self>) -> usize {
+        list.with(|free| free.0.borrow().len())
     }
 }

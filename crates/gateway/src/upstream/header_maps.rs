@@ -1,28 +1,28 @@
-//! Header maps, which are large and needed for every request and every answer.
+//! Recycles header maps, which are large and needed for every request and response.
 
 use http::HeaderMap;
 
-use crate::upstream::free_list::Spare;
+use crate::upstream::free_list::FreeList;
 
-/// Maps with room for more fields than this are not worth keeping.
+/// Larger maps are not kept.
 const MAX_FIELDS: usize = 96;
 
 thread_local! {
-    static SPARE: Spare<HeaderMap> = const { Spare::new() };
+    static FREE: FreeList<HeaderMap> = const { FreeList::new() };
 }
 
-/// An empty map with room for so many fields.
+/// An empty map with room for this many fields.
 pub(crate) fn take(fields: usize) -> HeaderMap {
-    let mut map = Spare::take(&SPARE).unwrap_or_default();
+    let mut map = FreeList::take(&FREE).unwrap_or_default();
     map.reserve(fields);
     map
 }
 
-/// Keeps the map's room for the next one who needs a map.
-pub(crate) fn keep(mut map: HeaderMap) {
+/// Keeps the memory of the map for another one.
+pub(crate) fn recycle(mut map: HeaderMap) {
     if (1..=MAX_FIELDS).contains(&map.capacity()) {
         map.clear();
-        Spare::keep(&SPARE, map);
+        FreeList::keep(&FREE, map);
     }
 }
 
@@ -31,7 +31,7 @@ mod tests {
     use http::header::{HOST, HeaderValue, VIA};
 
     use super::*;
-    use crate::upstream::free_list::MAX_SPARE;
+    use crate::upstream::free_list::MAX_FREE;
 
     #[test]
     fn a_map_is_used_again_and_empty() {
@@ -40,7 +40,7 @@ mod tests {
         map.append(HOST, HeaderValue::from_static("a"));
         map.append(VIA, HeaderValue::from_static("b"));
         map.append(VIA, HeaderValue::from_static("c"));
-        keep(map);
+        recycle(map);
         let again = take(1);
         assert_eq!((again.capacity(), again.len(), again.get(VIA)), (room, 0, None));
     }
@@ -48,12 +48,12 @@ mod tests {
     #[test]
     fn neither_huge_maps_nor_many_are_kept() {
         for fields in [0, 1_000] {
-            keep(HeaderMap::with_capacity(fields));
+            recycle(HeaderMap::with_capacity(fields));
         }
-        assert_eq!(Spare::count(&SPARE), 0);
-        for _ in 0..4 * MAX_SPARE {
-            keep(HeaderMap::with_capacity(8));
+        assert_eq!(FreeList::count(&FREE), 0);
+        for _ in 0..4 * MAX_FREE {
+            recycle(HeaderMap::with_capacity(8));
         }
-        assert_eq!(Spare::count(&SPARE), MAX_SPARE);
+        assert_eq!(FreeList::count(&FREE), MAX_FREE);
     }
 }

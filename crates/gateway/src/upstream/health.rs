@@ -1,4 +1,4 @@
-//! Whether an upstream is well: what requests to it came to, and what checks say.
+//! The health of an upstream: passive, by the results of requests, and active, by health checks.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,34 +7,35 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use spile_core::Micros;
 
-/// Requests in a row, without an answer in between, that eject an upstream if they all fail or their clients all leave.
+/// An upstream is ejected after this many requests in a row without a response, if all of them failed or all of their
+/// clients disconnected.
 const MAX_UNANSWERED: u32 = 5;
-/// A client that leaves sooner says nothing about the upstream.
+/// A client that disconnects sooner says nothing about the upstream.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(10);
-/// How long clients that leave must have waited, all together, to eject an upstream: half of the route's `timeout`, but at
-/// least the first and at most the second of these.
+/// How long clients that disconnect must have waited in total to eject an upstream: half of the route's `timeout`, but
+/// at least the first and at most the second of these.
 const WAITED_IN_VAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// How long an ejected upstream gets no requests.
 const EJECTED_FOR: Duration = Duration::from_secs(10);
 
-/// How a route's upstreams are asked whether they are well.
+/// Active health checks of a route's upstreams.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HealthCheck {
-    /// The path that is asked for; a status from 200 to 399 is a good answer.
+    /// The path to request. A status from 200 to 399 is a success.
     pub path: http::uri::PathAndQuery,
-    /// How often. Default 5 s.
+    /// The time between two checks. Default 5 s.
     pub interval: Duration,
-    /// How long an answer may take. Default 2 s.
+    /// How long a response may take. Default 2 s.
     pub timeout: Duration,
-    /// Bad answers in a row that take an upstream out. Default 3.
+    /// Failures in a row after which an upstream is unhealthy. Default 3.
     pub unhealthy_after: u32,
-    /// Good answers in a row that bring it back. Default 2.
+    /// Successes in a row after which it is healthy again. Default 2.
     pub healthy_after: u32,
 }
 
 impl HealthCheck {
-    /// Asks for this path.
+    /// Checks that request this path.
     pub const fn new(path: http::uri::PathAndQuery) -> Self {
         Self {
             path,
@@ -46,53 +47,54 @@ impl HealthCheck {
     }
 }
 
-/// What is known of one upstream's health.
+/// The health of one upstream, shared by all workers.
 #[derive(Debug)]
-pub(crate) struct Health {
-    /// What checks say. Good until they say otherwise.
+pub(crate) struct UpstreamHealth {
+    /// The result of the health checks. True until they fail.
     up: AtomicBool,
-    /// Checks in a row that say the opposite.
-    contrary: AtomicU32,
-    /// Requests that have failed since its last answer.
+    /// Checks in a row that contradict `up`.
+    opposite_checks: AtomicU32,
+    /// Requests that have failed since the last response.
     failures: AtomicU32,
-    abandoned: Mutex<AbandonedInARow>,
-    /// Changes with every answer.
+    abandoned: Mutex<AbandonedStreak>,
+    /// Changes with every response.
     answers: AtomicUsize,
-    /// When it was ejected, by the gateway's clock, in microseconds; 0 if it is not.
+    /// When the upstream was ejected, by the gateway's clock, in microseconds. 0 if it is not.
     ejected_at_us: AtomicU64,
     gauge: Gauge,
     route: Box<str>,
     upstream: Box<str>,
 }
 
-/// A client that left before anything of an answer.
+/// A request whose client disconnected before any of the response arrived.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Abandoned {
-    /// How long the upstream had been silent, not counting what it waited for the client.
+pub(crate) struct AbandonedRequest {
+    /// How long the upstream had been silent, without the time that it waited for the client.
     pub(crate) silence: Duration,
     /// The route's `timeout`.
     pub(crate) timeout: Duration,
-    /// What [`Health::answers`] said when the upstream was asked.
+    /// [`UpstreamHealth::answers`] when the request was sent.
     pub(crate) answers: usize,
 }
 
-/// Clients that left one after the other, while the upstream answered no request at all.
+/// Requests abandoned in a row, while the upstream responded to no other request.
 #[derive(Debug, Default)]
-struct AbandonedInARow {
-    /// What [`Health::answers`] said when they asked.
+struct AbandonedStreak {
+    /// [`UpstreamHealth::answers`] when the requests were sent.
     answers: usize,
     clients: u32,
-    /// For how long at least one of them waited. Many clients that leave at once prove no more than one of them.
+    /// How long at least one of the clients was waiting. Many clients that disconnect at once prove no more than one of
+    /// them.
     waited: Duration,
     last_left: Micros,
 }
 
-impl Health {
+impl UpstreamHealth {
     pub(crate) fn new(gauge: Gauge, route: &str, upstream: &str) -> Self {
         gauge.set(1.0);
         Self {
             up: AtomicBool::new(true),
-            contrary: AtomicU32::new(0),
+            opposite_checks: AtomicU32::new(0),
             failures: AtomicU32::new(0),
             abandoned: Mutex::default(),
             answers: AtomicUsize::new(0),
@@ -103,50 +105,51 @@ impl Health {
         }
     }
 
-    pub(crate) fn is_well(&self, now: Micros) -> bool {
+    pub(crate) fn is_healthy(&self, now: Micros) -> bool {
         !self.is_ejected(now) && self.up.load(Ordering::Relaxed)
     }
 
-    /// Ends an ejection that is over, though no request asks.
+    /// Ends an ejection whose time is over. Needed if no request asks for the health.
     pub(crate) fn refresh(&self, now: Micros) {
         self.is_ejected(now);
     }
 
-    /// Differs from what it was as soon as the upstream has answered anything.
+    /// A number that changes with every response.
     pub(crate) fn answers(&self) -> usize {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// A request that was sent at `asked` was answered.
-    pub(crate) fn answered(&self, asked: Micros) {
-        // That it changes is enough: answers on two threads at once may count as one.
+    /// Records a response to a request that was sent at `asked`.
+    pub(crate) fn record_answer(&self, asked: Micros) {
+        // It only has to change: two responses at once on two threads may count as one.
         self.answers.store(self.answers().wrapping_add(1), Ordering::Relaxed);
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
-        // If all upstreams are ejected, they are asked all the same. An answer to an earlier request proves nothing.
+        // An ejected upstream still gets requests if all of them are ejected. A response to a request from before the
+        // ejection does not end it.
         let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
         if ejected_at_us != 0 && asked.get() > ejected_at_us {
-            self.bring_back(ejected_at_us);
+            self.end_ejection(ejected_at_us);
         }
     }
 
-    /// A request could not be sent, was not answered in time, or its answer broke off.
-    pub(crate) fn failed(&self, now: Micros) {
+    /// Records that a request could not be sent, got no response in time, or that the response broke off.
+    pub(crate) fn record_failure(&self, now: Micros) {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_UNANSWERED {
             self.failures.store(0, Ordering::Relaxed);
             self.eject(now, "requests to it failed in a row");
         }
     }
 
-    /// A client left before anything of an answer. True if the upstream has answered nothing since it was asked.
+    /// Records that a client disconnected. True if the upstream has responded to nothing since the request was sent.
     ///
-    /// One client that leaves proves nothing: the upstream may merely be slower than the client is patient. Only clients
-    /// who have waited for longer than a slow answer takes, one after the other, show that the upstream hangs.
-    pub(crate) fn abandoned(&self, now: Micros, left: Abandoned) -> bool {
+    /// One client that disconnects proves nothing: the upstream may just be slower than the client is patient. Only
+    /// clients that have waited longer than a slow response takes, one after the other, show that the upstream hangs.
+    pub(crate) fn record_abandoned(&self, now: Micros, left: AbandonedRequest) -> bool {
         let unanswered = left.silence >= SHORTEST_SILENCE && left.answers == self.answers();
         if unanswered && self.abandoned.lock().add(now, left) {
-            self.eject(now, "clients left it, and it answered none of them");
+            self.eject(now, "clients disconnected without a response from it");
         }
         unanswered
     }
@@ -158,11 +161,12 @@ impl Health {
                 target: "spile::gateway", %route, %upstream,
                 "upstream ejected for {EJECTED_FOR:?}: {why}"
             );
-            self.show();
+            self.update_gauge();
         }
     }
 
-    /// Ends an ejection that is over. A clock that was put back cannot tell when that is, so it ends the ejection too.
+    /// Whether the upstream is ejected. Ends an ejection whose time is over, and one that seems to lie in the future
+    /// because the clock was set back.
     fn is_ejected(&self, now: Micros) -> bool {
         let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
         if ejected_at_us == 0 {
@@ -171,45 +175,45 @@ impl Health {
         let ejected_at = Micros::new(ejected_at_us);
         let ejected = now >= ejected_at && now < ejected_at + EJECTED_FOR;
         if !ejected {
-            self.bring_back(ejected_at_us);
+            self.end_ejection(ejected_at_us);
         }
         ejected
     }
 
-    fn bring_back(&self, ejected_at_us: u64) {
+    fn end_ejection(&self, ejected_at_us: u64) {
         let ended =
             self.ejected_at_us.compare_exchange(ejected_at_us, 0, Ordering::Relaxed, Ordering::Relaxed);
         if ended.is_ok() {
             let (route, upstream) = (&self.route, &self.upstream);
             tracing::info!(target: "spile::gateway", %route, %upstream, "upstream gets requests again");
-            self.show();
+            self.update_gauge();
         }
     }
 
-    fn show(&self) {
+    fn update_gauge(&self) {
         let well = self.up.load(Ordering::Relaxed) && self.ejected_at_us.load(Ordering::Relaxed) == 0;
         self.gauge.set(f64::from(u8::from(well)));
     }
 
-    /// Checks have ended. What the last ones said would otherwise stand for good.
-    pub(crate) fn unchecked(&self) {
+    /// Forgets the results of health checks, because the route no longer has any.
+    pub(crate) fn reset_checks(&self) {
         self.up.store(true, Ordering::Relaxed);
-        self.show();
+        self.update_gauge();
     }
 
-    /// A check came to this.
-    pub(crate) fn checked(&self, good: bool, check: &HealthCheck) {
+    /// Records the result of a health check.
+    pub(crate) fn record_check(&self, good: bool, check: &HealthCheck) {
         let up = self.up.load(Ordering::Relaxed);
         if good == up {
-            self.contrary.store(0, Ordering::Relaxed);
+            self.opposite_checks.store(0, Ordering::Relaxed);
             return;
         }
-        let contrary = self.contrary.fetch_add(1, Ordering::Relaxed) + 1;
+        let opposite_checks = self.opposite_checks.fetch_add(1, Ordering::Relaxed) + 1;
         let enough = if up { check.unhealthy_after } else { check.healthy_after };
-        if contrary >= enough {
-            self.contrary.store(0, Ordering::Relaxed);
+        if opposite_checks >= enough {
+            self.opposite_checks.store(0, Ordering::Relaxed);
             self.up.store(good, Ordering::Relaxed);
-            self.show();
+            self.update_gauge();
             let (route, upstream) = (&self.route, &self.upstream);
             if good {
                 tracing::info!(target: "spile::gateway", %route, %upstream, "health checks of the upstream pass again");
@@ -220,12 +224,12 @@ impl Health {
     }
 }
 
-impl AbandonedInARow {
-    /// Adds a client. True if these are enough to eject the upstream; the count then starts again.
+impl AbandonedStreak {
+    /// Adds a request. True if there are now enough to eject the upstream. The count then starts again.
     ///
-    /// It also starts again after an answer, and after a time in which the upstream was not asked: clients who come by now
-    /// and then would otherwise add up.
-    fn add(&mut self, now: Micros, left: Abandoned) -> bool {
+    /// It also starts again after a response, and after a time without requests. Otherwise clients that come now and
+    /// then would add up.
+    fn add(&mut self, now: Micros, left: AbandonedRequest) -> bool {
         let since_last = Duration::from_micros(now.since_us(self.last_left));
         if self.answers != left.answers || since_last > left.silence + EJECTED_FOR {
             *self = Self { answers: left.answers, ..Self::default() };
@@ -251,8 +255,8 @@ mod tests {
 
     const NOW: Micros = Micros::from_secs(10_000);
 
-    fn health() -> Health {
-        Health::new(Gauge::noop(), "/", "a:80")
+    fn health() -> UpstreamHealth {
+        UpstreamHealth::new(Gauge::noop(), "/", "a:80")
     }
 
     #[test]
@@ -260,56 +264,59 @@ mod tests {
         let check = HealthCheck::new(http::uri::PathAndQuery::from_static("/health"));
         let health = health();
         for bad in 0..3 {
-            assert!(health.is_well(NOW), "after {bad} bad answers");
-            health.checked(false, &check);
+            assert!(health.is_healthy(NOW), "after {bad} bad answers");
+            health.record_check(false, &check);
         }
-        assert!(!health.is_well(NOW));
-        health.checked(true, &check);
-        assert!(!health.is_well(NOW), "one good answer is not enough");
-        health.checked(true, &check);
-        assert!(health.is_well(NOW));
+        assert!(!health.is_healthy(NOW));
+        health.record_check(true, &check);
+        assert!(!health.is_healthy(NOW), "one good answer is not enough");
+        health.record_check(true, &check);
+        assert!(health.is_healthy(NOW));
     }
 
     #[test]
     fn failures_in_a_row_eject_an_upstream_for_a_while() {
         let health = health();
-        (0..4).for_each(|_| health.failed(NOW));
-        health.answered(NOW);
-        (0..4).for_each(|_| health.failed(NOW));
-        assert!(health.is_well(NOW), "an answer in between starts the count again");
-        health.failed(NOW);
-        assert!(!health.is_well(NOW));
-        assert!(health.is_well(NOW + EJECTED_FOR));
+        (0..4).for_each(|_| health.record_failure(NOW));
+        health.record_answer(NOW);
+        (0..4).for_each(|_| health.record_failure(NOW));
+        assert!(health.is_healthy(NOW), "an answer in between starts the count again");
+        health.record_failure(NOW);
+        assert!(!health.is_healthy(NOW));
+        assert!(health.is_healthy(NOW + EJECTED_FOR));
     }
 
     #[test]
     fn an_answer_to_a_later_request_ends_an_ejection() {
         let (health, later) = (health(), NOW + Duration::from_secs(1));
-        (0..5).for_each(|_| health.failed(NOW));
-        health.answered(NOW);
-        assert!(!health.is_well(later), "the request was sent before");
-        health.answered(later);
-        assert!(health.is_well(later));
+        (0..5).for_each(|_| health.record_failure(NOW));
+        health.record_answer(NOW);
+        assert!(!health.is_healthy(later), "the request was sent before");
+        health.record_answer(later);
+        assert!(health.is_healthy(later));
     }
 
     #[test]
     fn a_clock_that_is_put_back_does_not_prolong_an_ejection() {
         let health = health();
-        (0..5).for_each(|_| health.failed(NOW));
-        assert!(!health.is_well(NOW));
-        assert!(health.is_well(NOW - Duration::from_secs(3_600)));
+        (0..5).for_each(|_| health.record_failure(NOW));
+        assert!(!health.is_healthy(NOW));
+        assert!(health.is_healthy(NOW - Duration::from_secs(3_600)));
     }
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// So many clients ask, every so often, and each leaves after so long. True if the upstream is well all the while.
+    /// Lets clients send requests at this interval and disconnect after this time. True if the upstream stays healthy.
     fn stays_well(clients: u32, every_ms: u64, silence_ms: u64, timeout: Duration) -> bool {
         let (health, mut now) = (health(), NOW);
         (0..clients).all(|_| {
             now = now + Duration::from_millis(every_ms);
             let silence = Duration::from_millis(silence_ms);
-            assert!(health.abandoned(now, Abandoned { silence, timeout, answers: health.answers() }));
-            health.is_well(now)
+            assert!(
+                health
+                    .record_abandoned(now, AbandonedRequest { silence, timeout, answers: health.answers() })
+            );
+            health.is_healthy(now)
         })
     }
 
@@ -342,23 +349,23 @@ mod tests {
     #[test]
     fn clients_that_leave_while_others_are_answered_do_not_eject_an_upstream() {
         let health = health();
-        let left = |silence_ms, health: &Health| Abandoned {
+        let left = |silence_ms, health: &UpstreamHealth| AbandonedRequest {
             silence: Duration::from_millis(silence_ms),
             timeout: TIMEOUT,
             answers: health.answers(),
         };
         for second in 0..100 {
             let now = NOW + Duration::from_secs(second);
-            assert!(!health.abandoned(now, left(5, &health)), "too soon to tell");
+            assert!(!health.record_abandoned(now, left(5, &health)), "too soon to tell");
             let early = left(60_000, &health);
-            health.answered(now);
-            assert!(!health.abandoned(now, early), "others were answered meanwhile");
-            assert!(health.abandoned(now, left(1_000, &health)));
+            health.record_answer(now);
+            assert!(!health.record_abandoned(now, early), "others were answered meanwhile");
+            assert!(health.record_abandoned(now, left(1_000, &health)));
         }
-        assert!(health.is_well(NOW + Duration::from_secs(100)));
+        assert!(health.is_healthy(NOW + Duration::from_secs(100)));
     }
 
-    /// Keeps the levels and words of events.
+    /// Collects the level and the fields of log events.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -392,15 +399,16 @@ mod tests {
     fn an_ejection_and_its_end_are_logged_once_each() {
         let (log, health) = (Log::default(), health());
         tracing::subscriber::with_default(log.clone(), || {
-            (0..20).for_each(|_| health.failed(NOW));
-            (0..5).for_each(|_| assert!(!health.is_well(NOW)));
+            (0..20).for_each(|_| health.record_failure(NOW));
+            (0..5).for_each(|_| assert!(!health.is_healthy(NOW)));
             (0..5).for_each(|_| health.refresh(NOW + EJECTED_FOR));
         });
         let log = log.0.lock();
-        let told = |at: usize, words: [&str; 3]| words.iter().all(|words| log[at].contains(words));
+        let last_warned = |at: usize, words: [&str; 3]| words.iter().all(|words| log[at].contains(words));
         assert_eq!(log.len(), 2, "{log:?}");
         assert!(
-            told(0, ["WARN", "route=/", "upstream=a:80"]) && told(1, ["INFO", "route=/", "upstream=a:80"])
+            last_warned(0, ["WARN", "route=/", "upstream=a:80"])
+                && last_warned(1, ["INFO", "route=/", "upstream=a:80"])
         );
     }
 }

@@ -1,60 +1,65 @@
-//! Asks an upstream again and again whether it is well.
+//! Runs the health checks of an upstream.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 
 use super::address::Upstream;
-use super::connection_pool::NewLine;
-use super::connector::{Dialer, Purpose};
-use super::endpoint::Endpoint;
+use super::connection_pool::NewConnection;
+use super::connector::{ConnectPurpose, Connector};
+use super::endpoint::UpstreamEndpoint;
 use super::health::HealthCheck;
-use super::http1::Asked;
+use super::http1::Http1Request;
 use crate::forward::body::Upload;
 use crate::route::Timeouts;
 
-/// Checks the endpoint until dropped.
-pub(crate) async fn check_forever(dialer: Dialer, endpoint: Arc<Endpoint>, check: HealthCheck) {
+/// Checks the endpoint until the future is dropped.
+pub(crate) async fn check_forever(connector: Connector, endpoint: Arc<UpstreamEndpoint>, check: HealthCheck) {
     let mut ticks = tokio::time::interval(check.interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let asked = tokio::time::timeout(check.timeout, ask(&dialer, &endpoint, &check));
-        // A check that this machine had no room for says nothing.
-        if let Some(well) = asked.await.unwrap_or(Some(false)) {
-            endpoint.health.checked(well, &check);
+        let request = tokio::time::timeout(check.timeout, probe(&connector, &endpoint, &check));
+        // `None` means that this machine could not send the check, which says nothing about the upstream.
+        if let Some(healthy) = request.await.unwrap_or(Some(false)) {
+            endpoint.health.record_check(healthy, &check);
         }
     }
 }
 
-/// Whether the endpoint is well. `None` if this machine could not ask.
-async fn ask(dialer: &Dialer, endpoint: &Endpoint, check: &HealthCheck) -> Option<bool> {
-    let status = match dialer.dial(&endpoint.upstream, Purpose::Request, check.timeout).await {
-        Ok(line) => status_over(line, &endpoint.upstream, check).await,
+/// Whether the endpoint is healthy. `None` if this machine could not connect for want of resources.
+async fn probe(connector: &Connector, endpoint: &UpstreamEndpoint, check: &HealthCheck) -> Option<bool> {
+    let status = match connector.connect(&endpoint.upstream, ConnectPurpose::Request, check.timeout).await {
+        Ok(connection) => probe_status(connection, &endpoint.upstream, check).await,
         Err(why) if why.is_local() => return None,
         Err(_) => None,
     };
     Some(status.is_some_and(|status| matches!(status.as_u16(), 200..400)))
 }
 
-/// What the endpoint answers, over a connection of its own: one that is only kept alive proves little.
-async fn status_over(line: NewLine, upstream: &Upstream, check: &HealthCheck) -> Option<StatusCode> {
-    match line {
-        NewLine::Http1(line) => {
+/// The status of the response, over a new connection. An old one that still works would prove less.
+async fn probe_status(
+    connection: NewConnection,
+    upstream: &Upstream,
+    check: &HealthCheck,
+) -> Option<StatusCode> {
+    match connection {
+        NewConnection::Http1(connection) => {
             let (host, waits, kept) =
                 (upstream.authority.as_str(), Timeouts::all(check.timeout), Arc::default());
             let (method, path, headers) = (&Method::GET, &check.path, &HeaderMap::new());
-            let (read_at_most, push_more) = (usize::MAX, &|_: &mut _| ());
-            let asked = Asked { method, path, host, headers, read_at_most, push_more, await_answer: false };
-            let answer = line.ask(asked, &mut Upload::none(), &waits, &kept).await;
+            let (read_at_most, write_more) = (usize::MAX, &|_: &mut _| ());
+            let request =
+                Http1Request { method, path, host, headers, read_at_most, write_more, await_answer: false };
+            let answer = connection.send(request, &mut Upload::none(), &waits, &kept).await;
             answer.ok().map(|answer| answer.status())
         }
-        NewLine::Http2(connection) => {
+        NewConnection::Http2(connection) => {
             let mut request = Request::new(());
             *request.uri_mut() = upstream.uri(&check.path);
             *request.version_mut() = Version::HTTP_2;
             let waits = Timeouts::all(check.timeout);
-            let answer = connection.begin()?.ask(request, &mut Upload::none(), &waits, false).await;
+            let answer = connection.open_stream()?.send(request, &mut Upload::none(), &waits, false).await;
             answer.ok().map(|answer| answer.status())
         }
     }

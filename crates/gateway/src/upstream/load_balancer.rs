@@ -1,4 +1,4 @@
-//! Which of a route's upstreams gets the next request.
+//! Chooses the upstream of each request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,67 +7,67 @@ use smallvec::{SmallVec, smallvec};
 use spile_core::Micros;
 
 use super::address::Upstream;
-use super::endpoint::{Endpoint, Outstanding};
-use crate::limit::{PlaceHolder, enter_any};
-use crate::refusal::Refusal;
+use super::endpoint::{InFlightRequest, UpstreamEndpoint};
+use crate::limit::{CallerKey, acquire_any};
+use crate::refusal::GatewayRefusal;
 use crate::route::Route;
 
 /// How requests are spread over a route's upstreams.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Balance {
-    /// Each in turn.
+    /// The upstreams take turns.
     #[default]
     RoundRobin,
-    /// Whichever has the fewest requests under way; in turn among equals.
+    /// The upstream with the fewest requests in flight. Equal ones take turns.
     LeastOutstanding,
 }
 
-/// The upstreams of one route.
+/// Spreads the requests of one route over its upstreams.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    endpoints: Box<[Arc<Endpoint>]>,
+pub(crate) struct LoadBalancer {
+    endpoints: Box<[Arc<UpstreamEndpoint>]>,
     balance: Balance,
-    /// Requests so far.
+    /// The number of requests so far.
     turn: AtomicUsize,
-    /// Repeats so far. They have turns of their own: both together would fall on the same upstreams again and again.
+    /// The number of retries so far. They have turns of their own: with one counter for both, the same upstreams could
+    /// get all retries.
     repeat_turn: AtomicUsize,
 }
 
-/// Upstreams for one attempt, the best one first.
-pub(crate) type Picks = SmallVec<[usize; 4]>;
+/// Indexes of upstreams for one attempt, the best first.
+pub(crate) type Candidates = SmallVec<[usize; 4]>;
 
-impl Pool {
-    /// The upstreams of this route. Those that were there `before` are the same ones still.
+impl LoadBalancer {
+    /// A balancer for this route. Upstreams that were there `before` keep their state.
     pub(crate) fn new(route: &Route, before: Option<&Self>) -> Self {
         let endpoint = |upstream: &Upstream| {
-            let mut standing = before.into_iter().flat_map(Self::endpoints);
-            let standing = standing.find(|endpoint| endpoint.is(upstream, route.concurrency));
-            standing
-                .cloned()
-                .unwrap_or_else(|| Arc::new(Endpoint::new(upstream.clone(), &route.name, route.concurrency)))
+            let mut checkout = before.into_iter().flat_map(Self::endpoints);
+            let checkout = checkout.find(|endpoint| endpoint.matches(upstream, route.concurrency));
+            checkout.cloned().unwrap_or_else(|| {
+                Arc::new(UpstreamEndpoint::new(upstream.clone(), &route.name, route.concurrency))
+            })
         };
-        let endpoints: Box<[Arc<Endpoint>]> = route.upstreams.iter().map(endpoint).collect();
+        let endpoints: Box<[Arc<UpstreamEndpoint>]> = route.upstreams.iter().map(endpoint).collect();
         if route.health.is_none() {
-            endpoints.iter().for_each(|endpoint| endpoint.health.unchecked());
+            endpoints.iter().for_each(|endpoint| endpoint.health.reset_checks());
         }
         let (turn, repeat_turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { endpoints, balance: route.balance, turn, repeat_turn }
     }
 
-    pub(crate) fn endpoints(&self) -> &[Arc<Endpoint>] {
+    pub(crate) fn endpoints(&self) -> &[Arc<UpstreamEndpoint>] {
         &self.endpoints
     }
 
-    /// The upstreams that the next attempt may go to, as good as each other but for how busy they are, the best one first.
-    /// Those that were tried are left out, and so are those that are not well, unless there are no others: a try is better
-    /// than none.
-    pub(crate) fn pick(&self, tried: &[usize], now: Micros) -> Picks {
+    /// The upstreams that the next attempt may go to, the best first. They differ only in how busy they are. Those that
+    /// were tried and those that are unhealthy are left out, unless there are no others: a try is better than none.
+    pub(crate) fn pick(&self, tried: &[usize], now: Micros) -> Candidates {
         let count = self.endpoints.len();
         if count == 1 {
             return smallvec![0];
         }
-        let rank = |index: usize| (tried.contains(&index), !self.endpoints[index].health.is_well(now));
+        let rank = |index: usize| (tried.contains(&index), !self.endpoints[index].health.is_healthy(now));
         let ranks: SmallVec<[(bool, bool); 8]> = (0..count).map(rank).collect();
         let best = ranks.iter().min();
         let turns = if tried.is_empty() { &self.turn } else { &self.repeat_turn };
@@ -75,12 +75,12 @@ impl Pool {
         self.sorted(best, turns.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The least busy first, in turn among equals: the share of an upstream that is left out goes to all others alike.
-    fn sorted(&self, best: impl Iterator<Item = usize>, turn: usize) -> Picks {
+    /// Sorts by load. Equal upstreams take turns, so that the share of one that is left out goes to all others alike.
+    fn sorted(&self, best: impl Iterator<Item = usize>, turn: usize) -> Candidates {
         let load = |index: usize| {
             let endpoint = &self.endpoints[index];
-            let outstanding = if self.balance == Balance::RoundRobin { 0 } else { endpoint.outstanding() };
-            ((endpoint.is_full(), outstanding), index)
+            let in_flight = if self.balance == Balance::RoundRobin { 0 } else { endpoint.in_flight() };
+            ((endpoint.is_full(), in_flight), index)
         };
         let mut loads: SmallVec<[_; 8]> = best.map(load).collect();
         loads.sort_unstable();
@@ -89,16 +89,16 @@ impl Pool {
         loads.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// A place at the first of these upstreams, or at whichever has one first if there is a cap. Says at which.
-    pub(crate) async fn enter(
+    /// Waits for a permit at one of these upstreams, and says at which.
+    pub(crate) async fn acquire(
         &self,
-        picks: &[usize],
-        caller: &PlaceHolder,
-    ) -> Result<(usize, Outstanding), Refusal> {
+        candidates: &[usize],
+        caller: &CallerKey,
+    ) -> Result<(usize, InFlightRequest), GatewayRefusal> {
         let queue = |&index: &usize| Some((index, self.endpoints[index].queue()?));
-        let queues: SmallVec<[_; 4]> = picks.iter().filter_map(queue).collect();
-        let (index, permit) = enter_any(&queues, caller).await.map_err(|_| Refusal::Busy)?;
-        Ok((index, self.endpoints[index].occupy(Some(permit))))
+        let queues: SmallVec<[_; 4]> = candidates.iter().filter_map(queue).collect();
+        let (index, permit) = acquire_any(&queues, caller).await.map_err(|_| GatewayRefusal::Busy)?;
+        Ok((index, self.endpoints[index].start_request(Some(permit))))
     }
 }
 
@@ -109,53 +109,53 @@ mod tests {
 
     const NOW: Micros = Micros::from_secs(1_000);
 
-    fn pool(balance: Balance) -> Pool {
+    fn balancer(balance: Balance) -> LoadBalancer {
         let upstream = |port| format!("http://127.0.0.1:{port}").parse().unwrap();
         let route = Route::new("/", (9001..9004).map(upstream)).unwrap();
-        Pool::new(&route.balance(balance), None)
+        LoadBalancer::new(&route.balance(balance), None)
     }
 
-    fn first(pool: &Pool, tried: &[usize]) -> usize {
-        pool.pick(tried, NOW)[0]
+    fn first(balancer: &LoadBalancer, tried: &[usize]) -> usize {
+        balancer.pick(tried, NOW)[0]
     }
 
-    fn take_out(pool: &Pool, index: usize) {
+    fn take_out(balancer: &LoadBalancer, index: usize) {
         let check = HealthCheck::new(http::uri::PathAndQuery::from_static("/"));
-        (0..3).for_each(|_| pool.endpoints()[index].health.checked(false, &check));
+        (0..3).for_each(|_| balancer.endpoints()[index].health.record_check(false, &check));
     }
 
     #[test]
     fn each_upstream_gets_its_turn() {
-        let pool = pool(Balance::RoundRobin);
-        let picks: Vec<_> = (0..6).map(|_| first(&pool, &[])).collect();
-        assert_eq!(picks, [0, 1, 2, 0, 1, 2]);
+        let balancer = balancer(Balance::RoundRobin);
+        let candidates: Vec<_> = (0..6).map(|_| first(&balancer, &[])).collect();
+        assert_eq!(candidates, [0, 1, 2, 0, 1, 2]);
     }
 
     #[test]
     fn the_least_busy_upstream_is_asked_first() {
-        let pool = pool(Balance::LeastOutstanding);
-        let busy = (pool.endpoints()[0].occupy(None), pool.endpoints()[2].occupy(None));
-        assert_eq!((0..3).map(|_| first(&pool, &[])).collect::<Vec<_>>(), [1, 1, 1]);
+        let balancer = balancer(Balance::LeastOutstanding);
+        let busy = (balancer.endpoints()[0].start_request(None), balancer.endpoints()[2].start_request(None));
+        assert_eq!((0..3).map(|_| first(&balancer, &[])).collect::<Vec<_>>(), [1, 1, 1]);
         drop(busy);
-        assert_eq!(pool.endpoints()[0].outstanding(), 0, "what is over no longer counts");
+        assert_eq!(balancer.endpoints()[0].in_flight(), 0, "what is over no longer counts");
     }
 
     #[test]
     fn a_second_attempt_goes_elsewhere() {
-        let pool = pool(Balance::RoundRobin);
-        assert_ne!(first(&pool, &[0]), 0);
-        assert_eq!(first(&pool, &[1, 2]), 0);
-        assert_eq!(pool.pick(&[0, 1, 2], NOW).len(), 3, "where all were tried, each may be tried again");
+        let balancer = balancer(Balance::RoundRobin);
+        assert_ne!(first(&balancer, &[0]), 0);
+        assert_eq!(first(&balancer, &[1, 2]), 0);
+        assert_eq!(balancer.pick(&[0, 1, 2], NOW).len(), 3, "where all were tried, each may be tried again");
     }
 
     #[test]
     fn the_share_of_a_dead_upstream_goes_to_all_others_alike() {
         for balance in [Balance::RoundRobin, Balance::LeastOutstanding] {
             for dead in 0..3 {
-                let pool = pool(balance);
-                take_out(&pool, dead);
+                let balancer = balancer(balance);
+                take_out(&balancer, dead);
                 let mut asked = [0; 3];
-                (0..120).for_each(|_| asked[first(&pool, &[])] += 1);
+                (0..120).for_each(|_| asked[first(&balancer, &[])] += 1);
                 asked.sort_unstable();
                 assert_eq!(asked, [0, 60, 60], "{balance:?}");
             }
@@ -164,22 +164,22 @@ mod tests {
 
     #[test]
     fn repeats_of_what_one_upstream_failed_go_to_all_others_alike() {
-        let pool = pool(Balance::RoundRobin);
+        let balancer = balancer(Balance::RoundRobin);
         let mut asked = [0; 3];
         for _ in 0..120 {
-            let index = first(&pool, &[]);
-            asked[if index == 0 { first(&pool, &[0]) } else { index }] += 1;
+            let index = first(&balancer, &[]);
+            asked[if index == 0 { first(&balancer, &[0]) } else { index }] += 1;
         }
         assert_eq!(asked, [0, 60, 60]);
     }
 
     #[test]
     fn an_upstream_that_is_not_well_is_left_out_unless_none_is() {
-        let pool = pool(Balance::RoundRobin);
-        take_out(&pool, 0);
-        assert!((0..6).all(|_| !pool.pick(&[], NOW).contains(&0)));
-        take_out(&pool, 1);
-        take_out(&pool, 2);
-        assert!((0..6).any(|_| first(&pool, &[]) == 0), "a try is better than none");
+        let balancer = balancer(Balance::RoundRobin);
+        take_out(&balancer, 0);
+        assert!((0..6).all(|_| !balancer.pick(&[], NOW).contains(&0)));
+        take_out(&balancer, 1);
+        take_out(&balancer, 2);
+        assert!((0..6).any(|_| first(&balancer, &[]) == 0), "a try is better than none");
     }
 }

@@ -1,4 +1,4 @@
-//! Upstreams: where they are, how they are chosen, and the connections to them.
+//! Upstreams: addresses, load balancing, health, and connections.
 
 mod address;
 mod attempt_error;
@@ -20,14 +20,13 @@ pub use health::HealthCheck;
 pub use load_balancer::Balance;
 pub use tls::{Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
-pub(crate) use attempt_error::Unanswered;
-pub(crate) use connection_pool::{Line, Lines, NewLine, SWEEP_INTERVAL};
-pub(crate) use connector::{Dialer, Purpose};
-pub(crate) use endpoint::Endpoint;
-pub(crate) use endpoint::Outstanding;
-pub(crate) use health::{Abandoned, Health};
+pub(crate) use attempt_error::AttemptError;
+pub(crate) use connection_pool::{ConnectionPool, NewConnection, ReadyConnection, SWEEP_INTERVAL};
+pub(crate) use connector::{ConnectPurpose, Connector};
+pub(crate) use endpoint::InFlightRequest;
+pub(crate) use health::{AbandonedRequest, UpstreamHealth};
 pub(crate) use health_checker::check_forever;
-pub(crate) use http1::{Asked, Http1, Inbound, Upgraded};
+pub(crate) use http1::{Http1Body, Http1Connection, Http1Request, UpgradedUpstream, write_field};
 pub(crate) use http2::{Http2Body, Http2Stream};
-pub(crate) use load_balancer::Pool;
-pub(crate) use resolver::{Reached, Resolver};
+pub(crate) use load_balancer::LoadBalancer;
+pub(crate) use resolver::{ConnectedAddress, Resolver};

@@ -1,7 +1,7 @@
-//! The addresses of upstreams' names: asked for once for all connections, and again every few seconds.
+//! Resolves the names of upstreams, once for all workers, and again every few seconds.
 //!
-//! The system's resolver says nothing of how long an answer holds, so that names are asked for by the clock. What was
-//! last known stays in use while a name cannot be resolved.
+//! The system's resolver does not report a TTL, so names are resolved at a fixed interval. While a name cannot be
+//! resolved, the last known addresses stay in use.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,59 +17,59 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
-/// How soon a name is resolved again at the earliest: if none of its addresses took a connection.
-const SOONEST: Duration = Duration::from_secs(1);
-/// How long after that at the latest.
-const LATEST: Duration = Duration::from_secs(4);
+/// The shortest time between two lookups of a name. It applies if none of the addresses accepts a connection.
+const MIN_REFRESH: Duration = Duration::from_secs(1);
+/// The longest time after that.
+const MAX_EXTRA_WAIT: Duration = Duration::from_secs(4);
 
-/// What finds the addresses of a name. Their ports mean nothing.
+/// A function that looks up the addresses of a name. The ports are ignored.
 pub(crate) type Lookup =
     Box<dyn Fn(Box<str>) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Names and their addresses, for all workers.
+/// The names of all upstreams and their addresses, shared by all workers.
 pub(crate) struct Resolver {
     lookup: Lookup,
-    names: Mutex<HashMap<Box<str>, Arc<Name>>>,
+    names: Mutex<HashMap<Box<str>, Arc<ResolvedHost>>>,
 }
 
-/// One name, whose addresses change.
+/// A name and its current addresses.
 #[derive(Debug)]
-pub(crate) struct Name {
+pub(crate) struct ResolvedHost {
     host: Box<str>,
-    /// `None` until it was resolved once.
-    answer: ArcSwapOption<Answer>,
-    /// Held during a lookup, so that connections that wait for the same one share it.
+    /// `None` until the first lookup succeeds.
+    addresses: ArcSwapOption<HostAddresses>,
+    /// Held during a lookup, so that all connections that wait for the name share it.
     resolving: Arc<tokio::sync::Mutex<()>>,
     lookups: AtomicU64,
-    doubted: Notify,
-    /// Whether the last lookup failed: that is logged once.
+    lookup_requested: Notify,
+    /// Whether the last lookup failed. Only the first failure in a row is logged.
     failing: AtomicBool,
 }
 
-/// The addresses that a name has.
+/// The addresses of a name.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    addresses: Box<[Address]>,
+pub(crate) struct HostAddresses {
+    addresses: Box<[HostAddress]>,
     turn: AtomicUsize,
 }
 
 /// One address of a name.
 #[derive(Debug)]
-pub(crate) struct Address {
+pub(crate) struct HostAddress {
     address: SocketAddr,
-    /// Whether it lately took no connection, or was slow to. It comes last until the name is resolved again.
+    /// Whether the last connection to it failed or was slow. It is tried last until the name is resolved again.
     failing: AtomicBool,
 }
 
-/// Where a connection leads: the address that a name had when it was dialled.
+/// The name and address that a connection was opened to.
 #[derive(Clone, Debug)]
-pub(crate) struct Reached {
-    name: Arc<Name>,
+pub(crate) struct ConnectedAddress {
+    name: Arc<ResolvedHost>,
     address: IpAddr,
 }
 
 impl Resolver {
-    /// Asks the machine, as any other program does.
+    /// Uses the system's resolver.
     pub(crate) fn system() -> Self {
         Self::new(Box::new(|host| Box::pin(ask_system(host))))
     }
@@ -78,18 +78,21 @@ impl Resolver {
         Self { lookup, names: Mutex::default() }
     }
 
-    /// The name and the addresses that it has. Only who asks for a name first waits for them.
-    pub(crate) async fn resolve(self: &Arc<Self>, host: &str) -> io::Result<(Arc<Name>, Arc<Answer>)> {
+    /// The name and its addresses. Waits only if the name was never resolved.
+    pub(crate) async fn resolve(
+        self: &Arc<Self>,
+        host: &str,
+    ) -> io::Result<(Arc<ResolvedHost>, Arc<HostAddresses>)> {
         let name = self.name(host);
-        if let Some(answer) = name.answer.load_full() {
-            return Ok((name, answer));
+        if let Some(addresses) = name.addresses.load_full() {
+            return Ok((name, addresses));
         }
         let before = name.lookups.load(Ordering::Acquire);
         let one_at_a_time = Arc::clone(&name.resolving).lock_owned().await;
-        // Those who waited share what the lookup came to, be it a failure.
-        if name.answer.load().is_none() && name.lookups.load(Ordering::Acquire) == before {
+        // Callers that waited for the lock share the result of the lookup, even if it failed.
+        if name.addresses.load().is_none() && name.lookups.load(Ordering::Acquire) == before {
             let (resolver, sought) = (Arc::clone(self), Arc::clone(&name));
-            // In a task of its own: who gives up does not end a lookup that others wait for.
+            // A separate task, so that a caller that gives up does not cancel a lookup that others wait for.
             let looking = tokio::spawn(async move {
                 let looked_up = resolver.look_up(&sought).await;
                 drop(one_at_a_time);
@@ -97,11 +100,11 @@ impl Resolver {
             });
             looking.await.map_err(io::Error::other)??;
         }
-        let answer = name.answer.load_full().ok_or_else(no_address)?;
-        Ok((name, answer))
+        let addresses = name.addresses.load_full().ok_or_else(no_address)?;
+        Ok((name, addresses))
     }
 
-    /// Resolves these names again and again until dropped, and forgets all others.
+    /// Keeps resolving these names until the set is dropped, and forgets all others.
     pub(crate) fn follow(self: &Arc<Self>, hosts: &HashSet<Box<str>>) -> JoinSet<()> {
         self.names.lock().retain(|host, _| hosts.contains(host));
         let mut tasks = JoinSet::new();
@@ -111,29 +114,29 @@ impl Resolver {
         tasks
     }
 
-    async fn follow_name(self: Arc<Self>, name: Arc<Name>) {
+    async fn follow_name(self: Arc<Self>, name: Arc<ResolvedHost>) {
         loop {
             let one_at_a_time = name.resolving.lock().await;
             let looked_up = self.look_up(&name).await;
             drop(one_at_a_time);
-            name.tell(looked_up.err());
-            tokio::time::sleep(SOONEST).await;
-            // Either comes to the same: it is time to look again.
-            let _why = tokio::time::timeout(LATEST, name.doubted.notified()).await;
+            name.log_failure(looked_up.err());
+            tokio::time::sleep(MIN_REFRESH).await;
+            // Whether it was notified or timed out, it is time for a lookup.
+            let _why = tokio::time::timeout(MAX_EXTRA_WAIT, name.lookup_requested.notified()).await;
         }
     }
 
-    fn name(&self, host: &str) -> Arc<Name> {
+    fn name(&self, host: &str) -> Arc<ResolvedHost> {
         let mut names = self.names.lock();
         if let Some(name) = names.get(host) {
             return Arc::clone(name);
         }
-        let name = Arc::new(Name::new(host));
+        let name = Arc::new(ResolvedHost::new(host));
         names.insert(host.into(), Arc::clone(&name));
         name
     }
 
-    async fn look_up(&self, name: &Name) -> io::Result<()> {
+    async fn look_up(&self, name: &ResolvedHost) -> io::Result<()> {
         let found = (self.lookup)(name.host.clone()).await;
         name.lookups.fetch_add(1, Ordering::Release);
         let found = found?;
@@ -145,27 +148,27 @@ impl Resolver {
     }
 }
 
-impl Name {
+impl ResolvedHost {
     fn new(host: &str) -> Self {
         Self {
             host: host.into(),
-            answer: ArcSwapOption::empty(),
+            addresses: ArcSwapOption::empty(),
             resolving: Arc::default(),
             lookups: AtomicU64::new(0),
-            doubted: Notify::new(),
+            lookup_requested: Notify::new(),
             failing: AtomicBool::new(false),
         }
     }
 
-    /// None of the addresses took a connection: it is time to look whether there are others.
-    pub(crate) fn doubt(&self) {
-        self.doubted.notify_one();
+    /// Asks for a lookup soon, because none of the addresses accepted a connection.
+    pub(crate) fn request_lookup(&self) {
+        self.lookup_requested.notify_one();
     }
 
     fn replace(&self, found: Vec<SocketAddr>) {
-        let new = Answer::new(found);
-        let Some(old) = self.answer.load_full() else {
-            self.answer.store(Some(Arc::new(new)));
+        let new = HostAddresses::new(found);
+        let Some(old) = self.addresses.load_full() else {
+            self.addresses.store(Some(Arc::new(new)));
             return;
         };
         let lost = old.addresses.iter().any(|address| !new.has(address.address.ip()));
@@ -173,21 +176,22 @@ impl Name {
             old.addresses.iter().for_each(|address| address.failing.store(false, Ordering::Relaxed));
             return;
         }
-        tracing::info!(target: "spile::upstreams", name = %self.host, "the name has other addresses now: {new}");
-        self.answer.store(Some(Arc::new(new)));
+        tracing::info!(target: "spile::upstreams", name = %self.host, "the name has new addresses: {new}");
+        self.addresses.store(Some(Arc::new(new)));
     }
 
-    fn tell(&self, failure: Option<io::Error>) {
+    fn log_failure(&self, failure: Option<io::Error>) {
         let failed_before = self.failing.swap(failure.is_some(), Ordering::Relaxed);
         if let Some(why) = failure.filter(|_| !failed_before) {
-            tracing::warn!(target: "spile::upstreams", name = %self.host, "the name cannot be resolved, and addresses \
-                that are known stay in use: {why}");
+            tracing::warn!(target: "spile::upstreams", name = %self.host, "the name cannot be resolved; known addresses stay \
+                in use: {why}");
         }
     }
 }
 
-impl Answer {
-    /// Each address once. The two families take turns, so that one that does not work delays no dial for long.
+impl HostAddresses {
+    /// Each address once. IPv4 and IPv6 alternate, so that a family that does not work delays connections only a
+    /// little.
     fn new(mut found: Vec<SocketAddr>) -> Self {
         let mut seen = HashSet::new();
         found.retain(|address| seen.insert(address.ip()));
@@ -197,19 +201,19 @@ impl Answer {
         let (mut one, mut other) = (one.into_iter(), other.into_iter());
         let mut addresses = Vec::with_capacity(seen.len());
         while addresses.len() < seen.len() {
-            addresses.extend(one.next().into_iter().chain(other.next()).map(Address::new));
+            addresses.extend(one.next().into_iter().chain(other.next()).map(HostAddress::new));
         }
-        // Gateways that start together should not all begin with the same address.
+        // Gateways that start together should not all use the same address first.
         let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
         Self { addresses: addresses.into(), turn }
     }
 
-    /// All addresses but these, from the one whose turn it is. Those that lately failed come last.
-    pub(crate) fn in_turn(&self, but: &[IpAddr]) -> Vec<&Address> {
+    /// All addresses except these, starting at the next in turn. Those that failed come last.
+    pub(crate) fn rotated(&self, but: &[IpAddr]) -> Vec<&HostAddress> {
         let start = self.turn.fetch_add(1, Ordering::Relaxed) % self.addresses.len();
         let (before, after) = self.addresses.split_at(start);
-        let in_turn = after.iter().chain(before);
-        let mut order: Vec<_> = in_turn.filter(|address| !but.contains(&address.address.ip())).collect();
+        let rotated = after.iter().chain(before);
+        let mut order: Vec<_> = rotated.filter(|address| !but.contains(&address.address.ip())).collect();
         order.sort_by_key(|address| address.failing.load(Ordering::Relaxed));
         order
     }
@@ -219,13 +223,13 @@ impl Answer {
     }
 }
 
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for HostAddresses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.addresses.iter().map(|address| address.address.ip())).finish()
     }
 }
 
-impl Address {
+impl HostAddress {
     const fn new(address: SocketAddr) -> Self {
         Self { address, failing: AtomicBool::new(false) }
     }
@@ -236,20 +240,20 @@ impl Address {
         address
     }
 
-    /// Whether it took a connection, in time.
-    pub(crate) fn took(&self, connection: bool) {
-        self.failing.store(!connection, Ordering::Relaxed);
+    /// Records whether a connection to the address was opened in time.
+    pub(crate) fn record_connect(&self, connected: bool) {
+        self.failing.store(!connected, Ordering::Relaxed);
     }
 }
 
-impl Reached {
-    pub(crate) const fn new(name: Arc<Name>, address: IpAddr) -> Self {
+impl ConnectedAddress {
+    pub(crate) const fn new(name: Arc<ResolvedHost>, address: IpAddr) -> Self {
         Self { name, address }
     }
 
     /// How many addresses the name has.
     pub(crate) fn addresses(&self) -> usize {
-        self.name.answer.load().as_ref().map_or(1, |answer| answer.addresses.len())
+        self.name.addresses.load().as_ref().map_or(1, |addresses| addresses.addresses.len())
     }
 
     pub(crate) const fn address(&self) -> IpAddr {
@@ -257,28 +261,27 @@ impl Reached {
     }
 
     /// Whether the name has an address that is not among these.
-    pub(crate) fn has_others_than(&self, known: &[IpAddr]) -> bool {
-        let answer = self.name.answer.load();
-        answer
+    pub(crate) fn has_address_outside(&self, known: &[IpAddr]) -> bool {
+        let addresses = self.name.addresses.load();
+        addresses
             .as_ref()
-            .is_some_and(|answer| answer.addresses.iter().any(|own| !known.contains(&own.address.ip())))
+            .is_some_and(|addresses| addresses.addresses.iter().any(|own| !known.contains(&own.address.ip())))
     }
 
     /// Whether the name still has the address.
     pub(crate) fn is_current(&self) -> bool {
-        self.name.answer.load().as_ref().is_none_or(|answer| answer.has(self.address))
+        self.name.addresses.load().as_ref().is_none_or(|addresses| addresses.has(self.address))
     }
 }
 
-/// Asks on a thread of its own: the system's resolver blocks for as long as it likes, and a process that ends must not wait
-/// for it.
+/// Runs the lookup on a thread of its own: it may block for any time, and a process that ends must not wait for it.
 async fn ask_system(host: Box<str>) -> io::Result<Vec<SocketAddr>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("resolver".to_owned()).spawn(move || {
-        // Who asked may be gone by now.
-        let _told = tell.send((&*host, 0).to_socket_addrs().map(Iterator::collect));
+        // The caller may have given up.
+        let _told = sender.send((&*host, 0).to_socket_addrs().map(Iterator::collect));
     })?;
-    told.await.map_err(io::Error::other)?
+    receiver.await.map_err(io::Error::other)?
 }
 
 fn no_address() -> io::Error {
@@ -295,21 +298,21 @@ mod tests {
 
     #[test]
     fn the_two_families_take_turns_and_each_address_comes_once() {
-        let answer = Answer::new(addresses(&["::1", "::2", "::3", "::1", "10.0.0.1", "10.0.0.2"]));
-        assert_eq!(answer.to_string(), "[::1, 10.0.0.1, ::2, 10.0.0.2, ::3]");
+        let addresses = HostAddresses::new(addresses(&["::1", "::2", "::3", "::1", "10.0.0.1", "10.0.0.2"]));
+        assert_eq!(addresses.to_string(), "[::1, 10.0.0.1, ::2, 10.0.0.2, ::3]");
     }
 
     #[test]
     fn an_address_that_failed_comes_last_until_the_name_is_resolved_again() {
-        let name = Name::new("app.test");
+        let name = ResolvedHost::new("app.test");
         name.replace(addresses(&["10.0.0.1", "10.0.0.2"]));
-        let answer = name.answer.load_full().unwrap();
-        let firsts = || -> HashSet<IpAddr> { (0..4).map(|_| answer.in_turn(&[])[0].address.ip()).collect() };
+        let known = name.addresses.load_full().unwrap();
+        let firsts = || -> HashSet<IpAddr> { (0..4).map(|_| known.rotated(&[])[0].address.ip()).collect() };
         assert_eq!(firsts().len(), 2, "each has its turn");
-        answer.addresses[0].took(false);
-        assert_eq!(firsts(), HashSet::from([answer.addresses[1].address.ip()]));
+        known.addresses[0].record_connect(false);
+        assert_eq!(firsts(), HashSet::from([known.addresses[1].address.ip()]));
         name.replace(addresses(&["10.0.0.2", "10.0.0.1"]));
-        assert_eq!(firsts().len(), 2, "the same addresses in another order are no other answer");
+        assert_eq!(firsts().len(), 2, "the same addresses in another order are no other addresses");
     }
 
     #[tokio::test(start_paused = true)]
@@ -339,9 +342,9 @@ mod tests {
         let hosts = HashSet::from(["app.test".into()]);
         let following = resolver.follow(&hosts);
         let known = || async { resolver.resolve("app.test").await.unwrap().1.addresses.len() };
-        tokio::time::sleep((SOONEST + LATEST) * 2).await;
+        tokio::time::sleep((MIN_REFRESH + MAX_EXTRA_WAIT) * 2).await;
         assert_eq!((asked.load(Ordering::Relaxed), known().await), (3, 2), "two failures change nothing");
-        tokio::time::sleep((SOONEST + LATEST) * 2).await;
+        tokio::time::sleep((MIN_REFRESH + MAX_EXTRA_WAIT) * 2).await;
         assert_eq!(known().await, 1, "the change is followed");
         drop(following);
         drop(resolver.follow(&HashSet::new()));
@@ -358,10 +361,10 @@ mod tests {
         })));
         let _following = resolver.follow(&HashSet::from(["app.test".into()]));
         let (name, _) = resolver.resolve("app.test").await.unwrap();
-        tokio::time::sleep(SOONEST / 2).await;
+        tokio::time::sleep(MIN_REFRESH / 2).await;
         let before = asked.load(Ordering::Relaxed);
-        (0..100).for_each(|_| name.doubt());
-        tokio::time::sleep(SOONEST).await;
+        (0..100).for_each(|_| name.request_lookup());
+        tokio::time::sleep(MIN_REFRESH).await;
         assert_eq!(asked.load(Ordering::Relaxed), before + 1, "once, however many dials failed");
     }
 }

@@ -1,4 +1,4 @@
-//! TLS towards upstreams: who vouches for them, and how the gateway says who it is.
+//! TLS with upstreams: trusted authorities and client certificates.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,19 +11,19 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
 use spile_listener::{LoadError, Watched, certified_key};
 
-/// The authorities that vouch for upstreams over TLS.
+/// The certificate authorities that are trusted for upstreams.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Roots {
-    /// Those that the machine trusts.
+    /// Those of the operating system.
     #[default]
     System,
-    /// These, and no others: for upstreams with certificates of the house.
+    /// Only these, for upstreams with certificates of a private authority.
     Only(Vec<CertificateDer<'static>>),
 }
 
 impl Roots {
-    /// The authorities whose certificates are in this file, in PEM, and no others.
+    /// Only the authorities whose certificates are in this PEM file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LoadError> {
         let path = path.as_ref();
         let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -34,11 +34,11 @@ impl Roots {
         Ok(Self::Only(certificates))
     }
 
-    /// The client side of TLS: certificates are checked, and HTTP/2 is offered before HTTP/1.1.
+    /// A client configuration that verifies certificates and offers HTTP/2 before HTTP/1.1.
     fn client(&self, identity: Option<CertifiedKey>) -> Result<ClientConfig, rustls::Error> {
         let mut store = RootCertStore::empty();
         match self {
-            // A machine without authorities reaches no upstream over TLS, and plain ones all the same.
+            // A machine without authorities cannot use TLS upstreams, but plain ones still work.
             Self::System => {
                 let _counts = store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
@@ -57,38 +57,37 @@ impl Roots {
     }
 }
 
-/// The files that say how TLS upstreams are met.
+/// The files with TLS settings for upstreams.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct UpstreamTlsFiles {
-    /// The authorities that vouch for upstreams, in PEM. Those of the machine if `None`.
+    /// The trusted authorities, in PEM. Those of the operating system if `None`.
     pub ca_file: Option<PathBuf>,
-    /// The chain that upstreams see which ask for a certificate, in PEM.
+    /// The certificate chain for upstreams that ask for a client certificate, in PEM.
     pub certificate_file: Option<PathBuf>,
-    /// The key that belongs to it, in PEM.
+    /// The private key of the certificate, in PEM.
     pub key_file: Option<PathBuf>,
-    /// The name that upstreams are asked for and that their certificates must carry. Their own host if `None`.
+    /// The server name to request and to verify. The upstream's own host if `None`.
     pub server_name: Option<String>,
 }
 
-/// How TLS upstreams are met: who vouches for them, and how the gateway says who it is. Files are read again when they
-/// change. Two of the same files are equal.
+/// TLS settings for upstreams. The files are read again when they change. Two settings with the same files are equal.
 #[derive(Clone)]
-pub struct UpstreamTls(Arc<Inner>);
+pub struct UpstreamTls(Arc<LoadedTls>);
 
-struct Inner {
+struct LoadedTls {
     files: UpstreamTlsFiles,
     server_name: Option<ServerName<'static>>,
-    clients: Source,
+    clients: ClientConfigSource,
 }
 
-enum Source {
-    Fixed(Arc<Clients>),
-    Files(Watched<Clients>),
+enum ClientConfigSource {
+    Fixed(Arc<ClientConfigs>),
+    Files(Watched<ClientConfigs>),
 }
 
-/// The client side of TLS.
-pub(crate) struct Clients {
+/// The client configurations that are made of the settings.
+pub(crate) struct ClientConfigs {
     pub(crate) either_version: Arc<ClientConfig>,
     /// The same without HTTP/2.
     pub(crate) only_http1: Arc<ClientConfig>,
@@ -107,47 +106,47 @@ impl UpstreamTls {
         let paths = [&files.ca_file, &files.certificate_file, &files.key_file];
         let paths = paths.into_iter().flatten().cloned().collect();
         let read = files.clone();
-        let clients = Source::Files(Watched::load(paths, move |_| Clients::read(&read))?);
-        Ok(Self(Arc::new(Inner { files, server_name, clients })))
+        let clients = ClientConfigSource::Files(Watched::load(paths, move |_| ClientConfigs::read(&read))?);
+        Ok(Self(Arc::new(LoadedTls { files, server_name, clients })))
     }
 
-    /// Upstreams that these authorities vouch for, and no certificate of our own.
+    /// Trusts these authorities, without a client certificate.
     pub(crate) fn trusting(roots: &Roots) -> Result<Self, rustls::Error> {
-        let clients = Source::Fixed(Arc::new(Clients::new(roots.client(None)?)));
-        Ok(Self(Arc::new(Inner { files: UpstreamTlsFiles::default(), server_name: None, clients })))
+        let clients = ClientConfigSource::Fixed(Arc::new(ClientConfigs::new(roots.client(None)?)));
+        Ok(Self(Arc::new(LoadedTls { files: UpstreamTlsFiles::default(), server_name: None, clients })))
     }
 
-    pub(crate) fn clients(&self) -> Arc<Clients> {
+    pub(crate) fn client_configs(&self) -> Arc<ClientConfigs> {
         match &self.0.clients {
-            Source::Fixed(clients) => Arc::clone(clients),
-            Source::Files(files) => files.now(),
+            ClientConfigSource::Fixed(clients) => Arc::clone(clients),
+            ClientConfigSource::Files(files) => files.now(),
         }
     }
 
-    /// The client side of TLS for HTTP/1.1, for others who ask the same servers.
+    /// A client configuration for HTTP/1.1, for other clients of the same servers.
     pub fn http1_client(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.clients().only_http1)
+        Arc::clone(&self.client_configs().only_http1)
     }
 
-    /// The name to ask for. `None` for the upstream's own.
+    /// The server name. `None` for the upstream's own host.
     pub(crate) fn server_name(&self) -> Option<&ServerName<'static>> {
         self.0.server_name.as_ref()
     }
 
     /// Reads the files again if they have changed.
     pub(crate) fn refresh(&self) {
-        if let Source::Files(files) = &self.0.clients {
+        if let ClientConfigSource::Files(files) = &self.0.clients {
             files.refresh();
         }
     }
 
-    /// Tells one reading of the files from another.
+    /// Identifies this instance, to refresh shared settings only once.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 }
 
-impl Clients {
+impl ClientConfigs {
     fn read(files: &UpstreamTlsFiles) -> Result<Self, LoadError> {
         let roots = files.ca_file.as_ref().map(Roots::from_file).transpose()?.unwrap_or_default();
         let pair = files.certificate_file.as_ref().zip(files.key_file.as_ref());
@@ -164,7 +163,7 @@ impl Clients {
     }
 }
 
-/// Why upstreams cannot be met so.
+/// Why TLS settings for upstreams are not valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamTlsError {

@@ -9,7 +9,7 @@ fn page(words: &str) -> RefusalPage {
     RefusalPage::new(words.to_owned()).unwrap()
 }
 
-/// A gateway with a page for every kind of refusal, and another for requests above the limit of `/`.
+/// A gateway with a page for every kind of refusal, and another page for denied requests to `/`.
 async fn with_pages(backend: &Backend, limit: u64) -> Running {
     let route = |path: &str| Route::new(path, [backend.upstream()]).unwrap().host("gateway.test").unwrap();
     let slow =

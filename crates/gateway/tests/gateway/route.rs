@@ -1,4 +1,4 @@
-//! Routes: which request goes where, and what happens to it on the way.
+//! Routes: which one serves a request, and what it changes.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use spile_gateway::{Balance, Gateway, HeaderChanges, HealthCheck, Route};
 use tokio::net::TcpStream;
 
 use crate::support::{
-    Backend, RawBackend, exchange, in_time, limiter_on, open, plan, policy, running, text, to, under, until,
+    Backend, RawBackend, Running, exchange, in_time, limiter_on, open, plan, policy, running, text, to,
+    under, until,
 };
 
 #[tokio::test]
@@ -38,9 +39,14 @@ async fn the_most_specific_route_serves() {
         ("API.example.com:8000", "/scores", "host"),
         ("api.example.com", "/other", "below"),
     ];
+    assert_served(&gateway, &table).await;
+}
+
+/// Checks for each host and path which backend responds.
+async fn assert_served(gateway: &Running, table: &[(&str, &str, &str)]) {
     for (host, path, expected) in table {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let answer = crate::support::exchange(gateway.address, request.as_bytes()).await;
+        let answer = exchange(gateway.address, request.as_bytes()).await;
         assert!(answer.ends_with(expected), "{host}{path}: {answer}");
     }
 }
@@ -69,11 +75,7 @@ async fn the_host_that_matches_decides_and_not_another_one_of_the_route() {
         ("a-very-long-name.other.org", "/api/deep", "wide"),
         ("elsewhere.test", "/api/deep", "everywhere"),
     ];
-    for (host, path, expected) in table {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let answer = crate::support::exchange(gateway.address, request.as_bytes()).await;
-        assert!(answer.ends_with(expected), "{host}{path}: {answer}");
-    }
+    assert_served(&gateway, &table).await;
 }
 
 #[tokio::test]
@@ -231,7 +233,7 @@ async fn options_for_the_whole_server_goes_to_the_route_of_the_root_as_it_is() {
     assert!(answer.starts_with("HTTP/1.1 404"), "no route has the root: {answer}");
 }
 
-/// Everything that is told about limits, but for how long to wait.
+/// All header fields about limits, except `Retry-After`.
 fn told_of_limits(headers: &http::HeaderMap) -> Vec<&str> {
     let names = headers.keys().map(http::HeaderName::as_str);
     names.filter(|name| name.starts_with("x-ratelimit") || name.starts_with("ratelimit")).collect()

@@ -1,6 +1,6 @@
-//! Whether anything moves between a client and an upstream, in either direction.
+//! Idle timeouts for two bodies at once.
 //!
-//! A call in which only one side speaks is not idle: each body's silence counts only as long as the other one is silent
+//! A call in which only one side sends is not idle: the timeout of each body runs only while the other one is silent
 //! too.
 
 use std::sync::Arc;
@@ -10,59 +10,59 @@ use std::time::Duration;
 
 use spile_listener::Idle;
 
-/// One body's part in an exchange. Clones are parts in the same exchange.
+/// One body's view of the activity in an exchange. Clones belong to the same exchange.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Movement {
+pub(crate) struct Activity {
     /// `None` if there is no other body.
     moves: Option<Arc<AtomicU32>>,
-    /// How many moves there were when this side last looked.
+    /// The number of moves when this side last checked.
     seen: u32,
 }
 
-/// A silence of one body that ends with a move of the other.
+/// An idle timeout for one body that starts again when the other one moves.
 #[derive(Debug)]
-pub(crate) struct SharedIdle {
+pub(crate) struct SharedIdleTimer {
     idle: Idle,
-    movement: Movement,
+    activity: Activity,
 }
 
-impl Movement {
-    /// Part in an exchange of two bodies.
-    pub(crate) fn of_two() -> Self {
+impl Activity {
+    /// The activity of an exchange with two bodies.
+    pub(crate) fn shared() -> Self {
         Self { moves: Some(Arc::default()), seen: 0 }
     }
 
-    /// This side has moved.
-    pub(crate) fn stir(&mut self) {
+    /// Records that this side has moved.
+    pub(crate) fn record(&mut self) {
         if let Some(moves) = &self.moves {
             self.seen = moves.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         }
     }
 
-    /// Whether the other side has moved since this one last looked.
-    pub(crate) fn has_moved(&mut self) -> bool {
+    /// Whether the other side has moved since this side last checked.
+    pub(crate) fn other_side_moved(&mut self) -> bool {
         let Some(moves) = &self.moves else { return false };
         let moves = moves.load(Ordering::Relaxed);
         std::mem::replace(&mut self.seen, moves) != moves
     }
 }
 
-impl SharedIdle {
-    pub(crate) fn after(limit: Duration, movement: Movement) -> Self {
-        Self { idle: Idle::after(limit), movement }
+impl SharedIdleTimer {
+    pub(crate) fn after(limit: Duration, activity: Activity) -> Self {
+        Self { idle: Idle::after(limit), activity }
     }
 
-    /// Something arrived.
-    pub(crate) fn stir(&mut self) {
+    /// Records that a frame of this body has arrived.
+    pub(crate) fn record(&mut self) {
         self.idle.stir();
-        self.movement.stir();
+        self.activity.record();
     }
 
     /// Ready once both sides have been silent for too long.
     pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.idle.poll_over(cx));
-            if !self.movement.has_moved() {
+            if !self.activity.other_side_moved() {
                 return Poll::Ready(());
             }
             self.idle.stir();
@@ -80,12 +80,12 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(10);
 
-    fn sides() -> (SharedIdle, SharedIdle) {
-        let movement = Movement::of_two();
-        (SharedIdle::after(LIMIT, movement.clone()), SharedIdle::after(LIMIT, movement))
+    fn sides() -> (SharedIdleTimer, SharedIdleTimer) {
+        let activity = Activity::shared();
+        (SharedIdleTimer::after(LIMIT, activity.clone()), SharedIdleTimer::after(LIMIT, activity))
     }
 
-    fn is_over(side: &mut SharedIdle) -> bool {
+    fn is_over(side: &mut SharedIdleTimer) -> bool {
         side.poll_over(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
@@ -95,7 +95,7 @@ mod tests {
         for _ in 0..10 {
             assert!(!is_over(&mut silent));
             advance(LIMIT / 2).await;
-            speaks.stir();
+            speaks.record();
         }
         assert!(!is_over(&mut silent));
     }
@@ -103,7 +103,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_side_said_itself_does_not_make_its_silence_longer() {
         let (mut side, _other) = sides();
-        side.stir();
+        side.record();
         let start = Instant::now();
         poll_fn(|cx| side.poll_over(cx)).await;
         assert!(start.elapsed().abs_diff(LIMIT) < Duration::from_millis(10));
@@ -112,7 +112,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn both_sides_silent_is_idle() {
         let (mut one, mut other) = sides();
-        one.stir();
+        one.record();
         let start = Instant::now();
         poll_fn(|cx| other.poll_over(cx)).await;
         assert!(start.elapsed() <= 2 * LIMIT + Duration::from_millis(10));

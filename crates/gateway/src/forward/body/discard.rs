@@ -1,5 +1,5 @@
-//! Bodies of requests that were turned away: what is left of a small one is read and dropped, so that its connection can
-//! carry the next request.
+//! The rest of a refused request's body. If it is small it is read and dropped, so that the connection can carry the
+//! next request.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use http_body_util::BodyExt;
 use spile_listener::ClientBody;
 use tokio::time::timeout;
 
-/// Bytes that are read for nothing. A larger body costs more than a new connection.
+/// The largest body that is read and dropped. A new connection costs less than a larger one.
 const MAX_BYTES: u64 = 64 * 1024;
-/// How long they may take.
+/// How long reading it may take.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Sees to it that the connection can go on, and says whether it can. A body that was announced by `Expect` may come or
-/// not, so that nobody could tell it from the next request.
+/// Reads the rest of the body in the background if that is worthwhile. Says whether the connection can be used again.
+/// It cannot after `Expect`: the client may or may not send the body, so it cannot be told from the next request.
 pub(crate) fn discard(body: ClientBody, request: &Parts) -> bool {
     if body.is_end_stream() || request.version == Version::HTTP_2 {
         return true;
@@ -30,7 +30,7 @@ pub(crate) fn discard(body: ClientBody, request: &Parts) -> bool {
     true
 }
 
-/// Reads to the end, or to where it gets too much: hyper then closes the connection.
+/// Reads up to the limit. hyper closes the connection if the body goes on after that.
 async fn read_through(mut body: ClientBody) {
     let mut left = MAX_BYTES;
     while let Some(Ok(frame)) = body.frame().await {

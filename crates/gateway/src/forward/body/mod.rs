@@ -1,4 +1,4 @@
-//! Bodies on their way through: streamed, counted, timed and never held.
+//! Bodies on their way through: streamed with bounds on size and silence, never buffered whole.
 
 mod activity;
 mod discard;
@@ -8,10 +8,10 @@ mod upload;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 
-pub(crate) use activity::Movement;
+pub(crate) use activity::Activity;
 pub(crate) use discard::discard;
-pub(crate) use download::{BrokenOff, Download};
-pub(crate) use upload::{Meter, Upload, UploadFailure};
+pub(crate) use download::{Download, IncompleteBody};
+pub(crate) use upload::{Upload, UploadError, UploadProgress};
 
-/// What goes back to the client: the gateway's own words, or an upstream's answer.
-pub(crate) type Reply = Either<Full<Bytes>, Download>;
+/// The body of a response to a client: the gateway's own, or an upstream's.
+pub(crate) type ResponseBody = Either<Full<Bytes>, Download>;

@@ -1,8 +1,8 @@
 //! A request's body on its way to the upstream.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,44 +11,40 @@ use http_body::{Body, Frame, SizeHint};
 use spile_listener::{ClientBody, Paced};
 use tokio::time::Instant;
 
-use super::activity::{Movement, SharedIdle};
+use super::activity::{Activity, SharedIdleTimer};
 use crate::forward::headers::sanitize;
 
-/// A body that is read from the client only as fast as the upstream takes it, up to a size and within a silence.
+/// A body that is read from the client only as fast as the upstream takes it, with a limit on its size and an idle
+/// timeout.
 #[derive(Debug)]
-pub(crate) struct Upload(Option<Stream>);
+pub(crate) struct Upload(Option<UploadStream>);
 
 #[derive(Debug)]
-struct Stream {
+struct UploadStream {
     body: ClientBody,
     bytes_left: u64,
-    idle: SharedIdle,
-    meter: Arc<Meter>,
+    idle: SharedIdleTimer,
+    progress: Arc<UploadProgress>,
 }
 
-/// What became of an upload, and what of its time was the client's.
+/// How far an upload has come, whether it failed, and how much of its time was spent waiting for the client.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct UploadProgress {
     frames: AtomicU32,
-    state: AtomicU8,
-    movement: Movement,
+    failure: OnceLock<UploadError>,
+    activity: Activity,
     begun: Instant,
-    /// Whether the client has yet to send what comes next.
+    /// Whether the next frame has yet to come from the client.
     waiting: AtomicBool,
-    /// When the body last moved, or when the wait for the client began. Since `begun`.
-    turned_us: AtomicU64,
-    /// How long the client was waited for so far, not counting the present wait.
+    /// When the body last moved, or when the wait for the client began, in microseconds since `begun`.
+    changed_us: AtomicU64,
+    /// Time spent waiting for the client, without the current wait.
     waited_us: AtomicU64,
 }
 
-const SOUND: u8 = 0;
-const TOO_LARGE: u8 = 1;
-const STALLED: u8 = 2;
-const BROKEN: u8 = 3;
-
-/// Why a body did not reach the upstream whole.
+/// Why the upstream did not get the whole body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum UploadFailure {
+pub(crate) enum UploadError {
     #[error("the body is larger than the route takes")]
     TooLarge,
     #[error("the client stopped sending its body")]
@@ -65,60 +61,65 @@ impl Upload {
 
     /// Whether the next piece has yet to come from the client.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.0.as_ref().is_some_and(|stream| stream.meter.is_waiting())
+        self.0.as_ref().is_some_and(|stream| stream.progress.is_waiting())
     }
 
-    pub(crate) fn streamed(body: ClientBody, max_bytes: u64, max_idle: Duration, meter: Arc<Meter>) -> Self {
-        let idle = SharedIdle::after(max_idle, meter.movement());
-        Self(Some(Stream { body, bytes_left: max_bytes, idle, meter }))
+    pub(crate) fn streamed(
+        body: ClientBody,
+        max_bytes: u64,
+        max_idle: Duration,
+        progress: Arc<UploadProgress>,
+    ) -> Self {
+        let idle = SharedIdleTimer::after(max_idle, progress.activity());
+        Self(Some(UploadStream { body, bytes_left: max_bytes, idle, progress }))
     }
 }
 
-impl Default for Meter {
+impl Default for UploadProgress {
     fn default() -> Self {
         Self {
             frames: AtomicU32::new(0),
-            state: AtomicU8::new(SOUND),
-            movement: Movement::of_two(),
+            failure: OnceLock::new(),
+            activity: Activity::shared(),
             begun: Instant::now(),
             waiting: AtomicBool::new(false),
-            turned_us: AtomicU64::new(0),
+            changed_us: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
         }
     }
 }
 
-impl Meter {
+impl UploadProgress {
     /// Whether the next piece has yet to come from the client.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// How long the client has been waited for, not counting the present wait.
+    /// Time spent waiting for the client, without the current wait.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
-    /// How long the body has not moved.
-    pub(crate) fn still_for(&self) -> Duration {
-        let turned = Duration::from_micros(self.turned_us.load(Ordering::Relaxed));
+    /// How long ago the body last moved.
+    pub(crate) fn idle_for(&self) -> Duration {
+        let turned = Duration::from_micros(self.changed_us.load(Ordering::Relaxed));
         self.begun.elapsed().saturating_sub(turned)
     }
 
-    /// The client has yet to send more.
-    fn wait(&self) {
+    /// Records that the next frame has yet to come from the client.
+    fn await_client(&self) {
         if !self.waiting.swap(true, Ordering::Relaxed) {
-            self.turned_us.store(self.now_us(), Ordering::Relaxed);
+            self.changed_us.store(self.now_us(), Ordering::Relaxed);
         }
     }
 
-    /// A piece of the body has come.
-    fn step(&self) {
+    /// Records that a frame has arrived.
+    fn frame_arrived(&self) {
         self.frames.fetch_add(1, Ordering::Relaxed);
         let now_us = self.now_us();
-        let turned_us = self.turned_us.swap(now_us, Ordering::Relaxed);
+        let changed_us = self.changed_us.swap(now_us, Ordering::Relaxed);
         if self.waiting.swap(false, Ordering::Relaxed) {
-            self.waited_us.fetch_add(now_us.saturating_sub(turned_us), Ordering::Relaxed);
+            self.waited_us.fetch_add(now_us.saturating_sub(changed_us), Ordering::Relaxed);
         }
     }
 
@@ -126,47 +127,42 @@ impl Meter {
         self.begun.elapsed().as_micros() as u64
     }
 
-    /// Counts up while the body moves.
+    /// Frames that have arrived so far.
     pub(crate) fn frames(&self) -> u32 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// What the answer's body shares with this one.
-    pub(crate) fn movement(&self) -> Movement {
-        self.movement.clone()
+    /// The activity that the response's body shares with this one.
+    pub(crate) fn activity(&self) -> Activity {
+        self.activity.clone()
     }
 
-    pub(crate) fn failure(&self) -> Option<UploadFailure> {
-        match self.state.load(Ordering::Relaxed) {
-            TOO_LARGE => Some(UploadFailure::TooLarge),
-            STALLED => Some(UploadFailure::Stalled),
-            BROKEN => Some(UploadFailure::Broken),
-            _ => None,
-        }
+    pub(crate) fn failure(&self) -> Option<UploadError> {
+        self.failure.get().copied()
     }
 }
 
-impl Stream {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadFailure>>> {
+impl UploadStream {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            self.meter.wait();
+            self.progress.await_client();
             ready!(self.idle.poll_over(cx));
-            return Poll::Ready(Some(Err(self.failed(STALLED, UploadFailure::Stalled))));
+            return Poll::Ready(Some(Err(self.failed(UploadError::Stalled))));
         };
-        self.idle.stir();
-        self.meter.step();
+        self.idle.record();
+        self.progress.frame_arrived();
         Poll::Ready(match frame {
-            Some(Ok(frame)) if frame.is_trailers() => Some(Ok(without_claims(frame))),
+            Some(Ok(frame)) if frame.is_trailers() => Some(Ok(sanitized(frame))),
             Some(Ok(frame)) => Some(self.count(frame)),
-            Some(Err(_)) => Some(Err(self.failed(BROKEN, UploadFailure::Broken))),
+            Some(Err(_)) => Some(Err(self.failed(UploadError::Broken))),
             None => None,
         })
     }
 
-    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, UploadFailure> {
+    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, UploadError> {
         let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
         match self.bytes_left.checked_sub(bytes) {
-            None => Err(self.failed(TOO_LARGE, UploadFailure::TooLarge)),
+            None => Err(self.failed(UploadError::TooLarge)),
             Some(left) => {
                 self.bytes_left = left;
                 Ok(frame)
@@ -174,18 +170,16 @@ impl Stream {
         }
     }
 
-    fn failed(&self, state: u8, failure: UploadFailure) -> UploadFailure {
-        debug_assert_ne!(state, SOUND, "a failure says what failed");
-        self.meter.state.store(state, Ordering::Relaxed);
-        failure
+    fn failed(&self, failure: UploadError) -> UploadError {
+        *self.progress.failure.get_or_init(|| failure)
     }
 }
 
-/// Trailers without what a client could not have said in the header either.
-fn without_claims(frame: Frame<Bytes>) -> Frame<Bytes> {
+/// Trailers without the fields that clients may not set.
+fn sanitized(frame: Frame<Bytes>) -> Frame<Bytes> {
     match frame.into_trailers() {
         Ok(mut trailers) => {
-            sanitize::clean_trailers(&mut trailers);
+            sanitize::sanitize_trailers(&mut trailers);
             Frame::trailers(trailers)
         }
         Err(frame) => frame,
@@ -193,18 +187,18 @@ fn without_claims(frame: Frame<Bytes>) -> Frame<Bytes> {
 }
 
 impl Paced for Upload {
-    /// It is read as it arrives.
+    /// Request bodies are read as they arrive, so there is nothing to limit.
     fn read_at_most(&mut self, _bytes: usize) {}
 }
 
 impl Body for Upload {
     type Data = Bytes;
-    type Error = UploadFailure;
+    type Error = UploadError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadFailure>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         match &mut self.0 {
             None => Poll::Ready(None),
             Some(stream) => stream.poll_frame(cx),

@@ -1,26 +1,26 @@
-//! Names of fields as upstreams read them.
+//! Field names that some upstreams take for the same one.
 //!
-//! CGI, WSGI and PHP make one variable of several names: `X-Plan`, `X_Plan` and `X.Plan` all become `HTTP_X_PLAN`. So
-//! each byte of a name that is neither a letter nor a digit counts as a dash when a client's name is compared with one
-//! that the gateway writes or takes out.
+//! CGI, WSGI and PHP map several names to one variable: `X-Plan`, `X_Plan` and `X.Plan` all become `HTTP_X_PLAN`. So
+//! when a client's field is compared with one that the gateway writes or removes, each byte that is neither a letter
+//! nor a digit counts as a dash.
 
-/// Whether the name, which is in lower case, is made of letters, digits and dashes, as nearly all are.
+/// Whether the name consists of lower-case letters, digits and dashes, as nearly all do.
 pub(crate) fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'-' | b'0'..=b'9'))
 }
 
-/// Whether some upstreams take one name for the other. Both are in lower case.
-pub(crate) fn reads_as(name: &str, other: &str) -> bool {
-    name.len() == other.len() && begins_as(name, other)
+/// Whether some upstreams take the two names for the same one. Both are in lower case.
+pub(crate) fn is_equivalent(name: &str, other: &str) -> bool {
+    name.len() == other.len() && has_equivalent_prefix(name, other)
 }
 
-/// The same for the beginning of a name.
-pub(crate) fn begins_as(name: &str, beginning: &str) -> bool {
+/// Whether some upstreams take the start of the name for `beginning`.
+pub(crate) fn has_equivalent_prefix(name: &str, beginning: &str) -> bool {
     name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(|(a, b)| dash(a) == dash(b))
 }
 
-/// The name with dashes, in lower case: the same for all names that read as each other.
-pub(super) fn dashed(name: &str) -> String {
+/// The name in lower case, with dashes. Equivalent names have the same one.
+pub(super) fn normalized(name: &str) -> String {
     name.bytes().map(|byte| char::from(dash(byte.to_ascii_lowercase()))).collect()
 }
 
@@ -36,9 +36,13 @@ mod tests {
     fn every_byte_of_a_token_that_is_no_letter_or_digit_reads_as_a_dash() {
         for byte in "!#$%&'*+-.^_`|~".chars() {
             let name = format!("x{byte}plan");
-            assert!(reads_as(&name, "x-plan") && begins_as(&name, "x-pl"), "{name}");
-            assert_eq!((dashed(&name.to_uppercase()).as_str(), is_plain(&name)), ("x-plan", byte == '-'));
+            assert!(is_equivalent(&name, "x-plan") && has_equivalent_prefix(&name, "x-pl"), "{name}");
+            assert_eq!((normalized(&name.to_uppercase()).as_str(), is_plain(&name)), ("x-plan", byte == '-'));
         }
-        assert!(!reads_as("x-plans", "x-plan") && !reads_as("xxplan", "x-plan") && !begins_as("x-p", "x-pl"));
+        assert!(
+            !is_equivalent("x-plans", "x-plan")
+                && !is_equivalent("xxplan", "x-plan")
+                && !has_equivalent_prefix("x-p", "x-pl")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! For whom a request is forwarded: `Forwarded`, `X-Forwarded-*` and `X-Real-IP`.
+//! `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, which tell upstreams for which client a request is forwarded.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -7,22 +7,22 @@ use arrayvec::ArrayString;
 use bytes::Bytes;
 use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 
-use crate::auth::Hop;
+use crate::auth::Downstream;
 
 pub(super) const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Says for whom the request is forwarded. What a trusted proxy wrote is kept and added to; what anybody else wrote
-/// is gone already.
-pub(super) fn write_forwarded(headers: &mut HeaderMap, hop: &Hop, authority: &str) {
-    let own = Element::new(hop, authority);
-    if hop.trusted {
+/// Writes the fields. What a trusted proxy wrote is kept and added to. What any other peer wrote has been removed
+/// before.
+pub(super) fn write_forwarded(headers: &mut HeaderMap, downstream: &Downstream, authority: &str) {
+    let own = ForwardedElement::new(downstream, authority);
+    if downstream.trusted {
         add_to_forwarded(headers, &own);
-        if hop.client == hop.peer {
+        if downstream.client == downstream.peer {
             headers.insert(X_REAL_IP, own.peer);
-        } else if let Ok(client) = HeaderValue::from_str(&hop.client.to_string()) {
+        } else if let Ok(client) = HeaderValue::from_str(&downstream.client.to_string()) {
             headers.insert(X_REAL_IP, client);
         }
         return;
@@ -37,30 +37,30 @@ pub(super) fn write_forwarded(headers: &mut HeaderMap, hop: &Hop, authority: &st
 }
 
 /// `for=203.0.113.7;host="api.example.com";proto=https`, and its parts.
-struct Element {
+struct ForwardedElement {
     whole: HeaderValue,
     peer: HeaderValue,
-    /// Nothing where an HTTP/1.0 client named none.
+    /// `None` if an HTTP/1.0 client sent no host.
     host: Option<HeaderValue>,
     proto: HeaderValue,
 }
 
-impl Element {
-    fn new(hop: &Hop, host: &str) -> Self {
-        let proto = if hop.secure { "https" } else { "http" };
+impl ForwardedElement {
+    fn new(downstream: &Downstream, host: &str) -> Self {
+        let proto = if downstream.secure { "https" } else { "http" };
         let mut text = String::with_capacity(96);
-        text.push_str(if hop.peer.is_ipv4() { "for=" } else { "for=\"[" });
+        text.push_str(if downstream.peer.is_ipv4() { "for=" } else { "for=\"[" });
         let peer_at = text.len();
-        text.push_str(&address_text(hop.peer));
+        text.push_str(&address_text(downstream.peer));
         let peer_to = text.len();
-        text.push_str(if hop.peer.is_ipv4() { "" } else { "]\"" });
-        // A host has passed as one: letters, digits, dots, colons and brackets.
+        text.push_str(if downstream.peer.is_ipv4() { "" } else { "]\"" });
+        // The host is valid: letters, digits, dots, colons and brackets, so it needs no escaping.
         let host_at = text.len() + ";host=\"".len();
         if !host.is_empty() {
             text.extend([";host=\"", host, "\""]);
         }
         text.extend([";proto=", proto]);
-        // All are parts of one text, which is neither copied nor read again.
+        // All values are slices of one allocation.
         let text = Bytes::from(text);
         let part = |from, to| HeaderValue::from_maybe_shared(text.slice(from..to));
         let blank = || HeaderValue::from_static("");
@@ -77,7 +77,7 @@ impl Element {
 pub(super) fn address_text(address: IpAddr) -> ArrayString<39> {
     let mut text = ArrayString::new();
     let IpAddr::V4(address) = address else {
-        // It fits.
+        // An address is never longer than the array.
         let _ = write!(text, "{address}");
         return text;
     };
@@ -90,7 +90,7 @@ pub(super) fn address_text(address: IpAddr) -> ArrayString<39> {
     text
 }
 
-fn add_to_forwarded(headers: &mut HeaderMap, own: &Element) {
+fn add_to_forwarded(headers: &mut HeaderMap, own: &ForwardedElement) {
     append(headers, X_FORWARDED_FOR, &own.peer);
     if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, own.proto.clone());
@@ -103,8 +103,8 @@ fn add_to_forwarded(headers: &mut HeaderMap, own: &Element) {
     append(headers, FORWARDED, &own.whole);
 }
 
-/// Adds to the list that all lines of a field make together. Lines that are no text are dropped: no upstream could
-/// tell what they say.
+/// Appends an item to a list that may be spread over several fields. Fields that are not text are dropped, because
+/// upstreams could not read them either.
 fn append(headers: &mut HeaderMap, name: HeaderName, item: &HeaderValue) {
     let mut list = Vec::new();
     for line in headers.get_all(&name).iter().filter(|line| line.to_str().is_ok()) {
@@ -133,11 +133,15 @@ mod tests {
     #[test]
     fn an_element_and_its_parts_agree() {
         let peer: IpAddr = "2001:db8::1".parse().unwrap();
-        let own = Element::new(&Hop { peer, client: peer, trusted: false, secure: true }, "a.test:8443");
+        let own = ForwardedElement::new(
+            &Downstream { peer, client: peer, trusted: false, secure: true },
+            "a.test:8443",
+        );
         assert_eq!(own.whole, "for=\"[2001:db8::1]\";host=\"a.test:8443\";proto=https");
         assert_eq!((own.peer, own.proto), ("2001:db8::1".parse().unwrap(), "https".parse().unwrap()));
         assert_eq!(own.host.unwrap(), "a.test:8443");
-        let nameless = Element::new(&Hop { peer, client: peer, trusted: false, secure: false }, "");
+        let nameless =
+            ForwardedElement::new(&Downstream { peer, client: peer, trusted: false, secure: false }, "");
         assert_eq!(nameless.whole, "for=\"[2001:db8::1]\";proto=http");
         assert!(nameless.host.is_none());
     }

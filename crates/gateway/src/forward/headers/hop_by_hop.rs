@@ -1,4 +1,4 @@
-//! Header fields that are meant for this connection only, and end here.
+//! Hop-by-hop header fields, which are meant for one connection and not forwarded (RFC 9110, 7.6.1).
 
 use foldhash::HashSet;
 use http::header::{
@@ -7,14 +7,14 @@ use http::header::{
 };
 use smallvec::SmallVec;
 
-use super::equivalent_names::dashed;
+use super::equivalent_names::normalized;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// What is always the connection's own.
-pub(super) const OWN: [HeaderName; 9] = [
+/// Fields that are always hop-by-hop, whether `Connection` names them or not.
+pub(super) const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_CONNECTION,
@@ -26,14 +26,15 @@ pub(super) const OWN: [HeaderName; 9] = [
     HTTP2_SETTINGS,
 ];
 
-/// Names of fields that are about to go; rarely more than these.
-type Names = SmallVec<[HeaderName; 4]>;
+/// Names of fields to remove. There are rarely more than four.
+type FieldNames = SmallVec<[HeaderName; 4]>;
 
-/// Drops what the connection names, what is always its own, and `also` what this holds for. That a client can take
-/// trailers is passed on, for the gateway passes trailers on.
+/// Removes hop-by-hop fields, those that `Connection` names, and those for which `also` is true. `TE: trailers` is
+/// kept, because the gateway forwards trailers.
 pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) {
-    // Each name is looked at once: asking the map for every name that could be there takes far longer.
-    let mut names: Names = headers.keys().filter(|name| OWN.contains(name) || also(name)).cloned().collect();
+    // One pass over the map is much faster than a lookup for every name that could be in it.
+    let mut names: FieldNames =
+        headers.keys().filter(|name| HOP_BY_HOP.contains(name) || also(name)).cloned().collect();
     let takes_trailers = names.contains(&TE) && names_option(headers, &TE, "trailers");
     if names.contains(&CONNECTION) {
         add_named_by_connection(headers, &mut names);
@@ -46,19 +47,19 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap, also: impl Fn(&HeaderName
     }
 }
 
-/// Adds the fields that the connection names, in any spelling that an upstream takes for the name.
-fn add_named_by_connection(headers: &HeaderMap, names: &mut Names) {
+/// Adds the fields that `Connection` names, in any equivalent spelling.
+fn add_named_by_connection(headers: &HeaderMap, names: &mut FieldNames) {
     let is_usual =
         |option: &&str| ["keep-alive", "close", "upgrade"].iter().any(|own| own.eq_ignore_ascii_case(option));
     let others = listed(headers, &CONNECTION).filter(|option| !is_usual(option));
-    let options: HashSet<String> = others.map(dashed).collect();
+    let options: HashSet<String> = others.map(normalized).collect();
     if !options.is_empty() {
-        names.extend(headers.keys().filter(|name| options.contains(&dashed(name.as_str()))).cloned());
+        names.extend(headers.keys().filter(|name| options.contains(&normalized(name.as_str()))).cloned());
     }
 }
 
-/// The protocol that the connection is to become, where both fields ask for it.
-pub(crate) fn wanted_upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
+/// The protocol that the client wants to switch to, if both `Upgrade` and `Connection` ask for it.
+pub(crate) fn requested_upgrade(headers: &HeaderMap) -> Option<&HeaderValue> {
     let protocol = headers.get(UPGRADE)?;
     names_option(headers, &CONNECTION, "upgrade").then_some(protocol)
 }

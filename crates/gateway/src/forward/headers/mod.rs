@@ -7,6 +7,6 @@ mod hop_by_hop;
 mod request_id;
 pub(crate) mod sanitize;
 
-pub(crate) use forwarding_headers::Introduction;
-pub(crate) use hop_by_hop::wanted_upgrade;
+pub(crate) use forwarding_headers::ForwardingHeaders;
+pub(crate) use hop_by_hop::requested_upgrade;
 pub(crate) use request_id::RequestId;

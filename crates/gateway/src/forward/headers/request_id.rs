@@ -1,10 +1,10 @@
-//! An id by which a request can be found in everybody's logs.
+//! The id by which a request is found in the logs of clients, gateways and upstreams.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest id that is taken over from a trusted proxy.
+/// The longest id that is accepted from a trusted proxy.
 const MAX_BYTES: usize = 128;
 
 /// The id of one request.
@@ -12,9 +12,10 @@ const MAX_BYTES: usize = 128;
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id that a trusted proxy gave, else a new one: what anybody else sends could be somebody else's.
+    /// The id that a trusted proxy sent, else a new one. An id from any other peer is ignored, because it could be the
+    /// id of another request.
     pub(crate) fn of(headers: &HeaderMap, trusted: bool) -> Self {
-        let given = if trusted { headers.get(&X_REQUEST_ID).filter(|value| is_sound(value)) } else { None };
+        let given = if trusted { headers.get(&X_REQUEST_ID).filter(|value| is_valid(value)) } else { None };
         given.map_or_else(Self::new, |value| Self(value.clone()))
     }
 
@@ -38,7 +39,7 @@ impl RequestId {
     }
 }
 
-fn is_sound(value: &HeaderValue) -> bool {
+fn is_valid(value: &HeaderValue) -> bool {
     let bytes = value.as_bytes();
     (1..=MAX_BYTES).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
 }

@@ -1,4 +1,4 @@
-//! The header fields of a request as the upstream gets them, and of its answer as the client does.
+//! Removes header fields that must not be forwarded, in either direction.
 
 use bytes::Bytes;
 use http::Version;
@@ -7,9 +7,9 @@ use http::header::{
     TRAILER, VIA,
 };
 
-use super::equivalent_names::{begins_as, is_plain, reads_as};
+use super::equivalent_names::{has_equivalent_prefix, is_equivalent, is_plain};
 use super::forwarded::X_REAL_IP;
-use super::hop_by_hop::{OWN, drop_hop_by_hop};
+use super::hop_by_hop::{HOP_BY_HOP, drop_hop_by_hop};
 use super::request_id::X_REQUEST_ID;
 use crate::auth::X_API_KEY;
 
@@ -17,97 +17,101 @@ pub(super) const X_TENANT_ID: HeaderName = HeaderName::from_static("x-tenant-id"
 pub(super) const X_PLAN: HeaderName = HeaderName::from_static("x-plan");
 const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost");
 
-/// What gateways of this kind call themselves in `Via`.
+/// The gateway's name in `Via`.
 const PSEUDONYM: &str = "spile";
-/// Gateways of this kind that a request may come through. More of them are the same ones again.
+/// The number of gateways that a request may come through. With more, it is assumed to be looping.
 const MAX_HOPS: usize = 8;
 
-/// Fields that are the gateway's alone to write, or no one's. It asks for the body itself, once an upstream is there to
-/// take it, and `Proxy` sets the proxy of CGI programs.
-const OURS: [HeaderName; 6] =
+/// Fields that only the gateway may set, or that no one may. `Expect` is answered by the gateway, once an upstream
+/// takes the body. `Proxy` would set the outbound proxy of CGI programs.
+const RESERVED_FIELDS: [HeaderName; 6] =
     [EXPECT, X_TENANT_ID, X_PLAN, X_REAL_IP, X_REQUEST_ID, HeaderName::from_static("proxy")];
 
-/// What all fields begin with in which proxies speak of the hops before.
-const OF_PROXIES: &str = "x-forwarded";
-/// Fields by which some servers are told to take another path than the one that was asked for. Rules and routes have
-/// matched that one.
-const OTHER_PATHS: [HeaderName; 2] =
+/// The prefix of the fields in which proxies describe earlier hops.
+const FORWARDED_PREFIX: &str = "x-forwarded";
+/// Fields that make some servers serve another path than the one requested. Rules and routes have matched the requested
+/// one.
+const PATH_OVERRIDES: [HeaderName; 2] =
     [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
-/// Fields that say who asks, or what for, and have no business behind a body.
-const OF_HEADERS: [HeaderName; 6] = [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, X_API_KEY];
+/// Fields about credentials or framing that do not belong in trailers.
+const NOT_IN_TRAILERS: [HeaderName; 6] = [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, X_API_KEY];
 
-/// Takes out of the client's fields what no upstream is to get from a client, and what is `meant_for_us`, and writes the
-/// rest as every upstream reads it.
-pub(crate) fn clean(
+/// Removes from a request the fields that clients may not set, and those that are meant for the gateway alone
+/// (`is_ours`). Joins cookies for upstreams that speak HTTP/1.1.
+pub(crate) fn sanitize_request(
     headers: &mut HeaderMap,
     trusted: bool,
     version: Version,
-    meant_for_us: impl Fn(&HeaderName) -> bool,
+    is_ours: impl Fn(&HeaderName) -> bool,
 ) {
-    drop_hop_by_hop(headers, |name| is_reserved(name, trusted) || meant_for_us(name));
+    drop_hop_by_hop(headers, |name| is_reserved(name, trusted) || is_ours(name));
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
 }
 
-/// Removes from a request's trailers the fields that clients may not set, and those that only mean something in a header:
-/// some upstreams treat trailers as fields of the header.
-pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
-    let of_headers = |name: &HeaderName| OF_HEADERS.iter().any(|own| reads_as(name.as_str(), own.as_str()));
+/// Removes from a request's trailers the fields that clients may not set and those that only belong in a header: some
+/// upstreams treat trailers as fields of the header.
+pub(crate) fn sanitize_trailers(trailers: &mut HeaderMap) {
+    let of_headers =
+        |name: &HeaderName| NOT_IN_TRAILERS.iter().any(|own| is_equivalent(name.as_str(), own.as_str()));
     drop_hop_by_hop(trailers, |name| is_reserved(name, false) || of_headers(name));
 }
 
-/// Makes of the upstream's fields those that the client gets, and takes out what the upstream says that the request
-/// cost in the end.
-pub(crate) fn for_client(headers: &mut HeaderMap, version: Version) -> Option<u64> {
+/// Removes from a response the fields that the client must not get. Returns the cost that the upstream reports for the
+/// request, if any.
+pub(crate) fn sanitize_response(headers: &mut HeaderMap, version: Version) -> Option<u64> {
     let cost = headers.remove(X_RATELIMIT_COST);
     drop_hop_by_hop(headers, |_| false);
     headers.append(VIA, via(version));
-    whole(cost?.to_str().ok()?)
+    parse_cost(cost?.to_str().ok()?)
 }
 
-/// The number; the largest `u64` if it is larger than that. `None` if it is not a whole number.
-fn whole(text: &str) -> Option<u64> {
+/// The cost as a number, at most `u64::MAX`. `None` if it is not a whole number.
+fn parse_cost(text: &str) -> Option<u64> {
     let digits = text.trim();
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Whether the request has come through gateways of this kind so often that it must be going in circles.
-pub(crate) fn goes_in_circles(headers: &HeaderMap) -> bool {
+/// Whether the request has come through so many gateways that it must be looping.
+pub(crate) fn is_loop(headers: &HeaderMap) -> bool {
     if !headers.contains_key(VIA) {
         return false;
     }
     let lines = headers.get_all(VIA).iter().filter_map(|line| line.to_str().ok());
     let hops = lines.flat_map(|line| line.split(','));
-    hops.filter(|hop| hop.split_ascii_whitespace().nth(1) == Some(PSEUDONYM)).count() >= MAX_HOPS
+    hops.filter(|downstream| downstream.split_ascii_whitespace().nth(1) == Some(PSEUDONYM)).count()
+        >= MAX_HOPS
 }
 
-/// Whether a field is the gateway's own to write. What trusted proxies say of the hops before is kept.
+/// Whether clients may not set the field. What trusted proxies say of earlier hops is allowed.
 fn is_reserved(name: &HeaderName, trusted: bool) -> bool {
-    OURS.contains(name) || (!trusted && is_set_by_proxies(name)) || is_misspelt(name.as_str())
+    RESERVED_FIELDS.contains(name) || (!trusted && is_proxy_field(name)) || is_lookalike(name.as_str())
 }
 
-fn is_set_by_proxies(name: &HeaderName) -> bool {
-    is_of_proxies(name.as_str()) || *name == FORWARDED || OTHER_PATHS.contains(name)
+fn is_proxy_field(name: &HeaderName) -> bool {
+    is_forwarded_name(name.as_str()) || *name == FORWARDED || PATH_OVERRIDES.contains(name)
 }
 
-/// Whether some upstreams take the name for one that means something to the gateway, though it is not the same.
-fn is_misspelt(name: &str) -> bool {
-    let is_one_of = |names: &[HeaderName]| names.iter().any(|own| reads_as(name, own.as_str()));
-    let is_known = || [&OURS[..], &OTHER_PATHS, &OWN, &[CONTENT_LENGTH]].into_iter().any(is_one_of);
-    !is_plain(name) && (is_of_proxies(name) || is_known())
+/// Whether some upstreams take the name for one that clients may not set.
+fn is_lookalike(name: &str) -> bool {
+    let is_one_of = |names: &[HeaderName]| names.iter().any(|own| is_equivalent(name, own.as_str()));
+    let is_known =
+        || [&RESERVED_FIELDS[..], &PATH_OVERRIDES, &HOP_BY_HOP, &[CONTENT_LENGTH]].into_iter().any(is_one_of);
+    !is_plain(name) && (is_forwarded_name(name) || is_known())
 }
 
-/// `X-Forwarded` and every `X-Forwarded-…`, however it is spelt.
-fn is_of_proxies(name: &str) -> bool {
+/// Whether the name is `X-Forwarded` or `X-Forwarded-…`, in any equivalent spelling.
+fn is_forwarded_name(name: &str) -> bool {
     let ends = |byte: &u8| !byte.is_ascii_alphanumeric();
-    begins_as(name, OF_PROXIES) && name.as_bytes().get(OF_PROXIES.len()).is_none_or(ends)
+    has_equivalent_prefix(name, FORWARDED_PREFIX)
+        && name.as_bytes().get(FORWARDED_PREFIX.len()).is_none_or(ends)
 }
 
-/// Makes one line of the cookies that HTTP/2 lets a client send in several (RFC 9113, 8.2.3): servers of HTTP/1.1 read
-/// the first one only, or join them with commas.
+/// Joins the `Cookie` fields that HTTP/2 allows a client to split (RFC 9113, 8.2.3). Servers of HTTP/1.1 read only the
+/// first one, or join them with commas.
 fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).iter();
     let (Some(first), Some(second)) = (lines.next(), lines.next()) else { return };
@@ -136,10 +140,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::auth::{Caller, Hop};
-    use crate::forward::headers::{Introduction, RequestId};
+    use crate::auth::{Caller, Downstream};
+    use crate::forward::headers::{ForwardingHeaders, RequestId};
 
-    /// Fields as clients send them, those that they should not send among them.
+    /// Fields as clients send them, including those that they may not set.
     fn fields() -> impl Strategy<Value = HeaderMap> {
         let name = prop_oneof![
             proptest::sample::select(vec![
@@ -192,7 +196,7 @@ mod tests {
         })
     }
 
-    /// Fields that clients may not set, with any sign between the words of the name.
+    /// Fields that clients may not set.
     const RESERVED: [&str; 21] = [
         "x-tenant-id",
         "x-plan",
@@ -217,7 +221,7 @@ mod tests {
         "x-api-key",
     ];
 
-    /// A name of the list whose dashes have become any other bytes that a name can hold.
+    /// One of these names, with each dash replaced by any byte that a name may hold.
     fn respelt() -> impl Strategy<Value = String> {
         let byte = proptest::sample::select("!#$%&'*+.^_`|~-".chars().collect::<Vec<_>>());
         (proptest::sample::select(RESERVED.to_vec()), proptest::collection::vec(byte, 4)).prop_map(
@@ -237,11 +241,11 @@ mod tests {
 
     fn rewritten(mut headers: HeaderMap, trusted: bool) -> HeaderMap {
         let peer = IpAddr::from(Ipv4Addr::new(192, 0, 2, 1));
-        let hop = Hop { peer, client: peer, trusted, secure: true };
+        let downstream = Downstream { peer, client: peer, trusted, secure: true };
         let id = RequestId::of(&headers, trusted);
         let (caller, version) = (Caller::default(), Version::HTTP_11);
-        clean(&mut headers, trusted, version, |_| false);
-        Introduction { caller: &caller, hop: &hop, authority: "g.test", version, id: &id }
+        sanitize_request(&mut headers, trusted, version, |_| false);
+        ForwardingHeaders { caller: &caller, downstream: &downstream, authority: "g.test", version, id: &id }
             .insert(&mut headers);
         headers
     }
@@ -268,9 +272,9 @@ mod tests {
             let sent = read(bytes);
             let cookies: Vec<HeaderValue> = sent.get_all(COOKIE).iter().cloned().collect();
             let mut headers = sent.clone();
-            clean(&mut headers, false, Version::HTTP_2, |_| false);
+            sanitize_request(&mut headers, false, Version::HTTP_2, |_| false);
             let mut trailers = sent;
-            clean_trailers(&mut trailers);
+            sanitize_trailers(&mut trailers);
             let left: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
             assert!(left.len() <= 1, "one line of cookies");
             if let [joined] = &left[..] {
@@ -278,15 +282,15 @@ mod tests {
                 assert_eq!(joined.as_bytes(), parts.join(&b"; "[..]));
             }
             for name in trailers.keys().chain(headers.keys()).map(HeaderName::as_str) {
-                let named = RESERVED.iter().find(|reserved| reads_as(name, reserved));
-                // Its length is the body's own affair, and a key is the authenticator's.
+                let named = RESERVED.iter().find(|reserved| is_equivalent(name, reserved));
+                // `Content-Length` is handled with the body, and the API key by the authenticator.
                 let expected = matches!(named, None | Some(&("x-api-key" | "content-length" | "te")));
                 assert!(expected, "{name}");
             }
             let again = |fields: &HeaderMap| {
                 let (mut header, mut trailers) = (fields.clone(), fields.clone());
-                clean(&mut header, false, Version::HTTP_2, |_| false);
-                clean_trailers(&mut trailers);
+                sanitize_request(&mut header, false, Version::HTTP_2, |_| false);
+                sanitize_trailers(&mut trailers);
                 [header, trailers]
             };
             assert_eq!((&again(&headers)[0], &again(&trailers)[1]), (&headers, &trailers));
@@ -298,11 +302,11 @@ mod tests {
         #[test]
         fn no_spelling_of_a_name_gets_a_claim_through(name in respelt()) {
             let (mut header, mut trailers) = (one(&name), one(&name));
-            clean(&mut header, false, Version::HTTP_11, |name| reads_as(name.as_str(), "x-api-key"));
-            // Its length is the body's own affair, and it is never written from here.
+            sanitize_request(&mut header, false, Version::HTTP_11, |name| is_equivalent(name.as_str(), "x-api-key"));
+            // `Content-Length` is handled with the body.
             header.remove(CONTENT_LENGTH);
             prop_assert!(header.is_empty(), "{:?}", header);
-            clean_trailers(&mut trailers);
+            sanitize_trailers(&mut trailers);
             prop_assert!(trailers.is_empty(), "{:?}", trailers);
         }
 
@@ -310,7 +314,7 @@ mod tests {
         fn what_the_connection_names_goes_in_every_spelling(named in "[a-z]{3}[!#$%&'*+.^_`|~-][a-z0-9]{3}", sent in "[!#$%&'*+.^_`|~-]") {
             let mut headers = one(&format!("{}{sent}{}", &named[..3], &named[4..]));
             headers.insert("connection", HeaderValue::from_str(&format!("close, {}", named.to_uppercase())).unwrap());
-            clean(&mut headers, false, Version::HTTP_11, |_| false);
+            sanitize_request(&mut headers, false, Version::HTTP_11, |_| false);
             prop_assert!(headers.is_empty(), "{:?}", headers);
         }
 
@@ -360,7 +364,7 @@ mod tests {
             if let Ok(cost) = HeaderValue::from_str(&cost) {
                 headers.append(X_RATELIMIT_COST, cost);
             }
-            let reported = for_client(&mut headers, Version::HTTP_11);
+            let reported = sanitize_response(&mut headers, Version::HTTP_11);
             let digits = Some(cost.trim()).filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
             prop_assert_eq!(reported, digits.map(|digits| digits.parse().unwrap_or(u64::MAX)));
             for name in ["connection", "keep-alive", "transfer-encoding", "upgrade", "x-ratelimit-cost"] {
@@ -375,9 +379,9 @@ mod tests {
             for _ in 0..own {
                 headers.append(VIA, via(Version::HTTP_11));
             }
-            let claimed = others.split(',').filter(|hop| hop.split_ascii_whitespace().nth(1) == Some("spile")).count();
+            let claimed = others.split(',').filter(|downstream| downstream.split_ascii_whitespace().nth(1) == Some("spile")).count();
             headers.append(VIA, HeaderValue::from_str(&others).unwrap());
-            prop_assert_eq!(goes_in_circles(&headers), own + claimed >= 8);
+            prop_assert_eq!(is_loop(&headers), own + claimed >= 8);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The body of an upstream's answer, read from its connection as the client takes it.
+//! The body of a response, read from the connection as the client takes it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,146 +8,156 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use spile_listener::Idle;
 
-use super::chunked::{Chunked, Step};
-use super::connection::Http1;
-use super::early::Early;
-use super::framing::Length;
-use super::transport::{Upgraded, poll_bytes};
-use crate::forward::body::{BrokenOff, Movement};
-use crate::upstream::Lines;
+use super::chunked::{ChunkStep, ChunkedDecoder};
+use super::connection::Http1Connection;
+use super::early::EarlyResponse;
+use super::framing::BodyLength;
+use super::transport::{UpgradedUpstream, poll_bytes};
+use crate::forward::body::{Activity, IncompleteBody};
+use crate::upstream::ConnectionPool;
 
-/// A body, and the connection that it arrives on.
+/// A response body and the connection that it arrives on.
 #[derive(Debug)]
-pub(crate) struct Inbound {
-    source: Source,
-    /// What has arrived and was not handed on yet.
+pub(crate) struct Http1Body {
+    source: BodySource,
+    /// Bytes that have arrived and were not passed on yet.
     arrived: Bytes,
-    left: Left,
-    /// Where the connection goes with the last of the body; nowhere if it must be closed then.
-    lines: Option<Arc<Lines>>,
-    movement: Movement,
+    left: BodyLeft,
+    /// The pool that gets the connection at the end of the body. `None` if the connection must be closed.
+    pool: Option<Arc<ConnectionPool>>,
+    activity: Activity,
     read_at_most: usize,
 }
 
-/// Where the rest of the body comes from.
+/// The source of the rest of the body.
 #[derive(Debug)]
-pub(super) enum Source {
-    Line(Box<Http1>),
+pub(super) enum BodySource {
+    Connection(Box<Http1Connection>),
     /// The request is still being sent.
-    Early(Box<Early>),
+    Early(Box<EarlyResponse>),
     Gone,
 }
 
-/// How much is to come.
+/// How much of the body is left.
 #[derive(Debug)]
-enum Left {
+enum BodyLeft {
     Nothing,
     Exact(u64),
-    Chunked(Box<Chunked>),
+    Chunked(Box<ChunkedDecoder>),
     UntilClose,
 }
 
-impl Inbound {
-    pub(super) fn new(source: Source, arrived: Bytes, length: Length, lines: Option<Arc<Lines>>) -> Self {
+impl Http1Body {
+    pub(super) fn new(
+        source: BodySource,
+        arrived: Bytes,
+        length: BodyLength,
+        pool: Option<Arc<ConnectionPool>>,
+    ) -> Self {
         let left = match length {
-            Length::None => Left::Nothing,
-            Length::Exact(bytes) => Left::Exact(bytes),
-            Length::Chunked => Left::Chunked(Box::default()),
-            Length::UntilClose => Left::UntilClose,
+            BodyLength::None => BodyLeft::Nothing,
+            BodyLength::Exact(bytes) => BodyLeft::Exact(bytes),
+            BodyLength::Chunked => BodyLeft::Chunked(Box::default()),
+            BodyLength::UntilClose => BodyLeft::UntilClose,
         };
-        Self { source, arrived, left, lines, movement: Movement::default(), read_at_most: usize::MAX }
+        Self { source, arrived, left, pool, activity: Activity::default(), read_at_most: usize::MAX }
     }
 
-    /// Is not idle while the request's body moves.
-    pub(crate) fn moves_with(&mut self, movement: Movement) {
-        self.movement = movement;
+    /// Keeps the body from being idle while the request's body moves.
+    pub(crate) fn share_activity(&mut self, activity: Activity) {
+        self.activity = activity;
     }
 
-    /// Takes no more than this from the connection at a time, so that no more has to be held if the client is slow.
+    /// Limits the bytes of one read, so that less is held in memory if the client is slow.
     pub(crate) const fn read_at_most(&mut self, bytes: usize) {
         self.read_at_most = bytes;
     }
 
-    /// The connection, for whatever both sides speak from now on.
-    pub(crate) fn into_upgraded(self) -> Option<Upgraded> {
+    /// The connection, once both sides have switched protocols. `None` if the request is still being sent.
+    pub(crate) fn into_upgraded(self) -> Option<UpgradedUpstream> {
         match self.source {
-            Source::Line(line) => Some(Upgraded { arrived: self.arrived, transport: line.transport }),
-            Source::Early(_) | Source::Gone => None,
+            BodySource::Connection(connection) => {
+                Some(UpgradedUpstream { arrived: self.arrived, transport: connection.transport })
+            }
+            BodySource::Early(_) | BodySource::Gone => None,
         }
     }
 
-    /// Lets go of the connection once the body is through. It must not be used again if anything is left on it: that
-    /// would be taken for the answer to the next request.
-    pub(crate) fn let_go_at_end(&mut self) {
-        if !matches!(self.left, Left::Nothing) {
+    /// Releases the connection if the body has ended. It is closed if any bytes are left on it: they would be taken for
+    /// the response to the next request.
+    pub(crate) fn release_at_end(&mut self) {
+        if !matches!(self.left, BodyLeft::Nothing) {
             return;
         }
-        let source = std::mem::replace(&mut self.source, Source::Gone);
-        if let (Source::Line(line), Some(lines), true) = (source, self.lines.take(), self.arrived.is_empty())
+        let source = std::mem::replace(&mut self.source, BodySource::Gone);
+        if let (BodySource::Connection(connection), Some(pool), true) =
+            (source, self.pool.take(), self.arrived.is_empty())
         {
-            lines.park(line);
+            pool.put_idle(connection);
         }
     }
 
-    /// The next of the body that has arrived already.
-    fn next(&mut self) -> Result<Option<Frame<Bytes>>, BrokenOff> {
+    /// The next frame, from bytes that have arrived already.
+    fn next(&mut self) -> Result<Option<Frame<Bytes>>, IncompleteBody> {
         let data = match &mut self.left {
-            Left::Nothing => return Ok(None),
-            Left::Exact(left) => {
+            BodyLeft::Nothing => return Ok(None),
+            BodyLeft::Exact(left) => {
                 let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(self.arrived.len());
                 *left -= taken as u64;
                 if *left == 0 {
-                    self.left = Left::Nothing;
+                    self.left = BodyLeft::Nothing;
                 }
                 self.arrived.split_to(taken)
             }
-            Left::UntilClose => std::mem::take(&mut self.arrived),
-            Left::Chunked(chunked) => {
-                let step = chunked.step(&mut self.arrived).map_err(|_| BrokenOff)?;
+            BodyLeft::UntilClose => std::mem::take(&mut self.arrived),
+            BodyLeft::Chunked(chunked) => {
+                let step = chunked.step(&mut self.arrived).map_err(|_| IncompleteBody)?;
                 if chunked.has_ended() {
-                    self.left = Left::Nothing;
+                    self.left = BodyLeft::Nothing;
                 }
                 match step {
-                    Step::Data(data) => data,
-                    Step::Trailers(trailers) => return Ok(Some(Frame::trailers(trailers))),
-                    Step::End | Step::Starved => return Ok(None),
+                    ChunkStep::Data(data) => data,
+                    ChunkStep::Trailers(trailers) => return Ok(Some(Frame::trailers(trailers))),
+                    ChunkStep::End | ChunkStep::NeedsMore => return Ok(None),
                 }
             }
         };
         Ok(Some(Frame::data(data)).filter(|frame| frame.data_ref().is_none_or(|data| !data.is_empty())))
     }
 
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BrokenOff>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), IncompleteBody>> {
         let at_most = self.read_at_most;
         let (read, idle): (_, &mut Idle) = match &mut self.source {
-            Source::Line(line) => (poll_bytes(&mut line.transport, cx, at_most), &mut line.idle),
-            Source::Early(early) => (poll_bytes(&mut early.reader, cx, at_most), &mut early.idle),
-            Source::Gone => return Poll::Ready(Err(BrokenOff)),
+            BodySource::Connection(connection) => {
+                (poll_bytes(&mut connection.transport, cx, at_most), &mut connection.idle)
+            }
+            BodySource::Early(early) => (poll_bytes(&mut early.reader, cx, at_most), &mut early.idle),
+            BodySource::Gone => return Poll::Ready(Err(IncompleteBody)),
         };
         let Poll::Ready(read) = read else {
             ready!(idle.poll_over(cx));
-            while self.movement.has_moved() {
+            while self.activity.other_side_moved() {
                 idle.stir();
                 ready!(idle.poll_over(cx));
             }
-            return Poll::Ready(Err(BrokenOff));
+            return Poll::Ready(Err(IncompleteBody));
         };
         idle.stir();
-        self.movement.stir();
-        self.arrived = read.map_err(|_| BrokenOff)?;
+        self.activity.record();
+        self.arrived = read.map_err(|_| IncompleteBody)?;
         if self.arrived.is_empty() {
-            let Left::UntilClose = self.left else { return Poll::Ready(Err(BrokenOff)) };
-            (self.left, self.lines) = (Left::Nothing, None);
+            let BodyLeft::UntilClose = self.left else { return Poll::Ready(Err(IncompleteBody)) };
+            (self.left, self.pool) = (BodyLeft::Nothing, None);
         }
         Poll::Ready(Ok(()))
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, BrokenOff>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, IncompleteBody>> {
         loop {
             if let Some(frame) = self.next()? {
                 return Poll::Ready(Ok(Some(frame)));
             }
-            if matches!(self.left, Left::Nothing) {
+            if matches!(self.left, BodyLeft::Nothing) {
                 return Poll::Ready(Ok(None));
             }
             ready!(self.poll_more(cx))?;
@@ -155,31 +165,31 @@ impl Inbound {
     }
 }
 
-impl Body for Inbound {
+impl Body for Http1Body {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = IncompleteBody;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteBody>>> {
         let next = ready!(self.poll_next(cx));
         if next.is_err() {
-            (self.source, self.left) = (Source::Gone, Left::Nothing);
+            (self.source, self.left) = (BodySource::Gone, BodyLeft::Nothing);
         }
-        self.let_go_at_end();
+        self.release_at_end();
         Poll::Ready(next.transpose())
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.left, Left::Nothing)
+        matches!(self.left, BodyLeft::Nothing)
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.left {
-            Left::Nothing => SizeHint::with_exact(0),
-            Left::Exact(bytes) => SizeHint::with_exact(bytes),
-            Left::Chunked(_) | Left::UntilClose => SizeHint::default(),
+            BodyLeft::Nothing => SizeHint::with_exact(0),
+            BodyLeft::Exact(bytes) => SizeHint::with_exact(bytes),
+            BodyLeft::Chunked(_) | BodyLeft::UntilClose => SizeHint::default(),
         }
     }
 }

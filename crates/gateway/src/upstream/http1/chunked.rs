@@ -1,43 +1,43 @@
-//! The chunked coding of an answer's body, read strictly and as it arrives.
+//! A strict, incremental decoder of chunked bodies.
 
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
 
+use super::MalformedResponse;
 use super::head::read_fields;
-use super::malformed::Malformed;
 
-/// Bytes of extensions and padding in all chunks of one body together. They say nothing that is passed on.
+/// The most bytes of extensions and padding in one body. They are not forwarded.
 const MAX_EXTENSION_BYTES: u32 = 16 * 1024;
 const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
-/// Reads one body.
+/// Decodes one body.
 #[derive(Debug, Default)]
-pub(super) struct Chunked {
-    state: State,
+pub(super) struct ChunkedDecoder {
+    state: ChunkState,
     extension_bytes: u32,
     trailers: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
-    /// At the size of a chunk, of which so many digits are known.
+enum ChunkState {
+    /// In the size of a chunk, after this many digits.
     Size {
         digits: u8,
         size: u64,
     },
-    /// Behind a size, at the padding or the extensions of its line.
+    /// After a size, in the padding or extensions of its line.
     Extension {
         size: u64,
     },
-    /// Behind the carriage return of a size's line.
+    /// After the carriage return of the line with the size.
     SizeEnd {
         size: u64,
     },
-    /// In a chunk of which so many bytes are still to come.
+    /// In a chunk of which this many bytes are left.
     Data {
         left: u64,
     },
-    /// Behind a chunk, of whose line end so many bytes are known.
+    /// After a chunk, with this many bytes of its line end read.
     DataEnd {
         known: usize,
     },
@@ -45,96 +45,102 @@ enum State {
     Ended,
 }
 
-/// What the next bytes are.
+/// The result of one step.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ChunkStep {
     Data(Bytes),
     Trailers(HeaderMap),
     End,
-    /// More must arrive first.
-    Starved,
+    /// More bytes are needed.
+    NeedsMore,
 }
 
-impl Default for State {
+impl Default for ChunkState {
     fn default() -> Self {
         Self::Size { digits: 0, size: 0 }
     }
 }
 
-impl Chunked {
-    /// Takes the next piece off what has arrived.
-    pub(super) fn step(&mut self, arrived: &mut Bytes) -> Result<Step, Malformed> {
+impl ChunkedDecoder {
+    /// Decodes the next part of the bytes that have arrived.
+    pub(super) fn step(&mut self, arrived: &mut Bytes) -> Result<ChunkStep, MalformedResponse> {
         while !arrived.is_empty() {
-            if let State::Data { left } = self.state {
-                return Ok(Step::Data(self.data(left, arrived)));
+            if let ChunkState::Data { left } = self.state {
+                return Ok(ChunkStep::Data(self.data(left, arrived)));
             }
-            if matches!(self.state, State::Ended) {
-                return Ok(Step::End);
+            if matches!(self.state, ChunkState::Ended) {
+                return Ok(ChunkStep::End);
             }
             let byte = arrived.get_u8();
-            if let Some(trailers) = self.take_in(byte)? {
-                self.state = State::Ended;
-                return Ok(if trailers.is_empty() { Step::End } else { Step::Trailers(trailers) });
+            if let Some(trailers) = self.push_byte(byte)? {
+                self.state = ChunkState::Ended;
+                return Ok(if trailers.is_empty() { ChunkStep::End } else { ChunkStep::Trailers(trailers) });
             }
         }
-        Ok(if self.has_ended() { Step::End } else { Step::Starved })
+        Ok(if self.has_ended() { ChunkStep::End } else { ChunkStep::NeedsMore })
     }
 
     pub(super) const fn has_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.state, ChunkState::Ended)
     }
 
     fn data(&mut self, left: u64, arrived: &mut Bytes) -> Bytes {
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(arrived.len());
         let left = left - taken as u64;
-        self.state = if left == 0 { State::DataEnd { known: 0 } } else { State::Data { left } };
+        self.state = if left == 0 { ChunkState::DataEnd { known: 0 } } else { ChunkState::Data { left } };
         arrived.split_to(taken)
     }
 
-    /// Goes on by one byte of what stands between the chunks. Gives the trailers once they are complete.
-    fn take_in(&mut self, byte: u8) -> Result<Option<HeaderMap>, Malformed> {
+    /// Consumes one byte between chunks. Returns the trailers once they are complete.
+    fn push_byte(&mut self, byte: u8) -> Result<Option<HeaderMap>, MalformedResponse> {
         self.state = match (self.state, byte) {
-            (State::Size { digits, size }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (ChunkState::Size { digits, size }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 if digits == 16 {
-                    return Err(Malformed("a chunk is larger than any number of 64 bits"));
+                    return Err(MalformedResponse("a chunk is larger than any number of 64 bits"));
                 }
                 let digit = char::from(byte).to_digit(16).unwrap_or_default();
-                State::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
+                ChunkState::Size { digits: digits + 1, size: size << 4 | u64::from(digit) }
             }
-            (State::Size { digits: 1.., size } | State::Extension { size }, b'\r') => State::SizeEnd { size },
-            (State::Size { digits: 1.., size }, b' ' | b'\t' | b';') => self.extension(size)?,
-            (State::Size { .. }, _) => return Err(Malformed("a chunk's size is no number")),
-            (State::Extension { .. }, b'\n') => {
-                return Err(Malformed("a chunk's line ends in a bare line feed"));
+            (ChunkState::Size { digits: 1.., size } | ChunkState::Extension { size }, b'\r') => {
+                ChunkState::SizeEnd { size }
             }
-            (State::Extension { size }, _) => self.extension(size)?,
-            (State::SizeEnd { size: 0 }, b'\n') => State::Trailers,
-            (State::SizeEnd { size }, b'\n') => State::Data { left: size },
-            (State::SizeEnd { .. }, _) => return Err(Malformed("a chunk's line has a bare carriage return")),
-            (State::DataEnd { known: 0 }, b'\r') => State::DataEnd { known: 1 },
-            (State::DataEnd { known: 1 }, b'\n') => State::default(),
-            (State::DataEnd { .. }, _) => return Err(Malformed("a chunk is longer than its size")),
-            (State::Trailers, _) => return self.trailer(byte),
-            (state @ (State::Data { .. } | State::Ended), _) => state,
+            (ChunkState::Size { digits: 1.., size }, b' ' | b'\t' | b';') => self.extension(size)?,
+            (ChunkState::Size { .. }, _) => return Err(MalformedResponse("a chunk's size is no number")),
+            (ChunkState::Extension { .. }, b'\n') => {
+                return Err(MalformedResponse("a chunk's line ends in a bare line feed"));
+            }
+            (ChunkState::Extension { size }, _) => self.extension(size)?,
+            (ChunkState::SizeEnd { size: 0 }, b'\n') => ChunkState::Trailers,
+            (ChunkState::SizeEnd { size }, b'\n') => ChunkState::Data { left: size },
+            (ChunkState::SizeEnd { .. }, _) => {
+                return Err(MalformedResponse("a chunk's line has a bare carriage return"));
+            }
+            (ChunkState::DataEnd { known: 0 }, b'\r') => ChunkState::DataEnd { known: 1 },
+            (ChunkState::DataEnd { known: 1 }, b'\n') => ChunkState::default(),
+            (ChunkState::DataEnd { .. }, _) => {
+                return Err(MalformedResponse("a chunk is longer than its size"));
+            }
+            (ChunkState::Trailers, _) => return self.trailer(byte),
+            (state @ (ChunkState::Data { .. } | ChunkState::Ended), _) => state,
         };
         Ok(None)
     }
 
-    fn extension(&mut self, size: u64) -> Result<State, Malformed> {
+    fn extension(&mut self, size: u64) -> Result<ChunkState, MalformedResponse> {
         self.extension_bytes += 1;
         if self.extension_bytes > MAX_EXTENSION_BYTES {
-            return Err(Malformed("the chunks' extensions are too long"));
+            return Err(MalformedResponse("the chunks' extensions are too long"));
         }
-        Ok(State::Extension { size })
+        Ok(ChunkState::Extension { size })
     }
 
-    fn trailer(&mut self, byte: u8) -> Result<Option<HeaderMap>, Malformed> {
+    fn trailer(&mut self, byte: u8) -> Result<Option<HeaderMap>, MalformedResponse> {
         if byte == b'\n' && self.trailers.last() != Some(&b'\r') {
-            return Err(Malformed("a trailer's line ends in a bare line feed"));
+            return Err(MalformedResponse("a trailer's line ends in a bare line feed"));
         }
         self.trailers.push(byte);
         if self.trailers.len() > MAX_TRAILER_BYTES {
-            return Err(Malformed("the trailers are too long"));
+            return Err(MalformedResponse("the trailers are too long"));
         }
         if self.trailers != b"\r\n" && !self.trailers.ends_with(b"\r\n\r\n") {
             return Ok(None);
@@ -149,28 +155,28 @@ mod tests {
 
     use super::*;
 
-    /// The data and the trailers of a body that arrives in these pieces, and what is left behind its end.
-    fn read(pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>), Malformed> {
-        let (mut chunked, mut data, mut trailers) = (Chunked::default(), Vec::new(), HeaderMap::new());
+    /// The data and trailers of a body that arrives in these pieces, and the bytes after its end.
+    fn read(pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>), MalformedResponse> {
+        let (mut chunked, mut data, mut trailers) = (ChunkedDecoder::default(), Vec::new(), HeaderMap::new());
         let mut behind = Vec::new();
         for piece in pieces {
             let mut arrived = Bytes::copy_from_slice(piece);
             loop {
                 match chunked.step(&mut arrived)? {
-                    Step::Data(bytes) => data.extend_from_slice(&bytes),
-                    Step::Trailers(fields) => trailers = fields,
-                    Step::Starved => break,
-                    Step::End => {
+                    ChunkStep::Data(bytes) => data.extend_from_slice(&bytes),
+                    ChunkStep::Trailers(fields) => trailers = fields,
+                    ChunkStep::NeedsMore => break,
+                    ChunkStep::End => {
                         behind.extend_from_slice(&arrived);
                         break;
                     }
                 }
             }
         }
-        if chunked.has_ended() { Ok((data, trailers, behind)) } else { Err(Malformed("(not ended)")) }
+        if chunked.has_ended() { Ok((data, trailers, behind)) } else { Err(MalformedResponse("(not ended)")) }
     }
 
-    fn data(text: &str) -> Result<String, Malformed> {
+    fn data(text: &str) -> Result<String, MalformedResponse> {
         read(&[text.as_bytes()]).map(|(data, ..)| String::from_utf8(data).expect("text"))
     }
 
@@ -228,7 +234,10 @@ mod tests {
         ];
         for text in table {
             let outcome = data(text);
-            assert!(matches!(outcome, Err(Malformed(why)) if why != "(not ended)"), "{text:?}: {outcome:?}");
+            assert!(
+                matches!(outcome, Err(MalformedResponse(why)) if why != "(not ended)"),
+                "{text:?}: {outcome:?}"
+            );
         }
     }
 
@@ -237,7 +246,7 @@ mod tests {
         for text in
             ["", "5", "5\r", "5\r\n", "5\r\nhell", "5\r\nhello", "5\r\nhello\r\n", "0\r\n", "0\r\nx: 1\r\n"]
         {
-            assert_eq!(data(text), Err(Malformed("(not ended)")), "{text:?}");
+            assert_eq!(data(text), Err(MalformedResponse("(not ended)")), "{text:?}");
         }
     }
 
@@ -263,10 +272,10 @@ mod tests {
             assert_eq!(read(&spile_testkit::fuzz::pieces(bytes)), whole);
             let (body, trailers, behind) = match whole {
                 Ok(read) => read,
-                Err(Malformed(why)) => return Err(why),
+                Err(MalformedResponse(why)) => return Err(why),
             };
             let (own, _) = bytes.split_at(bytes.len() - behind.len());
-            assert_eq!(read(&[&own[..own.len() - 1]]), Err(Malformed("(not ended)")));
+            assert_eq!(read(&[&own[..own.len() - 1]]), Err(MalformedResponse("(not ended)")));
             for framing in ["content-length", "transfer-encoding", "host", "connection", "upgrade", "te"] {
                 assert!(!trailers.contains_key(framing), "{framing}");
             }

@@ -1,4 +1,4 @@
-//! One connection to an upstream, which carries one request at a time.
+//! An HTTP/1.1 connection to an upstream, which carries one request at a time.
 
 use std::future::poll_fn;
 use std::mem;
@@ -10,140 +10,143 @@ use http::Response;
 use spile_listener::Idle;
 use tokio::io::AsyncWrite;
 
-use super::asked::Asked;
-use super::body::{Inbound, Source};
-use super::early::go_on_sending;
-use super::framing::Framing;
+use super::MalformedResponse;
+use super::body::{BodySource, Http1Body};
+use super::early::send_rest;
+use super::framing::ResponseFraming;
 use super::head::HeadReader;
-use super::malformed::Malformed;
-use super::request_writer::{Outgoing, SendError};
-use super::transport::{Transport, poll_bytes};
-use crate::forward::body::{Upload, UploadFailure};
+use super::request_writer::{Http1Request, RequestWriter, SendError};
+use super::transport::{UpstreamIo, poll_bytes};
+use crate::forward::body::{Upload, UploadError};
 use crate::route::Timeouts;
-use crate::upstream::{Lines, Reached, Unanswered};
+use crate::upstream::{AttemptError, ConnectedAddress, ConnectionPool};
 
-/// A connection on which nothing is under way.
+/// A connection without a request.
 #[derive(Debug)]
-pub(crate) struct Http1 {
-    pub(super) transport: Transport,
-    /// Runs out when the upstream is silent. Kept, for a timer costs more to set up than to leave running.
+pub(crate) struct Http1Connection {
+    pub(super) transport: UpstreamIo,
+    /// Expires when the upstream is silent. It is kept between requests, because setting up a timer costs more than
+    /// leaving it running.
     pub(super) idle: Idle,
-    /// `None` if the upstream is not called by a name.
-    reached: Option<Reached>,
+    /// `None` if the upstream is given by its address.
+    connected_to: Option<ConnectedAddress>,
 }
 
-/// What is under way: a request that leaves while its answer may already arrive.
-struct Exchange<'r> {
-    line: &'r mut Http1,
+/// A request that is being sent while the response may already arrive.
+struct Http1Exchange<'r> {
+    connection: &'r mut Http1Connection,
     upload: &'r mut Upload,
-    outgoing: &'r mut Outgoing,
+    writer: &'r mut RequestWriter,
     answer: HeadReader,
     read_at_most: usize,
-    /// See [`Asked::await_answer`].
+    /// See [`Http1Request::await_answer`].
     await_answer: bool,
-    /// Whether the client has sent only a part of its body, and only the answer is waited for.
-    undelivered: bool,
+    /// Whether the client has sent only part of its body, and only the response is waited for.
+    body_incomplete: bool,
 }
 
-impl Http1 {
-    pub(crate) fn new(transport: Transport) -> Self {
-        Self { transport, idle: Idle::default(), reached: None }
+impl Http1Connection {
+    pub(crate) fn new(transport: UpstreamIo) -> Self {
+        Self { transport, idle: Idle::default(), connected_to: None }
     }
 
-    /// The same, to this address of a name.
-    pub(crate) fn at(self, reached: Reached) -> Self {
-        Self { reached: Some(reached), ..self }
+    /// Sets the address of a name that the connection leads to.
+    pub(crate) fn with_address(self, connected_to: ConnectedAddress) -> Self {
+        Self { connected_to: Some(connected_to), ..self }
     }
 
-    /// Whether a request may be sent.
+    /// Whether a request can be sent: the connection is open, and the name still has its address.
     pub(crate) fn is_open(&mut self) -> bool {
-        self.reached.as_ref().is_none_or(Reached::is_current) && self.transport.is_quiet()
+        self.connected_to.as_ref().is_none_or(ConnectedAddress::is_current) && self.transport.is_idle()
     }
 
-    /// The answer to a request. The connection goes back to `lines` with the last of the
-    /// answer's body, unless either side wants it closed.
-    pub(crate) fn ask<'r>(
+    /// Sends a request and waits for the header of the response. The connection goes back to `pool` at the end of the
+    /// response's body, unless either side wants it closed.
+    pub(crate) fn send<'r>(
         mut self: Box<Self>,
-        asked: Asked<'r>,
+        request: Http1Request<'r>,
         upload: &'r mut Upload,
-        waits: &'r Timeouts,
-        lines: &'r Arc<Lines>,
-    ) -> impl Future<Output = Result<Response<Inbound>, Unanswered>> + Send + use<'r> {
-        let Asked { method, read_at_most, await_answer, .. } = asked;
-        let mut outgoing = Outgoing::new(asked, upload);
+        timeouts: &'r Timeouts,
+        pool: &'r Arc<ConnectionPool>,
+    ) -> impl Future<Output = Result<Response<Http1Body>, AttemptError>> + Send + use<'r> {
+        let Http1Request { method, read_at_most, await_answer, .. } = request;
+        let mut writer = RequestWriter::new(request, upload);
         async move {
-            self.idle.restart(waits.first_byte);
-            let mut exchange = Exchange {
-                line: &mut self,
+            self.idle.restart(timeouts.first_byte);
+            let mut exchange = Http1Exchange {
+                connection: &mut self,
                 upload,
-                outgoing: &mut outgoing,
+                writer: &mut writer,
                 answer: HeadReader::default(),
                 read_at_most,
                 await_answer,
-                undelivered: false,
+                body_incomplete: false,
             };
             let answered = poll_fn(|cx| exchange.poll(cx)).await;
-            // An upstream that does not answer half a request is not at fault.
-            let unanswered = |why| if exchange.undelivered { Unanswered::Undelivered } else { why };
+            // An upstream that does not respond to half a request is not at fault.
+            let unanswered = |why| if exchange.body_incomplete { AttemptError::RequestBody } else { why };
             let (head, arrived) = answered.map_err(unanswered)?;
-            let framing = Framing::of(method, &head)?;
-            self.idle.restart(waits.idle);
-            let reusable = framing.keeps_alive && outgoing.is_done();
-            let source = if outgoing.is_under_way() {
+            let framing = ResponseFraming::of(method, &head)?;
+            self.idle.restart(timeouts.idle);
+            let reusable = framing.keeps_alive && writer.is_done();
+            let source = if writer.is_under_way() {
                 let upload = mem::replace(upload, Upload::none());
-                Source::Early(Box::new(go_on_sending(*self, outgoing, upload)))
+                BodySource::Early(Box::new(send_rest(*self, writer, upload)))
             } else {
-                Source::Line(self)
+                BodySource::Connection(self)
             };
-            let lines = reusable.then(|| Arc::clone(lines));
-            Ok(head.map(|()| Inbound::new(source, arrived, framing.length, lines)))
+            let pool = reusable.then(|| Arc::clone(pool));
+            Ok(head.map(|()| Http1Body::new(source, arrived, framing.length, pool)))
         }
     }
 }
 
-impl Exchange<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Response<()>, bytes::Bytes), Unanswered>> {
-        let Http1 { transport, idle, .. } = &mut *self.line;
-        match self.outgoing.poll(cx, transport, self.upload, || idle.stir()) {
-            Poll::Ready(Err(SendError::Upload(UploadFailure::Broken | UploadFailure::Stalled)))
+impl Http1Exchange<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Response<()>, bytes::Bytes), AttemptError>> {
+        let Http1Connection { transport, idle, .. } = &mut *self.connection;
+        match self.writer.poll(cx, transport, self.upload, || idle.stir()) {
+            Poll::Ready(Err(SendError::Upload(UploadError::Broken | UploadError::Stalled)))
                 if self.await_answer =>
             {
-                self.undelivered = true;
-                self.outgoing.give_up();
-                // The upstream waits for what will never come, unless it is told.
+                self.body_incomplete = true;
+                self.writer.give_up();
+                // Without a shutdown, the upstream would wait for the rest of the body.
                 let _told = Pin::new(&mut *transport).poll_shutdown(cx);
             }
-            Poll::Ready(Err(SendError::Upload(_))) => return Poll::Ready(Err(Unanswered::Undelivered)),
-            // An upstream may answer and hang up without taking all of the request: what it said counts.
-            Poll::Ready(Err(SendError::Io(_))) if !self.outgoing.is_unsent() => self.outgoing.give_up(),
+            Poll::Ready(Err(SendError::Upload(_))) => return Poll::Ready(Err(AttemptError::RequestBody)),
+            // An upstream may respond and close the connection without reading the whole request. The response still
+            // counts.
+            Poll::Ready(Err(SendError::Io(_))) if !self.writer.is_unsent() => self.writer.give_up(),
             Poll::Ready(Err(SendError::Io(_))) => {
-                return Poll::Ready(Err(Unanswered::Closed { sent: false }));
+                return Poll::Ready(Err(AttemptError::Closed { sent: false }));
             }
             Poll::Ready(Ok(())) | Poll::Pending => {}
         }
         while let Poll::Ready(read) = poll_bytes(transport, cx, self.read_at_most) {
             match read {
                 Ok(bytes) if !bytes.is_empty() => {
-                    if let Some(whole) = self.answer.take_in(bytes)? {
+                    if let Some(whole) = self.answer.push(bytes)? {
                         return Poll::Ready(Ok(whole));
                     }
                     idle.stir();
                 }
-                Ok(_) | Err(_) if self.answer.has_begun() => return Poll::Ready(Err(Unanswered::Unreadable)),
-                Ok(_) | Err(_) => return Poll::Ready(Err(Unanswered::Closed { sent: true })),
+                Ok(_) | Err(_) if self.answer.has_begun() => {
+                    return Poll::Ready(Err(AttemptError::InvalidResponse));
+                }
+                Ok(_) | Err(_) => return Poll::Ready(Err(AttemptError::Closed { sent: true })),
             }
         }
-        // What the client has yet to send, the upstream cannot answer. The upload has a limit on silence of its own.
-        if self.upload.is_waiting() && self.outgoing.is_under_way() {
+        // The upstream cannot respond before the client has sent more. The upload has an idle timeout of its own.
+        if self.upload.is_waiting() && self.writer.is_under_way() {
             idle.stir();
             return Poll::Pending;
         }
-        idle.poll_over(cx).map(|()| Err(Unanswered::Silent))
+        idle.poll_over(cx).map(|()| Err(AttemptError::TimedOut))
     }
 }
 
-impl From<Malformed> for Unanswered {
-    fn from(_: Malformed) -> Self {
-        Self::Unreadable
+impl From<MalformedResponse> for AttemptError {
+    fn from(_: MalformedResponse) -> Self {
+        Self::InvalidResponse
     }
 }

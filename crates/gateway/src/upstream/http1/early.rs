@@ -1,7 +1,7 @@
-//! An answer that comes before its request is through: each goes its own way.
+//! A response that arrives before the whole request has been sent.
 //!
-//! The rest of the request is sent by a task of its own. Were it sent only as the client takes the answer, a client
-//! that reads nothing before it has sent everything would wait for itself.
+//! The rest of the request is sent by a separate task. If it were sent only while the client reads the response, a
+//! client that sends everything before it reads anything would deadlock.
 
 use std::future::poll_fn;
 
@@ -9,33 +9,37 @@ use spile_listener::Idle;
 use tokio::io::{AsyncWriteExt, ReadHalf, split};
 use tokio::task::AbortHandle;
 
-use super::connection::Http1;
-use super::request_writer::{Outgoing, SendError};
-use super::transport::Transport;
+use super::connection::Http1Connection;
+use super::request_writer::{RequestWriter, SendError};
+use super::transport::UpstreamIo;
 use crate::forward::body::Upload;
 
-/// The answer's side of a connection whose request is still being sent. That ends when this is dropped.
+/// The reading side of a connection whose request is still being sent. Dropping it stops the sending.
 #[derive(Debug)]
-pub(super) struct Early {
-    pub(super) reader: ReadHalf<Transport>,
+pub(super) struct EarlyResponse {
+    pub(super) reader: ReadHalf<UpstreamIo>,
     pub(super) idle: Idle,
     sending: AbortHandle,
 }
 
-impl Drop for Early {
+impl Drop for EarlyResponse {
     fn drop(&mut self) {
         self.sending.abort();
     }
 }
 
-pub(super) fn go_on_sending(line: Http1, mut outgoing: Outgoing, mut upload: Upload) -> Early {
-    let (reader, mut writer) = split(line.transport);
+pub(super) fn send_rest(
+    connection: Http1Connection,
+    mut request: RequestWriter,
+    mut upload: Upload,
+) -> EarlyResponse {
+    let (reader, mut writer) = split(connection.transport);
     let sending = tokio::spawn(async move {
-        let sent = poll_fn(|cx| outgoing.poll(cx, &mut writer, &mut upload, || {})).await;
+        let sent = poll_fn(|cx| request.poll(cx, &mut writer, &mut upload, || {})).await;
         if let Err(SendError::Upload(_)) = sent {
-            // The upstream waits for what will never come, unless it is told.
+            // Without a shutdown, the upstream would wait for the rest of the body.
             let _told = writer.shutdown().await;
         }
     });
-    Early { reader, idle: line.idle, sending: sending.abort_handle() }
+    EarlyResponse { reader, idle: connection.idle, sending: sending.abort_handle() }
 }

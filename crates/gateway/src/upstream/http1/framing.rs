@@ -1,79 +1,79 @@
-//! How long an answer's body is, and whether its connection goes on after it.
+//! The length of a response's body, and whether the connection can be used again after it.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, Version};
 
-use super::malformed::Malformed;
+use super::MalformedResponse;
 
-/// Where an answer's body ends.
+/// Where the body of a response ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Length {
+pub(super) enum BodyLength {
     /// There is no body.
     None,
     Exact(u64),
     Chunked,
-    /// Where the connection does.
+    /// At the end of the connection.
     UntilClose,
 }
 
-/// What an answer's header says of its body and its connection.
+/// The framing of a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Framing {
-    pub(super) length: Length,
-    /// Whether the connection can be used again after this answer. It cannot where an answer that has no body announces
-    /// one: some upstreams send it late, and it would be taken for the answer to the next request.
+pub(super) struct ResponseFraming {
+    pub(super) length: BodyLength,
+    /// Whether the connection can be used again. It cannot if a response that has no body announces one: some upstreams
+    /// send it late, and it would be taken for the response to the next request.
     pub(super) keeps_alive: bool,
 }
 
-/// The fields that frame an answer, each as far as it stands there.
+/// The fields that determine the framing.
 #[derive(Default)]
-struct Fields<'h> {
+struct FramingFields<'h> {
     length: Option<&'h [u8]>,
     coding: Option<&'h [u8]>,
     close: bool,
     keep_alive: bool,
 }
 
-impl Framing {
-    /// The framing of an answer to a request of this method. There must be one reading only: two lengths, or a length
-    /// and a coding, are how one answer is passed off as two.
-    pub(super) fn of<B>(method: &Method, answer: &Response<B>) -> Result<Self, Malformed> {
+impl ResponseFraming {
+    /// The framing of a response to a request with this method. Ambiguous framing (two lengths, or a length and a
+    /// coding) is refused: it is how one response is smuggled in as two.
+    pub(super) fn of<B>(method: &Method, answer: &Response<B>) -> Result<Self, MalformedResponse> {
         let (version, status) = (answer.version(), answer.status());
-        let fields = Fields::of(answer.headers())?;
+        let fields = FramingFields::of(answer.headers())?;
         let exact = fields.length.map(number).transpose()?;
         let chunked = fields.coding.map(only_chunked).transpose()?.is_some();
         if chunked && exact.is_some() {
-            return Err(Malformed("the body has both a length and a coding"));
+            return Err(MalformedResponse("the body has both a length and a coding"));
         }
         if chunked && version == Version::HTTP_10 {
-            return Err(Malformed("HTTP/1.0 knows no codings of a body"));
+            return Err(MalformedResponse("HTTP/1.0 knows no codings of a body"));
         }
         let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let length = match exact {
-            _ if method == Method::HEAD || bodiless || status.is_informational() => Length::None,
-            Some(0) => Length::None,
-            Some(bytes) => Length::Exact(bytes),
-            None if chunked => Length::Chunked,
-            None => Length::UntilClose,
+            _ if method == Method::HEAD || bodiless || status.is_informational() => BodyLength::None,
+            Some(0) => BodyLength::None,
+            Some(bytes) => BodyLength::Exact(bytes),
+            None if chunked => BodyLength::Chunked,
+            None => BodyLength::UntilClose,
         };
-        let announces_more = length == Length::None && (chunked || exact.is_some_and(|bytes| bytes > 0));
+        let announces_more = length == BodyLength::None && (chunked || exact.is_some_and(|bytes| bytes > 0));
         let goes_on = !fields.close && (version != Version::HTTP_10 || fields.keep_alive);
         Ok(Self { length, keeps_alive: goes_on && !announces_more })
     }
 }
 
-impl<'h> Fields<'h> {
-    /// Looks at every field once, which is quicker than asking for each of these.
-    fn of(headers: &'h HeaderMap) -> Result<Self, Malformed> {
+impl<'h> FramingFields<'h> {
+    /// Iterates over all fields once, which is faster than a lookup for each.
+    fn of(headers: &'h HeaderMap) -> Result<Self, MalformedResponse> {
         let mut found = Self::default();
         for (name, value) in headers {
             if *name == CONTENT_LENGTH {
                 if found.length.replace(value.as_bytes()).is_some() {
-                    return Err(Malformed("the body has two lengths"));
+                    return Err(MalformedResponse("the body has two lengths"));
                 }
             } else if *name == TRANSFER_ENCODING {
                 if found.coding.replace(value.as_bytes()).is_some() {
-                    return Err(Malformed("the body has two codings"));
+                    return Err(MalformedResponse("the body has two codings"));
                 }
             } else if *name == CONNECTION {
                 let options = value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
@@ -87,18 +87,18 @@ impl<'h> Fields<'h> {
     }
 }
 
-fn number(length: &[u8]) -> Result<u64, Malformed> {
+fn number(length: &[u8]) -> Result<u64, MalformedResponse> {
     let digits =
         std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(Malformed("the body's length is no number"))
+    digits.and_then(|digits| digits.parse().ok()).ok_or(MalformedResponse("the body's length is no number"))
 }
 
-/// Any other coding would be lost on its way to the client.
-fn only_chunked(coding: &[u8]) -> Result<(), Malformed> {
+/// Any other coding would not reach the client.
+fn only_chunked(coding: &[u8]) -> Result<(), MalformedResponse> {
     if coding.eq_ignore_ascii_case(b"chunked") {
         Ok(())
     } else {
-        Err(Malformed("the body has a coding other than chunked"))
+        Err(MalformedResponse("the body has a coding other than chunked"))
     }
 }
 
@@ -114,25 +114,29 @@ mod tests {
         answer.body(()).expect("an answer")
     }
 
-    fn length(method: &Method, status: u16, fields: &[(&str, &str)]) -> Result<Length, Malformed> {
-        Framing::of(method, &answer(status, Version::HTTP_11, fields)).map(|framing| framing.length)
+    fn length(
+        method: &Method,
+        status: u16,
+        fields: &[(&str, &str)],
+    ) -> Result<BodyLength, MalformedResponse> {
+        ResponseFraming::of(method, &answer(status, Version::HTTP_11, fields)).map(|framing| framing.length)
     }
 
     #[test]
     fn a_body_ends_where_its_length_its_coding_or_the_connection_says() {
         let get = |fields: &[(&str, &str)]| length(&Method::GET, 200, fields);
-        assert_eq!(get(&[("content-length", "7")]), Ok(Length::Exact(7)));
-        assert_eq!(get(&[("content-length", "0")]), Ok(Length::None));
-        assert_eq!(get(&[("transfer-encoding", "Chunked")]), Ok(Length::Chunked));
-        assert_eq!(get(&[]), Ok(Length::UntilClose));
+        assert_eq!(get(&[("content-length", "7")]), Ok(BodyLength::Exact(7)));
+        assert_eq!(get(&[("content-length", "0")]), Ok(BodyLength::None));
+        assert_eq!(get(&[("transfer-encoding", "Chunked")]), Ok(BodyLength::Chunked));
+        assert_eq!(get(&[]), Ok(BodyLength::UntilClose));
     }
 
     #[test]
     fn some_answers_have_no_body_whatever_they_say() {
         for framing in [("content-length", "7"), ("transfer-encoding", "chunked")] {
-            assert_eq!(length(&Method::HEAD, 200, &[framing]), Ok(Length::None));
+            assert_eq!(length(&Method::HEAD, 200, &[framing]), Ok(BodyLength::None));
             for status in [101, 204, 304] {
-                assert_eq!(length(&Method::GET, status, &[framing]), Ok(Length::None));
+                assert_eq!(length(&Method::GET, status, &[framing]), Ok(BodyLength::None));
             }
         }
     }
@@ -163,7 +167,7 @@ mod tests {
             }
         }
         let old = answer(200, Version::HTTP_10, &[("transfer-encoding", "chunked")]);
-        assert!(Framing::of(&Method::GET, &old).is_err());
+        assert!(ResponseFraming::of(&Method::GET, &old).is_err());
     }
 
     #[test]
@@ -172,7 +176,7 @@ mod tests {
             [(Method::HEAD, 200), (Method::GET, 204), (Method::GET, 304), (Method::HEAD, 404)]
         {
             let keeps_alive = |fields: &[(&str, &str)]| {
-                Framing::of(&method, &answer(status, Version::HTTP_11, fields)).unwrap().keeps_alive
+                ResponseFraming::of(&method, &answer(status, Version::HTTP_11, fields)).unwrap().keeps_alive
             };
             assert!(!keeps_alive(&[("content-length", "7")]), "{method} {status}");
             assert!(!keeps_alive(&[("transfer-encoding", "chunked")]), "{method} {status}");
@@ -192,7 +196,7 @@ mod tests {
             (Version::HTTP_10, &[("connection", "keep-alive"), ("connection", "close")], false),
         ];
         for (version, fields, expected) in table {
-            let framing = Framing::of(&Method::GET, &answer(200, *version, fields)).unwrap();
+            let framing = ResponseFraming::of(&Method::GET, &answer(200, *version, fields)).unwrap();
             assert_eq!(framing.keeps_alive, *expected, "{version:?} {fields:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The header of an answer: found in what arrives, and read strictly.
+//! A strict, incremental parser of response headers.
 
 use std::mem::MaybeUninit;
 
@@ -10,28 +10,28 @@ use http::header::{
 use http::{Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
 
-use super::malformed::Malformed;
+use super::MalformedResponse;
 use crate::upstream::header_maps;
 
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_FIELDS: usize = 100;
-/// Interim answers (100, 103 and the like) before the one that counts.
+/// The most interim responses (100, 103 and others) before the final one.
 const MAX_INTERIM: u32 = 16;
-/// Fields that the gateway adds to an answer: room for them is made at once.
+/// The number of fields that the gateway adds to a response, for which room is reserved at once.
 const ADDED_FIELDS: usize = 8;
 
-/// Puts a header together from what arrives.
+/// Collects a header as it arrives.
 #[derive(Debug, Default)]
 pub(super) struct HeadReader {
     arrived: Bytes,
-    /// Bytes in which no end was found.
+    /// The number of bytes in which the end was not found.
     looked_at: usize,
     interim: u32,
 }
 
 impl HeadReader {
-    /// The header of the answer that counts, once it is complete, and what has arrived behind it.
-    pub(super) fn take_in(&mut self, more: Bytes) -> Result<Option<(Response<()>, Bytes)>, Malformed> {
+    /// The header of the final response once it is complete, and the bytes after it.
+    pub(super) fn push(&mut self, more: Bytes) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         self.arrived = if self.arrived.is_empty() { more } else { joined(&self.arrived, &more) };
         while let Some(end) = end_of_head(&self.arrived, self.looked_at)? {
             self.looked_at = 0;
@@ -41,28 +41,28 @@ impl HeadReader {
             }
             self.interim += 1;
             if self.interim > MAX_INTERIM {
-                return Err(Malformed("too many interim answers"));
+                return Err(MalformedResponse("too many interim answers"));
             }
         }
         self.looked_at = self.arrived.len();
         if self.looked_at > MAX_BYTES {
-            return Err(Malformed("the header is too long"));
+            return Err(MalformedResponse("the header is too long"));
         }
         Ok(None)
     }
 
-    /// Whether anything has arrived at all.
+    /// Whether any bytes have arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.interim > 0 || !self.arrived.is_empty()
     }
 }
 
-/// The fields of a header or of trailers, up to the empty line. How a message is framed is not for trailers to say.
-pub(super) fn read_fields(trailers: &Bytes) -> Result<HeaderMap, Malformed> {
+/// Parses trailers. Fields that frame or route a message are removed, because they are not allowed in trailers.
+pub(super) fn read_fields(trailers: &Bytes) -> Result<HeaderMap, MalformedResponse> {
     let mut room = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let fields = match httparse::parse_headers(trailers, &mut room) {
         Ok(httparse::Status::Complete((_, fields))) => fields_of(trailers, fields, 0),
-        _ => Err(Malformed("the trailers cannot be read")),
+        _ => Err(MalformedResponse("the trailers cannot be read")),
     };
     let mut fields = fields?;
     for name in [CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE] {
@@ -82,45 +82,46 @@ fn joined(first: &[u8], second: &[u8]) -> Bytes {
     both.freeze()
 }
 
-/// Where the header ends, if it does. Lines end in a carriage return and a line feed, and in nothing less: some
-/// upstreams take a bare line feed for a part of the line.
-fn end_of_head(bytes: &[u8], looked_at: usize) -> Result<Option<usize>, Malformed> {
+/// The end of the header, if it has arrived. Lines must end in CR LF: some upstreams take a bare LF for a part of the
+/// line.
+fn end_of_head(bytes: &[u8], looked_at: usize) -> Result<Option<usize>, MalformedResponse> {
     for step in memchr::memchr_iter(b'\n', &bytes[looked_at..]) {
         let line = &bytes[..=looked_at + step];
         if !line.ends_with(b"\r\n") {
-            return Err(Malformed("a line of the header ends in a bare line feed"));
+            return Err(MalformedResponse("a line of the header ends in a bare line feed"));
         }
         if line.ends_with(b"\r\n\r\n") {
             return if line.len() <= MAX_BYTES {
                 Ok(Some(line.len()))
             } else {
-                Err(Malformed("the header is too long"))
+                Err(MalformedResponse("the header is too long"))
             };
         }
     }
     Ok(None)
 }
 
-fn parse(head: &Bytes) -> Result<Response<()>, Malformed> {
+fn parse(head: &Bytes) -> Result<Response<()>, MalformedResponse> {
     if !head.starts_with(b"HTTP/1.") {
-        return Err(Malformed("the header does not start with a version"));
+        return Err(MalformedResponse("the header does not start with a version"));
     }
     let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let outcome =
         httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, head, &mut room);
     let (Ok(httparse::Status::Complete(_)), Some(code)) = (outcome, parsed.code) else {
-        return Err(Malformed("the header cannot be read"));
+        return Err(MalformedResponse("the header cannot be read"));
     };
     let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(code).map_err(|_| Malformed("the status is none"))?;
+    *response.status_mut() =
+        StatusCode::from_u16(code).map_err(|_| MalformedResponse("the status is none"))?;
     *response.version_mut() = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     *response.headers_mut() = fields_of(head, parsed.headers, ADDED_FIELDS)?;
     keep_reason(&mut response, parsed.reason.unwrap_or_default());
     Ok(response)
 }
 
-/// Remembers a reason that is not the usual one for its status.
+/// Keeps a reason phrase that is not the usual one for the status.
 fn keep_reason(response: &mut Response<()>, reason: &str) {
     if response.status().canonical_reason() != Some(reason)
         && let Ok(reason) = ReasonPhrase::try_from(reason.as_bytes())
@@ -129,18 +130,18 @@ fn keep_reason(response: &mut Response<()>, reason: &str) {
     }
 }
 
-/// The parsed fields, whose values stay where they arrived.
+/// The parsed fields. Their values are slices of `arrived`.
 fn fields_of(
     arrived: &Bytes,
     parsed: &[httparse::Header<'_>],
     to_come: usize,
-) -> Result<HeaderMap, Malformed> {
+) -> Result<HeaderMap, MalformedResponse> {
     let mut fields = header_maps::take(parsed.len() + to_come);
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(arrived.slice_ref(field.value));
         let (Ok(name), Ok(value)) = (name, value) else {
-            return Err(Malformed("a field of the header cannot be read"));
+            return Err(MalformedResponse("a field of the header cannot be read"));
         };
         fields.append(name, value);
     }
@@ -153,19 +154,19 @@ mod tests {
 
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> Result<Option<(Response<()>, Bytes)>, Malformed> {
+    fn read(pieces: &[&[u8]]) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         let mut reader = HeadReader::default();
         let mut found: Option<(Response<()>, Bytes)> = None;
         for piece in pieces {
             match &mut found {
-                None => found = reader.take_in(Bytes::copy_from_slice(piece))?,
+                None => found = reader.push(Bytes::copy_from_slice(piece))?,
                 Some((_, behind)) => *behind = joined(behind, piece),
             }
         }
         Ok(found)
     }
 
-    fn whole(text: &str) -> Result<Option<(Response<()>, Bytes)>, Malformed> {
+    fn whole(text: &str) -> Result<Option<(Response<()>, Bytes)>, MalformedResponse> {
         read(&[text.as_bytes()])
     }
 
@@ -243,14 +244,16 @@ mod tests {
     #[test]
     fn a_header_without_an_end_is_given_up() {
         let mut reader = HeadReader::default();
-        let fed = (0..1_000).find(|_| reader.take_in(Bytes::from_static(&[b'x'; 1_000])).is_err());
+        let fed = (0..1_000).find(|_| reader.push(Bytes::from_static(&[b'x'; 1_000])).is_err());
         assert_eq!(fed, Some(65), "the first byte above 64 KiB is one too many");
     }
 
-    /// What tells one reading from another.
+    /// Everything by which two readings can differ.
     type Told = (StatusCode, Version, HeaderMap, Vec<u8>, Vec<u8>);
 
-    fn told(read: Result<Option<(Response<()>, Bytes)>, Malformed>) -> Result<Option<Told>, Malformed> {
+    fn last_warned(
+        read: Result<Option<(Response<()>, Bytes)>, MalformedResponse>,
+    ) -> Result<Option<Told>, MalformedResponse> {
         let (head, behind) = match read {
             Ok(Some(read)) => read,
             Ok(None) => return Ok(None),
@@ -275,16 +278,16 @@ mod tests {
             "\n",
         ];
         spile_testkit::fuzz::fuzz("http1-answer", &words, |bytes| {
-            let whole = told(read(&[bytes]));
-            assert_eq!(told(read(&spile_testkit::fuzz::pieces(bytes))), whole);
+            let whole = last_warned(read(&[bytes]));
+            assert_eq!(last_warned(read(&spile_testkit::fuzz::pieces(bytes))), whole);
             let (status, version, headers, reason, behind) = match whole {
                 Ok(Some(read)) => read,
                 Ok(None) => return Ok(None),
-                Err(Malformed(why)) => return Err(why),
+                Err(MalformedResponse(why)) => return Err(why),
             };
             let (own, _) = bytes.split_at(bytes.len() - behind.len());
             assert!(own.ends_with(b"\r\n\r\n"));
-            assert_eq!(told(read(&[&own[..own.len() - 1]])), Ok(None), "a header has one end");
+            assert_eq!(last_warned(read(&[&own[..own.len() - 1]])), Ok(None), "a header has one end");
             let mut again = format!("{version:?} {} ", status.as_u16()).into_bytes();
             again.extend_from_slice(&[&reason[..], b"\r\n"].concat());
             for (name, value) in &headers {
@@ -292,10 +295,13 @@ mod tests {
                     .extend_from_slice(&[name.as_str().as_bytes(), b":", value.as_bytes(), b"\r\n"].concat());
             }
             again.extend_from_slice(&[b"\r\n", &behind[..]].concat());
-            assert_eq!(told(read(&[&again])), Ok(Some((status, version, headers.clone(), reason, behind))));
+            assert_eq!(
+                last_warned(read(&[&again])),
+                Ok(Some((status, version, headers.clone(), reason, behind)))
+            );
             let mut answer = Response::builder().status(status).version(version).body(()).expect("an answer");
             *answer.headers_mut() = headers;
-            let framing = super::super::framing::Framing::of(&http::Method::GET, &answer);
+            let framing = super::super::framing::ResponseFraming::of(&http::Method::GET, &answer);
             framing
                 .map(|framing| Some(format!("{:?}", std::mem::discriminant(&framing.length))))
                 .map_err(|why| why.0)

@@ -1,42 +1,42 @@
-//! Memory that answers are read into.
+//! Recycled memory for reading responses.
 //!
-//! A buffer is taken when bytes may have arrived and given back once they are on their way to the client, mostly
-//! within the same turn. An idle connection holds none.
+//! A buffer is taken when bytes may have arrived and returned once they have been passed to the client, mostly in the
+//! same poll. An idle connection holds none.
 
 use std::mem;
 
 use bytes::Bytes;
 
-use crate::upstream::free_list::Spare;
+use crate::upstream::free_list::FreeList;
 
-/// What one read takes at most.
+/// The most bytes of one read.
 pub(super) const BYTES: usize = 128 * 1024;
-/// What a reader gets who asks for no more than this.
-const FEWER_BYTES: usize = 64 * 1024;
-/// Up to so many bytes are copied out, so that a short answer to a slow client does not keep a whole buffer.
+/// The size of buffers for readers that limit their reads to this.
+const SMALL_BYTES: usize = 64 * 1024;
+/// This many bytes or fewer are copied out, so that a short response to a slow client does not hold a whole buffer.
 const WORTH_COPYING: usize = 8 * 1024;
-/// The same for readers who ask for little, so that little is held for them.
-const FEWER_WORTH_COPYING: usize = 16 * 1024;
+/// The same for small buffers.
+const SMALL_WORTH_COPYING: usize = 16 * 1024;
 
 thread_local! {
-    static SPARE: Spare<Box<[u8]>> = const { Spare::new() };
-    static FEWER: Spare<Box<[u8]>> = const { Spare::new() };
+    static FREE: FreeList<Box<[u8]>> = const { FreeList::new() };
+    static FREE_SMALL: FreeList<Box<[u8]>> = const { FreeList::new() };
 }
 
-/// A buffer that goes back to its thread when it is dropped.
-pub(super) struct Buffer(Box<[u8]>);
+/// A buffer that goes back to the free list of its thread when dropped.
+pub(super) struct ReadBuffer(Box<[u8]>);
 
-/// A buffer of which the first bytes are in use.
-struct Filled {
-    buffer: Buffer,
+/// A buffer whose first bytes are in use.
+struct FilledBuffer {
+    buffer: ReadBuffer,
     bytes: usize,
 }
 
-impl Buffer {
-    /// A buffer for a read of this many bytes at most.
+impl ReadBuffer {
+    /// A buffer for a read of at most this many bytes.
     pub(super) fn take(at_most: usize) -> Self {
-        let (spare, bytes) = if at_most > FEWER_BYTES { (&SPARE, BYTES) } else { (&FEWER, FEWER_BYTES) };
-        Self(Spare::take(spare).unwrap_or_else(|| vec![0; bytes].into_boxed_slice()))
+        let (spare, bytes) = if at_most > SMALL_BYTES { (&FREE, BYTES) } else { (&FREE_SMALL, SMALL_BYTES) };
+        Self(FreeList::take(spare).unwrap_or_else(|| vec![0; bytes].into_boxed_slice()))
     }
 
     pub(super) fn space(&mut self) -> &mut [u8] {
@@ -45,22 +45,22 @@ impl Buffer {
 
     /// The first bytes of the buffer.
     pub(super) fn into_bytes(self, bytes: usize) -> Bytes {
-        let worth_copying = if self.0.len() == BYTES { WORTH_COPYING } else { FEWER_WORTH_COPYING };
+        let worth_copying = if self.0.len() == BYTES { WORTH_COPYING } else { SMALL_WORTH_COPYING };
         if bytes <= worth_copying {
             return Bytes::copy_from_slice(&self.0[..bytes]);
         }
-        Bytes::from_owner(Filled { buffer: self, bytes })
+        Bytes::from_owner(FilledBuffer { buffer: self, bytes })
     }
 }
 
-impl Drop for Buffer {
+impl Drop for ReadBuffer {
     fn drop(&mut self) {
-        let spare = if self.0.len() == BYTES { &SPARE } else { &FEWER };
-        Spare::keep(spare, mem::take(&mut self.0));
+        let spare = if self.0.len() == BYTES { &FREE } else { &FREE_SMALL };
+        FreeList::keep(spare, mem::take(&mut self.0));
     }
 }
 
-impl AsRef<[u8]> for Filled {
+impl AsRef<[u8]> for FilledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer.0[..self.bytes]
     }
@@ -69,16 +69,16 @@ impl AsRef<[u8]> for Filled {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::free_list::MAX_SPARE;
+    use crate::upstream::free_list::MAX_FREE;
 
     fn filled(bytes: usize) -> Bytes {
-        let mut buffer = Buffer::take(BYTES);
+        let mut buffer = ReadBuffer::take(BYTES);
         buffer.space()[..bytes].fill(b'x');
         buffer.into_bytes(bytes)
     }
 
     fn spare() -> usize {
-        Spare::count(&SPARE)
+        FreeList::count(&FREE)
     }
 
     #[test]
@@ -99,20 +99,23 @@ mod tests {
     #[test]
     fn who_asks_for_little_holds_little() {
         let read = |bytes| {
-            let buffer = Buffer::take(FEWER_BYTES);
-            assert_eq!(buffer.0.len(), FEWER_BYTES);
+            let buffer = ReadBuffer::take(SMALL_BYTES);
+            assert_eq!(buffer.0.len(), SMALL_BYTES);
             buffer.into_bytes(bytes)
         };
-        let (copied, held) = (read(FEWER_WORTH_COPYING), read(FEWER_BYTES));
-        assert_eq!((copied.len(), held.len(), Spare::count(&FEWER)), (FEWER_WORTH_COPYING, FEWER_BYTES, 0));
+        let (copied, held) = (read(SMALL_WORTH_COPYING), read(SMALL_BYTES));
+        assert_eq!(
+            (copied.len(), held.len(), FreeList::count(&FREE_SMALL)),
+            (SMALL_WORTH_COPYING, SMALL_BYTES, 0)
+        );
         drop(held);
-        assert_eq!((Spare::count(&FEWER), spare()), (1, 0));
+        assert_eq!((FreeList::count(&FREE_SMALL), spare()), (1, 0));
     }
 
     #[test]
     fn a_thread_keeps_a_few_buffers_and_no_more() {
-        let many: Vec<_> = (0..4 * MAX_SPARE).map(|_| filled(BYTES)).collect();
+        let many: Vec<_> = (0..4 * MAX_FREE).map(|_| filled(BYTES)).collect();
         drop(many);
-        assert_eq!(spare(), MAX_SPARE);
+        assert_eq!(spare(), MAX_FREE);
     }
 }

@@ -1,4 +1,4 @@
-//! A request on its way to an upstream: its header and the first of its body leave in one piece.
+//! Writes a request to an upstream. The header and the first part of the body are sent in one write.
 
 use std::io::{self, IoSlice, Write};
 use std::pin::Pin;
@@ -7,93 +7,118 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http::Method;
 use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, TRAILER, TRANSFER_ENCODING};
+use http::uri::PathAndQuery;
 use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
 
-use super::asked::Asked;
-use super::write_buffer::Text;
-use crate::forward::body::{Upload, UploadFailure};
+use super::write_buffer::WriteBuffer;
+use crate::forward::body::{Upload, UploadError};
 
-/// What is to be written, in this order: text of ours, a piece of the body, and the end of it.
+/// The header of a request, and how it is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Http1Request<'r> {
+    pub(crate) method: &'r Method,
+    pub(crate) path: &'r PathAndQuery,
+    pub(crate) host: &'r str,
+    /// All other fields. `Content-Length` and `Transfer-Encoding` among them are ignored: the framing follows from the
+    /// body.
+    pub(crate) headers: &'r HeaderMap,
+    /// The most bytes of one read of the response, until its reader sets another limit.
+    pub(crate) read_at_most: usize,
+    /// Writes additional fields.
+    pub(crate) write_more: &'r (dyn Fn(&mut Vec<u8>) + Sync),
+    /// Whether to wait for the response even if the client does not send its whole body.
+    pub(crate) await_answer: bool,
+}
+
+/// The bytes to be written, in this order: text, a part of the body, and its end.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    text: Text,
+pub(super) struct RequestWriter {
+    text: WriteBuffer,
     written: usize,
     data: Bytes,
     end: &'static [u8],
-    body: Coding,
-    /// The trailers that the header has announced; no others are sent.
+    body: BodyCoding,
+    /// Trailers that the header has announced. Others are not sent.
     announced: Vec<HeaderName>,
-    progress: Progress,
+    progress: SendProgress,
 }
 
-/// How the body is framed, and what is left of it.
+/// The framing of the body, and how much of it is left.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Coding {
+enum BodyCoding {
     Exact { left: u64 },
     Chunked,
     Ended,
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Progress {
+enum SendProgress {
     #[default]
     Unsent,
     Begun,
-    /// The upstream takes no more of it.
+    /// The rest of the request is not sent.
     GivenUp,
     Done,
 }
 
-/// Why a request did not reach the upstream whole.
+/// Why the upstream did not get the whole request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     #[error(transparent)]
-    Upload(#[from] UploadFailure),
+    Upload(#[from] UploadError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-impl Outgoing {
-    /// A request. How its body is framed depends on the body alone.
-    pub(super) fn new(asked: Asked<'_>, upload: &Upload) -> Self {
-        let Asked { method, path, host, headers, push_more, .. } = asked;
-        let mut text = Text::take();
+impl RequestWriter {
+    /// A writer of this request. The framing follows from the body alone.
+    pub(super) fn new(request: Http1Request<'_>, upload: &Upload) -> Self {
+        let Http1Request { method, path, host, headers, write_more, .. } = request;
+        let mut text = WriteBuffer::take();
         for part in [method.as_str(), " ", path.as_str(), " HTTP/1.1\r\nhost: ", host, "\r\n"] {
             text.extend_from_slice(part.as_bytes());
         }
         for (name, value) in headers {
             if *name != HOST && *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
-                push_field(&mut text, name, value.as_bytes());
+                write_field(&mut text, name, &[value.as_bytes()]);
             }
         }
-        push_more(&mut text);
-        let body = push_framing(&mut text, asked, upload);
+        write_more(&mut text);
+        let body = write_framing(&mut text, request, upload);
         text.extend_from_slice(b"\r\n");
-        let announced = if body == Coding::Chunked { announced(headers) } else { Vec::new() };
-        Self { text, written: 0, data: Bytes::new(), end: b"", body, announced, progress: Progress::Unsent }
+        let announced = if body == BodyCoding::Chunked { announced(headers) } else { Vec::new() };
+        Self {
+            text,
+            written: 0,
+            data: Bytes::new(),
+            end: b"",
+            body,
+            announced,
+            progress: SendProgress::Unsent,
+        }
     }
 
     /// Whether the whole request has been written.
     pub(super) fn is_done(&self) -> bool {
-        self.progress == Progress::Done
+        self.progress == SendProgress::Done
     }
 
-    /// Whether none of it has been written.
+    /// Whether nothing has been written.
     pub(super) fn is_unsent(&self) -> bool {
-        self.progress == Progress::Unsent
+        self.progress == SendProgress::Unsent
     }
 
     pub(super) fn is_under_way(&self) -> bool {
-        !matches!(self.progress, Progress::Done | Progress::GivenUp)
+        !matches!(self.progress, SendProgress::Done | SendProgress::GivenUp)
     }
 
-    /// Writes nothing more.
+    /// Stops writing.
     pub(super) fn give_up(&mut self) {
-        self.progress = Progress::GivenUp;
+        self.progress = SendProgress::GivenUp;
     }
 
-    /// Writes as much as the upstream takes and the client has sent. Pending calls `moved` for what did move.
+    /// Writes as much as the client has sent and the upstream takes. Calls `moved` whenever bytes move.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,7 +143,7 @@ impl Outgoing {
             }
             if self.remaining() == 0 {
                 ready!(Pin::new(&mut *writer).poll_flush(cx))?;
-                self.progress = Progress::Done;
+                self.progress = SendProgress::Done;
             } else {
                 let bytes = ready!(self.poll_write(cx, writer))?;
                 self.advance(bytes);
@@ -129,10 +154,10 @@ impl Outgoing {
     }
 
     fn wants_frame(&self) -> bool {
-        self.body != Coding::Ended && self.data.is_empty() && self.end.is_empty()
+        self.body != BodyCoding::Ended && self.data.is_empty() && self.end.is_empty()
     }
 
-    fn take(&mut self, frame: Option<Frame<Bytes>>, is_last: bool) -> Result<(), UploadFailure> {
+    fn take(&mut self, frame: Option<Frame<Bytes>>, is_last: bool) -> Result<(), UploadError> {
         let Some(frame) = frame else { return self.close() };
         match frame.into_data() {
             Ok(data) => {
@@ -147,42 +172,44 @@ impl Outgoing {
         }
     }
 
-    fn take_data(&mut self, data: Bytes) -> Result<(), UploadFailure> {
+    fn take_data(&mut self, data: Bytes) -> Result<(), UploadError> {
         match &mut self.body {
-            Coding::Exact { left } => {
-                *left = left.checked_sub(data.len() as u64).ok_or(UploadFailure::Broken)?;
+            BodyCoding::Exact { left } => {
+                *left = left.checked_sub(data.len() as u64).ok_or(UploadError::Broken)?;
             }
-            // An empty chunk would be the last one.
-            Coding::Chunked if !data.is_empty() => {
+            // An empty chunk would end the body.
+            BodyCoding::Chunked if !data.is_empty() => {
                 // Writing to memory cannot fail.
                 let _ = write!(self.text, "{:x}\r\n", data.len());
                 self.end = b"\r\n";
             }
-            Coding::Chunked | Coding::Ended => {}
+            BodyCoding::Chunked | BodyCoding::Ended => {}
         }
         self.data = data;
         Ok(())
     }
 
     fn take_trailers(&mut self, trailers: &HeaderMap) {
-        if self.body != Coding::Chunked {
+        if self.body != BodyCoding::Chunked {
             return;
         }
         self.text.extend_from_slice(b"0\r\n");
         for (name, value) in trailers.iter().filter(|(name, _)| self.announced.contains(name)) {
-            push_field(&mut self.text, name, value.as_bytes());
+            write_field(&mut self.text, name, &[value.as_bytes()]);
         }
         self.text.extend_from_slice(b"\r\n");
-        self.body = Coding::Ended;
+        self.body = BodyCoding::Ended;
     }
 
-    fn close(&mut self) -> Result<(), UploadFailure> {
+    fn close(&mut self) -> Result<(), UploadError> {
         match self.body {
-            Coding::Exact { left: 1.. } => return Err(UploadFailure::Broken),
-            Coding::Chunked => self.end = if self.end.is_empty() { b"0\r\n\r\n" } else { b"\r\n0\r\n\r\n" },
-            Coding::Exact { .. } | Coding::Ended => {}
+            BodyCoding::Exact { left: 1.. } => return Err(UploadError::Broken),
+            BodyCoding::Chunked => {
+                self.end = if self.end.is_empty() { b"0\r\n\r\n" } else { b"\r\n0\r\n\r\n" }
+            }
+            BodyCoding::Exact { .. } | BodyCoding::Ended => {}
         }
-        self.body = Coding::Ended;
+        self.body = BodyCoding::Ended;
         Ok(())
     }
 
@@ -206,14 +233,14 @@ impl Outgoing {
     }
 
     fn advance(&mut self, mut bytes: usize) {
-        self.progress = Progress::Begun;
+        self.progress = SendProgress::Begun;
         let of_text = bytes.min(self.text.len() - self.written);
         self.written += of_text;
         bytes -= of_text;
         if self.written == self.text.len() {
-            // Let go at once where no more is to come, for the next request on this thread.
-            if self.body == Coding::Ended {
-                self.text = Text::default();
+            // If nothing more will be written, the memory is returned at once, for the next request on this thread.
+            if self.body == BodyCoding::Ended {
+                self.text = WriteBuffer::default();
             }
             self.text.clear();
             self.written = 0;
@@ -224,31 +251,34 @@ impl Outgoing {
     }
 }
 
-fn push_field(text: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+/// Writes a header field whose value consists of these parts.
+pub(crate) fn write_field(text: &mut Vec<u8>, name: &HeaderName, value: &[&[u8]]) {
     text.extend_from_slice(name.as_str().as_bytes());
     text.extend_from_slice(b": ");
-    text.extend_from_slice(value);
+    for part in value {
+        text.extend_from_slice(part);
+    }
     text.extend_from_slice(b"\r\n");
 }
 
-/// Says how long the body is: the one field of the header that is never taken over from the client.
-fn push_framing(text: &mut Vec<u8>, asked: Asked<'_>, upload: &Upload) -> Coding {
+/// Writes the field that frames the body. It is never copied from the client.
+fn write_framing(text: &mut Vec<u8>, request: Http1Request<'_>, upload: &Upload) -> BodyCoding {
     if upload.is_end_stream() {
-        let expected = matches!(*asked.method, Method::POST | Method::PUT | Method::PATCH);
-        if expected || asked.headers.contains_key(CONTENT_LENGTH) {
+        let expected = matches!(*request.method, Method::POST | Method::PUT | Method::PATCH);
+        if expected || request.headers.contains_key(CONTENT_LENGTH) {
             text.extend_from_slice(b"content-length: 0\r\n");
         }
-        return Coding::Ended;
+        return BodyCoding::Ended;
     }
     if let Some(left) = upload.size_hint().exact() {
         let _ = write!(text, "content-length: {left}\r\n");
-        return Coding::Exact { left };
+        return BodyCoding::Exact { left };
     }
     text.extend_from_slice(b"transfer-encoding: chunked\r\n");
-    Coding::Chunked
+    BodyCoding::Chunked
 }
 
-/// The names that the header promises as trailers, but for those that say how a message is framed or addressed.
+/// The trailers that the header announces, without those that frame or address a message.
 fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(TRAILER).iter().filter_map(|line| line.to_str().ok());
     let names = lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok());

@@ -1,4 +1,4 @@
-//! The bytes under HTTP/1.1: TCP, TLS over it, or a socket in the file system.
+//! The byte stream under HTTP/1.1: TCP, TLS or a Unix socket.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,41 +11,41 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::coop::unconstrained;
 use tokio_rustls::client::TlsStream;
 
-use super::read_buffer::Buffer;
+use super::read_buffer::ReadBuffer;
 
-/// A connection.
+/// The byte stream of a connection.
 #[derive(Debug)]
-pub(crate) enum Transport {
+pub(crate) enum UpstreamIo {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
 
-/// A connection that no longer speaks HTTP, and what had arrived on it by then.
+/// A connection that has switched to another protocol, and the bytes that had already arrived.
 #[derive(Debug)]
-pub(crate) struct Upgraded {
+pub(crate) struct UpgradedUpstream {
     pub(super) arrived: Bytes,
-    pub(super) transport: Transport,
+    pub(super) transport: UpstreamIo,
 }
 
-impl Transport {
-    /// Whether the other side has said nothing since, not even that it hangs up. Anything it says unasked makes the
-    /// connection useless: it would be taken for the answer to the next request.
-    pub(super) fn is_quiet(&mut self) -> bool {
+impl UpstreamIo {
+    /// Whether the upstream has sent nothing and not closed the connection. Bytes that it sends without a request make
+    /// the connection useless: they would be taken for the response to the next request.
+    pub(super) fn is_idle(&mut self) -> bool {
         let mut byte = [0];
         let look = poll_fn(|cx| Pin::new(&mut *self).poll_read(cx, &mut ReadBuf::new(&mut byte)));
-        // A task that has used up tokio's budget is told that there is nothing to read, whatever there is.
+        // Without `unconstrained`, a task that has used up tokio's budget would always get `Pending`.
         pin!(unconstrained(look)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 }
 
-/// What has arrived, up to so many bytes. Nothing is the end.
+/// Reads the bytes that have arrived, up to this many. Empty at the end.
 pub(super) fn poll_bytes(
     reader: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
     at_most: usize,
 ) -> Poll<io::Result<Bytes>> {
-    let mut buffer = Buffer::take(at_most);
+    let mut buffer = ReadBuffer::take(at_most);
     let whole = buffer.space();
     let within = at_most.min(whole.len());
     let mut space = ReadBuf::new(&mut whole[..within]);
@@ -54,27 +54,30 @@ pub(super) fn poll_bytes(
     Poll::Ready(Ok(buffer.into_bytes(bytes)))
 }
 
-impl AsyncRead for Transport {
+/// Calls a method of whichever stream it is.
+macro_rules! delegate {
+    ($io:expr, $method:ident($($argument:expr),*)) => {
+        match $io.get_mut() {
+            UpstreamIo::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            UpstreamIo::Tls(stream) => Pin::new(stream).$method($($argument),*),
+            UpstreamIo::Unix(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for UpstreamIo {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
+        delegate!(self, poll_read(cx, buffer))
     }
 }
 
-impl AsyncWrite for Transport {
+impl AsyncWrite for UpstreamIo {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
+        delegate!(self, poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -82,11 +85,7 @@ impl AsyncWrite for Transport {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
+        delegate!(self, poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -94,23 +93,15 @@ impl AsyncWrite for Transport {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        delegate!(self, poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        delegate!(self, poll_shutdown(cx))
     }
 }
 
-impl AsyncRead for Upgraded {
+impl AsyncRead for UpgradedUpstream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -126,7 +117,7 @@ impl AsyncRead for Upgraded {
     }
 }
 
-impl AsyncWrite for Upgraded {
+impl AsyncWrite for UpgradedUpstream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.transport).poll_write(cx, bytes)
     }
@@ -146,26 +137,26 @@ mod tests {
 
     use super::*;
 
-    /// More looks than tokio lets one task make at a time.
+    /// More polls than tokio's budget allows one task.
     const MANY: usize = 200;
 
     #[tokio::test]
     async fn a_closed_connection_is_seen_however_many_were_looked_at_before() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut parked = Vec::new();
+        let mut idle = Vec::new();
         for _ in 0..MANY {
             let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (upstream, _) = listener.accept().await.unwrap();
-            let mut transport = Transport::Plain(stream);
-            assert!(transport.is_quiet());
+            let mut transport = UpstreamIo::Plain(stream);
+            assert!(transport.is_idle());
             drop(upstream);
-            let Transport::Plain(stream) = &transport else { unreachable!("it is plain") };
+            let UpstreamIo::Plain(stream) = &transport else { unreachable!("it is plain") };
             stream.readable().await.unwrap();
-            parked.push(transport);
+            idle.push(transport);
         }
-        // All looks are made in one turn of this task, which starts here.
+        // All polls happen in one turn of this task, which starts here.
         tokio::task::yield_now().await;
-        let quiet = parked.iter_mut().map(Transport::is_quiet).filter(|quiet| *quiet).count();
+        let quiet = idle.iter_mut().map(UpstreamIo::is_idle).filter(|quiet| *quiet).count();
         assert_eq!(quiet, 0);
     }
 }

@@ -1,30 +1,30 @@
-//! Memory that requests are written in.
+//! Recycled memory for writing requests.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
 
-use crate::upstream::free_list::Spare;
+use crate::upstream::free_list::FreeList;
 
-/// What most headers fit into.
+/// Enough for most headers.
 const USUAL_BYTES: usize = 1024;
-/// Texts that have grown beyond this are not worth keeping.
+/// Larger buffers are not kept.
 const MAX_BYTES: usize = 16 * 1024;
 
 thread_local! {
-    static SPARE: Spare<Vec<u8>> = const { Spare::new() };
+    static FREE: FreeList<Vec<u8>> = const { FreeList::new() };
 }
 
-/// Bytes whose memory goes back to its thread when they are dropped. None has been taken by default.
+/// A buffer whose memory goes back to the free list of its thread when dropped. The default has no memory.
 #[derive(Debug, Default)]
-pub(super) struct Text(Vec<u8>);
+pub(super) struct WriteBuffer(Vec<u8>);
 
-impl Text {
+impl WriteBuffer {
     pub(super) fn take() -> Self {
-        Self(Spare::take(&SPARE).unwrap_or_else(|| Vec::with_capacity(USUAL_BYTES)))
+        Self(FreeList::take(&FREE).unwrap_or_else(|| Vec::with_capacity(USUAL_BYTES)))
     }
 }
 
-impl Deref for Text {
+impl Deref for WriteBuffer {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Vec<u8> {
@@ -32,18 +32,18 @@ impl Deref for Text {
     }
 }
 
-impl DerefMut for Text {
+impl DerefMut for WriteBuffer {
     fn deref_mut(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
 }
 
-impl Drop for Text {
+impl Drop for WriteBuffer {
     fn drop(&mut self) {
         let mut text = mem::take(&mut self.0);
         if (USUAL_BYTES..=MAX_BYTES).contains(&text.capacity()) {
             text.clear();
-            Spare::keep(&SPARE, text);
+            FreeList::keep(&FREE, text);
         }
     }
 }
@@ -51,10 +51,10 @@ impl Drop for Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::free_list::MAX_SPARE;
+    use crate::upstream::free_list::MAX_FREE;
 
-    fn text(bytes: usize) -> Text {
-        let mut text = Text::take();
+    fn text(bytes: usize) -> WriteBuffer {
+        let mut text = WriteBuffer::take();
         text.resize(bytes, b'x');
         text
     }
@@ -64,14 +64,14 @@ mod tests {
         let first = text(100);
         let address = first.as_ptr();
         drop(first);
-        let second = Text::take();
+        let second = WriteBuffer::take();
         assert_eq!((second.as_ptr(), second.len()), (address, 0));
     }
 
     #[test]
     fn a_thread_keeps_a_few_of_usual_size_and_no_more() {
-        let many: Vec<_> = (0..4 * MAX_SPARE).map(|_| text(10)).collect();
-        drop((many, text(MAX_BYTES + 1), Text::default()));
-        assert_eq!(Spare::count(&SPARE), MAX_SPARE);
+        let many: Vec<_> = (0..4 * MAX_FREE).map(|_| text(10)).collect();
+        drop((many, text(MAX_BYTES + 1), WriteBuffer::default()));
+        assert_eq!(FreeList::count(&FREE), MAX_FREE);
     }
 }

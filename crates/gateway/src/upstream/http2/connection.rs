@@ -1,7 +1,7 @@
-//! One connection to an upstream, and the places for requests on it.
+//! An HTTP/2 connection to an upstream, and the streams on it.
 //!
-//! Pings are sent where their answer decides something: when the connection is new, before one that has rested is used
-//! again, and when a request on it was not answered. Servers of gRPC take pings without work for abuse, and hang up.
+//! Pings are sent only when the result matters: on a new connection, before an idle one is used again, and after a
+//! request got no response. gRPC servers treat pings without requests as abuse and close the connection.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,54 +17,54 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use crate::upstream::Reached;
+use crate::upstream::ConnectedAddress;
 
-/// Requests that one connection carries at once, even if its upstream would take more.
+/// The most streams on one connection, even if the upstream allows more.
 const MAX_STREAMS: usize = 256;
-/// Bytes of an answer's header.
+/// The largest header of a response, in bytes.
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
-/// How long an upstream that left a request unanswered may take to answer a ping, before all of its streams are ended.
-const PONG_WITHIN: Duration = Duration::from_secs(5);
+/// How long an upstream that did not respond to a request may take to answer a ping, before the connection is closed.
+const PONG_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection. Clones are the same one; it ends with the last of them and of its streams.
+/// A connection. Clones share it, and it closes with the last of them and of its streams.
 #[derive(Clone)]
-pub(crate) struct Http2 {
+pub(crate) struct Http2Connection {
     pub(super) sender: SendRequest<Bytes>,
-    state: Arc<State>,
-    /// `None` if its address is no name's.
-    reached: Option<Reached>,
+    state: Arc<Http2State>,
+    /// `None` if the upstream is given by its address.
+    connected_to: Option<ConnectedAddress>,
 }
 
-struct State {
-    /// Requests under way.
+struct Http2State {
+    /// Open streams.
     streams: AtomicUsize,
-    /// Whether no more requests may be begun.
+    /// Whether no more streams may be opened.
     retired: AtomicBool,
-    /// Sweeps since a request was begun.
+    /// Sweeps since a stream was opened.
     sweeps: AtomicU32,
-    /// Whether it has rested, and no ping has shown since that it is still there.
+    /// Whether the connection was idle, and no ping has shown since that it still works.
     suspect: AtomicBool,
     pings: Mutex<PingPong>,
-    /// Ends the connection, with all of its streams.
+    /// Closes the connection and all of its streams.
     lost: Notify,
 }
 
-/// A place for one request on a connection.
+/// A stream for one request.
 pub(crate) struct Http2Stream {
-    pub(super) connection: Http2,
-    pub(super) slot: Slot,
+    pub(super) connection: Http2Connection,
+    pub(super) permit: StreamPermit,
 }
 
-/// Counts as a request under way until the last clone is dropped.
+/// Counts as an open stream until the last clone is dropped.
 #[derive(Clone)]
-pub(super) struct Slot {
-    _taken: Arc<Taken>,
+pub(super) struct StreamPermit {
+    _open: Arc<OpenStream>,
 }
 
-struct Taken(Arc<State>);
+struct OpenStream(Arc<Http2State>);
 
-impl Http2 {
-    /// Sets up a connection over these bytes.
+impl Http2Connection {
+    /// Opens a connection over this byte stream.
     pub(crate) async fn open(
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         stream_window: u32,
@@ -73,55 +73,54 @@ impl Http2 {
         settings
             .enable_push(false)
             .initial_window_size(stream_window)
-            // Streams have windows of their own: one that is not read must not use up what the others need.
+            // Each stream has a window of its own. A stream that is not read must not use up the window of the others.
             .initial_connection_window_size(MAX_WINDOW)
             .max_header_list_size(MAX_HEADER_BYTES);
         let (sender, mut connection) = settings.handshake(io).await?;
         let pings = connection.ping_pong().ok_or(h2::Reason::INTERNAL_ERROR)?;
-        let state = Arc::new(State::new(pings));
+        let state = Arc::new(Http2State::new(pings));
         tokio::spawn(Arc::clone(&state).drive(connection));
-        let opened = Self { sender, state, reached: None };
-        // The upstream's settings are the first that it sends. With its answer to a ping they are known, and with them
-        // how many streams it takes.
+        let opened = Self { sender, state, connected_to: None };
+        // The upstream's settings come before its answer to the ping, so the maximum of streams is known then.
         opened.ping().await?;
         Ok(opened)
     }
 
-    /// The same, which leads to this address of a name.
-    pub(crate) fn at(self, reached: Reached) -> Self {
-        Self { reached: Some(reached), ..self }
+    /// Sets the address of a name that the connection leads to.
+    pub(crate) fn with_address(self, connected_to: ConnectedAddress) -> Self {
+        Self { connected_to: Some(connected_to), ..self }
     }
 
-    /// Where it leads; `None` if its address is no name's.
-    pub(crate) const fn reached(&self) -> Option<&Reached> {
-        self.reached.as_ref()
+    /// The address of a name that the connection leads to. `None` if the upstream is given by its address.
+    pub(crate) const fn connected_to(&self) -> Option<&ConnectedAddress> {
+        self.connected_to.as_ref()
     }
 
-    /// How many addresses the upstream has, one of which this connection leads to.
+    /// How many addresses the name of the upstream has.
     pub(crate) fn addresses(&self) -> usize {
-        self.reached.as_ref().map_or(1, Reached::addresses)
+        self.connected_to.as_ref().map_or(1, ConnectedAddress::addresses)
     }
 
-    /// A place for a request, if there is one.
-    pub(crate) fn begin(&self) -> Option<Http2Stream> {
+    /// A stream for a request, if there is room.
+    pub(crate) fn open_stream(&self) -> Option<Http2Stream> {
         let most = self.sender.current_max_send_streams().min(MAX_STREAMS);
         let one_more = |streams| (streams < most).then_some(streams + 1);
         let before = self.state.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        let slot = Slot { _taken: Arc::new(Taken(Arc::clone(&self.state))) };
+        let permit = StreamPermit { _open: Arc::new(OpenStream(Arc::clone(&self.state))) };
         if self.state.sweeps.swap(0, Ordering::Relaxed) > 0 && before == 0 {
             self.state.suspect.store(true, Ordering::Relaxed);
         }
-        Some(Http2Stream { connection: self.clone(), slot })
+        Some(Http2Stream { connection: self.clone(), permit })
     }
 
-    /// Whether requests may be begun, now or once others have ended.
+    /// Whether streams may be opened, now or when others have ended.
     pub(crate) fn is_open(&self) -> bool {
         let ready = self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
-        let leads_there = self.reached.as_ref().is_none_or(Reached::is_current);
+        let leads_there = self.connected_to.as_ref().is_none_or(ConnectedAddress::is_current);
         leads_there && !matches!(ready, Poll::Ready(Err(_))) && !self.state.retired.load(Ordering::Relaxed)
     }
 
-    /// Counts a sweep, and says how many there were since the connection was last used.
+    /// Counts a sweep. Returns the number of sweeps since the connection was last used.
     pub(crate) fn sweep(&self) -> u32 {
         if self.state.streams.load(Ordering::Relaxed) > 0 {
             self.state.sweeps.store(0, Ordering::Relaxed);
@@ -130,17 +129,21 @@ impl Http2 {
         self.state.sweeps.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Begins no more requests. Those under way go on, unless the upstream does not answer a ping either.
+    /// Opens no more streams. Those that are open continue, unless the upstream does not answer a ping either.
     pub(super) fn retire(&self) {
         if self.state.retired.swap(true, Ordering::Relaxed) {
             return;
         }
         let suspect = self.clone();
-        tokio::spawn(async move { suspect.end_unless(PONG_WITHIN, suspect.ping()).await });
+        tokio::spawn(async move { suspect.close_unless(PONG_TIMEOUT, suspect.ping()).await });
     }
 
-    /// Says whether the upstream answers a ping. If it does not, the connection and all of its streams end.
-    async fn end_unless(&self, within: Duration, ping: impl Future<Output = Result<(), h2::Error>>) -> bool {
+    /// Whether the upstream answers the ping in time. If it does not, the connection is closed.
+    async fn close_unless(
+        &self,
+        within: Duration,
+        ping: impl Future<Output = Result<(), h2::Error>>,
+    ) -> bool {
         let alive = matches!(timeout(within, ping).await, Ok(Ok(())));
         if !alive {
             self.state.retired.store(true, Ordering::Relaxed);
@@ -149,7 +152,8 @@ impl Http2 {
         alive
     }
 
-    /// Resolves once the upstream has answered a ping, at once if another has shown meanwhile that it is still there.
+    /// Resolves once the upstream has answered a ping, or at once if another request has shown meanwhile that the
+    /// connection works.
     async fn ping_if_suspect(&self) -> Result<(), h2::Error> {
         let mut pings = self.state.pings.lock().await;
         if self.state.suspect.load(Ordering::Relaxed) {
@@ -165,14 +169,14 @@ impl Http2 {
 }
 
 async fn ping(pings: &mut PingPong) -> Result<(), h2::Error> {
-    // The answer to a ping that was given up on says nothing about this moment.
+    // Discards a late answer to an earlier ping, which would say nothing about now.
     let _earlier = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
-    // Fails if an earlier ping is not answered yet, whose answer serves as well.
+    // Fails if an earlier ping has no answer yet. That answer serves as well.
     let _under_way = pings.send_ping(Ping::opaque());
     poll_fn(|cx| pings.poll_pong(cx)).await.map(drop)
 }
 
-impl State {
+impl Http2State {
     fn new(pings: PingPong) -> Self {
         Self {
             streams: AtomicUsize::new(0),
@@ -184,10 +188,10 @@ impl State {
         }
     }
 
-    /// Carries frames to and fro until the connection ends.
+    /// Drives the connection until it ends.
     async fn drive(self: Arc<Self>, connection: Connection<impl AsyncRead + AsyncWrite + Unpin, Bytes>) {
         tokio::select! {
-            // Each request hears of a failure by itself.
+            // Each stream gets the error itself.
             _ended = connection => {}
             () = self.lost.notified() => {}
         }
@@ -196,30 +200,30 @@ impl State {
 }
 
 impl Http2Stream {
-    /// The address that it leads to, if that is a name's.
+    /// The address of a name that the connection leads to.
     #[cfg(test)]
-    pub(crate) fn reached(&self) -> Option<std::net::IpAddr> {
-        self.connection.reached().map(Reached::address)
+    pub(crate) fn connected_to(&self) -> Option<std::net::IpAddr> {
+        self.connection.connected_to().map(ConnectedAddress::address)
     }
 
-    /// Whether the connection is still there. One that has rested may have been forgotten by something on the way, which
-    /// shows only when nothing comes back.
+    /// Whether the connection still works. A middlebox may have dropped an idle one, which shows only when nothing
+    /// comes back.
     pub(crate) async fn is_alive(&self, within: Duration) -> bool {
         let connection = &self.connection;
         !connection.state.suspect.load(Ordering::Relaxed)
-            || connection.end_unless(within, connection.ping_if_suspect()).await
+            || connection.close_unless(within, connection.ping_if_suspect()).await
     }
 }
 
-impl Drop for Taken {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for StreamPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Slot")
+        f.write_str("StreamPermit")
     }
 }
 
@@ -232,10 +236,10 @@ mod tests {
     use super::*;
     use crate::forward::body::Upload;
     use crate::route::Timeouts;
-    use crate::upstream::Unanswered;
+    use crate::upstream::AttemptError;
 
-    /// An upstream that answers, but for when it is told to be silent.
-    async fn opened() -> (Http2, watch::Sender<bool>) {
+    /// An upstream that responds, except while it is told to be silent.
+    async fn opened() -> (Http2Connection, watch::Sender<bool>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (silence, silent) = watch::channel(false);
         tokio::spawn(async move {
@@ -253,29 +257,29 @@ mod tests {
                 }
             }
         });
-        (Http2::open(near, 65_535).await.expect("a connection"), silence)
+        (Http2Connection::open(near, 65_535).await.expect("a connection"), silence)
     }
 
-    async fn ask(stream: Http2Stream) -> Result<(), Unanswered> {
+    async fn ask(stream: Http2Stream) -> Result<(), AttemptError> {
         let request = Request::get("http://upstream.test/").body(()).expect("a request");
-        stream.ask(request, &mut Upload::none(), &Timeouts::default(), false).await.map(drop)
+        stream.send(request, &mut Upload::none(), &Timeouts::default(), false).await.map(drop)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_was_forgotten_on_the_way_is_found_out_before_anything_is_sent() {
         let (connection, silence) = opened().await;
         let within = Duration::from_secs(1);
-        ask(connection.begin().expect("a place")).await.expect("an answer");
+        ask(connection.open_stream().expect("a place")).await.expect("an answer");
         connection.sweep();
-        let stream = connection.begin().expect("a place");
+        let stream = connection.open_stream().expect("a place");
         assert!(stream.is_alive(within).await, "it answers");
         drop(stream);
         silence.send_replace(true);
-        let stream = connection.begin().expect("a place");
+        let stream = connection.open_stream().expect("a place");
         assert!(stream.is_alive(within).await, "it was used a moment ago, and is not asked");
         drop(stream);
         connection.sweep();
-        let [first, second] = [(); 2].map(|()| connection.begin().expect("a place"));
+        let [first, second] = [(); 2].map(|()| connection.open_stream().expect("a place"));
         assert_eq!(tokio::join!(first.is_alive(within), second.is_alive(within)), (false, false));
         assert!(!connection.is_open());
     }
@@ -284,14 +288,14 @@ mod tests {
     async fn a_silent_upstream_ends_all_streams_if_it_answers_no_ping_either() {
         let (connection, silence) = opened().await;
         silence.send_replace(true);
-        let [first, second] = [(); 2].map(|()| connection.begin().expect("a place"));
+        let [first, second] = [(); 2].map(|()| connection.open_stream().expect("a place"));
         let patient = Timeouts { first_byte: Duration::from_secs(3_600), ..Timeouts::default() };
         let stranger = tokio::spawn(async move {
             let request = Request::get("http://upstream.test/").body(()).expect("a request");
-            second.ask(request, &mut Upload::none(), &patient, false).await.map(drop)
+            second.send(request, &mut Upload::none(), &patient, false).await.map(drop)
         });
-        assert_eq!(ask(first).await, Err(Unanswered::Silent));
-        assert_eq!(stranger.await.expect("it ends"), Err(Unanswered::Closed { sent: true }));
+        assert_eq!(ask(first).await, Err(AttemptError::TimedOut));
+        assert_eq!(stranger.await.expect("it ends"), Err(AttemptError::Closed { sent: true }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -299,25 +303,25 @@ mod tests {
         let (connection, silence) = opened().await;
         silence.send_replace(true);
         for _ in 0..30 {
-            let mut asking = Box::pin(ask(connection.begin().expect("a place")));
+            let mut asking = Box::pin(ask(connection.open_stream().expect("a place")));
             assert!((&mut asking).now_or_never().is_none(), "it is on its way");
-            // The request leaves, and the upstream is busy with something else.
+            // The request is sent, and the upstream does not handle it yet.
             for _ in 0..4 {
                 tokio::task::yield_now().await;
             }
         }
         silence.send_replace(false);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        ask(connection.begin().expect("a place")).await.expect("an answer");
+        ask(connection.open_stream().expect("a place")).await.expect("an answer");
         assert_eq!(connection.state.streams.load(Ordering::Relaxed), 0, "their places are free again");
     }
 
     #[tokio::test]
     async fn a_place_is_free_again_when_its_answer_is_dropped() {
         let (connection, _silence) = opened().await;
-        let taken: Vec<_> = std::iter::from_fn(|| connection.begin()).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| connection.open_stream()).collect();
         assert_eq!(taken.len(), MAX_STREAMS);
         drop(taken);
-        ask(connection.begin().expect("a place")).await.expect("an answer");
+        ask(connection.open_stream().expect("a place")).await.expect("an answer");
     }
 }

@@ -1,4 +1,4 @@
-//! One request over HTTP/2, and its answer.
+//! One request and its response over HTTP/2.
 
 use std::future::poll_fn;
 use std::mem;
@@ -14,94 +14,103 @@ use spile_listener::{Idle, Received, Sending, Unsent};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Http2Stream, Slot};
-use crate::forward::body::{Upload, UploadFailure};
+use super::connection::{Http2Stream, StreamPermit};
+use crate::forward::body::{Upload, UploadError};
 use crate::route::Timeouts;
-use crate::upstream::Unanswered;
+use crate::upstream::AttemptError;
 
-/// How old a request is at least when it is called off.
-const CALLED_OFF_AFTER: Duration = Duration::from_millis(100);
+/// A request is not cancelled before it has this age.
+const MIN_AGE_TO_CANCEL: Duration = Duration::from_millis(100);
 
-/// The body of an answer. Its place on the connection is kept until it is dropped.
+/// The body of a response. The stream counts as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Http2Body {
     pub(crate) received: Received,
-    _slot: Slot,
+    _permit: StreamPermit,
 }
 
-/// What is under way: a request that leaves while its answer may already arrive.
-struct Exchange {
+/// A request that is being sent while the response may already arrive.
+struct Http2Exchange {
     sending: Option<Sending<Upload>>,
     sent_bytes: u64,
-    /// Whether nothing more of the request is sent.
+    /// Whether the rest of the request is not sent.
     stopped: bool,
-    /// Whether the answer is waited for even if the client has sent only a part of its body.
+    /// Whether to wait for the response even if the client does not send its whole body.
     await_answer: bool,
-    undelivered: bool,
-    begun: Begun,
+    body_incomplete: bool,
+    pending: PendingResponse,
     silence: Idle,
 }
 
-/// A request that the upstream has been asked. If the client leaves at once, it is called off a moment later: many
-/// servers take a connection with requests that are called off at once for an attack, and end it with all of its streams.
-struct Begun {
-    /// `None` once it has ended.
+/// A request without a response yet. If the client disconnects at once, the request is cancelled a moment later: many
+/// servers take a connection with requests that are cancelled at once for an attack (rapid reset), and close it with
+/// all of its streams.
+struct PendingResponse {
+    /// `None` once there is a response or an error.
     response: Option<ResponseFuture>,
     at: Instant,
-    slot: Slot,
+    permit: StreamPermit,
 }
 
-impl Begun {
+impl PendingResponse {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<RecvStream>, h2::Error>> {
         let Some(response) = &mut self.response else { return Poll::Pending };
-        let ended = ready!(Pin::new(response).poll(cx));
+        let stream_ended = ready!(Pin::new(response).poll(cx));
         self.response = None;
-        Poll::Ready(ended)
+        Poll::Ready(stream_ended)
     }
 }
 
-impl Drop for Begun {
+impl Drop for PendingResponse {
     fn drop(&mut self) {
-        let Some(left) = CALLED_OFF_AFTER.checked_sub(self.at.elapsed()) else { return };
+        let Some(left) = MIN_AGE_TO_CANCEL.checked_sub(self.at.elapsed()) else { return };
         if let Some(response) = self.response.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            let slot = self.slot.clone();
+            let permit = self.permit.clone();
             runtime.spawn(async move {
                 let _ended = timeout(left, response).await;
-                drop(slot);
+                drop(permit);
             });
         }
     }
 }
 
 impl Http2Stream {
-    /// The answer to a request. If there is none, what was not sent of the body is put back. If `await_answer`, a client
-    /// that leaves in the middle of its body does not end the wait.
-    pub(crate) async fn ask(
+    /// Sends a request and waits for the header of the response. On an error, the rest of the body is put back into
+    /// `upload`. If `await_answer`, the wait goes on even if the client does not send its whole body.
+    pub(crate) async fn send(
         mut self,
         head: Request<()>,
         upload: &mut Upload,
-        waits: &Timeouts,
+        timeouts: &Timeouts,
         await_answer: bool,
-    ) -> Result<Response<Http2Body>, Unanswered> {
+    ) -> Result<Response<Http2Body>, AttemptError> {
         let bodiless = upload.is_end_stream();
-        let begun = self.connection.sender.send_request(head, bodiless);
-        let (response, stream) = begun.map_err(|why| unsent(&why))?;
+        let pending = self.connection.sender.send_request(head, bodiless);
+        let (response, stream) = pending.map_err(|why| not_sent(&why))?;
         let body = (!bodiless).then(|| mem::replace(upload, Upload::none()));
-        let sending = body.map(|body| Sending::new(stream, body, waits.idle));
-        let silence = Idle::after(waits.first_byte);
-        let (stopped, undelivered) = (false, false);
-        let begun = Begun { response: Some(response), at: Instant::now(), slot: self.slot.clone() };
-        let mut exchange =
-            Exchange { sending, sent_bytes: 0, stopped, await_answer, undelivered, begun, silence };
+        let sending = body.map(|body| Sending::new(stream, body, timeouts.idle));
+        let silence = Idle::after(timeouts.first_byte);
+        let (stopped, body_incomplete) = (false, false);
+        let pending =
+            PendingResponse { response: Some(response), at: Instant::now(), permit: self.permit.clone() };
+        let mut exchange = Http2Exchange {
+            sending,
+            sent_bytes: 0,
+            stopped,
+            await_answer,
+            body_incomplete,
+            pending,
+            silence,
+        };
         let answer = poll_fn(|cx| exchange.poll(cx)).await;
         let rest = exchange.sending.take();
         match answer {
             Ok(answer) => Ok(self.answered(answer, rest.filter(|_| !exchange.stopped))),
-            Err(_) if exchange.undelivered => Err(Unanswered::Undelivered),
+            Err(_) if exchange.body_incomplete => Err(AttemptError::RequestBody),
             Err(why) => {
-                if why == Unanswered::Silent {
+                if why == AttemptError::TimedOut {
                     self.connection.retire();
                 }
                 *upload = rest.map_or_else(Upload::none, Sending::into_body);
@@ -110,40 +119,40 @@ impl Http2Stream {
         }
     }
 
-    /// The answer, while the rest of the request goes its own way.
+    /// The response. The rest of the request is sent by a separate task.
     fn answered(self, answer: Response<RecvStream>, rest: Option<Sending<Upload>>) -> Response<Http2Body> {
         if let Some(rest) = rest {
-            let slot = self.slot.clone();
+            let permit = self.permit.clone();
             tokio::spawn(async move {
-                // What becomes of it is between the client and the upstream.
+                // An error shows at the client or the upstream.
                 let _sent = rest.await;
-                drop(slot);
+                drop(permit);
             });
         }
         let (head, stream) = answer.into_parts();
         let received = Received::new(stream, &head.headers);
-        Response::from_parts(head, Http2Body { received, _slot: self.slot })
+        Response::from_parts(head, Http2Body { received, _permit: self.permit })
     }
 }
 
-impl Exchange {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<RecvStream>, Unanswered>> {
+impl Http2Exchange {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<RecvStream>, AttemptError>> {
         let Ok(awaits_client) = self.poll_upload(cx) else {
-            return Poll::Ready(Err(Unanswered::Undelivered));
+            return Poll::Ready(Err(AttemptError::RequestBody));
         };
-        if let Poll::Ready(answer) = self.begun.poll(cx) {
-            return Poll::Ready(answer.map_err(|why| ended(&why)));
+        if let Poll::Ready(answer) = self.pending.poll(cx) {
+            return Poll::Ready(answer.map_err(|why| stream_ended(&why)));
         }
         if awaits_client {
-            // The upstream has nothing to answer yet.
+            // The upstream has nothing to respond to yet.
             self.silence.stir();
             return Poll::Pending;
         }
-        self.silence.poll_over(cx).map(|()| Err(Unanswered::Silent))
+        self.silence.poll_over(cx).map(|()| Err(AttemptError::TimedOut))
     }
 
-    /// Goes on with the request's body. Says whether the client is to send more of it.
-    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, UploadFailure> {
+    /// Sends more of the request's body. Returns whether the client has yet to send more.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<bool, UploadError> {
         let Some(sending) = self.sending.as_mut().filter(|_| !self.stopped) else { return Ok(false) };
         match Pin::new(&mut *sending).poll(cx) {
             Poll::Pending => {
@@ -153,9 +162,9 @@ impl Exchange {
                 Ok(sending.awaits_body())
             }
             Poll::Ready(Err(Unsent::Broken(why))) if !self.await_answer => Err(why),
-            // An upstream may answer without taking all of the request. If it does not answer, that says why.
-            Poll::Ready(ended) => {
-                self.undelivered = matches!(ended, Err(Unsent::Broken(_)));
+            // An upstream may respond without reading the whole request. If it does not respond, that says why.
+            Poll::Ready(stream_ended) => {
+                self.body_incomplete = matches!(stream_ended, Err(Unsent::Broken(_)));
                 self.stopped = true;
                 self.silence.stir();
                 Ok(false)
@@ -164,20 +173,20 @@ impl Exchange {
     }
 }
 
-/// Why a request could not be begun. The connection may have ended, or cannot express it.
-fn unsent(why: &h2::Error) -> Unanswered {
-    let ended = why.is_io() || why.is_go_away() || why.is_reset() || why.is_library();
-    if ended { Unanswered::Closed { sent: false } } else { Unanswered::Unsendable }
+/// Why a request could not be sent: the connection has ended, or HTTP/2 cannot express it.
+fn not_sent(why: &h2::Error) -> AttemptError {
+    let stream_ended = why.is_io() || why.is_go_away() || why.is_reset() || why.is_library();
+    if stream_ended { AttemptError::Closed { sent: false } } else { AttemptError::Unsendable }
 }
 
-/// What the end of a stream says about its request.
-fn ended(why: &h2::Error) -> Unanswered {
+/// Why a stream ended without a response.
+fn stream_ended(why: &h2::Error) -> AttemptError {
     if why.is_remote() && (why.is_go_away() || why.reason() == Some(Reason::REFUSED_STREAM)) {
-        // Streams beyond the last one that a GOAWAY names were not looked at.
-        Unanswered::NotProcessed
+        // Streams after the last one that a GOAWAY names were not processed.
+        AttemptError::NotProcessed
     } else if why.is_io() {
-        Unanswered::Closed { sent: true }
+        AttemptError::Closed { sent: true }
     } else {
-        Unanswered::Unreadable
+        AttemptError::InvalidResponse
     }
 }

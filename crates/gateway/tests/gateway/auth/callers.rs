@@ -1,4 +1,4 @@
-//! Who sends a request: what upstreams are told, and what nobody can make them believe.
+//! Callers: what upstreams are told about them, and that clients cannot forge it.
 
 use spile_gateway::{Gateway, Route};
 
@@ -63,7 +63,7 @@ async fn nobody_can_claim_to_be_a_tenant() {
     );
 }
 
-/// Names that PHP, CGI and WSGI read as the gateway's own.
+/// Names that PHP, CGI and WSGI take for the gateway's own fields.
 const RESPELT: [&str; 12] = [
     "x.tenant.id",
     "X_Plan",

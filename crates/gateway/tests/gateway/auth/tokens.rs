@@ -1,4 +1,4 @@
-//! Signed tokens: whom they make of a caller, and which are not accepted.
+//! Signed tokens: which caller they identify, and which are refused.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn good(clock: &FakeClock) -> Value {
     json!({"sub": "ada", "iss": "https://issuer.test", "aud": ["scores", "x"], "exp": now(clock) + 100, "org": "acme", "tier": "pro"})
 }
 
-/// A header with an extension that whoever reads it has to understand.
+/// A token header with a critical extension.
 fn critical() -> Header {
     let mut header = Header::new(Algorithm::HS256);
     header.crit = Some(vec!["b64".to_owned()]);
@@ -245,7 +245,7 @@ async fn a_tenant_has_one_plan_whatever_its_token_claims() {
             )),
     )
     .await;
-    // Tenant, claimed plan; the plan that holds, the limit of it, and whether it includes the route.
+    // Tenant and claimed plan; the plan that applies, its limit, and whether it includes the route.
     for (org, tier, plan, limit, paid) in [
         ("acme", json!("free"), Some("free"), "100", 403),
         ("acme", json!("pro"), Some("pro"), "1000", 200),
@@ -364,7 +364,7 @@ async fn the_names_in_a_token_are_identities_like_any_other() {
     }
 }
 
-/// Tells one time for durations and another for the calendar.
+/// A clock with independent monotonic and wall time.
 struct TwoTimes {
     counted: FakeClock,
     wall: FakeClock,

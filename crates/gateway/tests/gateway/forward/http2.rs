@@ -74,7 +74,7 @@ async fn a_grpc_call_keeps_its_trailers_and_its_form_of_refusal() {
     assert_eq!((answer.status().as_u16(), answer.headers()["grpc-status"].to_str().unwrap()), (200, "14"));
 }
 
-/// A few frames, one after the other.
+/// A body of these frames.
 struct Frames(std::collections::VecDeque<Result<Frame<Bytes>, std::convert::Infallible>>);
 
 impl futures_core::Stream for Frames {
@@ -100,7 +100,7 @@ async fn fields_of_http_1_cannot_be_brought_in_over_http_2() {
         tokio::spawn(async move { drop(connection.await) });
         let mut request = Request::get("http://gateway.test/").body(()).unwrap();
         request.headers_mut().insert(name, HeaderValue::from_static(value));
-        // The library may refuse to send it at all; what counts is what reaches the upstream.
+        // The library may refuse to send it. What counts is what reaches the upstream.
         if let Ok((answer, _)) = client.send_request(request, true) {
             drop(in_time("an answer", answer).await);
         }
@@ -114,7 +114,7 @@ async fn fields_of_http_1_cannot_be_brought_in_over_http_2() {
     }
 }
 
-/// Never answers, and counts who is still there.
+/// Never responds, and counts open requests.
 async fn tarpit() -> (RawBackend, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
     let open = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = std::sync::Arc::clone(&open);
@@ -273,29 +273,20 @@ async fn a_connection_that_asks_for_nothing_is_hung_up_on_though_it_answers_ping
 
 #[tokio::test]
 async fn a_stream_whose_window_never_opens_is_reset_and_its_upstream_let_go() {
-    let (states, mut changed) = tokio::sync::mpsc::unbounded_channel();
-    let endless = RawBackend::start(move |mut stream| {
-        let states = states.clone();
-        async move {
-            let mut header = [0; 1024];
-            drop(stream.read(&mut header).await);
-            drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await);
-            while stream.write_all(&[b'x'; 8_192]).await.is_ok() {}
-            states.send("let go").unwrap();
-        }
-    })
-    .await;
+    let (endless, mut states) = RawBackend::endless().await;
     let mut bounds = Bounds::default();
     bounds.write_timeout = std::time::Duration::from_millis(200);
     let gateway = running(open(to(endless.upstream())).bounds(bounds)).await;
     let stream = TcpStream::connect(gateway.address).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
-    // The connection itself is alive and well: only this stream's window stays shut.
+    // The connection works; only the window of this stream stays closed.
     tokio::spawn(async move { drop(connection.await) });
     let request = Request::get("http://g/").body(()).unwrap();
     let (answer, _) = client.send_request(request, true).unwrap();
     let mut body = in_time("the header", answer).await.unwrap().into_body();
-    assert_eq!(in_time("the upstream to be let go", changed.recv()).await, Some("let go"));
+    for state in ["asked", "let go"] {
+        assert_eq!(in_time(state, states.recv()).await, Some(state));
+    }
     let reset = in_time("the reset", async {
         loop {
             match body.data().await {

@@ -1,4 +1,4 @@
-//! Requests and answers on their way through.
+//! Forwarding: header fields, bodies, retries and upgrades.
 
 mod http2;
 mod proxying;

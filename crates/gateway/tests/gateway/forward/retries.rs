@@ -1,4 +1,4 @@
-//! What is sent to an upstream once more, and what never is.
+//! Which requests are retried, and which never are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const FRESH: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfresh";
 struct Runs(Arc<AtomicUsize>);
 
 impl Runs {
-    /// The number of this one, from 0.
+    /// The number of this request, from 0.
     fn run(&self) -> usize {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
@@ -42,7 +42,7 @@ async fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Answers `/ok`, and hangs up on everything else once it has read it.
+/// Responds to `/ok`. Closes the connection after reading any other request.
 async fn dropping(runs: &Runs) -> Upstream {
     let runs = runs.clone();
     let backend = RawBackend::start(move |mut stream| {
@@ -61,7 +61,7 @@ async fn dropping(runs: &Runs) -> Upstream {
     backend.upstream()
 }
 
-/// Speaks HTTP/2. Answers `/ok`; of everything else, resets the first `resets` streams with this reason.
+/// An HTTP/2 server that responds to `/ok`. Of other streams, it resets the first `resets` with this reason.
 async fn resetting(runs: &Runs, reason: Reason, resets: usize) -> Upstream {
     let runs = runs.clone();
     let backend = RawBackend::start(move |stream| {
@@ -133,7 +133,7 @@ async fn a_kept_connection_that_breaks_costs_no_request_that_may_be_sent_again()
     let backend = RawBackend::start(move |mut stream| {
         let runs = counted.clone();
         async move {
-            // One answer for each connection, which then looks open until it is asked again.
+            // One response on each connection, which then seems open until it is used again.
             while read_head(&mut stream).await.is_some() && runs.run() % 2 == 0 {
                 let _said = stream.write_all(FRESH).await;
             }
@@ -211,10 +211,10 @@ async fn what_is_sent_again_over_kept_connections_comes_out_of_the_budget() {
     let gateway = running(open(to([dropping(&runs).await], 1))).await;
     let mut client = gateway.client().await;
     for _ in 0..60 {
-        // Half of the requests find a connection that stands and break it.
+        // Half of the requests get a pooled connection and break it.
         assert_eq!(client.get("/ok", &[]).await.status, 200);
         client.get("/", &[]).await;
     }
-    // Ten in a row, and one for each five of the 120 requests.
+    // Ten in a burst, and one for each five of the 120 requests.
     assert!(runs.count() <= 60 + 10 + 24, "{}", runs.count());
 }

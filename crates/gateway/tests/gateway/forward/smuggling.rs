@@ -1,5 +1,4 @@
-//! Requests that two servers could read in two ways: whichever upstream stands behind the gateway, it never sees a
-//! request that the gateway has not seen.
+//! Request smuggling: no upstream ever sees a request that the gateway has not seen.
 
 use std::time::Duration;
 
@@ -113,7 +112,7 @@ const CORPUS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Hangs up soon on whoever leaves a request half said.
+/// A gateway that soon closes connections with an incomplete request.
 async fn impatient(upstream: Upstream) -> Running {
     let soon = Duration::from_millis(300);
     let mut bounds = Bounds::default();
@@ -162,7 +161,7 @@ async fn a_lax_upstream_never_sees_a_request_that_the_gateway_has_not() {
     }
 }
 
-/// Which of the corpus say twice where they end, in a form that hyper itself would take.
+/// The requests of the corpus whose end is given twice, in a form that hyper itself accepts.
 const TWO_FRAMINGS: [&str; 3] = ["CL.TE", "TE.CL", "TE with a tab"];
 
 #[tokio::test]
@@ -190,7 +189,7 @@ async fn requests_before_one_with_two_framings_are_served() {
     assert_eq!((allowed_answers(&answer), answer.matches("HTTP/1.1 400").count()), (2, 1), "{answer}");
 }
 
-/// The statuses of what the gateway says to these bytes, each in a connection of its own and however they arrive.
+/// The statuses of the responses to these bytes, over connections on which they arrive in different pieces.
 async fn statuses(gateway: &Running, request: &str) -> Vec<String> {
     let mut statuses = Vec::new();
     for piece in [request.len(), 1] {

@@ -1,4 +1,5 @@
-//! Bodies flow through: nothing is held back, nothing is read that nobody wants, and whoever leaves is noticed.
+//! Bodies are streamed: nothing is held back, nothing is read before it is needed, and a client that disconnects is
+//! noticed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,7 +196,7 @@ async fn a_connection_that_has_said_nothing_does_not_keep_the_gateway_from_stopp
     let _silent = TcpStream::connect(gateway.address).await.unwrap();
     let mut begun = TcpStream::connect(gateway.address).await.unwrap();
     begun.write_all(b"PRI * HTT").await.unwrap();
-    // Accepted one after the other, so that both have been by now.
+    // Connections are accepted in order, so both earlier ones have been by now.
     assert_eq!(gateway.get("/", &[]).await.status, 200);
     in_time("the gateway to stop", gateway.stop()).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Connections that become something else, and those that must not.
+//! Upgraded connections, and upgrades that are refused.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ async fn header(stream: &mut TcpStream) -> String {
     text.to_ascii_lowercase()
 }
 
-/// Switches to anything it is asked for, then echoes.
+/// Accepts any upgrade, then echoes.
 async fn echoing() -> RawBackend {
     RawBackend::start(|mut stream| async move {
         let asked = header(&mut stream).await;

@@ -1,9 +1,9 @@
-//! What the guide says about attacks is tested where it says so.
+//! The tests that the guide names for its promises exist.
 
 use std::fs;
 use std::path::Path;
 
-/// Everything under the folder, as one text.
+/// The contents of all files under the folder.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {

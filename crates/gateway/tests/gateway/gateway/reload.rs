@@ -1,4 +1,4 @@
-//! Settings that are replaced while requests are served: all of them or none, and nobody notices but by the result.
+//! Settings that are replaced while requests are served: all at once or not at all, without failed requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! What strangers try: headers that break out, endless waits, floods, sizes, paths that dodge, and open doors.
+//! Attacks by clients: header injection, slow requests, floods, oversized requests, ambiguous paths, and use as an open
+//! proxy.
 
 use std::time::Duration;
 
@@ -256,7 +257,7 @@ async fn it_is_no_open_proxy() {
     assert_eq!(backend.seen().len(), 1);
 }
 
-/// None of these is a host.
+/// Texts that are not valid hosts.
 const NO_HOSTS: [&str; 20] = [
     "",
     "a:+80",
@@ -304,8 +305,8 @@ async fn a_host_is_read_in_one_way_only_over_either_version() {
     }
 }
 
-/// The status of an answer over HTTP/2 to a request with this authority. `None` if it was not served: it is refused
-/// with 400, by a reset, or by the client's own library.
+/// The status of a response over HTTP/2 to a request with this authority. `None` if it was refused: with 400, by a
+/// reset, or by the client's own library.
 async fn over_http_2(address: std::net::SocketAddr, authority: &str) -> Option<u16> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
@@ -350,7 +351,7 @@ async fn a_silent_upstream_is_a_timeout() {
     let gateway = running(open(to(silent.upstream()).timeouts(timeouts))).await;
     let answer = in_time("a timeout", gateway.get("/", &[])).await;
     assert_eq!(answer.status, 504);
-    assert_eq!(answer.json()["detail"], "the service did not answer in time");
+    assert_eq!(answer.json()["detail"], "the service did not respond in time");
 }
 
 #[tokio::test]
@@ -398,26 +399,15 @@ async fn connections_are_capped() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_its_answer_is_hung_up_on_and_its_upstream_let_go() {
-    let (states, mut changed) = tokio::sync::mpsc::unbounded_channel();
-    let endless = RawBackend::start(move |mut stream| {
-        let states = states.clone();
-        async move {
-            let mut header = [0; 1024];
-            drop(stream.read(&mut header).await);
-            states.send("asked").unwrap();
-            drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await);
-            while stream.write_all(&[b'x'; 8_192]).await.is_ok() {}
-            states.send("let go").unwrap();
-        }
-    })
-    .await;
+    let (endless, mut states) = RawBackend::endless().await;
     let mut bounds = Bounds::default();
     bounds.write_timeout = soon();
     let gateway = running(open(to(endless.upstream())).bounds(bounds)).await;
     let mut client = TcpStream::connect(gateway.address).await.unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
-    assert_eq!(in_time("the request", changed.recv()).await, Some("asked"));
-    assert_eq!(in_time("the stalled client to be given up", changed.recv()).await, Some("let go"));
+    for state in ["asked", "let go"] {
+        assert_eq!(in_time(state, states.recv()).await, Some(state));
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use spile_core::FakeClock;
-use spile_gateway::{Builder, Gateway};
+use spile_gateway::{Gateway, GatewayBuilder};
 use spile_memory::MemoryStore;
 use spile_observe::Watch;
 use spile_observe::trace::{Otlp, Tracer};
@@ -20,7 +20,7 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const STATE: (&str, &str) = ("tracestate", "vendor=opaque");
 
-/// A collector, and the spans that it is sent.
+/// A collector and the spans that it receives.
 struct Collector {
     tracer: Tracer,
     documents: mpsc::UnboundedReceiver<Value>,
@@ -51,7 +51,7 @@ impl Collector {
         Self { tracer, documents }
     }
 
-    /// Waits until so many spans have come.
+    /// Waits until this many spans have arrived.
     async fn spans(&mut self, count: usize) -> Vec<Value> {
         let mut spans = Vec::new();
         while spans.len() < count {
@@ -63,7 +63,7 @@ impl Collector {
     }
 }
 
-fn limited(backend: &Backend, clock: &FakeClock) -> Builder<MemoryStore<std::sync::Arc<FakeClock>>> {
+fn limited(backend: &Backend, clock: &FakeClock) -> GatewayBuilder<MemoryStore<std::sync::Arc<FakeClock>>> {
     Gateway::builder(limiter_on(clock))
         .clock(clock.clone())
         .route(to(backend.upstream()).named("scores"))

@@ -1,4 +1,4 @@
-//! Limits that follow how upstreams fare, and a cap that one caller cannot use up.
+//! Adaptive limits, and a concurrency cap that one caller cannot use up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ async fn limits_shrink_while_the_upstream_fails_and_grow_back() {
     assert_eq!(client.get("/ok", &[]).await.header("x-ratelimit-limit"), Some("100"));
 }
 
-/// Answers one request per permit, and says whose it was.
+/// Responds to one request per permit, and reports whose it was.
 async fn gated() -> (RawBackend, Arc<Semaphore>, mpsc::UnboundedReceiver<String>) {
     let gate = Arc::new(Semaphore::new(0));
     let (served, whose) = mpsc::unbounded_channel();
@@ -78,7 +78,7 @@ async fn gated() -> (RawBackend, Arc<Semaphore>, mpsc::UnboundedReceiver<String>
     (backend, gate, whose)
 }
 
-/// Counts decisions. Whoever has been decided about is in line before anybody else gets to run.
+/// Counts decisions. A request that was decided is in the queue before any other task runs.
 #[derive(Clone, Default)]
 struct Decided(Arc<AtomicUsize>);
 
@@ -161,7 +161,7 @@ async fn no_request_is_turned_away_or_waits_while_another_upstream_has_a_place()
         in_time("one upstream to be asked", async {
             tokio::select! {
                 _ = asked.recv() => held.push(client),
-                // The other upstream's turn.
+                // The other upstream had its turn.
                 _ = client.read_u8() => {}
             }
         })
@@ -194,7 +194,7 @@ async fn slow_uploads_of_one_client_leave_places_for_others() {
     }
     until("the uploads to be under way", || async { decided.0.load(Ordering::SeqCst) == 8 }).await;
     let asked = gateway.get("/", &[("x-api-key", "k-acme")]);
-    // Well below the time after which a place would be given up on.
+    // Well below the time after which a waiting request is refused.
     let answer = tokio::time::timeout(cap.wait / 2, asked).await.expect("a place of its own");
     assert_eq!(answer.status, 200);
 }

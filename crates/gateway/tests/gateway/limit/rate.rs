@@ -1,4 +1,4 @@
-//! Limits: decided before anything is forwarded, and told to the client in every answer.
+//! Rate limits: decided before anything is forwarded, and reported to the client in every response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use crate::support::{
 
 type MemoryLimiter = RateLimiter<MemoryStore<Arc<FakeClock>>>;
 
-/// A rule at this cost.
+/// A rule with this cost.
 fn costing(tokens: u64, mut rule: Rule) -> Rule {
     rule.cost = Cost::new(tokens).unwrap();
     rule
@@ -37,7 +37,7 @@ fn watching(mut rule: Rule) -> Rule {
     rule
 }
 
-/// A store that is never there.
+/// A store that always fails.
 struct BrokenStore;
 
 impl Store for BrokenStore {
@@ -268,7 +268,7 @@ async fn a_bucket_that_two_rules_charge_is_settled_once() {
     }
 }
 
-/// An upstream that tells when it is asked, and answers that it cost 50 once it is told to.
+/// An upstream that reports when it gets a request, and responds with a cost of 50 when told to.
 async fn withholding() -> (Backend, mpsc::UnboundedReceiver<()>, watch::Sender<bool>) {
     let (ask, asked) = mpsc::unbounded_channel();
     let (answer, answers) = watch::channel(false);
@@ -299,7 +299,7 @@ async fn a_client_that_hangs_up_pays_what_its_answer_cost() {
     paid(&limiter, "what the answer cost to be charged").await;
 }
 
-/// A gateway whose upstream's reports are charged, and the limiter behind it.
+/// A gateway that charges the costs that its upstream reports, and the limiter behind it.
 async fn reporting(upstream: spile_gateway::Upstream) -> (Running, MemoryLimiter) {
     let limiter = limiter_on(&FakeClock::default());
     let mut timeouts = Timeouts::default();
@@ -331,7 +331,7 @@ async fn a_client_that_sends_half_a_body_pays_what_the_upstream_says() {
             let mut header = [0; 1024];
             drop(stream.read(&mut header).await);
             ask.send(()).unwrap();
-            // It works on what it has got, and answers when nothing more comes.
+            // It handles the bytes it has, and responds when no more come.
             while stream.read(&mut header).await.is_ok_and(|read| read > 0) {}
             drop(
                 stream

@@ -1,4 +1,4 @@
-//! An upstream that remembers what it was asked.
+//! An upstream that records the requests it gets.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use spile_gateway::Upstream;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-/// A request as an upstream saw it.
+/// A request as the upstream saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: Method,
@@ -32,7 +32,7 @@ impl Seen {
     }
 }
 
-/// An HTTP/1.1 and HTTP/2 server that answers by a closure.
+/// An HTTP/1.1 and HTTP/2 server that responds with the result of a closure.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -45,7 +45,7 @@ impl Backend {
         Self::start_async(move |seen| std::future::ready(answer(&seen))).await
     }
 
-    /// The same for answers that take their time.
+    /// The same with an asynchronous closure.
     pub(crate) async fn start_async<F>(answer: impl Fn(Seen) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response<Full<Bytes>>> + Send,
@@ -72,12 +72,12 @@ impl Backend {
         Self { address, seen }
     }
 
-    /// Answers everything with 200 and a word.
+    /// Responds to everything with 200 and a short text.
     pub(crate) async fn friendly() -> Self {
         Self::start(|_| text("hello")).await
     }
 
-    /// Listens on this socket in the file system as well.
+    /// Listens on this Unix socket too.
     pub(crate) fn listen_on(&self, path: &Path) {
         let (listener, address) = (UnixListener::bind(path).expect("a free path"), self.address);
         tokio::spawn(async move {

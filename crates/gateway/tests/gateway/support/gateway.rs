@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use spile_core::{FakeClock, Limit, Plan, Store};
-use spile_gateway::{Builder, Gateway, Route, Upstream};
+use spile_gateway::{Gateway, GatewayBuilder, Route, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_policy::{ApiKeyHash, Policy, Rule, RulePlans, Tenant};
@@ -31,7 +31,7 @@ impl Running {
         self.client().await.get(path, fields).await
     }
 
-    /// Tells the gateway to stop, and gives what resolves once it has.
+    /// Starts the shutdown of the gateway. The handle resolves when it is over.
     pub(crate) fn stop(&mut self) -> JoinHandle<()> {
         drop(self.stop.take());
         self.served.take().expect("a gateway that was not stopped yet")
@@ -39,13 +39,13 @@ impl Running {
 }
 
 /// A gateway whose settings can be replaced while it runs.
-pub(crate) async fn changeable<S: Store + 'static>(builder: Builder<S>) -> (Running, Gateway<S>) {
+pub(crate) async fn changeable<S: Store + 'static>(builder: GatewayBuilder<S>) -> (Running, Gateway<S>) {
     let gateway = builder.build().expect("a sound gateway");
     (serving(gateway.clone()).await, gateway)
 }
 
 /// Serves on a free port.
-pub(crate) async fn running<S: Store + 'static>(builder: Builder<S>) -> Running {
+pub(crate) async fn running<S: Store + 'static>(builder: GatewayBuilder<S>) -> Running {
     serving(builder.build().expect("a sound gateway")).await
 }
 
@@ -57,7 +57,7 @@ pub(crate) async fn serving<S: Store + 'static>(gateway: Gateway<S>) -> Running 
     Running { address, stop: Some(stop), served: Some(served) }
 }
 
-/// A limiter whose buckets live by `clock`.
+/// A limiter with this clock.
 pub(crate) fn limiter_on(clock: &FakeClock) -> RateLimiter<MemoryStore<Arc<FakeClock>>> {
     let clock = Arc::new(clock.clone());
     let store = MemoryStore::builder().clock(Arc::clone(&clock)).build();
@@ -68,12 +68,12 @@ pub(crate) fn plan(name: &str, capacity: u64, per_second: u64) -> Plan {
     Plan::new(name, Limit::per_second(per_second).burst(capacity)).expect("a sound plan")
 }
 
-/// Charges tenants under their own plan, and everybody else by address under `free`.
+/// Charges tenants under their own plan, and other callers by address under `free`.
 pub(crate) fn by_tenant_or_address(id: &str) -> Rule {
     Rule::new(id, RulePlans::tenant_or("free").expect("a sound name"))
 }
 
-/// Charges everybody under this plan.
+/// Charges all callers under this plan.
 pub(crate) fn under(id: &str, plan: &str) -> Rule {
     Rule::new(id, RulePlans::listed([plan]).expect("a sound name"))
 }
@@ -83,12 +83,12 @@ pub(crate) fn tenant(id: &str, plan: &str, key: &str) -> Tenant {
     Tenant::new(id, plan.parse().expect("a sound name")).api_key(ApiKeyHash::of(key.as_bytes()))
 }
 
-/// These plans and rules.
+/// A policy with these plans and rules.
 pub(crate) fn policy(plans: impl IntoIterator<Item = Plan>, rules: impl IntoIterator<Item = Rule>) -> Policy {
     policy_for(plans, rules, [])
 }
 
-/// The same with tenants.
+/// A policy with these plans, rules and tenants.
 pub(crate) fn policy_for(
     plans: impl IntoIterator<Item = Plan>,
     rules: impl IntoIterator<Item = Rule>,
@@ -97,12 +97,12 @@ pub(crate) fn policy_for(
     Policy::builder().plans(plans).rules(rules).tenants(tenants).build().expect("a sound policy")
 }
 
-/// A gateway that limits nobody, with this one route.
-pub(crate) fn open(route: Route) -> Builder<MemoryStore<Arc<FakeClock>>> {
+/// A gateway without limits, with this one route.
+pub(crate) fn open(route: Route) -> GatewayBuilder<MemoryStore<Arc<FakeClock>>> {
     Gateway::builder(limiter_on(&FakeClock::default())).route(route)
 }
 
-/// Everything goes to this upstream.
+/// A route that sends everything to this upstream.
 pub(crate) fn to(upstream: Upstream) -> Route {
     Route::new("/", [upstream]).expect("a sound route")
 }

@@ -1,5 +1,5 @@
-//! An upstream that reads requests as sloppily as the worst of them: bare line feeds end lines, the last
-//! Content-Length counts, and it counts more than any Transfer-Encoding.
+//! An upstream that parses requests as laxly as the worst servers: bare line feeds end lines, the last Content-Length
+//! wins, and it overrides any Transfer-Encoding.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::raw::RawBackend;
 
-/// A sloppy upstream that remembers the header of each request it believes to have got.
+/// A lax upstream that records the header of each request that it believes it got.
 pub(crate) struct LaxBackend {
     backend: RawBackend,
     seen: Arc<Mutex<Vec<String>>>,
@@ -50,7 +50,7 @@ async fn serve(mut stream: TcpStream, seen: Arc<Mutex<Vec<String>>>) {
     }
 }
 
-/// The header of the first request in the buffer, and the bytes that it takes up with its body.
+/// The header of the first request in the buffer, and its length together with the body.
 fn next_request(buffer: &[u8]) -> Option<(String, usize)> {
     let text = String::from_utf8_lossy(buffer).into_owned();
     let ends = ["\r\n\r\n", "\n\n", "\n\r\n"];

@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 use spile_core::Store;
-use spile_gateway::Builder;
+use spile_gateway::GatewayBuilder;
 
 use super::gateway::{Running, serving};
 
-/// The counters and gauges of one gateway, each by its name and the values of its labels.
+/// The counters and gauges of one gateway, by name and label values.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics(Arc<Mutex<HashMap<String, Arc<AtomicU64>>>>);
 
 impl Metrics {
-    /// What the counter of this name and these label values stands at, as in `retries_total /`.
+    /// The value of the counter with this name and these label values, as in `retries_total /`.
     pub(crate) fn count(&self, series: &str) -> u64 {
         self.0.lock().get(series).map_or(0, |value| value.load(Ordering::SeqCst))
     }
 
-    /// What the gauge stands at.
+    /// The value of the gauge.
     pub(crate) fn gauge(&self, series: &str) -> f64 {
         f64::from_bits(self.count(series))
     }
@@ -53,8 +53,8 @@ impl Recorder for Metrics {
     }
 }
 
-/// Serves on a free port, and shows what is counted.
-pub(crate) async fn metered<S: Store + 'static>(builder: Builder<S>) -> (Running, Metrics) {
+/// Serves on a free port, and returns the metrics.
+pub(crate) async fn metered<S: Store + 'static>(builder: GatewayBuilder<S>) -> (Running, Metrics) {
     let metrics = Metrics::default();
     let gateway = metrics::with_local_recorder(&metrics, || builder.build()).expect("a sound gateway");
     (serving(gateway).await, metrics)

@@ -1,4 +1,4 @@
-//! A client, a gateway and upstreams, all on loopback and on ports of the kernel's choice.
+//! A client, a gateway and upstreams, all on loopback and on free ports.
 
 mod backend;
 mod client;

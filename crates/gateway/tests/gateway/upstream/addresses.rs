@@ -1,4 +1,4 @@
-//! Upstreams of every kind: sockets in the file system, and names with several addresses.
+//! Addresses of upstreams: Unix sockets, and names with several addresses.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -68,7 +68,7 @@ async fn upstreams_on_sockets_are_checked_too() {
     }
 }
 
-/// Answers each connection once, and remembers on which address it came.
+/// Responds once on each connection, and records the address that it came to.
 fn answer_once(listener: TcpListener, used: &Arc<Mutex<HashSet<IpAddr>>>) {
     let used = Arc::clone(used);
     tokio::spawn(async move {
@@ -92,7 +92,7 @@ async fn every_address_of_localhost_gets_connections_and_one_is_enough() {
         vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
     ] {
         let (mut port, mut listening, used) = (0, HashSet::new(), Arc::default());
-        // A machine without IPv6 has the one address alone.
+        // A machine without IPv6 has only one address.
         for host in hosts {
             if let Ok(listener) = TcpListener::bind((host, port)).await {
                 port = listener.local_addr().unwrap().port();

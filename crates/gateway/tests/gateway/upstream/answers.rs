@@ -1,5 +1,5 @@
-//! Answers that two readers could take for different ones: whatever an upstream says, nobody is served what was meant
-//! for somebody else, and nothing that broke off is passed off as whole.
+//! Ambiguous responses: whatever an upstream sends, no client gets a response that was meant for another, and an
+//! incomplete response never looks complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::support::{RawBackend, exchange, in_time, open, running, to};
 
 const FRESH: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfresh";
-/// What would be taken for the answer to the next request.
+/// A response that must not be taken for that to the next request.
 const SMUGGLED: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled";
 
 async fn read_until(stream: &mut TcpStream, end: &[u8]) -> Option<Vec<u8>> {
@@ -22,7 +22,7 @@ async fn read_until(stream: &mut TcpStream, end: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Says these words on its first connection and leaves that open; answers well on all others.
+/// Sends this text on its first connection and leaves it open. Responds correctly on all others.
 async fn tricky(words: String) -> RawBackend {
     let connections = Arc::new(AtomicUsize::new(0));
     RawBackend::start(move |mut stream| {
@@ -142,7 +142,7 @@ async fn an_answer_that_breaks_off_is_not_passed_off_as_whole() {
         let backend = RawBackend::saying(words).await;
         let gateway = running(open(to(backend.upstream()))).await;
         let answer = exchange(gateway.address, b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await;
-        // What had arrived may have been passed on by then, but never an end.
+        // The part that had arrived may have been forwarded, but never an end.
         let ended =
             answer.contains("0\r\n\r\n") || answer.to_ascii_lowercase().contains("content-length: 5\r\n");
         let text = String::from_utf8_lossy(words);
@@ -243,8 +243,8 @@ async fn trailers_of_a_request_go_through_where_they_were_announced() {
     assert!(seen.ends_with("2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n"), "{seen}");
 }
 
-/// Answers its first request by these words, says the rest only once it is asked again, and answers well on every other
-/// connection.
+/// Sends this text for its first request, and the rest only when the connection is used again. Responds correctly on
+/// all others.
 async fn late(words: &'static str) -> RawBackend {
     let connections = Arc::new(AtomicUsize::new(0));
     RawBackend::start(move |mut stream| {

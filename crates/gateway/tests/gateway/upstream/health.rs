@@ -1,5 +1,4 @@
-//! Health is what upstreams did: what they did not do ejects them, and what clients, our own queue and the clock did does
-//! not.
+//! Passive health: upstreams are ejected for what they do, not for what clients, the gateway's queue or the clock do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,7 @@ use crate::support::{
     policy, running, text, to, until,
 };
 
-/// Answers until it is told to hang.
+/// An upstream that responds until it is told to hang.
 struct Moody {
     backend: Backend,
     hangs: Arc<AtomicBool>,
@@ -54,11 +53,11 @@ fn first_byte(wait_ms: u64) -> Timeouts {
     timeouts
 }
 
-/// Asks for the path, and leaves without an answer.
+/// Sends a request and disconnects without waiting for the response.
 async fn leave(gateway: &Running, path: &str, after: Duration) {
     let mut client = TcpStream::connect(gateway.address).await.unwrap();
     client.write_all(format!("GET {path} HTTP/1.1\r\nhost: g\r\n\r\n").as_bytes()).await.unwrap();
-    // An answer that comes nevertheless is as good: the client has gone by then.
+    // If the response comes nevertheless, the client disconnects then.
     let _left = tokio::time::timeout(after, client.read(&mut [0; 16])).await;
 }
 
@@ -212,7 +211,7 @@ async fn the_time_that_uploads_take_does_not_cut_limits() {
         in_time("the first half", halves.recv()).await.unwrap();
         clients.push(client);
     }
-    // The clients' own pace, longer than the latency that the route aims at.
+    // The time that clients take, which is longer than the route's target latency.
     pass(Duration::from_secs(20)).await;
     for client in &mut clients {
         client.write_all(b" a bod").await.unwrap();
@@ -224,7 +223,7 @@ async fn the_time_that_uploads_take_does_not_cut_limits() {
     assert_eq!(gateway.get("/", &[]).await.header("x-ratelimit-limit"), Some("100"));
 }
 
-/// Says when half of an upload has come, and answers what has come whole.
+/// Reports when half of an upload has arrived, and responds when all of it has.
 async fn answer_when_whole(mut stream: TcpStream, half: UnboundedSender<()>) {
     let mut seen = Vec::new();
     while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
@@ -237,7 +236,7 @@ async fn answer_when_whole(mut stream: TcpStream, half: UnboundedSender<()>) {
     }
 }
 
-/// Moves tokio's clock on.
+/// Advances tokio's clock.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;

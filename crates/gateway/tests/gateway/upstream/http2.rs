@@ -1,4 +1,4 @@
-//! Requests of strangers over connections that they share: what one does must not reach another.
+//! HTTP/2 connections that requests of different clients share: what one client does must not affect another.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Server {
 }
 
 impl Server {
-    /// Takes so many streams at once on a connection, and hands each to `answer` with the connection's number.
+    /// Allows this many streams at once on a connection, and passes each to `answer` with the number of the connection.
     async fn start<F>(
         streams: u32,
         answer: impl Fn(usize, Request<RecvStream>, Reply) -> F + Clone + Send + Sync + 'static,

@@ -112,8 +112,9 @@ async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
     assert!(backend.seen().is_empty());
 }
 
-/// An upstream that agrees on one of these protocols, or on none where there are none. Over HTTP/1.1 it says on which
-/// and for how many requests on the connection, and becomes a websocket where it is asked to. Over HTTP/2 it says 421.
+/// An upstream that negotiates one of these protocols, or none if the list is empty. Over HTTP/1.1 its response names
+/// the protocol and the number of requests on the connection, and it accepts upgrades to websocket. Over HTTP/2 it
+/// responds with 421.
 async fn speaking(protocols: &'static [&'static str]) -> (RawBackend, CertificateDer<'static>) {
     let (root, _, key) = certificate();
     (speaking_as(protocols, &root, &key).await, root)
@@ -211,7 +212,8 @@ async fn a_websocket_goes_over_http_1_where_the_upstream_would_rather_speak_http
     assert!(heard.starts_with(b"HTTP/1.1 101"));
 }
 
-/// An upstream that requires a client certificate of these authorities, and says under which name it was asked.
+/// An upstream that requires a client certificate of these authorities. Its response names the server name that it was
+/// asked for.
 async fn demanding(clients: &CertificateDer<'static>) -> (RawBackend, String) {
     let (own, pem, key) = certificate();
     let mut roots = RootCertStore::empty();
@@ -246,7 +248,7 @@ async fn demanding(clients: &CertificateDer<'static>) -> (RawBackend, String) {
     (backend, pem)
 }
 
-/// A certificate that clients may show, and its key.
+/// A client certificate and its key.
 fn client_certificate() -> (CertificateDer<'static>, String, String) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["gateway".to_owned()]).unwrap();
     (cert.der().clone(), cert.pem(), signing_key.serialize_pem())

@@ -1,0 +1,382 @@
+//! How a worker handles one request: target, route, caller, limits, upstream, response.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::Either as EitherFuture;
+use http::header::{CONNECTION, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Response, StatusCode, Version};
+use http_body::Body;
+use http_body_util::{Either, Full};
+use spile_core::{Micros, Store};
+use spile_listener::{ClientBody, Deadline, Origin, is_only_chunked};
+use spile_observe::trace::{Tracer, note, span};
+use spile_policy::{Credential, Facts, Refusal as PolicyRefusal};
+use spile_tower::response::is_grpc;
+
+use super::ActiveConfig;
+use super::worker::{Worker, write_traceparent};
+use crate::auth::{AuthAttempt, AuthError, Caller, Downstream};
+use crate::forward::body::{ResponseBody, Upload, UploadProgress, discard};
+use crate::forward::headers::{ForwardingHeaders, RequestId, sanitize};
+use crate::forward::{OutboundRequest, ProxyExchange, UpgradeRequest, UpstreamResponse, tunnel};
+use crate::limit::{CallerKey, RateDecision};
+use crate::refusal::GatewayRefusal;
+use crate::route::{RequestTarget, RouteState, upstream_path};
+use crate::upstream::header_maps;
+
+/// What the response needs to know of its request, even if the request is refused at once.
+struct RequestContext {
+    id: RequestId,
+    /// Whether the request is a gRPC call, whose refusals have a form of their own.
+    grpc: bool,
+}
+
+/// A request that may be forwarded.
+struct AdmittedRequest {
+    target: RequestTarget,
+    route: usize,
+    caller: Caller,
+    /// `None` if no limit applies.
+    decision: Option<Box<RateDecision>>,
+}
+
+/// A request that is refused, and what it was charged before.
+struct RefusedRequest {
+    why: GatewayRefusal,
+    decision: Option<Box<RateDecision>>,
+    /// `None` if it was refused before a route was found.
+    route: Option<usize>,
+}
+
+impl<S: Store + 'static> Worker<S> {
+    /// The response to a request.
+    #[expect(clippy::manual_async_fn, reason = "an async fn would keep its arguments twice in its future")]
+    pub(super) fn respond(
+        self: Arc<Self>,
+        origin: Origin,
+        mut parts: Parts,
+        body: ClientBody,
+    ) -> impl Future<Output = Response<ResponseBody>> + Send {
+        async move {
+            let started = self.gateway.clock.now();
+            let config = self.config.load_full();
+            let downstream = config.trusted_proxies.downstream(origin.peer, origin.secure, &parts.headers);
+            let id = RequestId::of(&parts.headers, downstream.trusted);
+            let context = RequestContext { id, grpc: is_grpc(&parts.headers) };
+            // Only a body of unknown length can have a transfer coding, so most requests skip the check.
+            if !origin.ambiguous && body.size_hint().exact().is_none() && !is_only_chunked(&parts.headers) {
+                let refusal = Err(GatewayRefusal::UnsupportedCoding);
+                return self.finish_response(&config, &context, None, None, refusal);
+            }
+            let admitted = self.admit(&config, origin, &downstream, &mut parts, started).await;
+            let mut admitted = match admitted {
+                Ok(admitted) => admitted,
+                Err(RefusedRequest { why, decision, route }) => {
+                    let reusable = !origin.ambiguous && discard(body, &parts);
+                    let mut response =
+                        self.finish_response(&config, &context, route, decision.as_deref(), Err(why));
+                    if !reusable {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    return response;
+                }
+            };
+            if config.route(admitted.route).settings.cost_from_response {
+                return Box::pin(self.proxy_in_task(config, admitted, downstream, context, parts, body))
+                    .await;
+            }
+            let result = self.proxy(&config, &mut admitted, &downstream, &context.id, &mut parts, body).await;
+            header_maps::recycle(mem::take(&mut parts.headers));
+            let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
+            self.finish_response(&config, &context, route, decision, result)
+        }
+    }
+
+    /// Proxies the request in a task of its own, so that the cost that the upstream reports is charged even if the client
+    /// disconnects first.
+    async fn proxy_in_task(
+        self: &Arc<Self>,
+        config: Arc<ActiveConfig>,
+        mut admitted: AdmittedRequest,
+        downstream: Downstream,
+        context: RequestContext,
+        mut parts: Parts,
+        body: ClientBody,
+    ) -> Response<ResponseBody> {
+        let worker = Arc::clone(self);
+        // A gateway that shuts down waits for the task as it does for tunnels.
+        let open = self.tunnels.subscribe();
+        let exchange = async move {
+            let _open = open;
+            let result =
+                worker.proxy(&config, &mut admitted, &downstream, &context.id, &mut parts, body).await;
+            (config, context, admitted, result)
+        };
+        match tokio::spawn(span("settled exchange", exchange)).await {
+            Ok((config, context, admitted, result)) => {
+                let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
+                self.finish_response(&config, &context, route, decision, result)
+            }
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// The response as the client gets it: refusals rendered, and the gateway's own header fields added.
+    fn finish_response(
+        &self,
+        config: &ActiveConfig,
+        context: &RequestContext,
+        route: Option<usize>,
+        decision: Option<&RateDecision>,
+        result: Result<Response<ResponseBody>, GatewayRefusal>,
+    ) -> Response<ResponseBody> {
+        let route = route.map(|route| &config.route(route).settings);
+        let refused = result.is_err();
+        let mut response = result.unwrap_or_else(|why| config.refuse(why, route, context.grpc).map(own_body));
+        if let Some(decision) = decision
+            && route.is_none_or(|route| route.rate_limit_headers)
+        {
+            self.gateway.limits.write_headers(decision, response.headers_mut());
+        }
+        context.id.write(response.headers_mut());
+        match route.map(|route| &route.response_changes).filter(|changes| !changes.is_empty()) {
+            Some(changes) if refused => changes.apply_to_own(response.headers_mut()),
+            Some(changes) => changes.apply(response.headers_mut()),
+            None => {}
+        }
+        response
+    }
+
+    /// Decides whether a request may be forwarded, before any of its body is read.
+    ///
+    /// Limits are charged before a wrong credential is refused, so that guesses at credentials are limited too.
+    async fn admit(
+        &self,
+        config: &ActiveConfig,
+        origin: Origin,
+        downstream: &Downstream,
+        request: &mut Parts,
+        now: Micros,
+    ) -> Result<AdmittedRequest, RefusedRequest> {
+        if origin.ambiguous {
+            return Err(GatewayRefusal::AmbiguousFraming.into());
+        }
+        if sanitize::is_loop(&request.headers) {
+            return Err(GatewayRefusal::Loop.into());
+        }
+        let gateway = &*self.gateway;
+        let target = RequestTarget::of(request, &gateway.bounds)?;
+        let index = config.table.find(&target).ok_or(GatewayRefusal::NoRoute)?;
+        let route = config.route(index);
+        let attempt = AuthAttempt { address: downstream.client, guesses: &gateway.guesses };
+        let identified = config.auth.identify(&request.headers, attempt, &*gateway.clock);
+        let caller = identified.as_ref().ok();
+        let principal = caller.and_then(|caller| caller.principal.as_deref());
+        let reported = || config.trusted_proxies.principal(downstream, &request.headers);
+        let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
+            .host(&target.host)
+            .route(&route.settings.name)
+            .address(downstream.client)
+            .tenant(caller.and_then(|caller| caller.tenant.clone()))
+            .principal(principal.or_else(reported))
+            .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
+            .load_factor(route.load_factor(now));
+        let mut owed = config.auth.policy.owed(&facts);
+        let refusal = owed.refusal.take();
+        let decision = gateway.limits.allow(owed).await;
+        if let Some(denied) = decision.as_ref().filter(|decision| !decision.allowed()) {
+            let response = gateway.limits.refusal(denied, route.settings.rate_limit_headers, request);
+            let why = GatewayRefusal::Limited(Box::new(response));
+            return Err(RefusedRequest { why, decision: None, route: Some(index) });
+        }
+        let accepted = identified.map_err(GatewayRefusal::from);
+        let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
+        match accepted.and_then(|caller| route.settings.authorize(&caller).map(|()| caller)) {
+            Ok(caller) => Ok(AdmittedRequest { target, route: index, caller, decision }),
+            Err(why) => Err(RefusedRequest { why, decision, route: Some(index) }),
+        }
+    }
+
+    /// Sends an admitted request to an upstream, and makes the client's response of its answer.
+    async fn proxy(
+        &self,
+        config: &ActiveConfig,
+        admitted: &mut AdmittedRequest,
+        downstream: &Downstream,
+        id: &RequestId,
+        parts: &mut Parts,
+        body: ClientBody,
+    ) -> Result<Response<ResponseBody>, GatewayRefusal> {
+        let AdmittedRequest { target, route: index, caller, decision } = admitted;
+        let route = config.route(*index);
+        if body.size_hint().lower() > route.settings.max_body {
+            return Err(GatewayRefusal::BodyTooLarge);
+        }
+        let upgrade = UpgradeRequest::from_request(parts, &route.settings.upgrades);
+        let holds_key = |name: &HeaderName| config.auth.holds_key(caller, name);
+        sanitize::sanitize_request(&mut parts.headers, downstream.trusted, parts.version, holds_key);
+        if let Some(upgrade) = &upgrade {
+            upgrade.write(&mut parts.headers);
+        }
+        let (authority, version) = (target.authority.as_str(), parts.version);
+        let forwarding = ForwardingHeaders { caller, downstream, authority, version, id };
+        let outbound = OutboundRequest::new(parts, forwarding, &route.settings.request_changes);
+        let key = route.settings.concurrency.map(|_| CallerKey::of(caller, downstream.client));
+        let mut deadline = Deadline::after(route.settings.timeouts.total);
+        let exchange = self.exchange(config, *index, target, key, outbound, body, &mut deadline);
+        let mut answer = match &self.gateway.tracer {
+            None => exchange.await?,
+            // Boxed, so that the futures of requests that are not traced stay small.
+            tracer => Box::pin(Tracer::within(tracer.as_ref(), "proxy", exchange)).await?,
+        };
+        // The client is answered in its own version of HTTP, whatever the upstream's is.
+        let version = mem::replace(answer.response.version_mut(), Version::HTTP_11);
+        let reported_cost = sanitize::sanitize_response(answer.response.headers_mut(), version);
+        if let (Some(decision), Some(tokens), true) =
+            (decision, reported_cost, route.settings.cost_from_response)
+        {
+            Box::pin(self.gateway.limits.settle(decision, tokens)).await;
+        }
+        self.client_response(route, answer, upgrade, deadline)
+    }
+
+    /// The upstream's answer to a request whose header is ready. Not an `async fn`, which would keep its arguments twice
+    /// in its future.
+    #[expect(clippy::too_many_arguments, reason = "a struct of them would be kept twice in the future")]
+    fn exchange<'r>(
+        &'r self,
+        config: &'r ActiveConfig,
+        index: usize,
+        target: &'r RequestTarget,
+        caller: Option<CallerKey>,
+        mut outbound: OutboundRequest<'r>,
+        body: ClientBody,
+        deadline: &'r mut Deadline,
+    ) -> impl Future<Output = Result<UpstreamResponse, GatewayRefusal>> + Send + 'r {
+        let route = config.route(index);
+        let path = match upstream_path(&target.path, route.rewrite.as_ref()) {
+            _ if target.is_whole_server => PathAndQuery::from_static("*"),
+            Ok(path) => path,
+            Err(why) => return EitherFuture::Left(std::future::ready(Err(why))),
+        };
+        let (mut upload, progress) = upload(body, route);
+        let exchange = ProxyExchange {
+            route,
+            pools: config.pools(index),
+            connector: &self.gateway.connector,
+            authority: &target.authority,
+            path,
+            progress,
+            caller,
+            clock: &*self.gateway.clock,
+        };
+        EitherFuture::Right(async move {
+            let traced = self.gateway.tracer.is_some();
+            if traced {
+                note("spile.route", || route.settings.name.to_string());
+                write_traceparent(&mut outbound.parts.headers);
+            }
+            let answer = exchange.run(&mut outbound, &mut upload, deadline).await;
+            if traced {
+                note("spile.upstream_answer", || match &answer {
+                    Ok(answer) => answer.response.status().to_string(),
+                    Err(why) => format!("{why:?}"),
+                });
+            }
+            answer
+        })
+    }
+
+    /// The upstream's answer as a response to the client, or as a tunnel if the connection is upgraded.
+    fn client_response(
+        &self,
+        route: &RouteState,
+        answer: UpstreamResponse,
+        upgrade: Option<UpgradeRequest>,
+        deadline: Deadline,
+    ) -> Result<Response<ResponseBody>, GatewayRefusal> {
+        let max_idle = route.settings.timeouts.idle;
+        if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let response = answer.into_download(max_idle);
+            return Ok(response.map(|download| Either::Right(download.with_deadline(deadline))));
+        }
+        // An upstream that switches protocols without having been asked to is broken.
+        let upgrade = upgrade.ok_or(GatewayRefusal::BadAnswer)?;
+        self.start_tunnel(answer, upgrade, max_idle)
+    }
+
+    /// Connects the two ends of an upgraded connection.
+    fn start_tunnel(
+        &self,
+        answer: UpstreamResponse,
+        upgrade: UpgradeRequest,
+        max_idle: Duration,
+    ) -> Result<Response<ResponseBody>, GatewayRefusal> {
+        let (head, upstream, in_flight) = answer.into_upgraded();
+        let upstream = upstream.ok_or(GatewayRefusal::BadAnswer)?;
+        let mut response = head.map(|()| own_body(Bytes::new()));
+        upgrade.write(response.headers_mut());
+        let mut closed = self.tunnels.subscribe();
+        let client = upgrade.into_client();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tunnel(client, upstream, max_idle) => {}
+                _ = closed.wait_for(|closed| *closed) => {}
+            }
+            drop(in_flight);
+        });
+        Ok(response)
+    }
+}
+
+impl From<GatewayRefusal> for RefusedRequest {
+    fn from(why: GatewayRefusal) -> Self {
+        Self { why, decision: None, route: None }
+    }
+}
+
+impl From<AuthError> for GatewayRefusal {
+    fn from(why: AuthError) -> Self {
+        match why {
+            AuthError::Invalid(why) => Self::Unauthenticated(why),
+            AuthError::TooManyGuesses => Self::TooManyGuesses,
+        }
+    }
+}
+
+impl From<PolicyRefusal> for GatewayRefusal {
+    fn from(why: PolicyRefusal) -> Self {
+        match why {
+            PolicyRefusal::NoKey { .. } => {
+                Self::Unauthenticated("the request carries nothing that it could be rate limited by")
+            }
+            PolicyRefusal::NoIdentity { .. } => Self::BadRequest(
+                "what the request is rate limited by holds a control character or is too long",
+            ),
+            PolicyRefusal::NoTenant { .. } => Self::Unauthenticated("a tenant's credential is required here"),
+            PolicyRefusal::NeverPasses(_) => {
+                Self::Forbidden("the request costs more than the caller's plan ever allows")
+            }
+            PolicyRefusal::Banned { .. } => Self::Forbidden("this request is banned"),
+            _ => Self::Misconfigured,
+        }
+    }
+}
+
+fn own_body(bytes: Bytes) -> ResponseBody {
+    Either::Left(Full::new(bytes))
+}
+
+fn upload(body: ClientBody, route: &RouteState) -> (Upload, Option<Arc<UploadProgress>>) {
+    if body.is_end_stream() {
+        return (Upload::none(), None);
+    }
+    let progress = Arc::new(UploadProgress::default());
+    let (max_bytes, max_idle) = (route.settings.max_body, route.settings.timeouts.idle);
+    (Upload::streamed(body, max_bytes, max_idle, Arc::clone(&progress)), Some(progress))
+}
