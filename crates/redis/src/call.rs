@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use spile_core::{Bucket, Few, MicroTokens, Micros};
+use spile_resp::{Value, write};
 
+use crate::msgpack;
 use crate::request::{BatchGroup, Operation, Reply, Request, Waiting, WireLimit};
-use crate::resp::Value;
 use crate::script::SPEND;
-use crate::{msgpack, resp};
 
 /// The most micro-tokens that any bucket can hold, and the last microsecond that a double counts.
 const MOST_HELD: u64 = 1_000_000_000_000_000;
@@ -86,14 +86,14 @@ impl Call {
             Naming::Hash => (b"EVALSHA", SPEND.name().as_bytes()),
             Naming::Text => (b"EVAL", SPEND.text().as_bytes()),
         };
-        resp::push_header(out, 4 + keys.len());
-        resp::push_part(out, command);
-        resp::push_part(out, script);
-        resp::push_part(out, keys.len().to_string().as_bytes());
+        write::array(out, 4 + keys.len());
+        write::bulk(out, command);
+        write::bulk(out, script);
+        write::bulk(out, keys.len().to_string().as_bytes());
         for key in keys {
-            resp::push_part(out, key);
+            write::bulk(out, key);
         }
-        resp::push_part(out, &numbers);
+        write::bulk(out, &numbers);
     }
 
     /// Reads the reply, unless it is another call's or none at all.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use spile_resp::{InvalidReply, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -16,7 +17,6 @@ use crate::endpoint::Endpoint;
 use crate::lane::LaneSetup;
 use crate::node::{Node, ServedNode};
 use crate::pace::Backoff;
-use crate::resp::{Malformed, Value};
 use crate::slot::SLOTS;
 use crate::slot_map::{self, PATIENCE, SlotRange};
 use crate::stats::Census;
@@ -232,7 +232,7 @@ impl Cluster {
         if let Value::Error(refusal) = reply {
             return Err(ConnectionError::Refused(refusal));
         }
-        let ranges = slot_map::read(&reply, connection.endpoint()).ok_or(Malformed)?;
+        let ranges = slot_map::read(&reply, connection.endpoint()).ok_or(InvalidReply)?;
         if ranges.is_empty() {
             // A node that was reset or never joined knows nothing; another may know more.
             return Err(ConnectionError::Refused("node serves no cluster".into()));

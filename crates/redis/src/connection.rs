@@ -7,6 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use spile_resp::{InvalidReply, Value, parse, write};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
@@ -14,7 +15,6 @@ use tokio::sync::watch;
 use crate::call::BadReply;
 use crate::endpoint::Endpoint;
 use crate::login::Login;
-use crate::resp::{self, Malformed, Value};
 use crate::tls::Tls;
 use crate::url::Credentials;
 
@@ -51,7 +51,7 @@ pub(crate) enum ConnectionError {
     #[error("no reply within {0:?}")]
     Stalled(Duration),
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    InvalidReply(#[from] InvalidReply),
     #[error(transparent)]
     Foreign(#[from] BadReply),
     #[error("{0}")]
@@ -127,12 +127,12 @@ impl Connection {
     /// The next reply.
     pub(crate) async fn receive(&mut self) -> Result<Value, ConnectionError> {
         loop {
-            if let Some((value, used)) = resp::parse(&self.unread)? {
+            if let Some((value, used)) = parse(&self.unread)? {
                 self.unread.drain(..used);
                 return Ok(value);
             }
             if self.unread.len() > LARGEST_REPLY {
-                return Err(Malformed.into());
+                return Err(InvalidReply.into());
             }
             self.read_more().await?;
         }
@@ -141,7 +141,7 @@ impl Connection {
     /// One command and its reply, whatever it is.
     pub(crate) async fn ask(&mut self, parts: &[&[u8]]) -> Result<Value, ConnectionError> {
         let mut command = Vec::new();
-        resp::push_command(&mut command, parts);
+        write::command(&mut command, parts);
         self.send(&command).await?;
         self.receive().await
     }
@@ -150,10 +150,10 @@ impl Connection {
     /// connection. May be dropped at any time.
     pub(crate) async fn until_unasked(&mut self) -> ConnectionError {
         if !self.unread.is_empty() {
-            return Malformed.into();
+            return InvalidReply.into();
         }
         match self.read_more().await {
-            Ok(()) => Malformed.into(),
+            Ok(()) => InvalidReply.into(),
             Err(why) => why,
         }
     }
@@ -180,11 +180,11 @@ impl Connection {
             expected += 1;
         }
         if introduction.database != 0 {
-            resp::push_command(&mut commands, &[b"SELECT", introduction.database.to_string().as_bytes()]);
+            write::command(&mut commands, &[b"SELECT", introduction.database.to_string().as_bytes()]);
             expected += 1;
         }
         if introduction.role != RoleCheck::None {
-            resp::push_command(&mut commands, &[b"ROLE"]);
+            write::command(&mut commands, &[b"ROLE"]);
         }
         if !commands.is_empty() {
             self.send(&commands).await?;
@@ -206,7 +206,7 @@ impl Connection {
             reply => match reply.as_array().and_then(|parts| parts.first()?.as_str()) {
                 Some("master") => Ok(()),
                 Some(role) => Err(ConnectionError::NotMaster(role.to_owned())),
-                None => Err(Malformed.into()),
+                None => Err(InvalidReply.into()),
             },
         }
     }

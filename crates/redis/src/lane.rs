@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spile_core::StoreError;
+use spile_resp::{Value, write};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::call::Call;
@@ -21,7 +22,6 @@ use crate::queue::Flight;
 use crate::refusal::{ErrorReply, Refusal, may_have_run, not_run};
 use crate::refusals;
 use crate::request::{BatchGroup, Waiting};
-use crate::resp::{self, Value};
 use crate::stats::Counters;
 use crate::time_source::TimeSource;
 
@@ -266,7 +266,7 @@ impl Lane {
         self.out.clear();
         for call in calls {
             if call.is_asking() {
-                resp::push_command(&mut self.out, &[b"ASKING"]);
+                write::command(&mut self.out, &[b"ASKING"]);
             }
             call.write(now_us, &mut self.out);
         }
@@ -322,7 +322,7 @@ impl Lane {
     /// believed when every reply around it was the one expected.
     fn lose(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> Lost {
         let error = match why {
-            ConnectionError::Malformed(_) | ConnectionError::Foreign(_) => {
+            ConnectionError::InvalidReply(_) | ConnectionError::Foreign(_) => {
                 StoreError::BadResponse(why.to_string().into())
             }
             _ => may_have_run(why.to_string()),

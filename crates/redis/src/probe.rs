@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 use spile_core::Limit;
+use spile_resp::Value;
 use tokio::sync::oneshot;
 
 use crate::call::Call;
 use crate::connection::{Connection, ConnectionError};
 use crate::encoding::Prefix;
 use crate::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
-use crate::resp::Value;
 use crate::slot::ending_in;
 
 /// What a node is asked to prove that it decides. This shows more than `PING` would: a paused, stuck or loading node

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use spile_resp::Value;
 use tokio::time::{sleep, timeout};
 
 use crate::connection::{Connection, ConnectionError};
@@ -12,7 +13,6 @@ use crate::dialer::Dialer;
 use crate::endpoint::Endpoint;
 use crate::node::Node;
 use crate::pace::{Backoff, Purpose};
-use crate::resp::Value;
 use crate::side::next_message;
 
 /// How long one sentinel may take to be reached, and then to answer, before the next is asked.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use spile_resp::Value;
+
 use crate::endpoint::Endpoint;
-use crate::resp::Value;
 use crate::slot::SLOTS;
 
 /// How long a node may take to say what it knows.

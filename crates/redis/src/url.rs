@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use spile_resp::write;
+
 use crate::endpoint::Endpoint;
-use crate::resp;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -38,8 +39,8 @@ impl Credentials {
     /// Appends the command that logs in.
     pub(crate) fn push_auth(&self, out: &mut Vec<u8>) {
         match &self.user {
-            Some(user) => resp::push_command(out, &[b"AUTH", user.as_bytes(), self.password.as_bytes()]),
-            None => resp::push_command(out, &[b"AUTH", self.password.as_bytes()]),
+            Some(user) => write::command(out, &[b"AUTH", user.as_bytes(), self.password.as_bytes()]),
+            None => write::command(out, &[b"AUTH", self.password.as_bytes()]),
         }
     }
 }

@@ -4,7 +4,6 @@
 //! they mean.
 
 mod exchange;
-mod frame;
 mod link;
 
 use std::net::SocketAddr;

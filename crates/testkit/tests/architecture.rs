@@ -9,7 +9,8 @@ use std::process::Command;
 const LAYERS: &[(&str, &[&str])] = &[
     ("spile-core", &[]),
     ("spile-memory", &["spile-core"]),
-    ("spile-redis", &["spile-core"]),
+    ("spile-resp", &[]),
+    ("spile-redis", &["spile-core", "spile-resp"]),
     ("spile-policy", &["spile-core"]),
     ("spile-limiter", &["spile-core", "spile-memory", "spile-policy"]),
     ("spile-tower", &["spile-core", "spile-limiter", "spile-policy"]),
@@ -32,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "spile-observe",
             "spile-policy",
             "spile-redis",
+            "spile-resp",
             "spile-tower",
         ],
     ),

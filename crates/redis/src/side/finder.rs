@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
+use spile_resp::{InvalidReply, Value};
 use tokio::time::timeout;
 
 use crate::connection::{Connection, ConnectionError};
 use crate::dialer::{Dialer, Whereabouts};
 use crate::endpoint::Endpoint;
-use crate::resp::{Malformed, Value};
 use crate::slot_map::{self, SlotRange};
 
 /// Where one slot is served.
@@ -102,6 +102,6 @@ async fn ask_for_map(node: &Endpoint, dialer: &Dialer) -> Result<Vec<SlotRange>,
     let reply = timeout(patience, connection.ask(&[b"CLUSTER", b"SLOTS"])).await;
     match reply.unwrap_or(Err(ConnectionError::Stalled(patience)))? {
         Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-        reply => Ok(slot_map::read(&reply, connection.endpoint()).ok_or(Malformed)?),
+        reply => Ok(slot_map::read(&reply, connection.endpoint()).ok_or(InvalidReply)?),
     }
 }

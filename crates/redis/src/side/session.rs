@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use spile_resp::{Value, write};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -12,7 +13,6 @@ use crate::connection::{Connection, ConnectionError};
 use crate::dialer::Dialer;
 use crate::endpoint::Endpoint;
 use crate::refusal::ErrorReply;
-use crate::resp::{self, Value};
 use crate::script::Script;
 use crate::slot::slot_of;
 
@@ -206,17 +206,17 @@ impl Command<'_> {
     ) -> Result<Value, ConnectionError> {
         let mut out = Vec::new();
         if asking {
-            resp::push_command(&mut out, &[b"ASKING"]);
+            write::command(&mut out, &[b"ASKING"]);
         }
-        resp::push_header(&mut out, 3 + self.keys.len() + self.arguments.len());
-        resp::push_part(&mut out, command);
-        resp::push_part(&mut out, script.as_bytes());
-        resp::push_part(&mut out, self.keys.len().to_string().as_bytes());
+        write::array(&mut out, 3 + self.keys.len() + self.arguments.len());
+        write::bulk(&mut out, command);
+        write::bulk(&mut out, script.as_bytes());
+        write::bulk(&mut out, self.keys.len().to_string().as_bytes());
         for key in self.keys {
-            resp::push_part(&mut out, key.as_bytes());
+            write::bulk(&mut out, key.as_bytes());
         }
         for argument in self.arguments {
-            resp::push_part(&mut out, argument);
+            write::bulk(&mut out, argument);
         }
         connection.send(&out).await?;
         if asking {

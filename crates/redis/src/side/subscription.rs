@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use spile_resp::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -11,7 +12,6 @@ use tokio::time::{sleep, timeout};
 use super::session::Place;
 use crate::connection::{Connection, ConnectionError};
 use crate::pace::Backoff;
-use crate::resp::Value;
 
 /// How long the other side may say nothing before it is asked whether it is still there, and then to answer.
 const QUIET: Duration = Duration::from_secs(2);

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use spile_listener::{Transport, Watcher};
+use spile_resp::{CommandDecoder, Frame, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::framer::{Frame, Framer, Garbled};
 use super::session::{Session, Then};
 
 /// How long a client that is sent away may take to see why.
@@ -38,7 +38,7 @@ pub(super) struct Connection<I> {
     stream: I,
     session: Session,
     patience: Patience,
-    framer: Framer,
+    decoder: CommandDecoder,
     /// Commands that have arrived whole.
     frames: Vec<Frame>,
     out: Vec<u8>,
@@ -46,7 +46,14 @@ pub(super) struct Connection<I> {
 
 impl<I: Transport> Connection<I> {
     pub(super) const fn new(stream: I, session: Session, patience: Patience) -> Self {
-        Self { stream, session, patience, framer: Framer::new(), frames: Vec::new(), out: Vec::new() }
+        Self {
+            stream,
+            session,
+            patience,
+            decoder: CommandDecoder::new(),
+            frames: Vec::new(),
+            out: Vec::new(),
+        }
     }
 
     /// Serves until either side has enough. What has arrived whole when the listener drains is still answered, and so is
@@ -54,7 +61,7 @@ impl<I: Transport> Connection<I> {
     pub(super) async fn serve(mut self, mut watcher: Watcher) -> io::Result<()> {
         let mut patience_ends = Instant::now() + self.patience.idle;
         loop {
-            let is_between = !self.framer.is_within_command();
+            let is_between = !self.decoder.is_within_command();
             let reading = timeout_at(patience_ends, poll_fn(|cx| self.poll_read(cx)));
             let read = if is_between {
                 let Some(read) = watcher.unless_draining(reading).await else { return Ok(()) };
@@ -65,19 +72,19 @@ impl<I: Transport> Connection<I> {
             let read = match read {
                 Ok(0) => return Ok(()),
                 Ok(_) => Ok(()),
-                Err(Trouble::Io(why)) => return Err(why),
-                Err(Trouble::Garbled(why)) => Err(why),
+                Err(ReadError::Io(why)) => return Err(why),
+                Err(ReadError::Protocol(why)) => Err(why),
             };
             let arrived = !self.frames.is_empty();
             if self.answer().await? == Then::Close {
                 return self.farewell().await;
             }
-            if let Err(garbled) = read {
-                self.session.refuse(garbled, &mut self.out);
+            if let Err(error) = read {
+                self.session.refuse(error, &mut self.out);
                 self.flush().await?;
                 return self.farewell().await;
             }
-            if !self.framer.is_within_command() {
+            if !self.decoder.is_within_command() {
                 patience_ends = Instant::now() + self.patience.idle;
             } else if is_between || arrived {
                 // A command has begun to arrive; each further byte of it gains no time.
@@ -87,12 +94,12 @@ impl<I: Transport> Connection<I> {
     }
 
     /// Reads what is there. The buffer lives only here, so that an idle connection holds none.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Trouble>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, ReadError>> {
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
         let mut bytes = buffer.filled();
-        while let Some(frame) = self.framer.next(&mut bytes)? {
+        while let Some(frame) = self.decoder.decode(&mut bytes)? {
             self.frames.push(frame);
         }
         Poll::Ready(Ok(buffer.filled().len()))
@@ -143,19 +150,19 @@ impl<I: Transport> Connection<I> {
 }
 
 /// Why nothing more can be read.
-enum Trouble {
+enum ReadError {
     Io(io::Error),
-    Garbled(Garbled),
+    Protocol(ProtocolError),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for ReadError {
     fn from(why: io::Error) -> Self {
         Self::Io(why)
     }
 }
 
-impl From<Garbled> for Trouble {
-    fn from(why: Garbled) -> Self {
-        Self::Garbled(why)
+impl From<ProtocolError> for ReadError {
+    fn from(why: ProtocolError) -> Self {
+        Self::Protocol(why)
     }
 }

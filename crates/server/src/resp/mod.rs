@@ -1,13 +1,11 @@
 //! The `resp` listener: `CL.THROTTLE` and the decision API for every Redis client there is.
 //!
-//! Bytes become commands in [`framer`], commands are answered in [`session`], and a throttle is a question with its
-//! own limit like any that comes over HTTP. Nothing here knows how a bucket is counted.
+//! `spile_resp` cuts bytes into commands, [`session`] answers them, and [`reply`] is written back. A throttle is a check
+//! that brings its own limit. This module must not know how a bucket is counted.
 
 mod catalogue;
 mod check;
 mod connection;
-mod framer;
-mod inline;
 mod listener;
 mod reply;
 mod session;

@@ -1,5 +1,7 @@
 //! What is said back, in the version of the protocol that the connection has chosen.
 
+use spile_resp::write;
+
 /// Which Redis protocol a connection speaks.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Protocol {
@@ -54,61 +56,38 @@ impl Reply {
 
     pub(super) fn write(&self, protocol: Protocol, out: &mut Vec<u8>) {
         match self {
-            Self::Simple(text) => line(out, b'+', text.as_bytes()),
-            Self::Error(text) => {
-                // A line end within would begin another reply.
-                let clean: Vec<u8> =
-                    text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }).collect();
-                line(out, b'-', &clean);
-            }
-            Self::Int(number) => integer(out, *number),
-            Self::Text(text) => {
-                length(out, b'$', text.len());
-                out.extend_from_slice(text);
-                out.extend_from_slice(b"\r\n");
-            }
+            Self::Simple(text) => write::simple(out, text),
+            Self::Error(text) => write::error(out, text),
+            Self::Int(number) => write::integer(out, *number),
+            Self::Text(text) => write::bulk(out, text),
             Self::Nil => out.extend_from_slice(match protocol {
                 Protocol::Resp2 => b"$-1\r\n",
                 Protocol::Resp3 => b"_\r\n",
             }),
             Self::List(items) => {
-                length(out, b'*', items.len());
+                write::array(out, items.len());
                 for item in items {
                     item.write(protocol, out);
                 }
             }
             Self::Map(pairs) => {
                 match protocol {
-                    Protocol::Resp2 => length(out, b'*', 2 * pairs.len()),
-                    Protocol::Resp3 => length(out, b'%', pairs.len()),
+                    Protocol::Resp2 => write::array(out, 2 * pairs.len()),
+                    Protocol::Resp3 => write::map(out, pairs.len()),
                 }
                 for (name, value) in pairs {
-                    Self::text(name).write(protocol, out);
+                    write::bulk(out, name.as_bytes());
                     value.write(protocol, out);
                 }
             }
             Self::Throttled(numbers) => {
-                length(out, b'*', numbers.len());
+                write::array(out, numbers.len());
                 for number in numbers {
-                    integer(out, *number);
+                    write::integer(out, *number);
                 }
             }
         }
     }
-}
-
-fn line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
-    out.push(kind);
-    out.extend_from_slice(text);
-    out.extend_from_slice(b"\r\n");
-}
-
-fn integer(out: &mut Vec<u8>, number: i64) {
-    line(out, b':', itoa::Buffer::new().format(number).as_bytes());
-}
-
-fn length(out: &mut Vec<u8>, kind: u8, items: usize) {
-    line(out, kind, itoa::Buffer::new().format(items).as_bytes());
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use futures_util::future::join_all;
 use spile_core::{Decision, Reason};
 use spile_listener::Guesses;
 use spile_policy::Policy;
+use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 
 use super::catalogue::{self, Entry};
 use super::check::{self, Check, Verb};
-use super::framer::{Frame, MAX_ARGUMENTS, MAX_BYTES};
 use super::reply::{Protocol, Reply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
@@ -487,7 +487,9 @@ fn wrong_number(entry: &Entry) -> Reply {
 }
 
 fn too_large() -> Reply {
-    Reply::error(format!("ERR a command takes at most {MAX_BYTES} bytes in {MAX_ARGUMENTS} arguments"))
+    Reply::error(format!(
+        "ERR a command takes at most {MAX_COMMAND_BYTES} bytes in {MAX_ARGUMENTS} arguments"
+    ))
 }
 
 pub(super) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Reply {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use spile_resp::parse;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -11,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::exchange::Exchange;
-use super::{Counts, Mode, frame};
+use super::{Counts, Mode};
 
 /// A link's state: what the proxy does now, and what this connection has already lost.
 #[derive(Clone)]
@@ -109,12 +110,13 @@ impl Link {
     /// The chunk with its first two replies in each other's place, or with its one reply traded for another
     /// connection's.
     async fn swapped(&self, mut chunk: Vec<u8>, replies: &mut Replies) -> io::Result<Vec<u8>> {
-        while frame::length(&chunk).is_none() {
+        while reply_length(&chunk).is_none() {
             let Some(more) = replies.next().await? else { return Ok(chunk) };
             chunk.extend(more);
         }
-        match frame::first_two(&chunk) {
-            Some((first, second)) => chunk[..first + second].rotate_left(first),
+        let first = reply_length(&chunk).unwrap_or_default();
+        match reply_length(&chunk[first..]) {
+            Some(second) => chunk[..first + second].rotate_left(first),
             None => chunk = self.exchange.trade(chunk).await,
         }
         Ok(chunk)
@@ -189,6 +191,11 @@ impl Replies {
         let length = self.0.read_buf(&mut chunk).await?;
         Ok((length > 0).then_some(chunk))
     }
+}
+
+/// The length of the first reply. `None` if it has not arrived completely.
+fn reply_length(bytes: &[u8]) -> Option<usize> {
+    parse(bytes).ok()?.map(|(_, length)| length)
 }
 
 /// Bytes that begin no reply of any version of the protocol.

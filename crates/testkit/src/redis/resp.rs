@@ -1,10 +1,11 @@
-//! A tiny blocking client that fixtures steer their servers with. It shares no code with the store under test, so
-//! a bug in one cannot hide a bug in the other.
+//! A small blocking client, by which fixtures control their servers.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+
+use spile_resp::{Value, parse, write};
 
 /// A frozen server must fail the test that asks it, not hang it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -12,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a server answered.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// Nothing is there.
+    /// The key or field does not exist.
     Nil,
     /// A whole number.
     Int(i64),
-    /// A status or a string; bytes that are no UTF-8 are replaced.
+    /// A status, a string or an error within a list. Bytes that are not UTF-8 are replaced.
     Text(String),
     /// Several replies.
     List(Vec<Reply>),
@@ -31,7 +32,7 @@ impl Reply {
     /// The number in an integer reply, or in a text that is one.
     ///
     /// # Panics
-    /// Where the reply holds no number.
+    /// If the reply holds no number.
     pub fn int(&self) -> i64 {
         match self {
             Self::Int(number) => *number,
@@ -40,9 +41,24 @@ impl Reply {
         }
     }
 
-    /// The members of a list; none for any other reply.
+    /// The members of a list; empty for any other reply.
     pub fn list(&self) -> &[Reply] {
         if let Self::List(members) = self { members } else { &[] }
+    }
+}
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Nil => Self::Nil,
+            Value::Int(number) => Self::Int(number),
+            Value::Text(bytes) => Self::Text(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::Error(text) => Self::Text(text),
+            Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            Value::Map(pairs) => {
+                Self::List(pairs.into_iter().flat_map(|(key, value)| [key.into(), value.into()]).collect())
+            }
+        }
     }
 }
 
@@ -60,7 +76,7 @@ pub enum ReplyError {
 /// One connection to a server's Unix socket.
 #[derive(Debug)]
 pub struct Connection {
-    stream: BufReader<UnixStream>,
+    stream: UnixStream,
 }
 
 impl Connection {
@@ -68,64 +84,24 @@ impl Connection {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self { stream })
     }
 
-    /// What the server answers to a command, or why it does not.
+    /// The server's reply to a command, or why there is none.
     pub fn command(&mut self, words: &[&str]) -> Result<Reply, ReplyError> {
-        self.stream.get_mut().write_all(&encoded(words))?;
-        self.reply()
-    }
-
-    fn reply(&mut self) -> Result<Reply, ReplyError> {
-        let line = self.line()?;
-        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(&line))?;
-        match kind {
-            "+" => Ok(Reply::Text(rest.to_owned())),
-            "-" => Err(ReplyError::Refused(rest.to_owned())),
-            ":" => Ok(Reply::Int(number(rest)?)),
-            "$" => self.bulk(number(rest)?),
-            "*" => self.members(number(rest)?),
-            _ => Err(malformed(&line)),
+        let mut command = Vec::new();
+        write::command(&mut command, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        self.stream.write_all(&command)?;
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 16 * 1024]);
+        loop {
+            match parse(&bytes).map_err(io::Error::other)? {
+                Some((Value::Error(text), _)) => return Err(ReplyError::Refused(text)),
+                Some((value, _)) => return Ok(value.into()),
+                None => match self.stream.read(&mut chunk)? {
+                    0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                    read => bytes.extend_from_slice(&chunk[..read]),
+                },
+            }
         }
     }
-
-    fn bulk(&mut self, length: i64) -> Result<Reply, ReplyError> {
-        let Ok(length) = usize::try_from(length) else { return Ok(Reply::Nil) };
-        let mut bytes = vec![0; length + 2];
-        self.stream.read_exact(&mut bytes)?;
-        bytes.truncate(length);
-        Ok(Reply::Text(String::from_utf8_lossy(&bytes).into_owned()))
-    }
-
-    fn members(&mut self, count: i64) -> Result<Reply, ReplyError> {
-        if count < 0 {
-            return Ok(Reply::Nil);
-        }
-        (0..count).map(|_| self.reply()).collect::<Result<_, _>>().map(Reply::List)
-    }
-
-    fn line(&mut self) -> Result<String, ReplyError> {
-        let mut line = String::new();
-        if self.stream.read_line(&mut line)? == 0 {
-            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-}
-
-fn encoded(words: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
-    }
-    bytes
-}
-
-fn number(text: &str) -> Result<i64, ReplyError> {
-    text.parse().map_err(|_| malformed(text))
-}
-
-fn malformed(line: &str) -> ReplyError {
-    io::Error::new(io::ErrorKind::InvalidData, format!("malformed reply {line:?}")).into()
 }

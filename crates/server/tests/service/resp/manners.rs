@@ -58,7 +58,7 @@ async fn hello_chooses_the_protocol_and_reset_forgets_it() {
     assert_eq!(said, "-ERR Protocol version is not an integer or out of range");
     assert_eq!(client.ask(&["HELLO", "2", "WHAT"]).await, "-ERR Syntax error in HELLO option 'WHAT'");
     // What fails changes nothing.
-    assert_eq!(client.ask(&["COMMAND", "INFO", "x"]).await, "[null]");
+    assert_eq!(client.ask(&["COMMAND", "INFO", "x"]).await, "[nil]");
     assert_eq!(client.ask(&["RESET"]).await, "RESET");
     assert_eq!(client.ask(&["CLIENT", "GETNAME"]).await, "nil");
 }

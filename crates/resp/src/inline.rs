@@ -1,7 +1,7 @@
 //! Commands that a person types into telnet: words on a line, with quotes around what holds a space.
 
-/// The words of the line; nothing where a quote stays open, or something stands right behind one that closes.
-pub(super) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+/// The words of the line. `None` if a quote is not closed, or if no space follows a closing quote.
+pub(crate) fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
@@ -31,7 +31,7 @@ fn word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((word, rest))
 }
 
-/// Reads up to the closing quote, and hands back what follows it.
+/// Reads up to the closing quote, and returns what follows it.
 fn quoted<'a>(quote: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (&byte, after) = rest.split_first()?;

@@ -1,19 +1,20 @@
-//! The Redis protocol, as much of it as a limiter speaks: commands out, RESP2 replies in.
-//!
-//! A reply is read from bytes that anybody may have garbled, so every length is bounded and nothing panics.
+//! Reads replies: RESP2, and of RESP3 nulls and maps.
 
-use std::io::Write as _;
+use crate::integer;
 
-/// The longest bulk string or array that is believed. The slot map of a large cluster is far smaller.
-const LONGEST: i64 = 1 << 20;
+/// The longest bulk string, and the most items of an array. The slot map of a large cluster is far smaller.
+const MAX_LENGTH: i64 = 1 << 20;
 
-/// How deep arrays may nest. The slot map nests three deep.
-const DEEPEST: u8 = 5;
+/// The longest line: a header, a simple string or an error.
+const MAX_LINE: usize = 4_096;
 
-/// One reply of Redis.
+/// How deep arrays and maps may nest. The slot map nests three deep.
+const MAX_DEPTH: u8 = 5;
+
+/// One reply of a Redis server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Value {
-    /// Nothing is there.
+    /// A null: the key or field does not exist.
     Nil,
     /// A whole number.
     Int(i64),
@@ -21,12 +22,14 @@ pub enum Value {
     Text(Vec<u8>),
     /// A list of replies.
     Array(Vec<Value>),
-    /// An error.
+    /// Keys and values. Only RESP3 has maps.
+    Map(Vec<(Value, Value)>),
+    /// An error, which begins with its code: `NOAUTH Authentication required.`
     Error(String),
 }
 
 impl Value {
-    /// The text, where it is one.
+    /// The string. `None` if it is another kind of reply, or not UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => std::str::from_utf8(text).ok(),
@@ -34,7 +37,7 @@ impl Value {
         }
     }
 
-    /// The number, where it is one.
+    /// The number. `None` if it is another kind of reply.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(int) => Some(*int),
@@ -42,7 +45,7 @@ impl Value {
         }
     }
 
-    /// The items, where it is a list.
+    /// The items. `None` if it is another kind of reply.
     pub fn as_array(&self) -> Option<&[Self]> {
         match self {
             Self::Array(items) => Some(items),
@@ -51,41 +54,15 @@ impl Value {
     }
 }
 
-/// Bytes that are no RESP2.
+/// The bytes are not a reply, or its lengths are beyond the bounds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("bytes that are no Redis reply")]
-pub(crate) struct Malformed;
+pub struct InvalidReply;
 
-/// Appends the header of a command of `parts` parts.
-pub(crate) fn push_header(out: &mut Vec<u8>, parts: usize) {
-    push_line(out, b'*', parts);
-}
-
-/// Appends one part of a command.
-pub(crate) fn push_part(out: &mut Vec<u8>, part: &[u8]) {
-    push_line(out, b'$', part.len());
-    out.extend_from_slice(part);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends a whole command.
-pub(crate) fn push_command(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    push_header(out, parts.len());
-    for part in parts {
-        push_part(out, part);
-    }
-}
-
-fn push_line(out: &mut Vec<u8>, kind: u8, number: usize) {
-    out.push(kind);
-    // Writing to a Vec cannot fail.
-    let _ = write!(out, "{number}\r\n");
-}
-
-/// The first whole reply in `bytes` and how many bytes it takes, or nothing while some are still to come.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
+/// The first reply in `bytes` and its length. `Ok(None)` if the reply has not arrived completely.
+pub fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, InvalidReply> {
     let mut reader = Reader { bytes, at: 0 };
-    Ok(reader.value(DEEPEST)?.map(|value| (value, reader.at)))
+    Ok(reader.value(MAX_DEPTH)?.map(|value| (value, reader.at)))
 }
 
 struct Reader<'a> {
@@ -94,72 +71,80 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn value(&mut self, depth: u8) -> Result<Option<Value>, Malformed> {
+    fn value(&mut self, depth: u8) -> Result<Option<Value>, InvalidReply> {
         let Some(line) = self.line()? else { return Ok(None) };
-        let (&kind, rest) = line.split_first().ok_or(Malformed)?;
+        let (&kind, rest) = line.split_first().ok_or(InvalidReply)?;
         match kind {
             b'+' => Ok(Some(Value::Text(rest.to_vec()))),
             b'-' => Ok(Some(Value::Error(String::from_utf8_lossy(rest).into_owned()))),
-            b':' => Ok(Some(Value::Int(number(rest)?))),
-            b'$' => self.bulk(number(rest)?),
-            b'*' => self.array(number(rest)?, depth),
-            _ => Err(Malformed),
+            b':' => Ok(Some(Value::Int(integer(rest).ok_or(InvalidReply)?))),
+            b'$' => self.bulk(length(rest)?),
+            b'*' => self.array(length(rest)?, depth),
+            b'%' => self.map(length(rest)?, depth),
+            b'_' if rest.is_empty() => Ok(Some(Value::Nil)),
+            _ => Err(InvalidReply),
         }
     }
 
-    fn bulk(&mut self, length: i64) -> Result<Option<Value>, Malformed> {
-        let Some(length) = bounded(length)? else { return Ok(Some(Value::Nil)) };
+    fn bulk(&mut self, length: Option<usize>) -> Result<Option<Value>, InvalidReply> {
+        let Some(length) = length else { return Ok(Some(Value::Nil)) };
         let Some(bytes) = self.bytes.get(self.at..self.at + length + 2) else { return Ok(None) };
         let (text, end) = bytes.split_at(length);
         if end != b"\r\n" {
-            return Err(Malformed);
+            return Err(InvalidReply);
         }
         self.at += length + 2;
         Ok(Some(Value::Text(text.to_vec())))
     }
 
-    fn array(&mut self, length: i64, depth: u8) -> Result<Option<Value>, Malformed> {
-        let Some(length) = bounded(length)? else { return Ok(Some(Value::Nil)) };
-        let depth = depth.checked_sub(1).ok_or(Malformed)?;
-        // The announced length is not trusted with memory before that many bytes are there.
-        let mut items = Vec::with_capacity(length.min(self.bytes.len() - self.at));
-        for _ in 0..length {
+    fn array(&mut self, length: Option<usize>, depth: u8) -> Result<Option<Value>, InvalidReply> {
+        let Some(length) = length else { return Ok(Some(Value::Nil)) };
+        Ok(self.items(length, depth)?.map(Value::Array))
+    }
+
+    fn map(&mut self, length: Option<usize>, depth: u8) -> Result<Option<Value>, InvalidReply> {
+        let Some(items) = self.items(2 * length.ok_or(InvalidReply)?, depth)? else { return Ok(None) };
+        let mut items = items.into_iter();
+        Ok(Some(Value::Map(std::iter::from_fn(|| items.next().zip(items.next())).collect())))
+    }
+
+    fn items(&mut self, count: usize, depth: u8) -> Result<Option<Vec<Value>>, InvalidReply> {
+        let depth = depth.checked_sub(1).ok_or(InvalidReply)?;
+        // Memory is reserved for no more items than bytes have arrived, whatever the header announces.
+        let mut items = Vec::with_capacity(count.min(self.bytes.len() - self.at));
+        for _ in 0..count {
             match self.value(depth)? {
                 Some(item) => items.push(item),
                 None => return Ok(None),
             }
         }
-        Ok(Some(Value::Array(items)))
+        Ok(Some(items))
     }
 
-    /// The next line without its end, or nothing while the end is still to come.
-    fn line(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
-        const LONGEST_LINE: usize = 4_096;
+    /// The next line without its end. `Ok(None)` if its end has not arrived.
+    fn line(&mut self) -> Result<Option<&'a [u8]>, InvalidReply> {
         let rest = &self.bytes[self.at..];
-        // Looks no further than that: a line is too long whether or not its end has arrived.
-        match rest.iter().take(LONGEST_LINE + 1).position(|&byte| byte == b'\r') {
+        // The search stops at the bound: a line is too long whether or not its end has arrived.
+        match rest.iter().take(MAX_LINE + 1).position(|&byte| byte == b'\r') {
             Some(end) if end + 1 < rest.len() => {
                 if rest[end + 1] != b'\n' {
-                    return Err(Malformed);
+                    return Err(InvalidReply);
                 }
                 self.at += end + 2;
                 Ok(Some(&rest[..end]))
             }
-            None if rest.len() > LONGEST_LINE => Err(Malformed),
+            None if rest.len() > MAX_LINE => Err(InvalidReply),
             _ => Ok(None),
         }
     }
 }
 
-fn number(digits: &[u8]) -> Result<i64, Malformed> {
-    std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).ok_or(Malformed)
-}
-
-fn bounded(length: i64) -> Result<Option<usize>, Malformed> {
-    match length {
-        -1 => Ok(None),
-        0..=LONGEST => Ok(Some(length as usize)),
-        _ => Err(Malformed),
+/// A length within its bound. `Ok(None)` for -1, which stands for a null.
+fn length(text: &[u8]) -> Result<Option<usize>, InvalidReply> {
+    match integer(text) {
+        Some(-1) => Ok(None),
+        Some(length @ 0..=MAX_LENGTH) => Ok(Some(length as usize)),
+        _ => Err(InvalidReply),
     }
 }
 
@@ -168,16 +153,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::write;
 
     #[test]
     fn every_kind_of_reply_is_read() {
-        let bytes = b"*5\r\n:-7\r\n$3\r\na\r\n\r\n+OK\r\n$-1\r\n-ERR no\r\n";
+        let bytes = b"*7\r\n:-7\r\n$3\r\na\r\n\r\n+OK\r\n$-1\r\n-ERR no\r\n_\r\n%1\r\n+a\r\n:1\r\n";
         let items = vec![
             Value::Int(-7),
             Value::Text(b"a\r\n".to_vec()),
             Value::Text(b"OK".to_vec()),
             Value::Nil,
             Value::Error("ERR no".into()),
+            Value::Nil,
+            Value::Map(vec![(Value::Text(b"a".to_vec()), Value::Int(1))]),
         ];
         assert_eq!(parse(bytes), Ok(Some((Value::Array(items), bytes.len()))));
     }
@@ -191,24 +179,39 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_nobody_means_are_refused() {
-        for bytes in [&b"$99999999999\r\n"[..], b"*-2\r\n", b"$x\r\n", b"!\r\n", b"\r\n", b"$1\r\nabc"] {
-            assert_eq!(parse(bytes), Err(Malformed), "{bytes:?}");
+    fn lengths_beyond_the_bounds_are_refused() {
+        for bytes in [
+            &b"$99999999999\r\n"[..],
+            b"*-2\r\n",
+            b"$x\r\n",
+            b"!\r\n",
+            b"\r\n",
+            b"$1\r\nabc",
+            b"%-1\r\n",
+            b"_1\r\n",
+        ] {
+            assert_eq!(parse(bytes), Err(InvalidReply), "{bytes:?}");
         }
-        assert_eq!(parse(&b"*1\r\n".repeat(9)), Err(Malformed));
-        assert_eq!(parse(&[b'+'; 5_000]), Err(Malformed));
+        assert_eq!(parse(&b"*1\r\n".repeat(9)), Err(InvalidReply));
+        assert_eq!(parse(&[b'+'; 5_000]), Err(InvalidReply));
     }
 
     fn written(value: &Value, out: &mut Vec<u8>) {
         match value {
             Value::Nil => out.extend_from_slice(b"$-1\r\n"),
-            Value::Int(int) => out.extend_from_slice(format!(":{int}\r\n").as_bytes()),
-            Value::Text(text) => push_part(out, text),
+            Value::Int(int) => write::integer(out, *int),
+            Value::Text(text) => write::bulk(out, text),
+            // As it is: the writer of errors would replace control characters.
             Value::Error(text) => out.extend_from_slice(format!("-{text}\r\n").as_bytes()),
             Value::Array(items) => {
-                push_header(out, items.len());
-                for item in items {
-                    written(item, out);
+                write::array(out, items.len());
+                items.iter().for_each(|item| written(item, out));
+            }
+            Value::Map(pairs) => {
+                write::map(out, pairs.len());
+                for (key, value) in pairs {
+                    written(key, out);
+                    written(value, out);
                 }
             }
         }
@@ -244,7 +247,7 @@ mod tests {
     fn a_line_that_is_too_long_is_refused_whether_or_not_it_has_arrived_whole() {
         let line = [&[b'+'; 5_000][..], b"\r\n"].concat();
         for arrived in [4_097, 5_001, line.len()] {
-            assert_eq!(parse(&line[..arrived]), Err(Malformed), "{arrived}");
+            assert_eq!(parse(&line[..arrived]), Err(InvalidReply), "{arrived}");
         }
         let longest = [&[b'+'; 4_096][..], b"\r\n"].concat();
         assert!(matches!(parse(&longest), Ok(Some((_, 4_098)))));
@@ -260,7 +263,7 @@ mod tests {
         fn a_command_reads_back_as_its_parts(parts in proptest::collection::vec("\\PC{0,9}", 1..5)) {
             let mut out = Vec::new();
             let bytes: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-            push_command(&mut out, &bytes);
+            write::command(&mut out, &bytes);
             let texts = bytes.iter().map(|part| Value::Text(part.to_vec())).collect();
             prop_assert_eq!(parse(&out), Ok(Some((Value::Array(texts), out.len()))));
         }

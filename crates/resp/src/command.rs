@@ -1,51 +1,51 @@
 //! Cuts a stream of bytes into commands, however the network has split it.
 //!
-//! Whatever is announced, no more than [`MAX_BYTES`] in [`MAX_ARGUMENTS`] arguments are kept of a command. One that is
-//! larger is read to its end and thrown away, so that it can be refused by an error like any other bad argument. Only
-//! bytes that are no Redis protocol at all end a connection, for nobody knows where the next command would begin.
+//! Of one command at most [`MAX_COMMAND_BYTES`] in [`MAX_ARGUMENTS`] arguments are kept, whatever its header announces. A
+//! larger command is read to its end and discarded, so that the client gets an error and the connection goes on. A
+//! [`ProtocolError`] ends the connection, because the start of the next command cannot be found.
 
-use super::inline;
+use crate::{inline, integer};
 
-/// Bytes that are kept of one command.
-pub(super) const MAX_BYTES: usize = 64 * 1024;
-/// Arguments that are kept of one command.
-pub(super) const MAX_ARGUMENTS: usize = 128;
-/// What Redis itself takes at most; more is garbage, not a command.
-const MOST_ARGUMENTS: i64 = 1024 * 1024;
-const LONGEST_ARGUMENT: u64 = 512 * 1024 * 1024;
-/// The longest line with a count or a length in it.
-const LONGEST_HEADER: usize = 32;
+/// The most bytes that are kept of one command.
+pub const MAX_COMMAND_BYTES: usize = 64 * 1024;
+/// The most arguments that are kept of one command.
+pub const MAX_ARGUMENTS: usize = 128;
+/// The bounds of Redis itself. A header beyond them is a protocol error.
+const REDIS_MAX_ARGUMENTS: i64 = 1024 * 1024;
+const REDIS_MAX_ARGUMENT_BYTES: u64 = 512 * 1024 * 1024;
+/// The longest line that holds a count or a length.
+const MAX_HEADER: usize = 32;
 
-/// One command as it was sent: its name and its arguments, or word that it was too large to keep.
+/// One command as it was sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Frame {
-    /// At least a name.
+pub enum Frame {
+    /// The name and the arguments.
     Command(Vec<Vec<u8>>),
-    /// It was read to its end, and not kept.
+    /// The command was read to its end, and not kept.
     TooLarge,
 }
 
-/// Bytes after which nobody knows where the next command begins.
+/// The bytes are not a command, and the start of the next one cannot be found.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("Protocol error: {0}")]
-pub(super) struct Garbled(pub(super) String);
+pub struct ProtocolError(String);
 
-/// Where in a command the bytes read so far end.
+/// What the next bytes are.
 #[derive(Clone, Copy, Debug)]
 enum Expecting {
     /// The line that begins a command.
     Start,
     /// The line with the length of the next argument.
     Length,
-    /// So many bytes of an argument.
+    /// This many more bytes of an argument.
     Argument(u64),
     /// The end of the line after an argument.
     LineEnd,
 }
 
-/// Reads commands, bytes by bytes.
+/// Reads commands from bytes as they arrive. Holds only the command that has begun.
 #[derive(Debug)]
-pub(super) struct Framer {
+pub struct CommandDecoder {
     expecting: Expecting,
     line: Vec<u8>,
     arguments: Vec<Vec<u8>>,
@@ -55,8 +55,9 @@ pub(super) struct Framer {
     too_large: bool,
 }
 
-impl Framer {
-    pub(super) const fn new() -> Self {
+impl CommandDecoder {
+    /// A decoder at the start of a stream.
+    pub const fn new() -> Self {
         Self {
             expecting: Expecting::Start,
             line: Vec::new(),
@@ -67,13 +68,14 @@ impl Framer {
         }
     }
 
-    /// Whether part of a command has been read, and the rest is awaited.
-    pub(super) fn is_within_command(&self) -> bool {
+    /// Whether part of a command has been read and the rest has not arrived.
+    pub fn is_within_command(&self) -> bool {
         !(matches!(self.expecting, Expecting::Start) && self.line.is_empty())
     }
 
-    /// The next whole command. Takes what it reads away from `bytes`, which is empty where there is none yet.
-    pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+    /// The next whole command. Removes what it reads from `bytes`. `Ok(None)` if no command is complete: `bytes` is then
+    /// empty.
+    pub fn decode(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, ProtocolError> {
         while !bytes.is_empty() {
             let frame = match self.expecting {
                 Expecting::Start => self.start(bytes)?,
@@ -88,9 +90,9 @@ impl Framer {
         Ok(None)
     }
 
-    fn start(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+    fn start(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, ProtocolError> {
         let is_array = self.line.first().or_else(|| bytes.first()) == Some(&b'*');
-        let longest = if is_array { LONGEST_HEADER } else { MAX_BYTES };
+        let longest = if is_array { MAX_HEADER } else { MAX_COMMAND_BYTES };
         let too_long = if is_array { "too big mbulk count string" } else { "too big inline request" };
         if !self.take_line(bytes, longest, too_long)? {
             return Ok(None);
@@ -99,10 +101,10 @@ impl Framer {
         if !is_array {
             return inline_command(&line);
         }
-        let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
+        let count = integer(&line[1..]).filter(|count| *count <= REDIS_MAX_ARGUMENTS);
         match count {
-            None => Err(Garbled("invalid multibulk length".to_owned())),
-            // Redis passes over a command of nothing without a word.
+            None => Err(ProtocolError("invalid multibulk length".to_owned())),
+            // Redis ignores an empty command without a reply.
             Some(..=0) => Ok(None),
             Some(count) => {
                 self.left = count.unsigned_abs();
@@ -113,27 +115,26 @@ impl Framer {
         }
     }
 
-    fn length(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+    fn length(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, ProtocolError> {
         if self.line.is_empty() && bytes[0] != b'$' {
-            return Err(Garbled(format!("expected '$', got '{}'", bytes[0].escape_ascii())));
+            return Err(ProtocolError(format!("expected '$', got '{}'", bytes[0].escape_ascii())));
         }
-        if !self.take_line(bytes, LONGEST_HEADER, "too big bulk count string")? {
+        if !self.take_line(bytes, MAX_HEADER, "too big bulk count string")? {
             return Ok(None);
         }
-        let length = number(&self.line[1..]).and_then(|length| u64::try_from(length).ok());
+        let length = integer(&self.line[1..]).and_then(|length| u64::try_from(length).ok());
         self.line.clear();
-        let length = length.filter(|length| *length <= LONGEST_ARGUMENT);
-        let length = length.ok_or_else(|| Garbled("invalid bulk length".to_owned()))?;
+        let length = length.filter(|length| *length <= REDIS_MAX_ARGUMENT_BYTES);
+        let length = length.ok_or_else(|| ProtocolError("invalid bulk length".to_owned()))?;
         self.left -= 1;
-        if self.kept as u64 + length > MAX_BYTES as u64 {
+        if self.kept as u64 + length > MAX_COMMAND_BYTES as u64 {
             self.too_large = true;
         }
         if self.too_large {
-            // What was kept of it is of no use any more.
             self.arguments = Vec::new();
         } else {
             self.kept += length as usize;
-            // The length is only what somebody says; memory is for what arrives.
+            // No memory is reserved for the announced length, only for bytes that arrive.
             self.arguments.push(Vec::new());
         }
         self.expecting = if length == 0 { Expecting::LineEnd } else { Expecting::Argument(length) };
@@ -152,11 +153,11 @@ impl Framer {
         None
     }
 
-    fn line_end(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, Garbled> {
+    fn line_end(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, ProtocolError> {
         while let Some((&byte, rest)) = bytes.split_first() {
             let wanted = if self.line.is_empty() { b'\r' } else { b'\n' };
             if byte != wanted {
-                return Err(Garbled("an argument is longer than its length says".to_owned()));
+                return Err(ProtocolError("an argument is longer than its length says".to_owned()));
             }
             *bytes = rest;
             if byte == b'\r' {
@@ -180,12 +181,17 @@ impl Framer {
         if std::mem::take(&mut self.too_large) { Frame::TooLarge } else { Frame::Command(arguments) }
     }
 
-    /// Whether the line is whole now. Its end is not kept.
-    fn take_line(&mut self, bytes: &mut &[u8], longest: usize, too_long: &str) -> Result<bool, Garbled> {
+    /// Moves bytes to `line` up to the line end, which is not kept. Says whether the line is complete.
+    fn take_line(
+        &mut self,
+        bytes: &mut &[u8],
+        longest: usize,
+        too_long: &str,
+    ) -> Result<bool, ProtocolError> {
         let end = bytes.iter().take(longest + 1).position(|&byte| byte == b'\n');
         let here = end.unwrap_or(bytes.len());
         if self.line.len() + here > longest {
-            return Err(Garbled(too_long.to_owned()));
+            return Err(ProtocolError(too_long.to_owned()));
         }
         self.line.extend_from_slice(&bytes[..here]);
         *bytes = &bytes[(here + usize::from(end.is_some()))..];
@@ -196,8 +202,9 @@ impl Framer {
     }
 }
 
-fn inline_command(line: &[u8]) -> Result<Option<Frame>, Garbled> {
-    let words = inline::split(line).ok_or_else(|| Garbled("unbalanced quotes in request".to_owned()))?;
+fn inline_command(line: &[u8]) -> Result<Option<Frame>, ProtocolError> {
+    let words =
+        inline::split(line).ok_or_else(|| ProtocolError("unbalanced quotes in request".to_owned()))?;
     Ok(match words.len() {
         0 => None,
         1..=MAX_ARGUMENTS => Some(Frame::Command(words)),
@@ -205,36 +212,30 @@ fn inline_command(line: &[u8]) -> Result<Option<Frame>, Garbled> {
     })
 }
 
-/// A decimal number as the protocol writes it.
-fn number(digits: &[u8]) -> Option<i64> {
-    let unsigned = digits.strip_prefix(b"-").unwrap_or(digits);
-    let is_plain = !unsigned.is_empty() && unsigned.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::write;
 
-    /// Everything that the pieces come to, and how it ends.
-    fn read(pieces: &[&[u8]]) -> (Vec<Frame>, Result<bool, Garbled>) {
-        let (mut framer, mut read) = (Framer::new(), Vec::new());
+    /// The frames that the pieces hold, and whether the last one is incomplete.
+    fn read(pieces: &[&[u8]]) -> (Vec<Frame>, Result<bool, ProtocolError>) {
+        let (mut decoder, mut read) = (CommandDecoder::new(), Vec::new());
         for mut piece in pieces.iter().copied() {
             loop {
-                match framer.next(&mut piece) {
+                match decoder.decode(&mut piece) {
                     Ok(Some(frame)) => read.push(frame),
                     Ok(None) => break,
-                    Err(garbled) => return (read, Err(garbled)),
+                    Err(error) => return (read, Err(error)),
                 }
-                assert!(framer.kept <= MAX_BYTES && framer.line.len() <= MAX_BYTES);
+                assert!(decoder.kept <= MAX_COMMAND_BYTES && decoder.line.len() <= MAX_COMMAND_BYTES);
             }
             assert!(piece.is_empty(), "what is not read is not kept either");
-            let held: usize = framer.arguments.iter().map(Vec::len).sum();
-            assert!(held <= MAX_BYTES && framer.arguments.len() <= MAX_ARGUMENTS);
+            let held: usize = decoder.arguments.iter().map(Vec::len).sum();
+            assert!(held <= MAX_COMMAND_BYTES && decoder.arguments.len() <= MAX_ARGUMENTS);
         }
-        let within = framer.is_within_command();
+        let within = decoder.is_within_command();
         (read, Ok(within))
     }
 
@@ -243,12 +244,8 @@ mod tests {
     }
 
     fn encoded(command: &[Vec<u8>]) -> Vec<u8> {
-        let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
-        for argument in command {
-            bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-            bytes.extend_from_slice(argument);
-            bytes.extend_from_slice(b"\r\n");
-        }
+        let mut bytes = Vec::new();
+        write::command(&mut bytes, &command.iter().map(Vec::as_slice).collect::<Vec<_>>());
         bytes
     }
 
@@ -261,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_command_that_is_too_large_is_read_to_its_end_and_the_next_one_is_found() {
-        let large = vec![b"ECHO".to_vec(), vec![b'x'; MAX_BYTES + 1]];
+        let large = vec![b"ECHO".to_vec(), vec![b'x'; MAX_COMMAND_BYTES + 1]];
         let many = vec![b"x".to_vec(); MAX_ARGUMENTS + 1];
         let next = vec![b"PING".to_vec()];
         let bytes = [encoded(&large), encoded(&many), encoded(&next)].concat();
@@ -270,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_protocol_says_what_is_wrong() {
+    fn a_protocol_error_says_what_is_wrong() {
         let table: [(&[u8], &str); 9] = [
             (b"*x\r\n", "invalid multibulk length"),
             (b"*9999999999\r\n", "invalid multibulk length"),
@@ -283,17 +280,17 @@ mod tests {
             (b"ECHO \"open\r\n", "unbalanced quotes in request"),
         ];
         for (bytes, why) in table {
-            assert_eq!(read(&[bytes]).1, Err(Garbled(why.to_owned())), "{}", bytes.escape_ascii());
+            assert_eq!(read(&[bytes]).1, Err(ProtocolError(why.to_owned())), "{}", bytes.escape_ascii());
         }
-        let endless = vec![b'a'; MAX_BYTES + 1];
-        assert_eq!(read(&[&endless]).1, Err(Garbled("too big inline request".to_owned())));
+        let endless = vec![b'a'; MAX_COMMAND_BYTES + 1];
+        assert_eq!(read(&[&endless]).1, Err(ProtocolError("too big inline request".to_owned())));
     }
 
     fn any_command() -> impl Strategy<Value = Vec<Vec<u8>>> {
         prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6)
     }
 
-    /// Bytes that get further into the protocol than noise would.
+    /// Bytes that a parser follows further than noise.
     fn nearly_protocol() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             Just(b"*2\r\n".to_vec()),
@@ -340,7 +337,7 @@ mod tests {
             let again: Vec<u8> = kept.iter().flat_map(|command| encoded(command)).collect();
             let expected = kept.into_iter().cloned().map(Frame::Command).collect();
             assert_eq!(read(&[&again]), (expected, Ok(false)));
-            (frames.len().min(4), end.map_err(|Garbled(why)| why.chars().take(12).collect::<String>()))
+            (frames.len().min(4), end.map_err(|ProtocolError(why)| why.chars().take(12).collect::<String>()))
         });
     }
 
