@@ -10,48 +10,21 @@
 //!
 //! This crate must not know about plans, rules, HTTP or what is done when the store fails.
 
-mod breaker;
-mod builder;
-mod call;
-mod cluster;
 mod connection;
-mod dialer;
-mod encoding;
-mod endpoint;
-mod lane;
-mod login;
-mod msgpack;
 mod node;
-mod pace;
-mod pipeline;
-mod probe;
-mod queue;
-mod refund_once;
-mod refusal;
-mod refusals;
-mod request;
-mod router;
 mod script;
-mod sentinel;
-mod side;
-mod slot;
-mod slot_map;
-mod spread;
-mod stats;
+mod session;
 mod store;
-mod time_source;
-mod tls;
-mod url;
-mod warnings;
+mod topology;
 
-pub use builder::{BuildError, RedisStoreBuilder};
-pub use login::{CredentialsError, names_same_store};
-pub use refusals::RefusalKind;
+pub use connection::login::{CredentialsError, names_same_store};
+pub use connection::tls::TlsError;
+pub use connection::url::{UrlError, without_secrets};
+pub use node::refusals::RefusalKind;
 pub use script::Script;
-pub use side::{Session, SessionError, Subscription};
+pub use session::{Session, SessionError, Subscription};
 pub use spile_resp::Value;
-pub use stats::Stats;
 pub use store::RedisStore;
-pub use time_source::TimeSource;
-pub use tls::TlsError;
-pub use url::{UrlError, without_secrets};
+pub use store::builder::{BuildError, RedisStoreBuilder};
+pub use store::stats::Stats;
+pub use store::time_source::TimeSource;

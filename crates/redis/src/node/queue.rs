@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::request::Waiting;
+use crate::script::request::Waiting;
 
 /// The most charges that one flight takes, so that one flight never holds Redis for more than a millisecond or so. A
 /// single chain may be longer only by what it holds itself.
@@ -240,8 +240,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::refusal::Refusal;
-    use crate::request::{BatchGroup, Operation, Reply, Request};
+    use crate::script::error_reply::Refusal;
+    use crate::script::request::{BatchGroup, Operation, Reply, Request};
 
     const TIMEOUT: Duration = Duration::from_millis(50);
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use spile_resp::Value;
 use tokio::time::Instant;
 
-use crate::call::{Call, Replies};
 use crate::connection::ConnectionError;
-use crate::lane::LaneSetup;
-use crate::queue::Flight;
+use crate::node::lane::LaneSetup;
+use crate::node::queue::Flight;
+use crate::script::call::{Call, Replies};
 
 /// How much later a flight that seems overdue is looked at again. A process that was not let run for a while finds its
 /// alarms first and the replies that came meanwhile only when it has waited once more.

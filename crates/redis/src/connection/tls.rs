@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::url::TlsFiles;
+use crate::connection::url::TlsFiles;
 
 /// Why encrypted connections cannot be made.
 #[derive(Debug, thiserror::Error)]

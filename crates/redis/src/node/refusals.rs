@@ -11,11 +11,11 @@ use spile_core::Limit;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use crate::call::Call;
 use crate::node::Node;
-use crate::refusal::{ErrorReply, Refusal};
-use crate::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
-use crate::stats::Counters;
+use crate::script::call::Call;
+use crate::script::error_reply::{ErrorReply, Refusal};
+use crate::script::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
+use crate::store::stats::Counters;
 
 /// How often it is tried whether the node writes again.
 const PROBE_EVERY: Duration = Duration::from_secs(1);

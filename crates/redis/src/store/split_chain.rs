@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use spile_core::{Bucket, Few, MicroTokens, Micros, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::request::{Operation, Reply, Request, WireCharge};
-use crate::router::Unanswered;
-use crate::slot::slot_of;
+use crate::script::request::{Operation, Reply, Request, WireCharge};
 use crate::store::Inner;
+use crate::topology::Unanswered;
+use crate::topology::slot::slot_of;
 
 /// One chain, taken apart by slot, and by key where a slot is moving.
 pub(crate) struct Spread {

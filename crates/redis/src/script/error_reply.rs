@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spile_core::StoreError;
 
-use crate::endpoint::Endpoint;
+use crate::connection::endpoint::Endpoint;
 
 /// Why a request came back without a reply. All but [`Failed`](Self::Failed) mean that Redis did not run it, so it
 /// may be tried again.

@@ -1,5 +1,11 @@
 //! Lua scripts and their names, which are the SHA-1 of their texts.
 
+pub(crate) mod call;
+pub(crate) mod error_reply;
+pub(crate) mod key;
+mod msgpack;
+pub(crate) mod request;
+
 use std::fmt;
 use std::sync::LazyLock;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use spile_resp::write;
 
-use crate::endpoint::Endpoint;
+use crate::connection::endpoint::Endpoint;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use spile_resp::Value;
 
-use crate::endpoint::Endpoint;
-use crate::slot::SLOTS;
+use crate::connection::endpoint::Endpoint;
+use crate::topology::slot::SLOTS;
 
 /// How long a node may take to say what it knows.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);

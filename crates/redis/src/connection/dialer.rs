@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::connection::endpoint::Endpoint;
+use crate::connection::pace::{DialPace, Place, Purpose};
 use crate::connection::{Connection, ConnectionError, Introduction};
-use crate::endpoint::Endpoint;
-use crate::pace::{DialPace, Place, Purpose};
-use crate::probe::Probe;
-use crate::sentinel::Sentinels;
-use crate::stats::Counters;
+use crate::node::probe::Probe;
+use crate::store::stats::Counters;
+use crate::topology::sentinel::Sentinels;
 
 /// Opens connections to one kind of node.
 #[derive(Clone)]

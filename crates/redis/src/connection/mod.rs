@@ -3,6 +3,13 @@
 //! It knows neither queues nor topologies. Whoever holds it must not use it again after an error: the bytes that
 //! come next would answer an earlier command.
 
+pub(crate) mod dialer;
+pub(crate) mod endpoint;
+pub(crate) mod login;
+pub(crate) mod pace;
+pub(crate) mod tls;
+pub(crate) mod url;
+
 use std::io;
 use std::time::Duration;
 
@@ -12,11 +19,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 
-use crate::call::BadReply;
-use crate::endpoint::Endpoint;
-use crate::login::Login;
-use crate::tls::Tls;
-use crate::url::Credentials;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::login::Login;
+use crate::connection::tls::Tls;
+use crate::connection::url::Credentials;
+use crate::script::call::BadReply;
 
 /// More than any reply to a batch; the slot map of a large cluster fits too.
 const LARGEST_REPLY: usize = 4 << 20;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use spile_core::{Bucket, Few, MicroTokens, Micros};
 use spile_resp::{Value, write};
 
-use crate::msgpack;
-use crate::request::{BatchGroup, Operation, Reply, Request, Waiting, WireLimit};
 use crate::script::SPEND;
+use crate::script::msgpack;
+use crate::script::request::{BatchGroup, Operation, Reply, Request, Waiting, WireLimit};
 
 /// The most micro-tokens that any bucket can hold, and the last microsecond that a double counts.
 const MOST_HELD: u64 = 1_000_000_000_000_000;

@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 use spile_resp::{InvalidReply, Value};
 use tokio::time::timeout;
 
+use crate::connection::dialer::{Dialer, Whereabouts};
+use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::dialer::{Dialer, Whereabouts};
-use crate::endpoint::Endpoint;
-use crate::slot_map::{self, SlotRange};
+use crate::topology::slot_map::{self, SlotRange};
 
 /// Where one slot is served.
 pub(crate) enum Finder {

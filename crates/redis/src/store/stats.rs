@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::node::Node;
-use crate::refusals::RefusalKind;
-use crate::warnings::Warnings;
+use crate::node::refusals::RefusalKind;
+use crate::store::warnings::Warnings;
 
 /// Counters since the store was built, and how it stands now.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -5,7 +5,7 @@
 
 use spile_core::{Bucket, Charges, Few, Outcome, RefundId, RefundOutcome, StoreError};
 
-use crate::request::Operation;
+use crate::script::request::Operation;
 use crate::store::{RedisStore, outcome};
 
 impl RedisStore {

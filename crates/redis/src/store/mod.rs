@@ -1,5 +1,12 @@
 //! The store: charges in, outcomes out. Everything between is bounded by one deadline.
 
+pub(crate) mod builder;
+mod refund_once;
+mod split_chain;
+pub(crate) mod stats;
+pub(crate) mod time_source;
+mod warnings;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +17,16 @@ use spile_core::{Bucket, Charges, Outcome, PartialOutcome, RefundId, RefundOutco
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::builder::RedisStoreBuilder;
-use crate::encoding::Prefix;
-use crate::login::{Access, CredentialsError};
+use crate::connection::login::{Access, CredentialsError};
 use crate::node::Node;
-use crate::refusal::{may_have_run, not_run};
-use crate::request::{Operation, Reply, Request, Waiting, WireCharge};
-use crate::router::{Route, Router, Unanswered};
-use crate::side::{Session, SideSetup};
-use crate::spread::Spread;
-use crate::stats::{Census, Counter, Counters, Stats};
+use crate::script::error_reply::{may_have_run, not_run};
+use crate::script::key::Prefix;
+use crate::script::request::{Operation, Reply, Request, Waiting, WireCharge};
+use crate::session::{Session, SideSetup};
+use crate::store::builder::RedisStoreBuilder;
+use crate::store::split_chain::Spread;
+use crate::store::stats::{Census, Counter, Counters, Stats};
+use crate::topology::{Route, Router, Unanswered};
 
 /// How much longer than its deadline a caller waits for an answer that may have come.
 const SECOND_LOOK: Duration = Duration::from_millis(2);

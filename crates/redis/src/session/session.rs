@@ -9,12 +9,12 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Finder, SessionError, Subscription};
+use crate::connection::dialer::Dialer;
+use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::dialer::Dialer;
-use crate::endpoint::Endpoint;
-use crate::refusal::ErrorReply;
 use crate::script::Script;
-use crate::slot::slot_of;
+use crate::script::error_reply::ErrorReply;
+use crate::topology::slot::slot_of;
 
 /// The pause before a script that Redis did not run is sent again.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -1,5 +1,10 @@
 //! Which node a request goes to: the only one there is, or the one that serves its slot.
 
+pub(crate) mod cluster;
+pub(crate) mod sentinel;
+pub(crate) mod slot;
+pub(crate) mod slot_map;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,12 +12,12 @@ use spile_core::StoreError;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::cluster::{Cluster, Found};
-use crate::endpoint::Endpoint;
+use crate::connection::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
-use crate::refusal::{Refusal, not_run};
-use crate::request::BatchGroup;
-use crate::stats::Census;
+use crate::script::error_reply::{Refusal, not_run};
+use crate::script::request::BatchGroup;
+use crate::store::stats::Census;
+use crate::topology::cluster::{Cluster, Found};
 
 /// The first pause before a request that Redis did not run is sent again; each after it is twice as long.
 const PAUSE: Duration = Duration::from_millis(3);

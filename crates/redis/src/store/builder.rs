@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use crate::cluster::Cluster;
+use crate::connection::dialer::{Dialer, Whereabouts};
+use crate::connection::endpoint::Endpoint;
+use crate::connection::login::Access;
+use crate::connection::pace::{DialPace, Purpose};
+use crate::connection::tls::{Tls, TlsError};
+use crate::connection::url::{Target, TlsFiles, Topology, UrlError};
 use crate::connection::{Introduction, RoleCheck};
-use crate::dialer::{Dialer, Whereabouts};
-use crate::encoding::Prefix;
-use crate::endpoint::Endpoint;
-use crate::lane::LaneSetup;
-use crate::login::Access;
 use crate::node::ServedNode;
-use crate::pace::{DialPace, Purpose};
-use crate::router::Router;
-use crate::sentinel::{self, Sentinels};
-use crate::side::{Finder, SideSetup};
-use crate::stats::Counters;
+use crate::node::lane::LaneSetup;
+use crate::script::key::Prefix;
+use crate::session::{Finder, SideSetup};
+use crate::store::stats::Counters;
+use crate::store::time_source::TimeSource;
 use crate::store::{Inner, RedisStore};
-use crate::time_source::TimeSource;
-use crate::tls::{Tls, TlsError};
-use crate::url::{Target, TlsFiles, Topology, UrlError};
+use crate::topology::Router;
+use crate::topology::cluster::Cluster;
+use crate::topology::sentinel::{self, Sentinels};
 
 /// A [`RedisStore`] to be.
 #[derive(Clone)]

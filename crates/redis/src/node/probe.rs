@@ -7,11 +7,11 @@ use spile_core::Limit;
 use spile_resp::Value;
 use tokio::sync::oneshot;
 
-use crate::call::Call;
 use crate::connection::{Connection, ConnectionError};
-use crate::encoding::Prefix;
-use crate::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
-use crate::slot::ending_in;
+use crate::script::call::Call;
+use crate::script::key::Prefix;
+use crate::script::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
+use crate::topology::slot::ending_in;
 
 /// What a node is asked to prove that it decides. This shows more than `PING` would: a paused, stuck or loading node
 /// does not run the script, and a cluster that is down runs it without a key only.
@@ -56,7 +56,7 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::{SLOTS, slot_of};
+    use crate::topology::slot::{SLOTS, slot_of};
 
     #[test]
     fn a_probe_has_a_key_of_its_slot() {

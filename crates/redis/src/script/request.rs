@@ -8,9 +8,9 @@ use spile_core::{Bucket, Charge, Few, Limit, Micros};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::encoding::Prefix;
-use crate::refusal::Refusal;
-use crate::slot::slot_of;
+use crate::script::error_reply::Refusal;
+use crate::script::key::Prefix;
+use crate::topology::slot::slot_of;
 
 /// What the script is to do. The numbers are its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

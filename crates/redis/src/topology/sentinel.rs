@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use spile_resp::Value;
 use tokio::time::{sleep, timeout};
 
+use crate::connection::dialer::Dialer;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::pace::{Backoff, Purpose};
 use crate::connection::{Connection, ConnectionError};
-use crate::dialer::Dialer;
-use crate::endpoint::Endpoint;
 use crate::node::Node;
-use crate::pace::{Backoff, Purpose};
-use crate::side::next_message;
+use crate::session::next_message;
 
 /// How long one sentinel may take to be reached, and then to answer, before the next is asked.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);

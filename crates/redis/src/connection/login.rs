@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::url::{Credentials, Target, Topology, UrlError};
+use crate::connection::url::{Credentials, Target, Topology, UrlError};
 
 /// The credentials for one kind of server. Clones share them.
 #[derive(Clone)]

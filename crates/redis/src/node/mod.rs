@@ -1,5 +1,12 @@
 //! One Redis node: the queue in front of it, the breaker that guards it and the lanes that serve it.
 
+pub(crate) mod breaker;
+pub(crate) mod lane;
+mod pipeline;
+pub(crate) mod probe;
+pub(crate) mod queue;
+pub(crate) mod refusals;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -7,17 +14,17 @@ use spile_core::StoreError;
 use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 
-use crate::breaker::Breaker;
 use crate::connection::ConnectionError;
-use crate::encoding::Prefix;
-use crate::endpoint::Endpoint;
-use crate::lane::{Lane, LaneSetup};
-use crate::pace::Backoff;
-use crate::probe::Probe;
-use crate::queue::Queue;
-use crate::refusal::Refusal;
-use crate::refusals::Refusals;
-use crate::request::Waiting;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::pace::Backoff;
+use crate::node::breaker::Breaker;
+use crate::node::lane::{Lane, LaneSetup};
+use crate::node::probe::Probe;
+use crate::node::queue::Queue;
+use crate::node::refusals::Refusals;
+use crate::script::error_reply::Refusal;
+use crate::script::key::Prefix;
+use crate::script::request::Waiting;
 
 /// What callers and lanes share.
 pub(crate) struct Node {

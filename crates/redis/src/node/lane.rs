@@ -10,20 +10,20 @@ use spile_core::StoreError;
 use spile_resp::{Value, write};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::call::Call;
+use crate::connection::dialer::{Dialer, Whereabouts};
+use crate::connection::endpoint::Endpoint;
+use crate::connection::pace::{Backoff, LASTING};
 use crate::connection::{Connection, ConnectionError};
-use crate::dialer::{Dialer, Whereabouts};
-use crate::encoding::Prefix;
-use crate::endpoint::Endpoint;
+use crate::node::pipeline::{Answered, Pipeline};
+use crate::node::queue::Flight;
+use crate::node::refusals;
 use crate::node::{Moves, Node};
-use crate::pace::{Backoff, LASTING};
-use crate::pipeline::{Answered, Pipeline};
-use crate::queue::Flight;
-use crate::refusal::{ErrorReply, Refusal, may_have_run, not_run};
-use crate::refusals;
-use crate::request::{BatchGroup, Waiting};
-use crate::stats::Counters;
-use crate::time_source::TimeSource;
+use crate::script::call::Call;
+use crate::script::error_reply::{ErrorReply, Refusal, may_have_run, not_run};
+use crate::script::key::Prefix;
+use crate::script::request::{BatchGroup, Waiting};
+use crate::store::stats::Counters;
+use crate::store::time_source::TimeSource;
 
 /// How often a node whose breaker is open is probed over a connection that still stands.
 const PROBE_EVERY: Duration = Duration::from_millis(50);

@@ -11,15 +11,15 @@ use spile_resp::{InvalidReply, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::connection::dialer::Whereabouts;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::pace::Backoff;
 use crate::connection::{Connection, ConnectionError};
-use crate::dialer::Whereabouts;
-use crate::endpoint::Endpoint;
-use crate::lane::LaneSetup;
+use crate::node::lane::LaneSetup;
 use crate::node::{Node, ServedNode};
-use crate::pace::Backoff;
-use crate::slot::SLOTS;
-use crate::slot_map::{self, PATIENCE, SlotRange};
-use crate::stats::Census;
+use crate::store::stats::Census;
+use crate::topology::slot::SLOTS;
+use crate::topology::slot_map::{self, PATIENCE, SlotRange};
 
 /// How often the map is read again while all is well, and while a node that should serve slots does not.
 const CALM: Duration = Duration::from_secs(5);

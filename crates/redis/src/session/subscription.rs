@@ -10,8 +10,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::session::Place;
+use crate::connection::pace::Backoff;
 use crate::connection::{Connection, ConnectionError};
-use crate::pace::Backoff;
 
 /// How long the other side may say nothing before it is asked whether it is still there, and then to answer.
 const QUIET: Duration = Duration::from_secs(2);
