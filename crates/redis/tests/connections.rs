@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{charges, patient};
 use futures_util::future::join_all;
 use spile_core::{Clock, Store, StoreError, SystemClock};
-use spile_redis::{BuildError, RedisStore};
+use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::RedisServer;
 use spile_testkit::wait;
 
@@ -188,5 +188,5 @@ async fn no_more_than_twenty_sockets_a_second_are_tried_while_nothing_answers() 
 #[test]
 fn a_store_cannot_be_built_without_a_runtime() {
     let built = RedisStore::builder("redis://127.0.0.1").build();
-    assert!(matches!(built, Err(BuildError::NoRuntime)));
+    assert!(matches!(built, Err(RedisBuildError::NoRuntime)));
 }

@@ -43,7 +43,7 @@ async fn connections_log_in_anew_without_a_decision_lost() {
     let store = patient(&url(&server, "old")).build().unwrap();
     let session = store.session("test");
     let subscription = session.subscribe();
-    timeout(PATIENT, subscription.heard()).await.expect("it listens");
+    timeout(PATIENT, subscription.notified()).await.expect("it listens");
     let ping = Script::new("return 1");
     session.run(&ping, &[], &[], PATIENT).await.expect("an answer");
     wait::until_true("both connections", || store.stats().connections == 2);
@@ -127,7 +127,7 @@ async fn a_url_of_another_store_changes_nothing() {
     let server = RedisServer::builder().line(OLD).start();
     let store = patient(&url(&server, "old")).build().unwrap();
     let elsewhere = format!("{}/1", url(&server, "new"));
-    assert_eq!(store.renew_credentials(&elsewhere), Err(CredentialsError::Elsewhere));
+    assert_eq!(store.renew_credentials(&elsewhere), Err(CredentialsError::OtherStore));
     assert!(matches!(store.renew_credentials("redis://"), Err(CredentialsError::Url(_))));
     assert!(store.spend(&charges("ann", LIMIT, 1)).await.unwrap().allowed);
 }

@@ -101,13 +101,16 @@ async fn a_subscription_hears_messages_and_every_moment_in_which_it_may_have_mis
     let session = patient(&server.url()).build().unwrap().session("test");
     let subscription = session.subscribe();
     let hears = |what| {
-        let heard = timeout(PATIENT, subscription.heard());
+        let heard = timeout(PATIENT, subscription.notified());
         async move { heard.await.unwrap_or_else(|_| panic!("not heard: {what}")) }
     };
     hears("that it listens now").await;
     publish(&session).await;
     hears("a message").await;
-    assert!(timeout(Duration::from_millis(50), subscription.heard()).await.is_err(), "nothing else was said");
+    assert!(
+        timeout(Duration::from_millis(50), subscription.notified()).await.is_err(),
+        "nothing else was said"
+    );
     server.kill();
     server.restart();
     hears("that it listens again").await;
@@ -125,10 +128,10 @@ async fn sessions_follow_the_master_that_sentinels_name() {
     sentinel.wait_for_replica();
     sentinel.fail_over();
     assert_eq!(until_it_counts(&session).await, 2, "the replica had it");
-    timeout(PATIENT, subscription.heard()).await.expect("it listens");
-    while timeout(Duration::from_millis(200), subscription.heard()).await.is_ok() {}
+    timeout(PATIENT, subscription.notified()).await.expect("it listens");
+    while timeout(Duration::from_millis(200), subscription.notified()).await.is_ok() {}
     publish(&session).await;
-    timeout(PATIENT, subscription.heard()).await.expect("it listens at the new master");
+    timeout(PATIENT, subscription.notified()).await.expect("it listens at the new master");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,10 +196,10 @@ async fn every_node_of_a_cluster_passes_messages_on() {
     let store = patient(&cluster.url()).build().unwrap();
     let (listener, speaker) = (store.session("test"), store.session("test"));
     let subscription = listener.subscribe();
-    timeout(PATIENT, subscription.heard()).await.expect("it listens");
+    timeout(PATIENT, subscription.notified()).await.expect("it listens");
     for node in cluster.nodes().iter().filter(|node| node.command(&["ROLE"]).list()[0].text() == "master") {
         node.command(&["PUBLISH", speaker.channel(), "news"]);
-        timeout(PATIENT, subscription.heard()).await.expect("it hears what another node was told");
+        timeout(PATIENT, subscription.notified()).await.expect("it hears what another node was told");
     }
 }
 

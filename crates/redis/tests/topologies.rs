@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{charge, charges, patient, shared_cluster};
 use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
-use spile_redis::{BuildError, RedisStore};
+use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer, Takeover};
 use spile_testkit::wait;
 
@@ -61,7 +61,7 @@ async fn a_client_certificate_is_shown_where_it_is_asked_for() {
 #[tokio::test]
 async fn a_file_that_is_missing_is_named_when_the_store_is_built() {
     let built = RedisStore::builder("rediss://127.0.0.1").authority_file("/nowhere/ca.pem").build();
-    let Err(error @ BuildError::Tls(_)) = built else { panic!("{built:?}") };
+    let Err(error @ RedisBuildError::Tls(_)) = built else { panic!("{built:?}") };
     assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::connection::dial_limiter::{DialLimiter, DialPermit, DialPriority};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::pace::{DialPace, Place, Purpose};
-use crate::connection::{Connection, ConnectionError, Introduction};
+use crate::connection::{ConnectOptions, Connection, ConnectionError};
 use crate::node::probe::Probe;
 use crate::store::stats::Counters;
 use crate::topology::sentinel::Sentinels;
@@ -15,27 +15,27 @@ use crate::topology::sentinel::Sentinels;
 /// Opens connections to one kind of node.
 #[derive(Clone)]
 pub(crate) struct Dialer {
-    pub(crate) introduction: Introduction,
-    pub(crate) pace: Arc<DialPace>,
-    pub(crate) purpose: Purpose,
+    pub(crate) options: ConnectOptions,
+    pub(crate) limiter: Arc<DialLimiter>,
+    pub(crate) priority: DialPriority,
     pub(crate) counters: Arc<Counters>,
     /// How long a node may take to be reached, and then again to run the script.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Where a node is to be found.
 #[derive(Clone)]
-pub(crate) enum Whereabouts {
+pub(crate) enum NodeAddress {
     /// Always at the same address.
     Fixed(Endpoint),
     /// Where the sentinels say that the master is now.
-    AskSentinels(Arc<Sentinels>),
+    BySentinels(Arc<Sentinels>),
 }
 
-impl Whereabouts {
+impl NodeAddress {
     /// Whether dialling again may reach another node.
     pub(crate) const fn may_move(&self) -> bool {
-        matches!(self, Self::AskSentinels(_))
+        matches!(self, Self::BySentinels(_))
     }
 }
 
@@ -43,36 +43,36 @@ impl Dialer {
     /// A connection to a node that runs the script. Bounded in time, and spaced.
     pub(crate) async fn dial(
         &self,
-        whereabouts: &Whereabouts,
+        address: &NodeAddress,
         probe: &Probe,
     ) -> Result<Connection, ConnectionError> {
-        let endpoint = match whereabouts {
-            Whereabouts::Fixed(endpoint) => endpoint.clone(),
-            Whereabouts::AskSentinels(sentinels) => sentinels.master().await?,
+        let endpoint = match address {
+            NodeAddress::Fixed(endpoint) => endpoint.clone(),
+            NodeAddress::BySentinels(sentinels) => sentinels.master().await?,
         };
-        let place = self.turn().await;
+        let permit = self.acquire_permit().await;
         let mut connection = self.open_now(&endpoint).await?;
-        let probed = timeout(self.patience, probe.run(&mut connection)).await;
-        probed.unwrap_or(Err(ConnectionError::Stalled(self.patience)))?;
-        place.succeeded();
+        let probed = timeout(self.timeout, probe.run(&mut connection)).await;
+        probed.unwrap_or(Err(ConnectionError::Stalled(self.timeout)))?;
+        permit.succeeded();
         Ok(connection)
     }
 
     /// A connection that has introduced itself.
     pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
-        let place = self.turn().await;
+        let permit = self.acquire_permit().await;
         let connection = self.open_now(endpoint).await?;
-        place.succeeded();
+        permit.succeeded();
         Ok(connection)
     }
 
-    async fn turn(&self) -> Place<'_> {
-        self.pace.turn(self.purpose).await
+    async fn acquire_permit(&self) -> DialPermit<'_> {
+        self.limiter.acquire(self.priority).await
     }
 
     async fn open_now(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         self.counters.dials.add(1);
-        let opened = timeout(self.patience, Connection::open(endpoint, &self.introduction)).await;
-        opened.unwrap_or(Err(ConnectionError::Stalled(self.patience)))
+        let opened = timeout(self.timeout, Connection::open(endpoint, &self.options)).await;
+        opened.unwrap_or(Err(ConnectionError::Stalled(self.timeout)))
     }
 }

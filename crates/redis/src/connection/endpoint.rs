@@ -18,7 +18,7 @@ impl Endpoint {
     /// Reads `host:port`, `[::1]:port` or `::1:port`, with `default_port` where there is none.
     ///
     /// An IPv6 address without brackets is read as Redis Cluster writes it, the port last. URLs need the brackets.
-    pub(crate) fn read(text: &str, default_port: Option<u16>) -> Option<Self> {
+    pub(crate) fn parse(text: &str, default_port: Option<u16>) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, after) = rest.split_once(']')?;
@@ -39,7 +39,7 @@ impl Endpoint {
 
     /// Where a redirection from this node leads. An empty host means this node's own.
     pub(crate) fn redirected(&self, to: &str) -> Option<Self> {
-        match (Self::read(to, None)?, self) {
+        match (Self::parse(to, None)?, self) {
             (Self::Tcp { host, port }, Self::Tcp { host: own, .. }) if host.is_empty() || &*host == "?" => {
                 Some(Self::tcp(own, port))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::connection::url::{Credentials, Target, Topology, UrlError};
+use crate::connection::url::{Credentials, StoreUrl, Topology, UrlError};
 
 /// The credentials for one kind of server. Clones share them.
 #[derive(Clone)]
@@ -16,7 +16,7 @@ impl Login {
     }
 
     /// The credentials of now, and of every change from now on.
-    pub(crate) fn follow(&self) -> watch::Receiver<Option<Credentials>> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Credentials>> {
         self.0.subscribe()
     }
 
@@ -32,24 +32,24 @@ impl Login {
 }
 
 /// Where a store is, and how it logs in there.
-pub(crate) struct Access {
+pub(crate) struct Logins {
     /// Without credentials.
-    place: Target,
+    target: StoreUrl,
     pub(crate) servers: Login,
     pub(crate) sentinels: Login,
 }
 
-impl Access {
-    pub(crate) fn new(target: &Target) -> Self {
-        let (place, servers, sentinels) = taken_apart(target.clone());
-        Self { place, servers: Login::new(servers), sentinels: Login::new(sentinels) }
+impl Logins {
+    pub(crate) fn new(target: &StoreUrl) -> Self {
+        let (target, servers, sentinels) = split_credentials(target.clone());
+        Self { target, servers: Login::new(servers), sentinels: Login::new(sentinels) }
     }
 
     /// Takes the credentials of `url`, if it names the same place.
     pub(crate) fn renew(&self, url: &str) -> Result<(), CredentialsError> {
-        let (place, servers, sentinels) = taken_apart(Target::read(url)?);
-        if place != self.place {
-            return Err(CredentialsError::Elsewhere);
+        let (target, servers, sentinels) = split_credentials(StoreUrl::parse(url)?);
+        if target != self.target {
+            return Err(CredentialsError::OtherStore);
         }
         self.servers.replace(servers);
         self.sentinels.replace(sentinels);
@@ -66,17 +66,17 @@ pub enum CredentialsError {
     Url(#[from] UrlError),
     /// Something else than users and passwords differs.
     #[error("the URL names another store: only users and passwords can change while a store runs")]
-    Elsewhere,
+    OtherStore,
 }
 
 /// Whether two store URLs differ in nothing but users and passwords.
 pub fn names_same_store(one: &str, other: &str) -> bool {
-    let place = |url| Target::read(url).map(|target| taken_apart(target).0);
-    one == other || matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
+    let target = |url| StoreUrl::parse(url).map(|target| split_credentials(target).0);
+    one == other || matches!((target(one), target(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The target without credentials, those for the servers, and those for the sentinels.
-fn taken_apart(mut target: Target) -> (Target, Option<Credentials>, Option<Credentials>) {
+fn split_credentials(mut target: StoreUrl) -> (StoreUrl, Option<Credentials>, Option<Credentials>) {
     let servers = target.credentials.take();
     let sentinels = match &mut target.topology {
         Topology::Sentinel { credentials, .. } => credentials.take(),
@@ -114,8 +114,8 @@ mod tests {
         for (one, other) in different {
             assert!(!names_same_store(one, other), "{one} {other}");
             assert_eq!(
-                Access::new(&Target::read(one).unwrap()).renew(other),
-                Err(CredentialsError::Elsewhere)
+                Logins::new(&StoreUrl::parse(one).unwrap()).renew(other),
+                Err(CredentialsError::OtherStore)
             );
         }
     }

@@ -3,10 +3,10 @@
 //! It knows neither queues nor topologies. Whoever holds it must not use it again after an error: the bytes that
 //! come next would answer an earlier command.
 
+pub(crate) mod dial_limiter;
 pub(crate) mod dialer;
 pub(crate) mod endpoint;
 pub(crate) mod login;
-pub(crate) mod pace;
 pub(crate) mod tls;
 pub(crate) mod url;
 
@@ -21,12 +21,12 @@ use tokio::sync::watch;
 
 use crate::connection::endpoint::Endpoint;
 use crate::connection::login::Login;
-use crate::connection::tls::Tls;
+use crate::connection::tls::TlsClient;
 use crate::connection::url::Credentials;
 use crate::script::call::BadReply;
 
 /// More than any reply to a batch; the slot map of a large cluster fits too.
-const LARGEST_REPLY: usize = 4 << 20;
+const MAX_REPLY_BYTES: usize = 4 << 20;
 
 /// What a node must be for a connection to be of use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,10 +41,10 @@ pub(crate) enum RoleCheck {
 
 /// Everything that opening a connection takes besides the address.
 #[derive(Clone)]
-pub(crate) struct Introduction {
+pub(crate) struct ConnectOptions {
     pub(crate) login: Login,
     pub(crate) database: u32,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsClient>,
     pub(crate) role: RoleCheck,
 }
 
@@ -69,7 +69,7 @@ pub(crate) enum ConnectionError {
 
 /// An open connection.
 pub(crate) struct Connection {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     endpoint: Endpoint,
     /// The credentials that it was opened with, and those that have come since.
     login: watch::Receiver<Option<Credentials>>,
@@ -78,20 +78,17 @@ pub(crate) struct Connection {
 }
 
 /// Any byte stream that a node can be reached by.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 impl Connection {
     /// Connects and introduces itself. Takes as long as the network does: the caller bounds it.
-    pub(crate) async fn open(
-        endpoint: &Endpoint,
-        introduction: &Introduction,
-    ) -> Result<Self, ConnectionError> {
-        let stream = reach(endpoint, introduction.tls.as_ref()).await?;
-        let (endpoint, login) = (endpoint.clone(), introduction.login.follow());
+    pub(crate) async fn open(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Self, ConnectionError> {
+        let stream = open_stream(endpoint, options.tls.as_ref()).await?;
+        let (endpoint, login) = (endpoint.clone(), options.login.subscribe());
         let mut connection = Self { stream, endpoint, login, unread: Vec::with_capacity(1_024) };
-        connection.introduce(introduction).await?;
+        connection.handshake(options).await?;
         Ok(connection)
     }
 
@@ -138,7 +135,7 @@ impl Connection {
                 self.unread.drain(..used);
                 return Ok(value);
             }
-            if self.unread.len() > LARGEST_REPLY {
+            if self.unread.len() > MAX_REPLY_BYTES {
                 return Err(InvalidReply.into());
             }
             self.read_more().await?;
@@ -146,7 +143,7 @@ impl Connection {
     }
 
     /// One command and its reply, whatever it is.
-    pub(crate) async fn ask(&mut self, parts: &[&[u8]]) -> Result<Value, ConnectionError> {
+    pub(crate) async fn command(&mut self, parts: &[&[u8]]) -> Result<Value, ConnectionError> {
         let mut command = Vec::new();
         write::command(&mut command, parts);
         self.send(&command).await?;
@@ -155,7 +152,7 @@ impl Connection {
 
     /// Waits until the other side speaks or hangs up while nobody has asked it anything; either ends the
     /// connection. May be dropped at any time.
-    pub(crate) async fn until_unasked(&mut self) -> ConnectionError {
+    pub(crate) async fn until_closed(&mut self) -> ConnectionError {
         if !self.unread.is_empty() {
             return InvalidReply.into();
         }
@@ -167,8 +164,8 @@ impl Connection {
 
     /// The next reply, if one is `expected`; else what [ends the connection](Self::until_unasked). May be dropped at any
     /// time.
-    pub(crate) async fn hear(&mut self, expected: bool) -> Result<Value, ConnectionError> {
-        if expected { self.receive().await } else { Err(self.until_unasked().await) }
+    pub(crate) async fn receive_if(&mut self, expected: bool) -> Result<Value, ConnectionError> {
+        if expected { self.receive().await } else { Err(self.until_closed().await) }
     }
 
     async fn read_more(&mut self) -> Result<(), ConnectionError> {
@@ -179,18 +176,18 @@ impl Connection {
     }
 
     /// All of it goes in one write, so that a new connection costs one round trip more than a socket.
-    async fn introduce(&mut self, introduction: &Introduction) -> Result<(), ConnectionError> {
+    async fn handshake(&mut self, options: &ConnectOptions) -> Result<(), ConnectionError> {
         let mut commands = Vec::new();
         let mut expected = 0;
         if let Some(credentials) = &*self.login.borrow() {
             credentials.push_auth(&mut commands);
             expected += 1;
         }
-        if introduction.database != 0 {
-            write::command(&mut commands, &[b"SELECT", introduction.database.to_string().as_bytes()]);
+        if options.database != 0 {
+            write::command(&mut commands, &[b"SELECT", options.database.to_string().as_bytes()]);
             expected += 1;
         }
-        if introduction.role != RoleCheck::None {
+        if options.role != RoleCheck::None {
             write::command(&mut commands, &[b"ROLE"]);
         }
         if !commands.is_empty() {
@@ -201,7 +198,7 @@ impl Connection {
                 return Err(ConnectionError::Refused(refusal));
             }
         }
-        if introduction.role == RoleCheck::None { Ok(()) } else { self.check_role(introduction.role).await }
+        if options.role == RoleCheck::None { Ok(()) } else { self.check_role(options.role).await }
     }
 
     async fn check_role(&mut self, check: RoleCheck) -> Result<(), ConnectionError> {
@@ -219,14 +216,14 @@ impl Connection {
     }
 }
 
-async fn reach(endpoint: &Endpoint, tls: Option<&Tls>) -> io::Result<Box<dyn Stream>> {
+async fn open_stream(endpoint: &Endpoint, tls: Option<&TlsClient>) -> io::Result<Box<dyn ByteStream>> {
     match endpoint {
         Endpoint::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
         Endpoint::Tcp { host, port } => {
             let stream = TcpStream::connect((&**host, *port)).await?;
-            tune(&stream)?;
+            set_socket_options(&stream)?;
             match tls {
-                Some(tls) => Ok(Box::new(tls.wrap(host, stream).await?)),
+                Some(tls) => Ok(Box::new(tls.connect(host, stream).await?)),
                 None => Ok(Box::new(stream)),
             }
         }
@@ -234,7 +231,7 @@ async fn reach(endpoint: &Endpoint, tls: Option<&Tls>) -> io::Result<Box<dyn Str
 }
 
 /// Small writes go at once, and a peer that vanished is noticed even while nothing is being said.
-fn tune(stream: &TcpStream) -> io::Result<()> {
+fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()

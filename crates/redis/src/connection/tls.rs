@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::connection::url::TlsFiles;
+use crate::connection::url::ClientTlsFiles;
 
 /// Why encrypted connections cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +39,11 @@ pub enum TlsError {
 
 /// Encrypts connections.
 #[derive(Clone)]
-pub(crate) struct Tls(TlsConnector);
+pub(crate) struct TlsClient(TlsConnector);
 
-impl Tls {
+impl TlsClient {
     /// Reads the files once, so that a mistake shows when the store is built and not when it connects.
-    pub(crate) fn new(files: &TlsFiles) -> Result<Self, TlsError> {
+    pub(crate) fn new(files: &ClientTlsFiles) -> Result<Self, TlsError> {
         // The provider is named here, so that the store works whatever the rest of the process installs.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
@@ -60,7 +60,11 @@ impl Tls {
     }
 
     /// Encrypts `stream` and checks that the other side is `host`.
-    pub(crate) async fn wrap(&self, host: &str, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
         self.0.connect(name, stream).await
     }

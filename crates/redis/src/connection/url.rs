@@ -12,12 +12,12 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// What a URL points at.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Target {
+pub(crate) struct StoreUrl {
     pub(crate) topology: Topology,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) database: u32,
     /// Present where connections are encrypted.
-    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) tls: Option<ClientTlsFiles>,
 }
 
 /// How the nodes are found.
@@ -53,7 +53,7 @@ impl fmt::Debug for Credentials {
 
 /// PEM files beside what the system trusts.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct TlsFiles {
+pub(crate) struct ClientTlsFiles {
     /// The authority to trust in place of the system's.
     pub(crate) authority: Option<PathBuf>,
     /// The certificate to show, and its key.
@@ -117,20 +117,20 @@ pub enum UrlError {
     HalfAPair,
 }
 
-impl Target {
+impl StoreUrl {
     /// Reads a URL.
-    pub(crate) fn read(url: &str) -> Result<Self, UrlError> {
+    pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::NoScheme)?;
-        let scheme = Scheme::read(scheme)?;
+        let scheme = Scheme::parse(scheme)?;
         // An `@` this late means that the password holds a `/` or `?` as it is. Whatever would be said about the
         // parts would quote it.
         let tail = rest.find(['/', '?']).map_or("", |at| &rest[at..]);
-        if scheme.kind != Kind::Unix && tail.contains('@') {
+        if scheme.kind != SchemeKind::Unix && tail.contains('@') {
             return Err(UrlError::Encoding("password"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let query = Query::read(scheme, query)?;
-        if scheme.kind == Kind::Unix { unix(rest, query) } else { networked(scheme, rest, query) }
+        let query = UrlQuery::parse(scheme, query)?;
+        if scheme.kind == SchemeKind::Unix { unix(rest, query) } else { networked(scheme, rest, query) }
     }
 }
 
@@ -138,12 +138,12 @@ impl Target {
 /// anywhere, only the scheme is shown.
 pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
-    match (Scheme::read(scheme), Target::read(url)) {
+    match (Scheme::parse(scheme), StoreUrl::parse(url)) {
         (Err(_), _) => "***".to_owned(),
         (Ok(_), Err(_)) => format!("{scheme}://***"),
         (Ok(known), Ok(_)) => {
             let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
-            match rest.rsplit_once('@').filter(|_| known.kind != Kind::Unix) {
+            match rest.rsplit_once('@').filter(|_| known.kind != SchemeKind::Unix) {
                 Some((_, address)) => format!("{scheme}://***@{address}"),
                 None => format!("{scheme}://{rest}"),
             }
@@ -151,17 +151,17 @@ pub fn without_secrets(url: &str) -> String {
     }
 }
 
-fn unix(path: &str, query: Query) -> Result<Target, UrlError> {
+fn unix(path: &str, query: UrlQuery) -> Result<StoreUrl, UrlError> {
     if path.is_empty() {
         return Err(UrlError::NoAddress);
     }
     let endpoint = Endpoint::Unix(PathBuf::from(decoded(path, "socket path")?));
     let credentials = paired(query.user, query.password)?;
     let database = query.database.unwrap_or(0);
-    Ok(Target { topology: Topology::Standalone(endpoint), credentials, database, tls: None })
+    Ok(StoreUrl { topology: Topology::Standalone(endpoint), credentials, database, tls: None })
 }
 
-fn networked(scheme: Scheme, rest: &str, query: Query) -> Result<Target, UrlError> {
+fn networked(scheme: Scheme, rest: &str, query: UrlQuery) -> Result<StoreUrl, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user_info(user)?), hosts),
@@ -170,7 +170,7 @@ fn networked(scheme: Scheme, rest: &str, query: Query) -> Result<Target, UrlErro
     let addresses = addresses(hosts, scheme.default_port())?;
     let path: Vec<&str> = path.trim_end_matches('/').split('/').filter(|part| !part.is_empty()).collect();
     let (topology, database) = match scheme.kind {
-        Kind::Sentinel => {
+        SchemeKind::Sentinel => {
             let (master, database) = match *path {
                 [] => return Err(UrlError::NoMaster),
                 [master] => (master, None),
@@ -181,18 +181,18 @@ fn networked(scheme: Scheme, rest: &str, query: Query) -> Result<Target, UrlErro
             let credentials = paired(query.sentinel_user, query.sentinel_password)?;
             (Topology::Sentinel { sentinels: addresses, master, credentials }, database)
         }
-        Kind::Cluster => (Topology::Cluster { seeds: addresses }, single(&path)?),
-        Kind::Standalone | Kind::Unix => {
+        SchemeKind::Cluster => (Topology::Cluster { seeds: addresses }, single(&path)?),
+        SchemeKind::Standalone | SchemeKind::Unix => {
             let [endpoint]: [Endpoint; 1] =
                 addresses.try_into().map_err(|_| UrlError::OneAddress { scheme: scheme.name })?;
             (Topology::Standalone(endpoint), single(&path)?)
         }
     };
     let database = database.map(read_database).transpose()?.or(query.database).unwrap_or(0);
-    if scheme.kind == Kind::Cluster && database != 0 {
+    if scheme.kind == SchemeKind::Cluster && database != 0 {
         return Err(UrlError::ClusterDatabase);
     }
-    Ok(Target { topology, credentials, database, tls: scheme.tls.then_some(query.tls) })
+    Ok(StoreUrl { topology, credentials, database, tls: scheme.tls.then_some(query.tls) })
 }
 
 fn single<'a>(path: &[&'a str]) -> Result<Option<&'a str>, UrlError> {
@@ -208,7 +208,7 @@ fn addresses(hosts: &str, default_port: u16) -> Result<Vec<Endpoint>, UrlError> 
         return Err(UrlError::NoAddress);
     }
     let read = |(index, text): (usize, &str)| {
-        let endpoint = Endpoint::read(text, Some(default_port)).filter(|_| has_plain_host(text));
+        let endpoint = Endpoint::parse(text, Some(default_port)).filter(|_| has_plain_host(text));
         endpoint.ok_or(UrlError::Address(index + 1))
     };
     hosts.split(',').enumerate().map(read).collect()
@@ -259,7 +259,7 @@ fn decoded(text: &str, part: &'static str) -> Result<String, UrlError> {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Kind {
+enum SchemeKind {
     Standalone,
     Unix,
     Sentinel,
@@ -269,22 +269,22 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Scheme {
     name: &'static str,
-    kind: Kind,
+    kind: SchemeKind,
     tls: bool,
 }
 
 impl Scheme {
     const ALL: [Self; 7] = [
-        Self { name: "redis", kind: Kind::Standalone, tls: false },
-        Self { name: "rediss", kind: Kind::Standalone, tls: true },
-        Self { name: "unix", kind: Kind::Unix, tls: false },
-        Self { name: "redis-sentinel", kind: Kind::Sentinel, tls: false },
-        Self { name: "rediss-sentinel", kind: Kind::Sentinel, tls: true },
-        Self { name: "redis-cluster", kind: Kind::Cluster, tls: false },
-        Self { name: "rediss-cluster", kind: Kind::Cluster, tls: true },
+        Self { name: "redis", kind: SchemeKind::Standalone, tls: false },
+        Self { name: "rediss", kind: SchemeKind::Standalone, tls: true },
+        Self { name: "unix", kind: SchemeKind::Unix, tls: false },
+        Self { name: "redis-sentinel", kind: SchemeKind::Sentinel, tls: false },
+        Self { name: "rediss-sentinel", kind: SchemeKind::Sentinel, tls: true },
+        Self { name: "redis-cluster", kind: SchemeKind::Cluster, tls: false },
+        Self { name: "rediss-cluster", kind: SchemeKind::Cluster, tls: true },
     ];
 
-    fn read(name: &str) -> Result<Self, UrlError> {
+    fn parse(name: &str) -> Result<Self, UrlError> {
         let found = Self::ALL.into_iter().find(|scheme| scheme.name == name);
         found.ok_or_else(|| {
             // Anything else may be a secret that was pasted into the wrong place.
@@ -296,32 +296,32 @@ impl Scheme {
     /// The parameters that it takes, for people.
     const fn parameters(self) -> &'static str {
         match (self.kind, self.tls) {
-            (Kind::Unix, _) => "db, user, pass",
-            (Kind::Sentinel, false) => "db, sentinel_user, sentinel_pass",
-            (Kind::Sentinel, true) => "db, sentinel_user, sentinel_pass, ca, cert, key",
-            (Kind::Standalone | Kind::Cluster, false) => "db",
-            (Kind::Standalone | Kind::Cluster, true) => "db, ca, cert, key",
+            (SchemeKind::Unix, _) => "db, user, pass",
+            (SchemeKind::Sentinel, false) => "db, sentinel_user, sentinel_pass",
+            (SchemeKind::Sentinel, true) => "db, sentinel_user, sentinel_pass, ca, cert, key",
+            (SchemeKind::Standalone | SchemeKind::Cluster, false) => "db",
+            (SchemeKind::Standalone | SchemeKind::Cluster, true) => "db, ca, cert, key",
         }
     }
 
     fn default_port(self) -> u16 {
-        if self.kind == Kind::Sentinel { SENTINEL_PORT } else { REDIS_PORT }
+        if self.kind == SchemeKind::Sentinel { SENTINEL_PORT } else { REDIS_PORT }
     }
 }
 
 /// The parameters after `?`.
 #[derive(Debug, Default)]
-struct Query {
+struct UrlQuery {
     database: Option<u32>,
     user: Option<String>,
     password: Option<String>,
     sentinel_user: Option<String>,
     sentinel_password: Option<String>,
-    tls: TlsFiles,
+    tls: ClientTlsFiles,
 }
 
-impl Query {
-    fn read(scheme: Scheme, text: &str) -> Result<Self, UrlError> {
+impl UrlQuery {
+    fn parse(scheme: Scheme, text: &str) -> Result<Self, UrlError> {
         let mut query = Self::default();
         let (mut certificate, mut key) = (None, None);
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -329,10 +329,12 @@ impl Query {
             let text = |part| decoded(value, part);
             match name {
                 "db" => query.database = Some(read_database(value)?),
-                "user" if scheme.kind == Kind::Unix => query.user = Some(text("user")?),
-                "pass" if scheme.kind == Kind::Unix => query.password = Some(text("password")?),
-                "sentinel_user" if scheme.kind == Kind::Sentinel => query.sentinel_user = Some(text("user")?),
-                "sentinel_pass" if scheme.kind == Kind::Sentinel => {
+                "user" if scheme.kind == SchemeKind::Unix => query.user = Some(text("user")?),
+                "pass" if scheme.kind == SchemeKind::Unix => query.password = Some(text("password")?),
+                "sentinel_user" if scheme.kind == SchemeKind::Sentinel => {
+                    query.sentinel_user = Some(text("user")?)
+                }
+                "sentinel_pass" if scheme.kind == SchemeKind::Sentinel => {
                     query.sentinel_password = Some(text("password")?);
                 }
                 "ca" if scheme.tls => query.tls.authority = Some(text("ca")?.into()),
@@ -356,9 +358,9 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn standalone(host: &str, port: u16) -> Target {
+    fn standalone(host: &str, port: u16) -> StoreUrl {
         let topology = Topology::Standalone(Endpoint::tcp(host, port));
-        Target { topology, credentials: None, database: 0, tls: None }
+        StoreUrl { topology, credentials: None, database: 0, tls: None }
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "the table reads better")]
@@ -374,28 +376,31 @@ mod tests {
             master: "mymaster".into(),
             credentials,
         };
-        let files = TlsFiles {
+        let files = ClientTlsFiles {
             authority: Some("/etc/ca.pem".into()),
             client: Some(("/etc/c.pem".into(), "/etc/c.key".into())),
         };
         let table = [
             ("redis://localhost", standalone("localhost", 6379)),
             ("redis://[::1]:7000/", standalone("::1", 7000)),
-            ("redis://h:1/2", Target { database: 2, ..standalone("h", 1) }),
-            ("redis://h?db=3", Target { database: 3, ..standalone("h", 6379) }),
-            ("redis://:p%40ss@h", Target { credentials: credentials(None, "p@ss"), ..standalone("h", 6379) }),
+            ("redis://h:1/2", StoreUrl { database: 2, ..standalone("h", 1) }),
+            ("redis://h?db=3", StoreUrl { database: 3, ..standalone("h", 6379) }),
+            (
+                "redis://:p%40ss@h",
+                StoreUrl { credentials: credentials(None, "p@ss"), ..standalone("h", 6379) },
+            ),
             (
                 "redis://ann:a:b@h",
-                Target { credentials: credentials(Some("ann"), "a:b"), ..standalone("h", 6379) },
+                StoreUrl { credentials: credentials(Some("ann"), "a:b"), ..standalone("h", 6379) },
             ),
-            ("rediss://h", Target { tls: Some(TlsFiles::default()), ..standalone("h", 6379) }),
+            ("rediss://h", StoreUrl { tls: Some(ClientTlsFiles::default()), ..standalone("h", 6379) }),
             (
                 "rediss://h?ca=/etc/ca.pem&cert=/etc/c.pem&key=/etc/c.key",
-                Target { tls: Some(files), ..standalone("h", 6379) },
+                StoreUrl { tls: Some(files), ..standalone("h", 6379) },
             ),
             (
                 "unix:///run/redis.sock?db=4&user=ann&pass=s",
-                Target {
+                StoreUrl {
                     topology: Topology::Standalone(Endpoint::Unix("/run/redis.sock".into())),
                     credentials: credentials(Some("ann"), "s"),
                     database: 4,
@@ -404,22 +409,25 @@ mod tests {
             ),
             (
                 "redis-sentinel://ann:s@a,b:5000/mymaster/5?sentinel_pass=t",
-                Target {
+                StoreUrl {
                     topology: sentinel(credentials(None, "t")),
                     credentials: credentials(Some("ann"), "s"),
                     database: 5,
                     tls: None,
                 },
             ),
-            ("redis-sentinel://a,b:5000/mymaster", Target { topology: sentinel(None), ..standalone("", 1) }),
-            ("redis-cluster://a:7000,b", Target { topology: cluster.clone(), ..standalone("", 1) }),
+            (
+                "redis-sentinel://a,b:5000/mymaster",
+                StoreUrl { topology: sentinel(None), ..standalone("", 1) },
+            ),
+            ("redis-cluster://a:7000,b", StoreUrl { topology: cluster.clone(), ..standalone("", 1) }),
             (
                 "rediss-cluster://a:7000,b",
-                Target { topology: cluster, tls: Some(TlsFiles::default()), ..standalone("", 1) },
+                StoreUrl { topology: cluster, tls: Some(ClientTlsFiles::default()), ..standalone("", 1) },
             ),
         ];
         for (url, target) in table {
-            assert_eq!(Target::read(url), Ok(target), "{url}");
+            assert_eq!(StoreUrl::parse(url), Ok(target), "{url}");
         }
     }
 
@@ -452,7 +460,7 @@ mod tests {
             ("unix://", UrlError::NoAddress),
         ];
         for (url, error) in table {
-            assert_eq!(Target::read(url), Err(error), "{url}");
+            assert_eq!(StoreUrl::parse(url), Err(error), "{url}");
         }
     }
 
@@ -461,16 +469,16 @@ mod tests {
         for url in
             ["redis://2001:db8::1", "redis://::1", "redis://2001:db8::1:6379", "redis-cluster://a,::1:7000"]
         {
-            assert!(matches!(Target::read(url), Err(UrlError::Address(_))), "{url}");
+            assert!(matches!(StoreUrl::parse(url), Err(UrlError::Address(_))), "{url}");
         }
-        assert_eq!(Target::read("redis://[2001:db8::1]"), Ok(standalone("2001:db8::1", 6379)));
+        assert_eq!(StoreUrl::parse("redis://[2001:db8::1]"), Ok(standalone("2001:db8::1", 6379)));
         let redirected = Endpoint::tcp("h", 1).redirected("2001:db8::1:7000");
         assert_eq!(redirected, Some(Endpoint::tcp("2001:db8::1", 7000)), "Redis Cluster writes none");
     }
 
     #[test]
     fn a_debug_form_never_shows_the_password() {
-        let shown = format!("{:?}", Target::read("redis://ann:hunter2@h"));
+        let shown = format!("{:?}", StoreUrl::parse("redis://ann:hunter2@h"));
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 
@@ -500,7 +508,7 @@ mod tests {
             "app:hunter2@h",
         ];
         for url in urls.iter().flat_map(|url| slips(url)) {
-            if let Err(why) = Target::read(&url) {
+            if let Err(why) = StoreUrl::parse(&url) {
                 let told = format!("{why} {why:?} {}", without_secrets(&url));
                 assert!(!told.contains("unter2") && !told.contains("hunter"), "{url}: {told}");
             }

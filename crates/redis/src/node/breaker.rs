@@ -63,16 +63,16 @@ impl Breaker {
     }
 
     /// The right to probe, which one holder has at a time.
-    pub(crate) fn claim_probe(&self) -> Option<Probe<'_>> {
-        (!self.probing.swap(true, Ordering::AcqRel)).then_some(Probe(self))
+    pub(crate) fn claim_probe(&self) -> Option<ProbeGuard<'_>> {
+        (!self.probing.swap(true, Ordering::AcqRel)).then_some(ProbeGuard(self))
     }
 }
 
 /// The right to probe, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Probe<'a>(&'a Breaker);
+pub(crate) struct ProbeGuard<'a>(&'a Breaker);
 
-impl Drop for Probe<'_> {
+impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
         self.0.probing.store(false, Ordering::Release);
     }

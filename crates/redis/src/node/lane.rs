@@ -10,18 +10,18 @@ use spile_core::StoreError;
 use spile_resp::{Value, write};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::connection::dialer::{Dialer, Whereabouts};
+use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::pace::{Backoff, LASTING};
 use crate::connection::{Connection, ConnectionError};
-use crate::node::pipeline::{Answered, Pipeline};
+use crate::node::pipeline::{CompletedCall, Pipeline};
 use crate::node::queue::Flight;
-use crate::node::refusals;
+use crate::node::write_failures;
 use crate::node::{Moves, Node};
-use crate::script::call::Call;
-use crate::script::error_reply::{ErrorReply, Refusal, may_have_run, not_run};
-use crate::script::key::Prefix;
-use crate::script::request::{BatchGroup, Waiting};
+use crate::script::call::ScriptCall;
+use crate::script::error_reply::{ErrorReply, Rejection, may_have_run, not_run};
+use crate::script::key::KeyPrefix;
+use crate::script::request::{BatchGroup, PendingRequest};
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
 
@@ -29,12 +29,12 @@ use crate::store::time_source::TimeSource;
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 
 /// What the store warns of where Redis does not take the credentials that it was given last.
-const CREDENTIALS: &str = "new credentials";
+const CREDENTIALS_WARNING: &str = "new credentials";
 
 /// What every lane of a store has in common, and where its node is.
 #[derive(Clone)]
-pub(crate) struct LaneSetup {
-    pub(crate) whereabouts: Whereabouts,
+pub(crate) struct LaneConfig {
+    pub(crate) address: NodeAddress,
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) time: TimeSource,
     /// The longest that a caller waits: an answer that takes longer is no success.
@@ -48,65 +48,65 @@ pub(crate) struct LaneSetup {
     /// The most charges that may wait.
     pub(crate) most_waiting: usize,
     /// What keys begin with, if the node is one of a cluster: a call then holds keys of one slot only.
-    pub(crate) cluster_prefix: Option<Prefix>,
+    pub(crate) cluster_prefix: Option<KeyPrefix>,
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) counters: Arc<Counters>,
 }
 
 /// A connection's keeper.
 pub(crate) struct Lane {
-    setup: LaneSetup,
+    config: LaneConfig,
     node: Arc<Node>,
     out: Vec<u8>,
 }
 
 /// The connection is given up.
-struct Lost;
+struct ConnectionLost;
 
 /// What a lane wakes up for.
-enum Event<'a> {
-    Heard(Result<Value, ConnectionError>),
+enum LaneEvent<'a> {
+    Reply(Result<Value, ConnectionError>),
     Moved,
     /// What is under way has to land before anything else is sent.
-    Paused,
-    Gathered(Vec<Waiting>, Flight<'a>),
+    Recheck,
+    Batch(Vec<PendingRequest>, Flight<'a>),
     Alarm,
 }
 
 impl Lane {
-    pub(crate) fn new(setup: LaneSetup, node: Arc<Node>) -> Self {
-        Self { setup, node, out: Vec::new() }
+    pub(crate) fn new(config: LaneConfig, node: Arc<Node>) -> Self {
+        Self { config, node, out: Vec::new() }
     }
 
     /// Never returns: it ends with its task.
     pub(crate) async fn run(mut self) {
         let node = self.node.clone();
         loop {
-            let (connection, mut moves) = self.connected().await;
-            let (up, since) = (Up::new(&node), Instant::now());
+            let (connection, mut moves) = self.connect().await;
+            let (connected_guard, since) = (ConnectedGuard::new(&node), Instant::now());
             let here = connection.endpoint().clone();
             self.serve(connection, &here, &mut moves).await;
-            drop(up);
-            self.setup.counters.connections_lost.add(1);
-            if since.elapsed() < LASTING && !moves.lead_away_from(&here) {
+            drop(connected_guard);
+            self.config.counters.connections_lost.add(1);
+            if since.elapsed() < MIN_UPTIME && !moves.lead_away_from(&here) {
                 Backoff::default().pause().await;
             }
         }
     }
 
     /// A connection, and what tells when the node has moved since before it was dialled.
-    async fn connected(&self) -> (Connection, Moves) {
+    async fn connect(&self) -> (Connection, Moves) {
         let mut backoff = self.node.dialing.lock().await;
         loop {
             // From before the node is looked for, so that a move in the meantime is not missed.
             let mut moves = self.node.moves();
             let dialled = tokio::select! {
-                dialled = self.dial_impatiently() => dialled,
-                () = moves.heard() => continue,
+                dialled = self.dial_reporting_delay() => dialled,
+                () = moves.changed() => continue,
             };
             match dialled {
                 Ok(connection) => {
-                    self.setup.counters.warnings.clear(CREDENTIALS);
+                    self.config.counters.warnings.clear(CREDENTIALS_WARNING);
                     *backoff = Backoff::default();
                     return (connection, moves);
                 }
@@ -115,7 +115,7 @@ impl Lane {
                     // A node that is known to be elsewhere is dialled at once.
                     tokio::select! {
                         () = backoff.pause() => {}
-                        () = moves.heard() => {}
+                        () = moves.changed() => {}
                     }
                 }
             }
@@ -123,13 +123,13 @@ impl Lane {
     }
 
     /// Dials, and says so after as long as a caller waits, so that callers need not wait for each dial that hangs.
-    async fn dial_impatiently(&self) -> Result<Connection, ConnectionError> {
+    async fn dial_reporting_delay(&self) -> Result<Connection, ConnectionError> {
         let probe = self.node.probe();
-        let mut dial = pin!(self.setup.dialer.dial(&self.setup.whereabouts, &probe));
-        if let Ok(dialled) = timeout(self.setup.timeout, &mut dial).await {
+        let mut dial = pin!(self.config.dialer.dial(&self.config.address, &probe));
+        if let Ok(dialled) = timeout(self.config.timeout, &mut dial).await {
             return dialled;
         }
-        self.node.unreachable(&ConnectionError::Stalled(self.setup.timeout));
+        self.node.unreachable(&ConnectionError::Stalled(self.config.timeout));
         dial.await
     }
 
@@ -139,15 +139,19 @@ impl Lane {
         let (mut pipeline, mut leaving) = (Pipeline::default(), false);
         loop {
             if pipeline.is_empty() {
-                let Ok(unknown) = self.sort_out(&connection, pipeline.take_refused()) else { return };
+                let Ok(unknown) = self.handle_error_replies(&connection, pipeline.take_refused()) else {
+                    return;
+                };
                 if !unknown.is_empty() {
-                    let sent = self.send(&mut connection, &mut pipeline, unknown, node.queue.take_off());
+                    let sent = self.send(&mut connection, &mut pipeline, unknown, node.queue.start_flight());
                     if sent.await.is_err() {
                         return;
                     }
                     continue;
                 }
-                if leaving || (node.breaker.is_open() && self.prove(&mut connection).await.is_err()) {
+                if leaving
+                    || (node.breaker.is_open() && self.probe_until_healthy(&mut connection).await.is_err())
+                {
                     return;
                 }
                 if connection.is_outdated() && self.reauthenticate(&mut connection).await.is_err() {
@@ -155,59 +159,59 @@ impl Lane {
                 }
             }
             let pauses = leaving || node.breaker.is_open() || connection.is_outdated();
-            let takes = !pauses && pipeline.takes(self.setup.flights);
+            let takes = !pauses && pipeline.takes(self.config.flights);
             let event = tokio::select! {
                 // In this order, so that a reply that has come is never overlooked, and nothing is sent into a
                 // connection that is known to be of no use.
                 biased;
-                heard = connection.hear(!pipeline.is_empty()) => Event::Heard(heard),
-                () = moves.away_from(here), if !leaving => Event::Moved,
-                _ = login.changed() => Event::Paused,
-                () = node.breaker.until_open(), if takes => Event::Paused,
-                (gathered, flight) = node.queue.take(), if takes => Event::Gathered(gathered, flight),
-                () = sleep_until(pipeline.alarm(&self.setup)), if !pipeline.is_empty() => Event::Alarm,
+                reply = connection.receive_if(!pipeline.is_empty()) => LaneEvent::Reply(reply),
+                () = moves.away_from(here), if !leaving => LaneEvent::Moved,
+                _ = login.changed() => LaneEvent::Recheck,
+                () = node.breaker.until_open(), if takes => LaneEvent::Recheck,
+                (batch, flight) = node.queue.take(), if takes => LaneEvent::Batch(batch, flight),
+                () = sleep_until(pipeline.alarm(&self.config)), if !pipeline.is_empty() => LaneEvent::Alarm,
             };
-            let going = match event {
-                Event::Heard(heard) => self.heard(heard, &mut pipeline),
-                Event::Moved => {
+            let result = match event {
+                LaneEvent::Reply(reply) => self.on_reply(reply, &mut pipeline),
+                LaneEvent::Moved => {
                     leaving = true;
                     Ok(())
                 }
-                Event::Paused => Ok(()),
-                Event::Gathered(gathered, flight) => {
-                    let calls = self.calls(gathered);
+                LaneEvent::Recheck => Ok(()),
+                LaneEvent::Batch(batch, flight) => {
+                    let calls = self.calls(batch);
                     self.send(&mut connection, &mut pipeline, calls, flight).await
                 }
-                Event::Alarm => self.overdue(&mut pipeline),
+                LaneEvent::Alarm => self.check_overdue(&mut pipeline),
             };
-            if going.is_err() {
+            if result.is_err() {
                 return;
             }
         }
     }
 
     /// Goes on with the old credentials where Redis does not take the new ones yet: new connections use those.
-    async fn reauthenticate(&self, connection: &mut Connection) -> Result<(), Lost> {
-        let warnings = &self.setup.counters.warnings;
-        match timeout(self.setup.stall, connection.reauthenticate()).await {
-            Ok(Ok(())) => warnings.clear(CREDENTIALS),
-            Ok(Err(ConnectionError::Refused(why))) => warnings.set(CREDENTIALS, why),
-            _ => return Err(Lost),
+    async fn reauthenticate(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
+        let warnings = &self.config.counters.warnings;
+        match timeout(self.config.stall, connection.reauthenticate()).await {
+            Ok(Ok(())) => warnings.clear(CREDENTIALS_WARNING),
+            Ok(Err(ConnectionError::Refused(why))) => warnings.set(CREDENTIALS_WARNING, why),
+            _ => return Err(ConnectionLost),
         }
         Ok(())
     }
 
     /// Probes until the node answers as fast as callers expect, then closes the breaker.
-    async fn prove(&self, connection: &mut Connection) -> Result<(), Lost> {
+    async fn probe_until_healthy(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
         while self.node.breaker.is_open() {
             if let Some(_probe) = self.node.breaker.claim_probe() {
                 let start = Instant::now();
                 let probe = self.node.probe();
-                match timeout_at(start + self.setup.stall, probe.run(connection)).await {
-                    Ok(Ok(())) if start.elapsed() <= self.setup.timeout => self.node.breaker.close(),
+                match timeout_at(start + self.config.stall, probe.run(connection)).await {
+                    Ok(Ok(())) if start.elapsed() <= self.config.timeout => self.node.breaker.close(),
                     Ok(Ok(())) => {}
-                    Ok(Err(ConnectionError::Refused(refusal))) if is_passing(&refusal) => {}
-                    _ => return Err(Lost),
+                    Ok(Err(ConnectionError::Refused(refusal))) if is_temporary(&refusal) => {}
+                    _ => return Err(ConnectionLost),
                 }
             }
             if self.node.breaker.is_open() {
@@ -218,13 +222,13 @@ impl Lane {
     }
 
     /// Sorts requests into as few script calls as the topology allows.
-    fn calls(&self, gathered: Vec<Waiting>) -> Vec<Call> {
-        if self.setup.cluster_prefix.is_none() {
-            return vec![self.call(gathered)];
+    fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
+        if self.config.cluster_prefix.is_none() {
+            return vec![self.call(batch)];
         }
-        let mut by_slot: Vec<(u16, Vec<Waiting>)> = Vec::new();
+        let mut by_slot: Vec<(u16, Vec<PendingRequest>)> = Vec::new();
         let mut calls = Vec::new();
-        for waiting in gathered {
+        for waiting in batch {
             if waiting.group != BatchGroup::Any {
                 calls.push(self.call(vec![waiting]));
                 continue;
@@ -239,8 +243,8 @@ impl Lane {
         calls
     }
 
-    fn call(&self, waiting: Vec<Waiting>) -> Call {
-        Call::new(self.setup.sequence.fetch_add(1, Ordering::Relaxed), waiting)
+    fn call(&self, waiting: Vec<PendingRequest>) -> ScriptCall {
+        ScriptCall::new(self.config.sequence.fetch_add(1, Ordering::Relaxed), waiting)
     }
 
     /// Sends the calls as one flight.
@@ -248,21 +252,21 @@ impl Lane {
         &mut self,
         connection: &mut Connection,
         pipeline: &mut Pipeline<'q>,
-        calls: Vec<Call>,
+        calls: Vec<ScriptCall>,
         flight: Flight<'q>,
-    ) -> Result<(), Lost> {
+    ) -> Result<(), ConnectionLost> {
         self.write(&calls);
         let now = Instant::now();
         pipeline.push(calls, flight, now);
-        let sent = timeout_at(now + self.setup.stall, connection.send(&self.out)).await;
-        match sent.unwrap_or(Err(ConnectionError::Stalled(self.setup.stall))) {
+        let sent = timeout_at(now + self.config.stall, connection.send(&self.out)).await;
+        match sent.unwrap_or(Err(ConnectionError::Stalled(self.config.stall))) {
             Ok(()) => Ok(()),
-            Err(why) => Err(self.lose(pipeline, &why)),
+            Err(why) => Err(self.fail_all(pipeline, &why)),
         }
     }
 
-    fn write(&mut self, calls: &[Call]) {
-        let now_us = self.setup.time.now_us();
+    fn write(&mut self, calls: &[ScriptCall]) {
+        let now_us = self.config.time.now_us();
         self.out.clear();
         for call in calls {
             if call.is_asking() {
@@ -273,44 +277,48 @@ impl Lane {
     }
 
     /// Takes the next reply for what it is.
-    fn heard(&self, heard: Result<Value, ConnectionError>, pipeline: &mut Pipeline<'_>) -> Result<(), Lost> {
+    fn on_reply(
+        &self,
+        reply: Result<Value, ConnectionError>,
+        pipeline: &mut Pipeline<'_>,
+    ) -> Result<(), ConnectionLost> {
         if pipeline.is_empty() {
             // It was closed, or spoke unasked, while nothing depended on it.
-            return Err(Lost);
+            return Err(ConnectionLost);
         }
-        match heard.and_then(|value| pipeline.answer(value)) {
-            Ok(Some(answered)) => {
-                self.hand_out(answered);
+        match reply.and_then(|value| pipeline.answer(value)) {
+            Ok(Some(completed)) => {
+                self.deliver(completed);
                 Ok(())
             }
             Ok(None) => Ok(()),
-            Err(why) => Err(self.lose(pipeline, &why)),
+            Err(why) => Err(self.fail_all(pipeline, &why)),
         }
     }
 
     /// Looks for flights that have had no reply for as long as a caller would wait: that is the node's failure, and
     /// nothing else is. One that goes on for longer costs the connection.
-    fn overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), Lost> {
+    fn check_overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), ConnectionLost> {
         let now = Instant::now();
-        match pipeline.newly_overdue(now, self.setup.timeout) {
+        match pipeline.newly_overdue(now, self.config.timeout) {
             0 => {}
             requests => self.node.failed(requests),
         }
-        if pipeline.is_stalled(now, self.setup.stall) {
-            return Err(self.lose(pipeline, &ConnectionError::Stalled(self.setup.stall)));
+        if pipeline.is_stalled(now, self.config.stall) {
+            return Err(self.fail_all(pipeline, &ConnectionError::Stalled(self.config.stall)));
         }
         Ok(())
     }
 
-    fn hand_out(&self, answered: Answered<'_>) {
-        let Answered { call, replies, sent_at, .. } = answered;
-        let counters = &self.setup.counters;
+    fn deliver(&self, completed: CompletedCall<'_>) {
+        let CompletedCall { call, replies, sent_at, .. } = completed;
+        let counters = &self.config.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);
         if replies.repairs > 0 {
             counters.repairs.add(replies.repairs);
         }
-        if sent_at.elapsed() <= self.setup.timeout {
+        if sent_at.elapsed() <= self.config.timeout {
             self.node.breaker.succeed();
         }
         for (waiting, reply) in call.into_waiting().into_iter().zip(replies.replies) {
@@ -320,61 +328,65 @@ impl Lane {
 
     /// The connection broke. Whatever was under way may have run, and so may what was refused: a refusal is only
     /// believed when every reply around it was the one expected.
-    fn lose(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> Lost {
+    fn fail_all(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> ConnectionLost {
         let error = match why {
             ConnectionError::InvalidReply(_) | ConnectionError::Foreign(_) => {
                 StoreError::BadResponse(why.to_string().into())
             }
             _ => may_have_run(why.to_string()),
         };
-        for waiting in pipeline.take_all().flat_map(Call::into_waiting) {
-            waiting.answer(Err(Refusal::Failed(error.clone())));
+        for waiting in pipeline.take_all().flat_map(ScriptCall::into_waiting) {
+            waiting.answer(Err(Rejection::Failed(error.clone())));
         }
         self.node.failed(1);
-        Lost
+        ConnectionLost
     }
 
     /// Tells those who were refused what to do, and returns the calls that only lack the script.
-    fn sort_out(&self, connection: &Connection, refused: Vec<(Call, String)>) -> Result<Vec<Call>, Lost> {
+    fn handle_error_replies(
+        &self,
+        connection: &Connection,
+        refused: Vec<(ScriptCall, String)>,
+    ) -> Result<Vec<ScriptCall>, ConnectionLost> {
         let mut unknown = Vec::new();
         let mut lost = Ok(());
         for (call, text) in refused {
-            let reply = ErrorReply::read(&text, connection.endpoint());
-            refusals::note(&self.node, &self.setup.counters, &reply, &text, &call);
+            let reply = ErrorReply::parse(&text, connection.endpoint());
+            write_failures::record_error(&self.node, &self.config.counters, &reply, &text, &call);
             let refusal = match reply {
                 ErrorReply::NoScript => {
-                    unknown.push(call.by_text());
+                    unknown.push(call.with_source());
                     continue;
                 }
-                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.setup.cluster_prefix.is_none() => {
+                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.config.cluster_prefix.is_none() => {
                     let why = format!("{text}: this is a node of a cluster, whose URL is redis-cluster://");
                     self.node.misdirected(why.clone());
-                    Refusal::Failed(not_run(why))
+                    Rejection::Failed(not_run(why))
                 }
-                ErrorReply::Moved { to } => Refusal::Moved { to },
+                ErrorReply::Moved { to } => Rejection::Moved { to },
                 // With other keys in the call, this may be about them.
-                ErrorReply::Ask { .. } | ErrorReply::TryAgain if call.len() > 1 => Refusal::Alone,
-                ErrorReply::Ask { to } => Refusal::Ask { to },
-                ErrorReply::TryAgain => Refusal::Divided,
+                ErrorReply::Ask { .. } | ErrorReply::TryAgain if call.len() > 1 => Rejection::SendAlone,
+                ErrorReply::Ask { to } => Rejection::Ask { to },
+                ErrorReply::TryAgain => Rejection::Split,
                 ErrorReply::ClusterDown => {
                     self.node.failed(call.len());
-                    Refusal::Again
+                    Rejection::Retry
                 }
                 ErrorReply::WrongNode => {
-                    lost = Err(Lost);
-                    Refusal::Again
+                    lost = Err(ConnectionLost);
+                    Rejection::Retry
                 }
                 // Sentinels may know another master by now. Anywhere else, dialling again reaches the same node.
-                ErrorReply::Unreplicated if self.setup.whereabouts.may_move() => {
-                    lost = Err(Lost);
-                    Refusal::Again
+                ErrorReply::Unreplicated if self.config.address.may_move() => {
+                    lost = Err(ConnectionLost);
+                    Rejection::Retry
                 }
                 ErrorReply::Busy => {
                     self.node.failed(1);
-                    Refusal::Failed(not_run(text))
+                    Rejection::Failed(not_run(text))
                 }
-                ErrorReply::Unreplicated | ErrorReply::Refused => Refusal::Failed(not_run(text)),
-                ErrorReply::Other => Refusal::Failed(may_have_run(text)),
+                ErrorReply::Unreplicated | ErrorReply::Refused => Rejection::Failed(not_run(text)),
+                ErrorReply::Other => Rejection::Failed(may_have_run(text)),
             };
             for waiting in call.into_waiting() {
                 waiting.answer(Err(refusal.clone()));
@@ -382,8 +394,8 @@ impl Lane {
         }
         if lost.is_err() {
             // The calls that lack the script have not run; their callers submit them again.
-            for waiting in unknown.drain(..).flat_map(Call::into_waiting) {
-                waiting.answer(Err(Refusal::Again));
+            for waiting in unknown.drain(..).flat_map(ScriptCall::into_waiting) {
+                waiting.answer(Err(Rejection::Retry));
             }
         }
         lost.map(|()| unknown)
@@ -391,21 +403,21 @@ impl Lane {
 }
 
 /// Whether a probe that is refused like this says that the node will do its part soon, over this connection.
-fn is_passing(refusal: &str) -> bool {
+fn is_temporary(refusal: &str) -> bool {
     ["BUSY", "CLUSTERDOWN"].iter().any(|code| refusal.starts_with(code))
 }
 
 /// A lane that is connected, until dropped: also when its task is ended.
-struct Up<'a>(&'a Node);
+struct ConnectedGuard<'a>(&'a Node);
 
-impl<'a> Up<'a> {
+impl<'a> ConnectedGuard<'a> {
     fn new(node: &'a Node) -> Self {
         node.lane_is_up();
         Self(node)
     }
 }
 
-impl Drop for Up<'_> {
+impl Drop for ConnectedGuard<'_> {
     fn drop(&mut self) {
         self.0.lane_is_down();
     }

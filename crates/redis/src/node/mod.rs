@@ -5,7 +5,7 @@ pub(crate) mod lane;
 mod pipeline;
 pub(crate) mod probe;
 pub(crate) mod queue;
-pub(crate) mod refusals;
+pub(crate) mod write_failures;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,20 +15,20 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 
 use crate::connection::ConnectionError;
+use crate::connection::dial_limiter::Backoff;
 use crate::connection::endpoint::Endpoint;
-use crate::connection::pace::Backoff;
 use crate::node::breaker::Breaker;
-use crate::node::lane::{Lane, LaneSetup};
+use crate::node::lane::{Lane, LaneConfig};
 use crate::node::probe::Probe;
-use crate::node::queue::Queue;
-use crate::node::refusals::Refusals;
-use crate::script::error_reply::Refusal;
-use crate::script::key::Prefix;
-use crate::script::request::Waiting;
+use crate::node::queue::RequestQueue;
+use crate::node::write_failures::WriteFailures;
+use crate::script::error_reply::Rejection;
+use crate::script::key::KeyPrefix;
+use crate::script::request::PendingRequest;
 
 /// What callers and lanes share.
 pub(crate) struct Node {
-    pub(crate) queue: Queue,
+    pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
     /// Lanes that are connected.
     live: AtomicUsize,
@@ -42,29 +42,29 @@ pub(crate) struct Node {
     misdirected: OnceLock<String>,
     /// How it proves that it decides, and the slot of that.
     probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
-    pub(crate) refusals: Refusals,
+    pub(crate) write_failures: WriteFailures,
 }
 
 impl Node {
-    fn new(setup: &LaneSetup) -> Self {
+    fn new(config: &LaneConfig) -> Self {
         Self {
-            queue: Queue::new(setup.connections, setup.timeout, setup.most_waiting),
+            queue: RequestQueue::new(config.connections, config.timeout, config.most_waiting),
             breaker: Breaker::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
             moves: watch::Sender::new(None),
             trouble: parking_lot::Mutex::default(),
             misdirected: OnceLock::new(),
-            refusals: Refusals::default(),
+            write_failures: WriteFailures::default(),
             probe: parking_lot::Mutex::default(),
         }
     }
 
     /// Lets the node prove itself by a key of this slot, which it serves.
-    pub(crate) fn serves(&self, slot: u16, prefix: &Prefix) {
+    pub(crate) fn serves(&self, slot: u16, prefix: &KeyPrefix) {
         let mut probe = self.probe.lock();
         if probe.0 != Some(slot) {
-            *probe = (Some(slot), Arc::new(Probe::of_slot(prefix, slot)));
+            *probe = (Some(slot), Arc::new(Probe::for_slot(prefix, slot)));
         }
     }
 
@@ -76,11 +76,11 @@ impl Node {
     /// Why the node cannot be reached, or what it refuses, while that is so.
     pub(crate) fn trouble(&self) -> Option<String> {
         let unreachable = self.trouble.lock().clone();
-        unreachable.or_else(|| self.misdirected.get().cloned()).or_else(|| self.refusals.trouble())
+        unreachable.or_else(|| self.misdirected.get().cloned()).or_else(|| self.write_failures.trouble())
     }
 
     /// Lets a request wait for a lane, unless the node is not being asked.
-    pub(crate) fn submit(&self, waiting: Waiting) -> Result<(), StoreError> {
+    pub(crate) fn submit(&self, waiting: PendingRequest) -> Result<(), StoreError> {
         if self.breaker.is_open() {
             return Err(StoreError::BreakerOpen);
         }
@@ -142,7 +142,7 @@ impl Node {
 
     fn turn_away(&self) {
         for waiting in self.queue.drain() {
-            waiting.answer(Err(Refusal::Failed(StoreError::BreakerOpen)));
+            waiting.answer(Err(Rejection::Failed(StoreError::BreakerOpen)));
         }
     }
 }
@@ -166,7 +166,7 @@ impl Moves {
     }
 
     /// Waits until the node moves. May be dropped at any time.
-    pub(crate) async fn heard(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -181,10 +181,10 @@ pub(crate) struct ServedNode {
 
 impl ServedNode {
     /// Starts the node's lanes. Must be called within a tokio runtime.
-    pub(crate) fn start(setup: &LaneSetup) -> Self {
-        let node = Arc::new(Node::new(setup));
-        let spawn = |_| tokio::spawn(Lane::new(setup.clone(), node.clone()).run()).abort_handle();
-        let tasks = (0..setup.connections).map(spawn).collect();
+    pub(crate) fn start(config: &LaneConfig) -> Self {
+        let node = Arc::new(Node::new(config));
+        let spawn = |_| tokio::spawn(Lane::new(config.clone(), node.clone()).run()).abort_handle();
+        let tasks = (0..config.connections).map(spawn).collect();
         Self { node, tasks }
     }
 

@@ -8,10 +8,10 @@ use spile_resp::Value;
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionError};
-use crate::script::call::Call;
-use crate::script::key::Prefix;
-use crate::script::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
-use crate::topology::slot::ending_in;
+use crate::script::call::ScriptCall;
+use crate::script::key::KeyPrefix;
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge, WireLimit};
+use crate::topology::slot::suffix_for_slot;
 
 /// What a node is asked to prove that it decides. This shows more than `PING` would: a paused, stuck or loading node
 /// does not run the script, and a cluster that is down runs it without a key only.
@@ -23,15 +23,15 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// A probe for the node that serves `slot`.
-    pub(crate) fn of_slot(prefix: &Prefix, slot: u16) -> Self {
-        let ending = ending_in(slot, b":probe-");
+    pub(crate) fn for_slot(prefix: &KeyPrefix, slot: u16) -> Self {
+        let ending = suffix_for_slot(slot, b":probe-");
         let name = ending.map(|ending| format!("probe-{}", String::from_utf8_lossy(&ending)));
-        Self { key: name.map(|name| prefix.space(&name).into_bytes()) }
+        Self { key: name.map(|name| prefix.key_space(&name).into_bytes()) }
     }
 
     /// Asks, and says whether the node answered as one that decides. A node whose slot has moved answers as well as any.
     pub(crate) async fn run(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
-        let call = Call::new(fastrand::u64(..1 << 52), self.waiting()).by_text();
+        let call = ScriptCall::new(fastrand::u64(..1 << 52), self.waiting()).with_source();
         let mut command = Vec::new();
         call.write(1, &mut command);
         connection.send(&command).await?;
@@ -42,14 +42,14 @@ impl Probe {
         }
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
+    fn waiting(&self) -> Vec<PendingRequest> {
         let Some((key, limit)) = self.key.clone().zip(Limit::per_second(1).build().ok()) else {
             return Vec::new();
         };
         let charge = WireCharge { key, limit: WireLimit::from(&limit), cost_micro: 0 };
-        let request = Request::new(Operation::Peek, smallvec![charge]);
+        let request = Request::new(ScriptOp::Peek, smallvec![charge]);
         let (answer, _) = oneshot::channel();
-        vec![Waiting::new(Arc::new(request), BatchGroup::Alone, answer, None)]
+        vec![PendingRequest::new(Arc::new(request), BatchGroup::Alone, answer, None)]
     }
 }
 
@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn a_probe_has_a_key_of_its_slot() {
-        let prefix = Prefix::new("spile").unwrap();
+        let prefix = KeyPrefix::new("spile").unwrap();
         for slot in (0..SLOTS).step_by(37) {
-            assert_eq!(Probe::of_slot(&prefix, slot).key.map(|key| slot_of(&key)), Some(slot));
+            assert_eq!(Probe::for_slot(&prefix, slot).key.map(|key| slot_of(&key)), Some(slot));
         }
     }
 }

@@ -18,17 +18,17 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::script::request::Waiting;
+use crate::script::request::PendingRequest;
 
 /// The most charges that one flight takes, so that one flight never holds Redis for more than a millisecond or so. A
 /// single chain may be longer only by what it holds itself.
-const MOST_PER_FLIGHT: usize = 128;
+const MAX_PER_FLIGHT: usize = 128;
 
 /// With so many waiting, another connection's flight takes off at once.
-const CROWD: usize = MOST_PER_FLIGHT / 2;
+const EARLY_SEND: usize = MAX_PER_FLIGHT / 2;
 
 /// The least time between two flights that are under way together.
-const LEAST_SPACING: Duration = Duration::from_millis(1);
+const MIN_SPACING: Duration = Duration::from_millis(1);
 
 /// Flights that take so much longer than the way to the node and back, and half as long again, wait behind others of
 /// ours.
@@ -36,178 +36,178 @@ const CONGESTION: Duration = Duration::from_millis(5);
 
 /// A queue with several lanes that take from it.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
+pub(crate) struct RequestQueue {
+    state: Mutex<QueueState>,
     arrived: Notify,
     /// Connections that take from it.
     lanes: usize,
     /// How long a caller waits for its answer.
     timeout: Duration,
     /// More than can be waiting, unless many have given up.
-    most: usize,
+    max_len: usize,
 }
 
 #[derive(Debug)]
-struct State {
-    waiting: VecDeque<Waiting>,
+struct QueueState {
+    waiting: VecDeque<PendingRequest>,
     /// When each flight that is under way took off.
-    airborne: SmallVec<[Instant; 8]>,
-    last_takeoff: Instant,
+    in_flight: SmallVec<[Instant; 8]>,
+    last_sent: Instant,
     /// How long flights take, as a moving average.
     flight_time: Duration,
     /// How long one takes that hardly waits for others, likewise: the way there and back.
-    way: Duration,
+    round_trip: Duration,
 }
 
 /// Requests that are under way, until dropped.
 #[derive(Debug)]
 pub(crate) struct Flight<'a> {
-    queue: &'a Queue,
-    took_off: Instant,
+    queue: &'a RequestQueue,
+    sent_at: Instant,
     /// Whether no connection had another flight under way.
-    is_free: bool,
+    is_uncontended: bool,
 }
 
-impl Queue {
+impl RequestQueue {
     pub(crate) fn new(lanes: usize, timeout: Duration, most_waiting: usize) -> Self {
-        let state = State {
+        let state = QueueState {
             waiting: VecDeque::new(),
-            airborne: SmallVec::new(),
-            last_takeoff: Instant::now(),
+            in_flight: SmallVec::new(),
+            last_sent: Instant::now(),
             flight_time: Duration::ZERO,
-            way: Duration::ZERO,
+            round_trip: Duration::ZERO,
         };
-        Self { state: Mutex::new(state), arrived: Notify::new(), lanes, timeout, most: 2 * most_waiting }
+        Self { state: Mutex::new(state), arrived: Notify::new(), lanes, timeout, max_len: 2 * most_waiting }
     }
 
     /// Lets a request wait its turn. The number of callers bounds the queue, but for those who gave up: they are
     /// swept out when there are too many.
-    pub(crate) fn push(&self, request: Waiting) {
+    pub(crate) fn push(&self, request: PendingRequest) {
         let mut state = self.state.lock();
-        if state.waiting.len() >= self.most {
+        if state.waiting.len() >= self.max_len {
             state.waiting.retain(|waiting| !waiting.is_abandoned());
         }
         state.waiting.push_back(request);
         let length = state.waiting.len();
         drop(state);
         // A lane that was woken by the first keeps the rest in mind, so the others need not wake it again.
-        if length == 1 || length == CROWD {
+        if length == 1 || length == EARLY_SEND {
             self.arrived.notify_one();
         }
     }
 
     /// Waits until it is a lane's turn, and takes what has gathered. May be dropped at any time: nothing is lost.
-    pub(crate) async fn take(&self) -> (Vec<Waiting>, Flight<'_>) {
+    pub(crate) async fn take(&self) -> (Vec<PendingRequest>, Flight<'_>) {
         loop {
             let arrived = self.arrived.notified();
             match self.try_take(Instant::now()) {
                 Ok(taken) => return taken,
                 Err(None) => arrived.await,
-                Err(Some(turn)) => {
-                    let mindful = Mindful(self);
+                Err(Some(next_send_at)) => {
+                    let sleeping = SleepingLane(self);
                     tokio::select! {
                         () = arrived => {}
-                        () = sleep_until(turn) => {}
+                        () = sleep_until(next_send_at) => {}
                     }
-                    std::mem::forget(mindful);
+                    std::mem::forget(sleeping);
                 }
             }
         }
     }
 
     /// Another flight for what has been taken before: Redis did not know the script.
-    pub(crate) fn take_off(&self) -> Flight<'_> {
+    pub(crate) fn start_flight(&self) -> Flight<'_> {
         let now = Instant::now();
-        self.state.lock().airborne.push(now);
-        Flight { queue: self, took_off: now, is_free: false }
+        self.state.lock().in_flight.push(now);
+        Flight { queue: self, sent_at: now, is_uncontended: false }
     }
 
     /// Everything that waits, for somebody who will answer it in another way.
-    pub(crate) fn drain(&self) -> VecDeque<Waiting> {
+    pub(crate) fn drain(&self) -> VecDeque<PendingRequest> {
         std::mem::take(&mut self.state.lock().waiting)
     }
 
     /// What has gathered; else when to try again, or nothing where nobody waits.
-    fn try_take(&self, now: Instant) -> Result<(Vec<Waiting>, Flight<'_>), Option<Instant>> {
+    fn try_take(&self, now: Instant) -> Result<(Vec<PendingRequest>, Flight<'_>), Option<Instant>> {
         let mut state = self.state.lock();
-        let turn = state.turn(now, self.lanes, self.timeout);
-        if turn > now && !state.waiting.is_empty() {
-            return Err(Some(turn));
+        let next_send_at = state.next_send_at(now, self.lanes, self.timeout);
+        if next_send_at > now && !state.waiting.is_empty() {
+            return Err(Some(next_send_at));
         }
-        let taken = state.gathered(now);
+        let taken = state.next_batch(now);
         if taken.is_empty() {
             return Err(None);
         }
-        let is_free = state.airborne.len() < self.lanes;
-        state.airborne.push(now);
-        state.last_takeoff = now;
+        let is_uncontended = state.in_flight.len() < self.lanes;
+        state.in_flight.push(now);
+        state.last_sent = now;
         let more = !state.waiting.is_empty();
         drop(state);
         if more {
             self.arrived.notify_one();
         }
-        Ok((taken, Flight { queue: self, took_off: now, is_free }))
+        Ok((taken, Flight { queue: self, sent_at: now, is_uncontended }))
     }
 }
 
 /// A lane that sleeps with requests in mind. One that is dropped asleep hands them to another.
-struct Mindful<'a>(&'a Queue);
+struct SleepingLane<'a>(&'a RequestQueue);
 
-impl Drop for Mindful<'_> {
+impl Drop for SleepingLane<'_> {
     fn drop(&mut self) {
         self.0.arrived.notify_one();
     }
 }
 
-impl State {
+impl QueueState {
     /// When the next flight may take off, or when to look again.
-    fn turn(&self, now: Instant, lanes: usize, timeout: Duration) -> Instant {
-        let (waiting, airborne) = (self.waiting.len(), self.airborne.len());
-        if airborne == 0 || (airborne < lanes && waiting >= CROWD) {
-            return self.last_takeoff;
+    fn next_send_at(&self, now: Instant, lanes: usize, timeout: Duration) -> Instant {
+        let (waiting, in_flight) = (self.waiting.len(), self.in_flight.len());
+        if in_flight == 0 || (in_flight < lanes && waiting >= EARLY_SEND) {
+            return self.last_sent;
         }
         let takes = self.expected(now);
-        if airborne < lanes {
-            return self.last_takeoff + spacing(takes, lanes, timeout);
+        if in_flight < lanes {
+            return self.last_sent + spacing(takes, lanes, timeout);
         }
         // A request that waited for a landing might run out of time.
         let is_late = takes > timeout / 3;
-        match (is_late, waiting >= MOST_PER_FLIGHT) {
-            _ if self.is_congested() => now + LEAST_SPACING,
-            (true, _) => self.last_takeoff + spacing(takes, lanes, timeout),
-            (false, true) => self.last_takeoff + LEAST_SPACING,
-            (false, false) => now + LEAST_SPACING,
+        match (is_late, waiting >= MAX_PER_FLIGHT) {
+            _ if self.is_congested() => now + MIN_SPACING,
+            (true, _) => self.last_sent + spacing(takes, lanes, timeout),
+            (false, true) => self.last_sent + MIN_SPACING,
+            (false, false) => now + MIN_SPACING,
         }
     }
 
     /// How long flights take: as they did, or as the oldest has already.
     fn expected(&self, now: Instant) -> Duration {
-        let oldest = self.airborne.iter().min().map_or(Duration::ZERO, |took_off| now - *took_off);
+        let oldest = self.in_flight.iter().min().map_or(Duration::ZERO, |sent_at| now - *sent_at);
         self.flight_time.max(oldest)
     }
 
     fn is_congested(&self) -> bool {
-        self.flight_time > self.way + CONGESTION.max(self.way / 2)
+        self.flight_time > self.round_trip + CONGESTION.max(self.round_trip / 2)
     }
 
-    fn landed(&mut self, took_off: Instant, was_free: bool) {
-        let took = took_off.elapsed();
-        if let Some(index) = self.airborne.iter().position(|flight| *flight == took_off) {
-            self.airborne.swap_remove(index);
+    fn flight_ended(&mut self, sent_at: Instant, was_uncontended: bool) {
+        let took = sent_at.elapsed();
+        if let Some(index) = self.in_flight.iter().position(|flight| *flight == sent_at) {
+            self.in_flight.swap_remove(index);
         }
         self.flight_time = (self.flight_time * 7 + took) / 8;
-        if was_free {
-            self.way = if self.way.is_zero() { took } else { (self.way + took) / 2 };
+        if was_uncontended {
+            self.round_trip = if self.round_trip.is_zero() { took } else { (self.round_trip + took) / 2 };
         }
     }
 
     /// What goes in one flight. Requests whose callers are gone, or whose time is up, are dropped.
-    fn gathered(&mut self, now: Instant) -> Vec<Waiting> {
-        let mut taken = Vec::with_capacity(self.waiting.len().min(MOST_PER_FLIGHT));
+    fn next_batch(&mut self, now: Instant) -> Vec<PendingRequest> {
+        let mut taken = Vec::with_capacity(self.waiting.len().min(MAX_PER_FLIGHT));
         let mut charges = 0;
-        while charges < MOST_PER_FLIGHT {
+        while charges < MAX_PER_FLIGHT {
             match self.waiting.pop_front() {
-                Some(request) if !request.send(now) => {}
+                Some(request) if !request.mark_sent(now) => {}
                 Some(request) => {
                     charges += request.request.charges.len().max(1);
                     taken.push(request);
@@ -224,12 +224,12 @@ impl State {
 fn spacing(takes: Duration, lanes: usize, timeout: Duration) -> Duration {
     let spare = timeout.saturating_sub(takes) / 6;
     let lanes = u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
-    (takes / lanes).min(spare).max(LEAST_SPACING)
+    (takes / lanes).min(spare).max(MIN_SPACING)
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.queue.state.lock().landed(self.took_off, self.is_free);
+        self.queue.state.lock().flight_ended(self.sent_at, self.is_uncontended);
     }
 }
 
@@ -240,27 +240,27 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::script::error_reply::Refusal;
-    use crate::script::request::{BatchGroup, Operation, Reply, Request};
+    use crate::script::error_reply::Rejection;
+    use crate::script::request::{BatchGroup, Request, ScriptOp, ScriptReply};
 
     const TIMEOUT: Duration = Duration::from_millis(50);
 
-    type Answered = oneshot::Receiver<Result<Reply, Refusal>>;
+    type ReplyReceiver = oneshot::Receiver<Result<ScriptReply, Rejection>>;
 
-    fn push(queue: &Queue) -> Answered {
+    fn push(queue: &RequestQueue) -> ReplyReceiver {
         push_until(queue, None)
     }
 
-    fn push_until(queue: &Queue, deadline: Option<Instant>) -> Answered {
+    fn push_until(queue: &RequestQueue, deadline: Option<Instant>) -> ReplyReceiver {
         let (answer, answered) = oneshot::channel();
-        let request = Arc::new(Request::new(Operation::Peek, SmallVec::new()));
-        queue.push(Waiting::new(request, BatchGroup::Any, answer, deadline));
+        let request = Arc::new(Request::new(ScriptOp::Peek, SmallVec::new()));
+        queue.push(PendingRequest::new(request, BatchGroup::Any, answer, deadline));
         answered
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_lone_request_goes_at_once_and_what_comes_meanwhile_goes_together() {
-        let queue = Queue::new(2, TIMEOUT, 100);
+        let queue = RequestQueue::new(2, TIMEOUT, 100);
         let start = Instant::now();
         let _first = push(&queue);
         let (taken, flight) = queue.take().await;
@@ -273,30 +273,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_lane_takes_over_when_the_first_is_away_for_long() {
-        let queue = Queue::new(2, TIMEOUT, 100);
+        let queue = RequestQueue::new(2, TIMEOUT, 100);
         let start = Instant::now();
         let _first = push(&queue);
         let _away = queue.take().await;
         let _second = push(&queue);
         let (taken, _flight) = queue.take().await;
         assert_eq!(taken.len(), 1);
-        assert_eq!(start.elapsed(), LEAST_SPACING);
+        assert_eq!(start.elapsed(), MIN_SPACING);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_crowd_does_not_wait_for_the_first_lane() {
-        let queue = Queue::new(2, TIMEOUT, 1_000);
+        let queue = RequestQueue::new(2, TIMEOUT, 1_000);
         let start = Instant::now();
         let _first = push(&queue);
         let _away = queue.take().await;
-        let _crowd: Vec<_> = (0..CROWD).map(|_| push(&queue)).collect();
+        let _crowd: Vec<_> = (0..EARLY_SEND).map(|_| push(&queue)).collect();
         let (taken, _flight) = queue.take().await;
-        assert_eq!((taken.len(), start.elapsed()), (CROWD, Duration::ZERO));
+        assert_eq!((taken.len(), start.elapsed()), (EARLY_SEND, Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_whose_callers_gave_up_are_not_taken() {
-        let queue = Queue::new(1, TIMEOUT, 100);
+        let queue = RequestQueue::new(1, TIMEOUT, 100);
         drop(push(&queue));
         let _kept = push(&queue);
         let (taken, _flight) = queue.take().await;
@@ -305,7 +305,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_sent_past_its_deadline() {
-        let queue = Queue::new(1, TIMEOUT, 100);
+        let queue = RequestQueue::new(1, TIMEOUT, 100);
         let _late = push_until(&queue, Some(Instant::now() + Duration::from_millis(50)));
         tokio::time::advance(Duration::from_millis(50)).await;
         let _in_time = push_until(&queue, Some(Instant::now() + Duration::from_millis(50)));
@@ -315,16 +315,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn flights_over_a_long_way_are_spread_over_the_time_that_they_take() {
-        let queue = Queue::new(2, TIMEOUT, 1_000);
-        let way = Duration::from_millis(40);
-        let mut aloft = VecDeque::new();
+        let queue = RequestQueue::new(2, TIMEOUT, 1_000);
+        let round_trip = Duration::from_millis(40);
+        let mut in_flight = VecDeque::new();
         let mut longest = Duration::ZERO;
         for number in 0..1_000 {
             let (pushed, _request) = (Instant::now(), push(&queue));
             let flight = loop {
-                let landing = aloft.front().map_or(pushed + way, |(took_off, _)| *took_off + way);
+                let landing =
+                    in_flight.front().map_or(pushed + round_trip, |(sent_at, _)| *sent_at + round_trip);
                 tokio::select! {
-                    () = sleep_until(landing) => drop(aloft.pop_front()),
+                    () = sleep_until(landing) => drop(in_flight.pop_front()),
                     (_, flight) = queue.take() => break flight,
                 }
             };
@@ -332,27 +333,27 @@ mod tests {
             if number > 10 {
                 longest = longest.max(pushed.elapsed());
             }
-            aloft.push_back((Instant::now(), flight));
+            in_flight.push_back((Instant::now(), flight));
         }
-        assert!(aloft.len() <= 40, "{} flights are under way", aloft.len());
+        assert!(in_flight.len() <= 40, "{} flights are under way", in_flight.len());
         assert!(longest <= Duration::from_millis(7), "a request waited {longest:?} for its flight");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_busy_with_our_flights_is_given_no_more_than_one_per_connection() {
-        let queue = Queue::new(2, TIMEOUT, 100_000);
+        let queue = RequestQueue::new(2, TIMEOUT, 100_000);
         let service = Duration::from_millis(4);
-        let _callers: Vec<_> = (0..200 * MOST_PER_FLIGHT).map(|_| push(&queue)).collect();
-        let (mut aloft, mut most) = (VecDeque::new(), 0);
+        let _callers: Vec<_> = (0..200 * MAX_PER_FLIGHT).map(|_| push(&queue)).collect();
+        let (mut in_flight, mut most) = (VecDeque::new(), 0);
         for flight in 0..200 {
             while let Ok(taken) = queue.try_take(Instant::now()) {
-                aloft.push_back(taken);
+                in_flight.push_back(taken);
             }
             tokio::time::advance(service).await;
-            aloft.pop_front();
+            in_flight.pop_front();
             // The first few flights show how things are.
             if flight > 50 {
-                most = most.max(aloft.len() + 1);
+                most = most.max(in_flight.len() + 1);
             }
         }
         assert!(most <= 3, "{most} flights were under way");
@@ -360,7 +361,7 @@ mod tests {
 
     #[test]
     fn those_who_gave_up_do_not_fill_the_queue() {
-        let queue = Queue::new(1, TIMEOUT, 10);
+        let queue = RequestQueue::new(1, TIMEOUT, 10);
         for _ in 0..1_000 {
             drop(push(&queue));
         }

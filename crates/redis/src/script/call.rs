@@ -7,7 +7,7 @@ use spile_resp::{Value, write};
 
 use crate::script::SPEND;
 use crate::script::msgpack;
-use crate::script::request::{BatchGroup, Operation, Reply, Request, Waiting, WireLimit};
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WireLimit};
 
 /// The most micro-tokens that any bucket can hold, and the last microsecond that a double counts.
 const MOST_HELD: u64 = 1_000_000_000_000_000;
@@ -18,27 +18,27 @@ const HEADER: usize = 3;
 
 /// How the script is named to Redis.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Naming {
+enum ScriptRef {
     /// By its hash, which is short and fails where the node does not know it.
-    Hash,
+    Sha,
     /// By its text, which always works and makes it known.
-    Text,
+    Source,
 }
 
 /// Requests that are decided together, all of whose keys are in one slot.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ScriptCall {
     /// Echoed by the script, so that no reply can answer another call.
     sequence: u64,
-    waiting: Vec<Waiting>,
-    naming: Naming,
+    waiting: Vec<PendingRequest>,
+    script_ref: ScriptRef,
 }
 
 /// What a call's reply says.
 #[derive(Debug)]
-pub(crate) struct Replies {
+pub(crate) struct CallReply {
     /// One per request, in their order.
-    pub(crate) replies: Vec<Reply>,
+    pub(crate) replies: Vec<ScriptReply>,
     /// How many buckets the script found broken and repaired.
     pub(crate) repairs: u64,
 }
@@ -52,17 +52,17 @@ pub(crate) enum BadReply {
     Shape,
 }
 
-impl Call {
-    pub(crate) fn new(sequence: u64, waiting: Vec<Waiting>) -> Self {
-        Self { sequence, waiting, naming: Naming::Hash }
+impl ScriptCall {
+    pub(crate) fn new(sequence: u64, waiting: Vec<PendingRequest>) -> Self {
+        Self { sequence, waiting, script_ref: ScriptRef::Sha }
     }
 
     /// The same call for a node that does not know the script.
-    pub(crate) fn by_text(self) -> Self {
-        Self { naming: Naming::Text, ..self }
+    pub(crate) fn with_source(self) -> Self {
+        Self { script_ref: ScriptRef::Source, ..self }
     }
 
-    pub(crate) fn into_waiting(self) -> Vec<Waiting> {
+    pub(crate) fn into_waiting(self) -> Vec<PendingRequest> {
         self.waiting
     }
 
@@ -82,9 +82,9 @@ impl Call {
     /// Appends the command to `out`. `now_us` of zero lets Redis say what time it is.
     pub(crate) fn write(&self, now_us: u64, out: &mut Vec<u8>) {
         let (keys, numbers) = self.arguments(now_us);
-        let (command, script): (&[u8], &[u8]) = match self.naming {
-            Naming::Hash => (b"EVALSHA", SPEND.name().as_bytes()),
-            Naming::Text => (b"EVAL", SPEND.text().as_bytes()),
+        let (command, script): (&[u8], &[u8]) = match self.script_ref {
+            ScriptRef::Sha => (b"EVALSHA", SPEND.sha().as_bytes()),
+            ScriptRef::Source => (b"EVAL", SPEND.source().as_bytes()),
         };
         write::array(out, 4 + keys.len());
         write::bulk(out, command);
@@ -97,7 +97,7 @@ impl Call {
     }
 
     /// Reads the reply, unless it is another call's or none at all.
-    pub(crate) fn read(&self, reply: &Value) -> Result<Replies, BadReply> {
+    pub(crate) fn read(&self, reply: &Value) -> Result<CallReply, BadReply> {
         let numbers = reply.as_array().ok_or(BadReply::Shape)?;
         if numbers.first().and_then(whole) != Some(self.sequence) {
             return Err(BadReply::Foreign);
@@ -111,7 +111,7 @@ impl Call {
 
     /// The keys, each once, and everything else as one packed array that names keys and limits by position.
     fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
-        let mut keys = Positions::default();
+        let mut keys = KeyPositions::default();
         let mut limits: Vec<WireLimit> = Vec::new();
         let mut decisions = Vec::with_capacity(16 * self.waiting.len());
         let mut count = HEADER;
@@ -139,7 +139,7 @@ impl Call {
         (keys.in_order, numbers)
     }
 
-    fn read_numbers(&self, numbers: &[Value]) -> Option<Replies> {
+    fn read_numbers(&self, numbers: &[Value]) -> Option<CallReply> {
         let mut numbers = numbers.iter().skip(1).map(whole);
         let mut next = |most: u64| numbers.next()?.filter(|&number| number <= most);
         let at = Micros::new(next(LAST_US)?);
@@ -148,26 +148,26 @@ impl Call {
         for request in self.requests() {
             let granted = next(u64::from(u32::MAX))? as u32;
             let mut buckets = Few::new();
-            if request.operation != Operation::Reset {
+            if request.operation != ScriptOp::Reset {
                 for _ in &request.charges {
                     let held = MicroTokens::new(next(MOST_HELD)?);
                     buckets.push(Bucket::new(held, Micros::new(next(LAST_US)?)));
                 }
             }
-            replies.push(Reply { granted, at, buckets });
+            replies.push(ScriptReply { granted, at, buckets });
         }
-        numbers.next().is_none().then_some(Replies { replies, repairs })
+        numbers.next().is_none().then_some(CallReply { replies, repairs })
     }
 }
 
 /// The distinct keys of a call, in the order in which they were first seen.
 #[derive(Default)]
-struct Positions<'a> {
+struct KeyPositions<'a> {
     in_order: Vec<&'a [u8]>,
     seen: HashMap<&'a [u8], usize, foldhash::quality::RandomState>,
 }
 
-impl<'a> Positions<'a> {
+impl<'a> KeyPositions<'a> {
     /// Counted from one, as Lua counts.
     fn position(&mut self, key: &'a [u8]) -> usize {
         let next = self.in_order.len() + 1;

@@ -9,17 +9,17 @@ use crate::connection::endpoint::Endpoint;
 /// Why a request came back without a reply. All but [`Failed`](Self::Failed) mean that Redis did not run it, so it
 /// may be tried again.
 #[derive(Clone, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum Rejection {
     /// The slot lives on another node, for good.
     Moved { to: Endpoint },
     /// The key of this one request lives on another node while its slot is moving.
     Ask { to: Endpoint },
     /// Part of the slot is moving: ask once more, without the keys of others.
-    Alone,
+    SendAlone,
     /// Part of the slot is moving, and its keys are on two nodes: ask for each by itself.
-    Divided,
+    Split,
     /// Not now: the node changes its role, loads its data or does not serve the slot.
-    Again,
+    Retry,
     /// There is nothing to try again.
     Failed(StoreError),
 }
@@ -52,7 +52,7 @@ pub(crate) enum ErrorReply {
 
 impl ErrorReply {
     /// Reads an error reply. `asked` is the node it came from, since a redirection may leave the host out.
-    pub(crate) fn read(text: &str, asked: &Endpoint) -> Self {
+    pub(crate) fn parse(text: &str, asked: &Endpoint) -> Self {
         let mut words = text.split_ascii_whitespace();
         let code = words.next().unwrap_or_default();
         match code {
@@ -120,7 +120,7 @@ mod tests {
             ("", ErrorReply::Other),
         ];
         for (text, expected) in cases {
-            assert_eq!(ErrorReply::read(text, &asked), expected, "{text}");
+            assert_eq!(ErrorReply::parse(text, &asked), expected, "{text}");
         }
     }
 }

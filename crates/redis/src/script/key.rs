@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use spile_core::{Key, LimitName};
 
 /// The longest encoded key that is kept as it is. Longer ones are hashed.
-const LONGEST_TAG: usize = 200;
+const MAX_TAG_BYTES: usize = 200;
 
 /// Opens the tag of a hashed key. A plain encoding writes every `:` as `%3A`, so it can never begin like this.
 const HASHED: &[u8] = b"sha256:";
@@ -18,9 +18,9 @@ const HASH_BYTES: usize = 16;
 
 /// What all keys of one store begin with.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Prefix(Box<str>);
+pub(crate) struct KeyPrefix(Box<str>);
 
-impl Prefix {
+impl KeyPrefix {
     /// The longest prefix, in bytes.
     pub(crate) const MAX_BYTES: usize = 64;
 
@@ -32,7 +32,7 @@ impl Prefix {
     }
 
     /// The Redis key of the bucket that `key` has under `limit`.
-    pub(crate) fn bucket(&self, key: Key<'_>, limit: &LimitName) -> Vec<u8> {
+    pub(crate) fn bucket_key(&self, key: Key<'_>, limit: &LimitName) -> Vec<u8> {
         let mut bucket = Vec::with_capacity(self.0.len() + key.as_str().len() + limit.as_str().len() + 4);
         bucket.extend_from_slice(self.0.as_bytes());
         bucket.extend_from_slice(b":{");
@@ -45,7 +45,7 @@ impl Prefix {
     /// What all keys of one space beside the buckets begin with: `spile:{:registry}`.
     ///
     /// No bucket's tag begins with a colon: in a plain one it is escaped, and a hashed one begins with `sha256`.
-    pub(crate) fn space(&self, name: &str) -> String {
+    pub(crate) fn key_space(&self, name: &str) -> String {
         format!("{}:{{:{name}}}", self.0)
     }
 
@@ -64,7 +64,7 @@ fn push_tag(out: &mut Vec<u8>, key: &[u8]) {
             out.push(byte);
         }
     }
-    if out.len() - start > LONGEST_TAG {
+    if out.len() - start > MAX_TAG_BYTES {
         out.truncate(start);
         push_hash(out, key);
     }
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
 
     fn bucket(key: &str, limit: &str) -> String {
-        let prefix = Prefix::new("spile").unwrap();
-        let bytes = prefix.bucket(Key::new(key).unwrap(), &LimitName::new(limit).unwrap());
+        let prefix = KeyPrefix::new("spile").unwrap();
+        let bytes = prefix.bucket_key(Key::new(key).unwrap(), &LimitName::new(limit).unwrap());
         String::from_utf8(bytes).unwrap()
     }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_space_has_a_tag_of_its_own() {
-        assert_eq!(Prefix::new("spile").unwrap().space("registry"), "spile:{:registry}");
+        assert_eq!(KeyPrefix::new("spile").unwrap().key_space("registry"), "spile:{:registry}");
     }
 
     #[test]
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn a_prefix_cannot_hold_what_a_pattern_or_a_tag_would_read() {
         for bad in ["", "a{b", "a}b", "a*", "a?", "a[b", "a b", &"x".repeat(65)] {
-            assert_eq!(Prefix::new(bad), None, "{bad:?}");
+            assert_eq!(KeyPrefix::new(bad), None, "{bad:?}");
         }
-        assert_eq!(Prefix::new("team/spile:v1").unwrap().pattern(), "team/spile:v1:{*");
+        assert_eq!(KeyPrefix::new("team/spile:v1").unwrap().pattern(), "team/spile:v1:{*");
     }
 
     proptest! {
@@ -152,7 +152,7 @@ mod tests {
             let bucket = bucket(&key, "free");
             let tag = bucket.strip_prefix("spile:{").and_then(|rest| rest.strip_suffix("}:free"));
             let tag = tag.expect("prefix, tag and limit stand in their places");
-            prop_assert!(!tag.is_empty() && tag.len() <= LONGEST_TAG);
+            prop_assert!(!tag.is_empty() && tag.len() <= MAX_TAG_BYTES);
             let escapes = |c: char| c == '{' || c == '}' || c.is_ascii_control();
             prop_assert!(!tag.chars().any(escapes));
         }
@@ -160,7 +160,7 @@ mod tests {
         #[test]
         fn no_bucket_lies_in_a_space_beside_the_buckets(key in hostile_key(), limit in "[a-c./]{1,3}") {
             prop_assume!(LimitName::new(&limit).is_ok());
-            let space = Prefix::new("spile").unwrap().space("registry");
+            let space = KeyPrefix::new("spile").unwrap().key_space("registry");
             for key in [key.as_str(), ":registry", "registry", ":registry}:entries", "%3Aregistry"] {
                 prop_assert!(!bucket(key, &limit).starts_with(&space));
             }

@@ -14,30 +14,30 @@ pub(crate) static SPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include
 
 /// A script that Redis runs as one atomic step.
 pub struct Script {
-    text: &'static str,
-    name: String,
+    source: &'static str,
+    sha: String,
 }
 
 impl Script {
     /// The script of this text. All its keys must come in `KEYS`, and it should check before it writes: what it has
     /// written when it fails stays written.
-    pub fn new(text: &'static str) -> Self {
-        Self { text, name: sha1_smol::Sha1::from(text).digest().to_string() }
+    pub fn new(source: &'static str) -> Self {
+        Self { source, sha: sha1_smol::Sha1::from(source).digest().to_string() }
     }
 
     /// The text, as Redis is given it.
-    pub(crate) const fn text(&self) -> &'static str {
-        self.text
+    pub(crate) const fn source(&self) -> &'static str {
+        self.source
     }
 
     /// The name that `EVALSHA` calls it by.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+    pub(crate) fn sha(&self) -> &str {
+        &self.sha
     }
 }
 
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Script({})", self.name)
+        write!(f, "Script({})", self.sha)
     }
 }

@@ -8,13 +8,13 @@ use spile_core::{Bucket, Charge, Few, Limit, Micros};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::script::error_reply::Refusal;
-use crate::script::key::Prefix;
+use crate::script::error_reply::Rejection;
+use crate::script::key::KeyPrefix;
 use crate::topology::slot::slot_of;
 
 /// What the script is to do. The numbers are its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Operation {
+pub(crate) enum ScriptOp {
     Spend = 1,
     Peek = 2,
     SpendUpTo = 3,
@@ -28,20 +28,20 @@ pub(crate) enum Operation {
 /// One atomic step over buckets that live on one node.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) operation: Operation,
+    pub(crate) operation: ScriptOp,
     pub(crate) charges: SmallVec<[WireCharge; 1]>,
-    fate: AtomicU8,
+    state: AtomicU8,
 }
 
 /// What has become of a request: it is with its caller or in a queue, a lane has sent it, or its caller has given up
 /// before that. Only one of lane and caller can be first.
 const UNSENT: u8 = 0;
 const SENT: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const CANCELLED: u8 = 2;
 
 impl Request {
-    pub(crate) fn new(operation: Operation, charges: SmallVec<[WireCharge; 1]>) -> Self {
-        Self { operation, charges, fate: AtomicU8::new(UNSENT) }
+    pub(crate) fn new(operation: ScriptOp, charges: SmallVec<[WireCharge; 1]>) -> Self {
+        Self { operation, charges, state: AtomicU8::new(UNSENT) }
     }
 
     /// The cluster slot of all its keys.
@@ -55,22 +55,22 @@ impl Request {
     }
 
     /// Makes it one that was never sent: Redis has said that it did not run it.
-    pub(crate) fn not_run(&self) {
-        self.fate.store(UNSENT, Ordering::Release);
+    pub(crate) fn mark_unsent(&self) {
+        self.state.store(UNSENT, Ordering::Release);
     }
 
     /// Gives it up, unless it has been sent. Says whether it will never be.
-    pub(crate) fn give_up(&self) -> bool {
-        self.settle(GIVEN_UP)
+    pub(crate) fn cancel(&self) -> bool {
+        self.transition(CANCELLED)
     }
 
     /// Marks it as sent, unless its caller has given up.
-    fn send(&self) -> bool {
-        self.settle(SENT)
+    fn mark_sent(&self) -> bool {
+        self.transition(SENT)
     }
 
-    fn settle(&self, fate: u8) -> bool {
-        self.fate.compare_exchange(UNSENT, fate, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    fn transition(&self, state: u8) -> bool {
+        self.state.compare_exchange(UNSENT, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }
 
@@ -90,9 +90,9 @@ pub(crate) struct WireLimit {
 }
 
 impl WireCharge {
-    pub(crate) fn new(prefix: &Prefix, charge: &Charge<'_>) -> Self {
+    pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>) -> Self {
         Self {
-            key: prefix.bucket(charge.key(), charge.limit().name()),
+            key: prefix.bucket_key(charge.key(), charge.limit().name()),
             limit: WireLimit::from(charge.limit().limit()),
             cost_micro: charge.cost().micro().get(),
         }
@@ -115,7 +115,7 @@ fn ttl_ms(limit: &Limit) -> u64 {
 
 /// What the script answered to one request.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reply {
+pub(crate) struct ScriptReply {
     /// 1 or 0, or for a partial spend the tokens granted.
     pub(crate) granted: u32,
     pub(crate) at: Micros,
@@ -135,19 +135,19 @@ pub(crate) enum BatchGroup {
 
 /// A request and the caller that waits for its answer.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PendingRequest {
     pub(crate) request: Arc<Request>,
     pub(crate) group: BatchGroup,
-    answer: oneshot::Sender<Result<Reply, Refusal>>,
+    answer: oneshot::Sender<Result<ScriptReply, Rejection>>,
     /// After this it must not be sent any more.
     deadline: Option<Instant>,
 }
 
-impl Waiting {
+impl PendingRequest {
     pub(crate) const fn new(
         request: Arc<Request>,
         group: BatchGroup,
-        answer: oneshot::Sender<Result<Reply, Refusal>>,
+        answer: oneshot::Sender<Result<ScriptReply, Rejection>>,
         deadline: Option<Instant>,
     ) -> Self {
         Self { request, group, answer, deadline }
@@ -159,12 +159,14 @@ impl Waiting {
     }
 
     /// Marks it as sent, unless its caller is gone or its time is up.
-    pub(crate) fn send(&self, now: Instant) -> bool {
-        !self.is_abandoned() && self.deadline.is_none_or(|deadline| now < deadline) && self.request.send()
+    pub(crate) fn mark_sent(&self, now: Instant) -> bool {
+        !self.is_abandoned()
+            && self.deadline.is_none_or(|deadline| now < deadline)
+            && self.request.mark_sent()
     }
 
     /// Answers, unless the caller has gone.
-    pub(crate) fn answer(self, answer: Result<Reply, Refusal>) {
+    pub(crate) fn answer(self, answer: Result<ScriptReply, Rejection>) {
         let _heard = self.answer.send(answer);
     }
 }

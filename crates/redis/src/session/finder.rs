@@ -6,37 +6,37 @@ use parking_lot::Mutex;
 use spile_resp::{InvalidReply, Value};
 use tokio::time::timeout;
 
-use crate::connection::dialer::{Dialer, Whereabouts};
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::topology::slot_map::{self, SlotRange};
+use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
 
 /// Where one slot is served.
-pub(crate) enum Finder {
+pub(crate) enum NodeFinder {
     /// All slots are where this says.
-    Anywhere(Whereabouts),
-    Cluster(Seen),
+    Single(NodeAddress),
+    Cluster(ClusterView),
 }
 
 /// What is known of a cluster.
-pub(crate) struct Seen {
+pub(crate) struct ClusterView {
     seeds: Vec<Endpoint>,
     /// Every node that the last map named: any of them can be asked for the next.
-    named: Mutex<Vec<Endpoint>>,
+    known_nodes: Mutex<Vec<Endpoint>>,
     /// Where a redirection sent us, to be tried once before the map is read again.
     hint: Mutex<Option<Endpoint>>,
 }
 
-impl Finder {
+impl NodeFinder {
     pub(crate) fn cluster(seeds: Vec<Endpoint>) -> Self {
-        Self::Cluster(Seen { seeds, named: Mutex::default(), hint: Mutex::default() })
+        Self::Cluster(ClusterView { seeds, known_nodes: Mutex::default(), hint: Mutex::default() })
     }
 
     /// A connection to the node that serves `slot`, as far as is known.
     pub(super) async fn connect(&self, slot: u16, dialer: &Dialer) -> Result<Connection, ConnectionError> {
         let endpoint = match self {
-            Self::Anywhere(Whereabouts::Fixed(endpoint)) => endpoint.clone(),
-            Self::Anywhere(Whereabouts::AskSentinels(sentinels)) => sentinels.master().await?,
+            Self::Single(NodeAddress::Fixed(endpoint)) => endpoint.clone(),
+            Self::Single(NodeAddress::BySentinels(sentinels)) => sentinels.master().await?,
             Self::Cluster(seen) => seen.endpoint(slot, dialer).await?,
         };
         dialer.open(&endpoint).await
@@ -52,13 +52,13 @@ impl Finder {
     /// Whether connecting again may reach another node.
     pub(super) const fn may_move(&self) -> bool {
         match self {
-            Self::Anywhere(whereabouts) => whereabouts.may_move(),
+            Self::Single(address) => address.may_move(),
             Self::Cluster(_) => true,
         }
     }
 }
 
-impl Seen {
+impl ClusterView {
     async fn endpoint(&self, slot: u16, dialer: &Dialer) -> Result<Endpoint, ConnectionError> {
         let hint = self.hint.lock().take();
         if let Some(endpoint) = hint {
@@ -67,7 +67,7 @@ impl Seen {
         let mut last = ConnectionError::Closed;
         for candidate in self.candidates() {
             match ask_for_map(&candidate, dialer).await {
-                Ok(ranges) => match self.adopt(&ranges, slot) {
+                Ok(ranges) => match self.apply(&ranges, slot) {
                     Some(endpoint) => return Ok(endpoint),
                     None => last = ConnectionError::Refused(format!("nobody serves slot {slot}")),
                 },
@@ -79,17 +79,21 @@ impl Seen {
 
     fn candidates(&self) -> Vec<Endpoint> {
         let mut seen = HashSet::new();
-        let named = self.named.lock();
-        let mut all: Vec<_> =
-            named.iter().chain(&self.seeds).filter(|endpoint| seen.insert(*endpoint)).cloned().collect();
+        let known_nodes = self.known_nodes.lock();
+        let mut all: Vec<_> = known_nodes
+            .iter()
+            .chain(&self.seeds)
+            .filter(|endpoint| seen.insert(*endpoint))
+            .cloned()
+            .collect();
         fastrand::shuffle(&mut all);
         all
     }
 
-    fn adopt(&self, ranges: &[SlotRange], slot: u16) -> Option<Endpoint> {
-        let named: Vec<_> = ranges.iter().flat_map(|range| range.nodes.iter().cloned()).collect();
-        if !named.is_empty() {
-            *self.named.lock() = named;
+    fn apply(&self, ranges: &[SlotRange], slot: u16) -> Option<Endpoint> {
+        let known_nodes: Vec<_> = ranges.iter().flat_map(|range| range.nodes.iter().cloned()).collect();
+        if !known_nodes.is_empty() {
+            *self.known_nodes.lock() = known_nodes;
         }
         let range = ranges.iter().find(|range| (range.first..=range.last).contains(&slot))?;
         range.nodes.first().cloned()
@@ -98,10 +102,9 @@ impl Seen {
 
 async fn ask_for_map(node: &Endpoint, dialer: &Dialer) -> Result<Vec<SlotRange>, ConnectionError> {
     let mut connection = dialer.open(node).await?;
-    let patience = slot_map::PATIENCE;
-    let reply = timeout(patience, connection.ask(&[b"CLUSTER", b"SLOTS"])).await;
-    match reply.unwrap_or(Err(ConnectionError::Stalled(patience)))? {
+    let reply = timeout(MAP_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"])).await;
+    match reply.unwrap_or(Err(ConnectionError::Stalled(MAP_TIMEOUT)))? {
         Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-        reply => Ok(slot_map::read(&reply, connection.endpoint()).ok_or(InvalidReply)?),
+        reply => Ok(slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?),
     }
 }

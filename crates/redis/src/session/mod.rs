@@ -1,13 +1,265 @@
-//! What is said to Redis beside decisions: never over the connections that decide, and never in their way.
+//! Scripts that run beside decisions, one at a time, over a connection of their own.
+//!
+//! The registry and the analytics of a server live here. They never use the connections that decide, and never delay
+//! them.
 
-mod error;
 mod finder;
-mod session;
 mod subscription;
 
-pub use error::SessionError;
-pub(crate) use finder::Finder;
-pub use session::Session;
-pub(crate) use session::SideSetup;
-pub use subscription::Subscription;
-pub(crate) use subscription::next_message;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_resp::{Value, write};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::connection::dialer::Dialer;
+use crate::connection::endpoint::Endpoint;
+use crate::connection::{Connection, ConnectionError};
+use crate::script::Script;
+use crate::script::error_reply::ErrorReply;
+use crate::topology::slot::slot_of;
+
+pub(crate) use self::finder::NodeFinder;
+pub use self::subscription::Subscription;
+pub(crate) use self::subscription::next_message;
+
+/// The pause before a script that Redis did not run is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Keys beside the buckets, all in one slot, and a connection to whoever serves it. It is opened when it is needed
+/// and used by one script at a time. Decisions never wait for it.
+pub struct Session {
+    space: Arc<KeySpace>,
+    open: Mutex<Option<Connection>>,
+}
+
+/// Makes the places of one store.
+pub(crate) type SessionFactory = Box<dyn Fn() -> (NodeFinder, Arc<Dialer>) + Send + Sync>;
+
+/// Where a session's keys live.
+pub(super) struct KeySpace {
+    pub(super) prefix: String,
+    slot: u16,
+    finder: NodeFinder,
+    dialer: Arc<Dialer>,
+}
+
+/// What to do about a reply.
+enum NextStep {
+    Done(Value),
+    /// Connect anew: the slot, or the master, is elsewhere or will be.
+    Reconnect,
+    /// This once, ask that node.
+    Ask(Endpoint),
+    /// Ask the same node once more: the slot is on its way, or the cluster is being repaired.
+    Again(String),
+    Refused(String),
+}
+
+/// Why a session has no reply.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// There is no connection, and none can be opened.
+    #[error("Redis cannot be reached: {0}")]
+    Unreachable(String),
+    /// The script was sent, and no reply came.
+    #[error("Redis gave no answer within {0:?}")]
+    TimedOut(Duration),
+    /// The script was sent, and the connection broke before the reply was whole.
+    #[error("the connection to Redis broke: {0}")]
+    Broken(String),
+    /// Redis replied with an error: it did not run the script, or the script failed.
+    #[error("Redis refused: {0}")]
+    Refused(String),
+}
+
+impl SessionError {
+    /// Whether the script may have run to its end all the same. Only a script that does nothing when it is run again
+    /// may be sent again then.
+    pub const fn may_have_run(&self) -> bool {
+        matches!(self, Self::TimedOut(_) | Self::Broken(_))
+    }
+}
+
+impl Session {
+    pub(crate) fn new(prefix: String, setup: &SessionFactory) -> Self {
+        let (finder, dialer) = setup();
+        let space = KeySpace { slot: slot_of(prefix.as_bytes()), prefix, finder, dialer };
+        Self { space: Arc::new(space), open: Mutex::default() }
+    }
+
+    /// The Redis key of this name: `spile:{:registry}:entries`. No bucket ever has it.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.space.prefix)
+    }
+
+    /// The channel that [`subscribe`](Self::subscribe) listens to.
+    pub fn channel(&self) -> &str {
+        &self.space.prefix
+    }
+
+    /// Listens to the channel from now on, over another connection. Must be called within a tokio runtime.
+    pub fn subscribe(&self) -> Subscription {
+        Subscription::start(Arc::clone(&self.space))
+    }
+
+    /// Runs a script on keys of this session, and waits no longer than `within` for everything: its turn, a
+    /// connection, the reply. Sends it again only where Redis says that it did not run it.
+    pub async fn run(
+        &self,
+        script: &Script,
+        keys: &[String],
+        arguments: &[&[u8]],
+        within: Duration,
+    ) -> Result<Value, SessionError> {
+        let deadline = Instant::now() + within;
+        let command = ScriptCommand { script, keys, arguments };
+        let Ok(mut open) = timeout_at(deadline, self.open.lock()).await else {
+            return Err(SessionError::Unreachable("another call is under way".to_owned()));
+        };
+        let mut why = SessionError::Unreachable(format!("no connection within {within:?}"));
+        while Instant::now() < deadline {
+            let mut connection = match timeout_at(deadline, self.connection_or_new(open.take())).await {
+                Ok(connection_or_new) => {
+                    connection_or_new.map_err(|why| SessionError::Unreachable(why.to_string()))?
+                }
+                Err(_) => return Err(why),
+            };
+            let reply = timeout_at(deadline, command.exchange(&mut connection, false)).await;
+            let reply = reply.map_err(|_| SessionError::TimedOut(within))?;
+            match self.classify(reply.map_err(|why| broken(&why))?, &connection) {
+                NextStep::Done(value) => {
+                    *open = Some(connection);
+                    return Ok(value);
+                }
+                NextStep::Refused(text) => {
+                    *open = Some(connection);
+                    return Err(SessionError::Refused(text));
+                }
+                NextStep::Ask(to) => {
+                    *open = Some(connection);
+                    match timeout_at(deadline, self.ask(&to, &command)).await {
+                        Ok(Ok(Value::Error(text))) => why = SessionError::Refused(text),
+                        Ok(answered) => return answered,
+                        Err(_) => return Err(SessionError::TimedOut(within)),
+                    }
+                }
+                NextStep::Again(text) => {
+                    *open = Some(connection);
+                    why = SessionError::Refused(text);
+                }
+                NextStep::Reconnect => why = SessionError::Unreachable("nobody takes writes".to_owned()),
+            }
+            sleep(RETRY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+        }
+        // A node that has refused all along may be cut off from one that does not: the next call looks for it.
+        *open = None;
+        Err(why)
+    }
+
+    /// The connection that is open, unless the other side has hung up or spoken unasked, or the credentials have
+    /// changed; else a new one.
+    async fn connection_or_new(&self, open: Option<Connection>) -> Result<Connection, ConnectionError> {
+        if let Some(mut connection) = open.filter(|open| !open.is_outdated()) {
+            let alive = tokio::select! {
+                biased;
+                _ = connection.until_closed() => false,
+                () = std::future::ready(()) => true,
+            };
+            if alive {
+                return Ok(connection);
+            }
+        }
+        self.space.connect().await
+    }
+
+    fn classify(&self, reply: Value, connection: &Connection) -> NextStep {
+        let Value::Error(text) = reply else { return NextStep::Done(reply) };
+        match ErrorReply::parse(&text, connection.endpoint()) {
+            ErrorReply::Moved { to } => {
+                self.space.finder.moved(to);
+                NextStep::Reconnect
+            }
+            ErrorReply::Ask { to } => NextStep::Ask(to),
+            ErrorReply::TryAgain | ErrorReply::ClusterDown => NextStep::Again(text),
+            ErrorReply::WrongNode => NextStep::Reconnect,
+            ErrorReply::Unreplicated if self.space.finder.may_move() => NextStep::Reconnect,
+            _ => NextStep::Refused(text),
+        }
+    }
+
+    /// Asks the node that a slot is moving to.
+    async fn ask(&self, to: &Endpoint, command: &ScriptCommand<'_>) -> Result<Value, SessionError> {
+        let opened = self.space.dialer.open(to).await;
+        let mut connection = opened.map_err(|why| SessionError::Unreachable(why.to_string()))?;
+        command.exchange(&mut connection, true).await.map_err(|why| broken(&why))
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({})", self.space.prefix)
+    }
+}
+
+impl KeySpace {
+    pub(super) async fn connect(&self) -> Result<Connection, ConnectionError> {
+        self.finder.connect(self.slot, &self.dialer).await
+    }
+}
+
+fn broken(why: &ConnectionError) -> SessionError {
+    SessionError::Broken(why.to_string())
+}
+
+/// One call of a script.
+struct ScriptCommand<'a> {
+    script: &'a Script,
+    keys: &'a [String],
+    arguments: &'a [&'a [u8]],
+}
+
+impl ScriptCommand<'_> {
+    /// Calls by name, and by text where the node does not know the name.
+    async fn exchange(&self, connection: &mut Connection, asking: bool) -> Result<Value, ConnectionError> {
+        let reply = self.send(connection, asking, b"EVALSHA", self.script.sha()).await?;
+        match &reply {
+            Value::Error(text) if text.starts_with("NOSCRIPT") => {
+                self.send(connection, asking, b"EVAL", self.script.source()).await
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    async fn send(
+        &self,
+        connection: &mut Connection,
+        asking: bool,
+        command: &[u8],
+        script: &str,
+    ) -> Result<Value, ConnectionError> {
+        let mut out = Vec::new();
+        if asking {
+            write::command(&mut out, &[b"ASKING"]);
+        }
+        write::array(&mut out, 3 + self.keys.len() + self.arguments.len());
+        write::bulk(&mut out, command);
+        write::bulk(&mut out, script.as_bytes());
+        write::bulk(&mut out, self.keys.len().to_string().as_bytes());
+        for key in self.keys {
+            write::bulk(&mut out, key.as_bytes());
+        }
+        for argument in self.arguments {
+            write::bulk(&mut out, argument);
+        }
+        connection.send(&out).await?;
+        if asking {
+            // Where it is refused, so is what follows.
+            connection.receive().await?;
+        }
+        connection.receive().await
+    }
+}

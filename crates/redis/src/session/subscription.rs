@@ -9,36 +9,36 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::session::Place;
-use crate::connection::pace::Backoff;
+use super::KeySpace;
+use crate::connection::dial_limiter::Backoff;
 use crate::connection::{Connection, ConnectionError};
 
 /// How long the other side may say nothing before it is asked whether it is still there, and then to answer.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// How long to leave a server alone that does not let us subscribe.
-const REFUSED: Duration = Duration::from_secs(5);
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Hears of every message of one space, and of every moment in which some may have been missed. Connects again for
 /// ever; ends when dropped.
 pub struct Subscription {
-    heard: Arc<Notify>,
+    news: Arc<Notify>,
     trouble: Arc<Mutex<Option<String>>>,
     task: AbortHandle,
 }
 
 impl Subscription {
-    pub(super) fn start(place: Arc<Place>) -> Self {
-        let (heard, trouble) = <(Arc<Notify>, Arc<Mutex<Option<String>>>)>::default();
-        let listener = Listener { place, heard: heard.clone(), trouble: trouble.clone() };
-        let task = tokio::spawn(listener.run()).abort_handle();
-        Self { heard, trouble, task }
+    pub(super) fn start(space: Arc<KeySpace>) -> Self {
+        let (news, trouble) = <(Arc<Notify>, Arc<Mutex<Option<String>>>)>::default();
+        let task_state = SubscriptionTask { space, news: news.clone(), trouble: trouble.clone() };
+        let task = tokio::spawn(task_state.run()).abort_handle();
+        Self { news, trouble, task }
     }
 
     /// Waits until there may be news: a message, or a connection on which the last ones may have been missed. Many at
     /// once are heard as one. May be dropped at any time.
-    pub async fn heard(&self) {
-        self.heard.notified().await;
+    pub async fn notified(&self) {
+        self.news.notified().await;
     }
 
     /// Why nothing can be heard, while that is so.
@@ -59,13 +59,13 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
-struct Listener {
-    place: Arc<Place>,
-    heard: Arc<Notify>,
+struct SubscriptionTask {
+    space: Arc<KeySpace>,
+    news: Arc<Notify>,
     trouble: Arc<Mutex<Option<String>>>,
 }
 
-impl Listener {
+impl SubscriptionTask {
     async fn run(self) {
         let mut backoff = Backoff::default();
         loop {
@@ -78,7 +78,7 @@ impl Listener {
                 Err(why) => {
                     *self.trouble.lock() = Some(why.to_string());
                     match why {
-                        ConnectionError::Refused(_) => sleep(REFUSED).await,
+                        ConnectionError::Refused(_) => sleep(REFUSED_PAUSE).await,
                         _ => backoff.pause().await,
                     }
                 }
@@ -87,9 +87,9 @@ impl Listener {
     }
 
     async fn subscribed(&self) -> Result<Connection, ConnectionError> {
-        let mut connection = self.place.connect().await?;
-        let channel = self.place.space.as_bytes();
-        let subscribed = timeout(QUIET, connection.ask(&[b"SUBSCRIBE", channel])).await;
+        let mut connection = self.space.connect().await?;
+        let channel = self.space.prefix.as_bytes();
+        let subscribed = timeout(QUIET, connection.command(&[b"SUBSCRIBE", channel])).await;
         match subscribed.unwrap_or(Err(ConnectionError::Stalled(QUIET)))? {
             Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
             _ => Ok(connection),
@@ -98,11 +98,11 @@ impl Listener {
 
     async fn listen(&self, mut connection: Connection) {
         // Whatever was published before this is missed, so there may be news.
-        self.heard.notify_one();
+        self.news.notify_one();
         while let Ok(message) = next_message(&mut connection).await {
             let kind = message.as_array().and_then(|parts| parts.first()?.as_str());
             if kind == Some("message") {
-                self.heard.notify_one();
+                self.news.notify_one();
             }
         }
     }
@@ -117,5 +117,5 @@ pub(crate) async fn next_message(connection: &mut Connection) -> Result<Value, C
     if let Ok(message) = timeout(QUIET, connection.receive()).await {
         return message;
     }
-    timeout(QUIET, connection.ask(&[b"PING"])).await.unwrap_or(Err(ConnectionError::Stalled(QUIET)))
+    timeout(QUIET, connection.command(&[b"PING"])).await.unwrap_or(Err(ConnectionError::Stalled(QUIET)))
 }

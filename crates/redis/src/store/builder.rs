@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use crate::connection::dialer::{Dialer, Whereabouts};
+use crate::connection::dial_limiter::{DialLimiter, DialPriority};
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::login::Access;
-use crate::connection::pace::{DialPace, Purpose};
-use crate::connection::tls::{Tls, TlsError};
-use crate::connection::url::{Target, TlsFiles, Topology, UrlError};
-use crate::connection::{Introduction, RoleCheck};
+use crate::connection::login::Logins;
+use crate::connection::tls::{TlsClient, TlsError};
+use crate::connection::url::{ClientTlsFiles, StoreUrl, Topology, UrlError};
+use crate::connection::{ConnectOptions, RoleCheck};
 use crate::node::ServedNode;
-use crate::node::lane::LaneSetup;
-use crate::script::key::Prefix;
-use crate::session::{Finder, SideSetup};
+use crate::node::lane::LaneConfig;
+use crate::script::key::KeyPrefix;
+use crate::session::{NodeFinder, SessionFactory};
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
-use crate::store::{Inner, RedisStore};
+use crate::store::{RedisStore, StoreInner};
 use crate::topology::Router;
 use crate::topology::cluster::Cluster;
 use crate::topology::sentinel::{self, Sentinels};
@@ -35,7 +35,7 @@ pub struct RedisStoreBuilder {
     connections: usize,
     flights: usize,
     max_waiting: usize,
-    tls: TlsFiles,
+    tls: ClientTlsFiles,
 }
 
 impl fmt::Debug for RedisStoreBuilder {
@@ -54,12 +54,12 @@ impl fmt::Debug for RedisStoreBuilder {
 /// Why a store cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BuildError {
+pub enum RedisBuildError {
     /// The URL cannot be read.
     #[error("store URL: {0}")]
     Url(#[from] UrlError),
     /// The prefix could be read as a pattern or a hash tag.
-    #[error("prefix `{0}` is not 1 to {max} letters, digits, `.`, `_`, `-`, `:` or `/`", max = Prefix::MAX_BYTES)]
+    #[error("prefix `{0}` is not 1 to {max} letters, digits, `.`, `_`, `-`, `:` or `/`", max = KeyPrefix::MAX_BYTES)]
     Prefix(String),
     /// The timeout leaves no time.
     #[error("a timeout of {0:?} is outside 1 ms to 60 s")]
@@ -91,7 +91,7 @@ impl RedisStoreBuilder {
             connections: 2,
             flights: 16,
             max_waiting: 16_384,
-            tls: TlsFiles::default(),
+            tls: ClientTlsFiles::default(),
         }
     }
 
@@ -146,28 +146,29 @@ impl RedisStoreBuilder {
     }
 
     /// The store. It connects in the background, and answers with errors until it has.
-    pub fn build(self) -> Result<RedisStore, BuildError> {
-        let target = Target::read(&self.url)?;
-        let prefix = Prefix::new(&self.prefix).ok_or_else(|| BuildError::Prefix(self.prefix.clone()))?;
+    pub fn build(self) -> Result<RedisStore, RedisBuildError> {
+        let target = StoreUrl::parse(&self.url)?;
+        let prefix =
+            KeyPrefix::new(&self.prefix).ok_or_else(|| RedisBuildError::Prefix(self.prefix.clone()))?;
         self.check_bounds()?;
-        let tls = target.tls.as_ref().map(|files| Tls::new(&self.tls_files(files))).transpose()?;
+        let tls = target.tls.as_ref().map(|files| TlsClient::new(&self.tls_files(files))).transpose()?;
         if tokio::runtime::Handle::try_current().is_err() {
-            return Err(BuildError::NoRuntime);
+            return Err(RedisBuildError::NoRuntime);
         }
         let counters = Arc::new(Counters::default());
-        let access = Access::new(&target);
-        let plan = Plan {
+        let logins = Logins::new(&target);
+        let topology = TopologyBuilder {
             settings: &self,
-            access: &access,
+            logins: &logins,
             tls,
             prefix: prefix.clone(),
-            pace: Arc::new(DialPace::new()),
+            limiter: Arc::new(DialLimiter::new()),
             counters: counters.clone(),
         };
-        Ok(RedisStore::new(Inner {
-            side: plan.side(&target),
-            router: plan.router(target),
-            access,
+        Ok(RedisStore::new(StoreInner {
+            sessions: topology.sessions(&target),
+            router: topology.router(target),
+            logins,
             prefix,
             timeout: self.timeout,
             most_waiting: self.max_waiting,
@@ -176,25 +177,25 @@ impl RedisStoreBuilder {
         }))
     }
 
-    fn check_bounds(&self) -> Result<(), BuildError> {
+    fn check_bounds(&self) -> Result<(), RedisBuildError> {
         if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout) {
-            return Err(BuildError::Timeout(self.timeout));
+            return Err(RedisBuildError::Timeout(self.timeout));
         }
         if !(1..=64).contains(&self.connections) {
-            return Err(BuildError::Connections(self.connections));
+            return Err(RedisBuildError::Connections(self.connections));
         }
         if !(1..=256).contains(&self.flights) {
-            return Err(BuildError::Flights(self.flights));
+            return Err(RedisBuildError::Flights(self.flights));
         }
         if !(1..=1_000_000).contains(&self.max_waiting) {
-            return Err(BuildError::MaxWaiting(self.max_waiting));
+            return Err(RedisBuildError::MaxWaiting(self.max_waiting));
         }
         Ok(())
     }
 
     /// What the methods said counts before what the URL says.
-    fn tls_files(&self, url: &TlsFiles) -> TlsFiles {
-        TlsFiles {
+    fn tls_files(&self, url: &ClientTlsFiles) -> ClientTlsFiles {
+        ClientTlsFiles {
             authority: self.tls.authority.clone().or_else(|| url.authority.clone()),
             client: self.tls.client.clone().or_else(|| url.client.clone()),
         }
@@ -202,28 +203,28 @@ impl RedisStoreBuilder {
 }
 
 /// What the parts of a store are made from.
-struct Plan<'a> {
+struct TopologyBuilder<'a> {
     settings: &'a RedisStoreBuilder,
-    access: &'a Access,
-    tls: Option<Tls>,
-    prefix: Prefix,
-    pace: Arc<DialPace>,
+    logins: &'a Logins,
+    tls: Option<TlsClient>,
+    prefix: KeyPrefix,
+    limiter: Arc<DialLimiter>,
     counters: Arc<Counters>,
 }
 
-impl Plan<'_> {
-    fn router(&self, target: Target) -> Router {
-        let Target { topology, database, .. } = target;
+impl TopologyBuilder<'_> {
+    fn router(&self, target: StoreUrl) -> Router {
+        let StoreUrl { topology, database, .. } = target;
         match topology {
             Topology::Standalone(endpoint) => {
                 let dialer = self.dialer(database, RoleCheck::IfAllowed);
-                Router::Single(ServedNode::start(&self.lanes(Whereabouts::Fixed(endpoint), dialer)))
+                Router::Single(ServedNode::start(&self.lanes(NodeAddress::Fixed(endpoint), dialer)))
             }
             Topology::Sentinel { sentinels, master, .. } => {
                 let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer()));
                 let dialer = self.dialer(database, RoleCheck::Master);
-                let whereabouts = Whereabouts::AskSentinels(sentinels.clone());
-                let mut served = ServedNode::start(&self.lanes(whereabouts, dialer));
+                let address = NodeAddress::BySentinels(sentinels.clone());
+                let mut served = ServedNode::start(&self.lanes(address, dialer));
                 for index in 0..sentinels.count() {
                     let watch = tokio::spawn(sentinels.clone().watch(index, served.node.clone()));
                     served.also(watch.abort_handle());
@@ -235,64 +236,64 @@ impl Plan<'_> {
     }
 
     /// What is said beside decisions goes to the same nodes, over connections of its own. Dials share one pace.
-    fn side(&self, target: &Target) -> SideSetup {
-        let Target { topology, database, .. } = target.clone();
+    fn sessions(&self, target: &StoreUrl) -> SessionFactory {
+        let StoreUrl { topology, database, .. } = target.clone();
         match topology {
             Topology::Standalone(endpoint) => {
-                let dialer = Arc::new(self.side_dialer(database, RoleCheck::IfAllowed));
+                let dialer = Arc::new(self.background_dialer(database, RoleCheck::IfAllowed));
                 Box::new(move || {
-                    (Finder::Anywhere(Whereabouts::Fixed(endpoint.clone())), Arc::clone(&dialer))
+                    (NodeFinder::Single(NodeAddress::Fixed(endpoint.clone())), Arc::clone(&dialer))
                 })
             }
             Topology::Sentinel { sentinels, master, .. } => {
-                let ask = Dialer { purpose: Purpose::Side, ..self.sentinel_dialer() };
-                let dialer = Arc::new(self.side_dialer(database, RoleCheck::Master));
+                let ask = Dialer { priority: DialPriority::Background, ..self.sentinel_dialer() };
+                let dialer = Arc::new(self.background_dialer(database, RoleCheck::Master));
                 // Sentinels remember what they said last, and would not tell the store what a session has heard.
                 Box::new(move || {
                     let sentinels = Sentinels::new(sentinels.clone(), master.clone(), ask.clone());
-                    (Finder::Anywhere(Whereabouts::AskSentinels(Arc::new(sentinels))), Arc::clone(&dialer))
+                    (NodeFinder::Single(NodeAddress::BySentinels(Arc::new(sentinels))), Arc::clone(&dialer))
                 })
             }
             Topology::Cluster { seeds } => {
-                let dialer = Arc::new(self.side_dialer(0, RoleCheck::None));
-                Box::new(move || (Finder::cluster(seeds.clone()), Arc::clone(&dialer)))
+                let dialer = Arc::new(self.background_dialer(0, RoleCheck::None));
+                Box::new(move || (NodeFinder::cluster(seeds.clone()), Arc::clone(&dialer)))
             }
         }
     }
 
-    fn side_dialer(&self, database: u32, role: RoleCheck) -> Dialer {
-        Dialer { purpose: Purpose::Side, ..self.dialer(database, role) }
+    fn background_dialer(&self, database: u32, role: RoleCheck) -> Dialer {
+        Dialer { priority: DialPriority::Background, ..self.dialer(database, role) }
     }
 
     fn cluster(&self, seeds: Vec<Endpoint>) -> Router {
         let dialer = self.dialer(0, RoleCheck::None);
         // Each node gets its own whereabouts when it is found; the first seed stands in until then.
-        let anywhere = Whereabouts::Fixed(seeds[0].clone());
-        let setup = LaneSetup { cluster_prefix: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
-        let cluster = Arc::new(Cluster::new(setup, seeds));
-        let keeper = tokio::spawn(cluster.clone().keep_up()).abort_handle();
-        Router::Cluster { cluster, keeper }
+        let anywhere = NodeAddress::Fixed(seeds[0].clone());
+        let config = LaneConfig { cluster_prefix: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
+        let cluster = Arc::new(Cluster::new(config, seeds));
+        let refresh_task = tokio::spawn(cluster.clone().refresh_forever()).abort_handle();
+        Router::Cluster { cluster, refresh_task }
     }
 
     fn dialer(&self, database: u32, role: RoleCheck) -> Dialer {
-        let login = self.access.servers.clone();
-        let introduction = Introduction { login, database, tls: self.tls.clone(), role };
+        let login = self.logins.servers.clone();
+        let options = ConnectOptions { login, database, tls: self.tls.clone(), role };
         // With the longest pause between dials this stays within the second in which a healed node is to be found.
-        let patience = self.settings.timeout.max(Duration::from_millis(400));
-        let (pace, counters) = (self.pace.clone(), self.counters.clone());
-        Dialer { introduction, pace, purpose: Purpose::Decisions, counters, patience }
+        let timeout = self.settings.timeout.max(Duration::from_millis(400));
+        let (limiter, counters) = (self.limiter.clone(), self.counters.clone());
+        Dialer { options, limiter, priority: DialPriority::Decisions, counters, timeout }
     }
 
     fn sentinel_dialer(&self) -> Dialer {
-        let mut dialer = Dialer { patience: sentinel::PATIENCE, ..self.dialer(0, RoleCheck::None) };
-        dialer.introduction.login = self.access.sentinels.clone();
+        let mut dialer = Dialer { timeout: sentinel::TIMEOUT, ..self.dialer(0, RoleCheck::None) };
+        dialer.options.login = self.logins.sentinels.clone();
         dialer
     }
 
-    fn lanes(&self, whereabouts: Whereabouts, dialer: Dialer) -> LaneSetup {
+    fn lanes(&self, address: NodeAddress, dialer: Dialer) -> LaneConfig {
         const SHORTEST_STALL: Duration = Duration::from_millis(150);
-        LaneSetup {
-            whereabouts,
+        LaneConfig {
+            address,
             dialer: Arc::new(dialer),
             time: self.settings.time.clone(),
             timeout: self.settings.timeout,

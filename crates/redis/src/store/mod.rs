@@ -5,7 +5,6 @@ mod refund_once;
 mod split_chain;
 pub(crate) mod stats;
 pub(crate) mod time_source;
-mod warnings;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,31 +16,31 @@ use spile_core::{Bucket, Charges, Outcome, PartialOutcome, RefundId, RefundOutco
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::connection::login::{Access, CredentialsError};
+use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
 use crate::script::error_reply::{may_have_run, not_run};
-use crate::script::key::Prefix;
-use crate::script::request::{Operation, Reply, Request, Waiting, WireCharge};
-use crate::session::{Session, SideSetup};
+use crate::script::key::KeyPrefix;
+use crate::script::request::{PendingRequest, Request, ScriptOp, ScriptReply, WireCharge};
+use crate::session::{Session, SessionFactory};
 use crate::store::builder::RedisStoreBuilder;
-use crate::store::split_chain::Spread;
-use crate::store::stats::{Census, Counter, Counters, Stats};
-use crate::topology::{Route, Router, Unanswered};
+use crate::store::split_chain::SplitChain;
+use crate::store::stats::{Counter, Counters, NodeStats, Stats};
+use crate::topology::{Attempt, RequestError, Router};
 
 /// How much longer than its deadline a caller waits for an answer that may have come.
-const SECOND_LOOK: Duration = Duration::from_millis(2);
+const GRACE: Duration = Duration::from_millis(2);
 
 /// Buckets in Redis. Clones share the connections, which close when the last clone is dropped.
 #[derive(Clone)]
 pub struct RedisStore {
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
 }
 
 impl RedisStore {
     /// A store at `url`, to be set up and built.
     ///
     /// ```no_run
-    /// # async fn example() -> Result<(), spile_redis::BuildError> {
+    /// # async fn example() -> Result<(), spile_redis::RedisBuildError> {
     /// use spile_redis::RedisStore;
     ///
     /// let store = RedisStore::builder("redis://127.0.0.1:6379").prefix("shop").build()?;
@@ -54,7 +53,7 @@ impl RedisStore {
     /// What it has counted, and how it stands.
     pub fn stats(&self) -> Stats {
         let counters = &self.inner.counters;
-        let Census { nodes, breakers_open, connections } = self.inner.router.census();
+        let NodeStats { nodes, breakers_open, connections } = self.inner.router.node_stats();
         Stats {
             answered: counters.answered.count(),
             calls: counters.calls.count(),
@@ -65,13 +64,13 @@ impl RedisStore {
             breakers_open,
             nodes,
             connections,
-            refusals: counters.refusals.each_ref().map(Counter::count),
+            error_replies: counters.error_replies.each_ref().map(Counter::count),
         }
     }
 
     /// How long Redis keeps the bucket of each charge: nothing where there is none.
     pub async fn times_to_live(&self, charges: &Charges<'_>) -> Result<Vec<Option<Duration>>, StoreError> {
-        let reply = self.step(Operation::TimeToLive, charges).await?;
+        let reply = self.step(ScriptOp::TimeToLive, charges).await?;
         // What a bucket holds is, to this question, two milliseconds more than is left of its time. One that somebody
         // else made and that never expires has one.
         let left = |bucket: &Bucket| match bucket.held().get() {
@@ -89,14 +88,14 @@ impl RedisStore {
 
     /// What does not keep it from answering and should be looked into all the same: a sentinel that cannot be listened to.
     pub fn warning(&self) -> Option<String> {
-        self.inner.counters.warnings.told()
+        self.inner.counters.warnings.summary()
     }
 
     /// Takes the users and passwords of `url` for every connection from now on, and logs those that stand in anew; no
     /// decision is lost by it. Until Redis takes them, connections go on as they are, and [`warning`](Self::warning)
     /// says so. Refused where the URL differs in anything else.
     pub fn renew_credentials(&self, url: &str) -> Result<(), CredentialsError> {
-        self.inner.access.renew(url)
+        self.inner.logins.renew(url)
     }
 
     /// The pattern of every Redis key that it writes, as an ACL takes it after `~`.
@@ -107,25 +106,25 @@ impl RedisStore {
     /// Keys beside the buckets, for what else instances must agree on, and a connection of its own to them. All keys
     /// of one session share a slot. `name` is a word of letters, digits and dashes, and names the same keys everywhere.
     pub fn session(&self, name: &str) -> Session {
-        Session::new(self.inner.prefix.space(name), &self.inner.side)
+        Session::new(self.inner.prefix.key_space(name), &self.inner.sessions)
     }
 
-    pub(crate) fn new(inner: Inner) -> Self {
+    pub(crate) fn new(inner: StoreInner) -> Self {
         Self { inner: Arc::new(inner) }
     }
 
-    /// One step. Chains whose keys are in several slots of a cluster are taken apart by [`Spread`].
+    /// One step. Chains whose keys are in several slots of a cluster are taken apart by [`SplitChain`].
     pub(crate) async fn step(
         &self,
-        operation: Operation,
+        operation: ScriptOp,
         charges: &Charges<'_>,
-    ) -> Result<Reply, StoreError> {
-        let _turn = self.inner.enter(charges.len())?;
+    ) -> Result<ScriptReply, StoreError> {
+        let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
         let wire: SmallVec<_> =
             charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge)).collect();
         if self.inner.router.is_cluster() && charges.len() > 1 {
-            return Spread::new(self.inner.clone(), operation, wire, deadline).run().await;
+            return SplitChain::new(self.inner.clone(), operation, wire, deadline).run().await;
         }
         Ok(self.inner.ask(&Arc::new(Request::new(operation, wire)), deadline).await?)
     }
@@ -133,20 +132,20 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.step(Operation::Spend, charges).await.map(outcome)
+        self.step(ScriptOp::Spend, charges).await.map(outcome)
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.step(Operation::Peek, charges).await.map(outcome)
+        self.step(ScriptOp::Peek, charges).await.map(outcome)
     }
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        let reply = self.step(Operation::SpendUpTo, charges).await?;
+        let reply = self.step(ScriptOp::SpendUpTo, charges).await?;
         Ok(PartialOutcome { tokens: reply.granted, outcome: outcome(reply) })
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.step(Operation::Refund, charges).await.map(outcome)
+        self.step(ScriptOp::Refund, charges).await.map(outcome)
     }
 
     async fn refund_once(
@@ -161,7 +160,7 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.step(Operation::Reset, charges).await.map(drop)
+        self.step(ScriptOp::Reset, charges).await.map(drop)
     }
 }
 
@@ -171,50 +170,54 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-pub(crate) fn outcome(reply: Reply) -> Outcome {
+pub(crate) fn outcome(reply: ScriptReply) -> Outcome {
     Outcome { allowed: reply.granted > 0, at: reply.at, buckets: reply.buckets }
 }
 
 /// What all clones of a store share.
-pub(crate) struct Inner {
+pub(crate) struct StoreInner {
     pub(crate) router: Router,
-    pub(crate) access: Access,
-    pub(crate) side: SideSetup,
-    pub(crate) prefix: Prefix,
+    pub(crate) logins: Logins,
+    pub(crate) sessions: SessionFactory,
+    pub(crate) prefix: KeyPrefix,
     pub(crate) timeout: Duration,
     pub(crate) most_waiting: usize,
     pub(crate) waiting: AtomicUsize,
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Inner {
+impl StoreInner {
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
     }
 
     /// Asks until Redis has answered or said why not, but never again after it may have run.
-    pub(crate) async fn ask(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, Unanswered> {
+    pub(crate) async fn ask(
+        &self,
+        request: &Arc<Request>,
+        deadline: Instant,
+    ) -> Result<ScriptReply, RequestError> {
         let slot = request.slot();
-        let mut route = Route::default();
+        let mut attempt = Attempt::default();
         loop {
-            let node = self.router.node(slot, &route, deadline).await?;
+            let node = self.router.node(slot, &attempt, deadline).await?;
             let (answer, answered) = oneshot::channel();
-            let waiting = Waiting::new(Arc::clone(request), route.group, answer, Some(deadline));
-            node.submit(waiting).inspect_err(|_| self.router.doubt())?;
+            let waiting = PendingRequest::new(Arc::clone(request), attempt.group, answer, Some(deadline));
+            node.submit(waiting).inspect_err(|_| self.router.request_refresh())?;
             let refusal = match answer_in_time(answered, deadline).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
                 Ok(Ok(Err(refusal))) => refusal,
                 // A lane drops what it must not send any more, and what it has sent when it ends.
-                Ok(Err(_)) | Err(_) if request.give_up() => return Err(self.unsent(&node).into()),
+                Ok(Err(_)) | Err(_) if request.cancel() => return Err(self.unsent(&node).into()),
                 Ok(Err(_)) => return Err(may_have_run("connection given up").into()),
                 Err(_) => {
-                    self.router.doubt();
+                    self.router.request_refresh();
                     return Err(StoreError::TimedOut(self.timeout).into());
                 }
             };
-            request.not_run();
-            route = match timeout_at(deadline, self.router.after(refusal, route)).await {
-                Ok(route) => route?,
+            request.mark_unsent();
+            attempt = match timeout_at(deadline, self.router.next_attempt(refusal, attempt)).await {
+                Ok(attempt) => attempt?,
                 Err(_) => return Err(StoreError::TimedOut(self.timeout).into()),
             };
         }
@@ -226,16 +229,16 @@ impl Inner {
             return StoreError::Overloaded(self.waiting.load(Ordering::Relaxed));
         }
         node.failed(1);
-        self.router.doubt();
+        self.router.request_refresh();
         not_run(format!("no connection within {:?}", self.timeout))
     }
 
     /// A place in the queue for so many charges. A chain always finds one while nothing else waits.
-    fn enter(&self, charges: usize) -> Result<Turn<'_>, StoreError> {
-        let turn = Turn { waiting: &self.waiting, charges };
+    fn admit(&self, charges: usize) -> Result<Admission<'_>, StoreError> {
+        let admission = Admission { waiting: &self.waiting, charges };
         let before = self.waiting.fetch_add(charges, Ordering::AcqRel);
         let fits = before == 0 || before + charges <= self.most_waiting;
-        if fits { Ok(turn) } else { Err(StoreError::Overloaded(before)) }
+        if fits { Ok(admission) } else { Err(StoreError::Overloaded(before)) }
     }
 }
 
@@ -246,18 +249,18 @@ async fn answer_in_time<T>(
     deadline: Instant,
 ) -> Result<Result<T, oneshot::error::RecvError>, tokio::time::error::Elapsed> {
     match timeout_at(deadline, &mut answered).await {
-        Err(_) => timeout(SECOND_LOOK, answered).await,
+        Err(_) => timeout(GRACE, answered).await,
         answer => answer,
     }
 }
 
 /// A caller's place in the queue, given back when dropped: also by a caller who gives up.
-struct Turn<'a> {
+struct Admission<'a> {
     waiting: &'a AtomicUsize,
     charges: usize,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Admission<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.charges, Ordering::AcqRel);
     }

@@ -5,13 +5,13 @@
 
 use spile_core::{Bucket, Charges, Few, Outcome, RefundId, RefundOutcome, StoreError};
 
-use crate::script::request::Operation;
+use crate::script::request::ScriptOp;
 use crate::store::{RedisStore, outcome};
 
 impl RedisStore {
     /// One step over a marker and the charges behind it.
     pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<RefundOutcome, StoreError> {
-        let mut reply = self.step(Operation::RefundOnce, marked).await?;
+        let mut reply = self.step(ScriptOp::RefundOnce, marked).await?;
         let given = reply.granted > 0;
         reply.buckets = reply.buckets.iter().skip(1).copied().collect();
         Ok(RefundOutcome { given, outcome: Outcome { allowed: true, ..outcome(reply) } })

@@ -11,38 +11,38 @@ use smallvec::SmallVec;
 use spile_core::{Bucket, Few, MicroTokens, Micros, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::script::request::{Operation, Reply, Request, WireCharge};
-use crate::store::Inner;
-use crate::topology::Unanswered;
+use crate::script::request::{Request, ScriptOp, ScriptReply, WireCharge};
+use crate::store::StoreInner;
+use crate::topology::RequestError;
 use crate::topology::slot::slot_of;
 
 /// One chain, taken apart by slot, and by key where a slot is moving.
-pub(crate) struct Spread {
-    inner: Arc<Inner>,
-    operation: Operation,
-    parts: Vec<Part>,
+pub(crate) struct SplitChain {
+    inner: Arc<StoreInner>,
+    operation: ScriptOp,
+    parts: Vec<ChainPart>,
     charges: usize,
     deadline: Instant,
 }
 
 /// The charges of one slot, or of one key of it.
 #[derive(Default)]
-struct Part {
+struct ChainPart {
     /// Where they stand in the chain.
     positions: Vec<usize>,
     charges: SmallVec<[WireCharge; 1]>,
 }
 
-impl Part {
-    fn request(&self, operation: Operation) -> Arc<Request> {
+impl ChainPart {
+    fn request(&self, operation: ScriptOp) -> Arc<Request> {
         Arc::new(Request::new(operation, self.charges.clone()))
     }
 
     /// The same charges, each at `tokens`.
-    fn priced(&self, operation: Operation, tokens: u32) -> Arc<Request> {
+    fn request_at(&self, operation: ScriptOp, tokens: u32) -> Arc<Request> {
         let cost_micro = MicroTokens::from_tokens(tokens).get();
-        let priced = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
-        Arc::new(Request::new(operation, self.charges.iter().map(priced).collect()))
+        let request_at = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
+        Arc::new(Request::new(operation, self.charges.iter().map(request_at).collect()))
     }
 
     /// The same charges, those of each key by themselves, in the order of the chain.
@@ -62,13 +62,13 @@ impl Part {
     }
 
     /// How the slot shows where it could not be asked: its buckets full.
-    fn unseen(&self, at: Micros) -> Reply {
+    fn assumed_full(&self, at: Micros) -> ScriptReply {
         let buckets = self.charges.iter().map(|charge| Bucket::full(&charge.limit.limit, at)).collect();
-        Reply { granted: 0, at, buckets }
+        ScriptReply { granted: 0, at, buckets }
     }
 
     /// The most whole tokens that every bucket of the slot could give, up to what was asked.
-    fn most(&self, reply: &Reply) -> u32 {
+    fn most(&self, reply: &ScriptReply) -> u32 {
         let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
             let available = bucket.available(&charge.limit.limit, reply.at).get();
             (available.min(charge.cost_micro) / MicroTokens::PER_TOKEN) as u32
@@ -77,43 +77,43 @@ impl Part {
     }
 }
 
-impl Spread {
+impl SplitChain {
     pub(crate) fn new(
-        inner: Arc<Inner>,
-        operation: Operation,
+        inner: Arc<StoreInner>,
+        operation: ScriptOp,
         charges: SmallVec<[WireCharge; 1]>,
         deadline: Instant,
     ) -> Self {
         let count = charges.len();
-        let mut by_slot: BTreeMap<u16, Part> = BTreeMap::new();
+        let mut by_slot: BTreeMap<u16, ChainPart> = BTreeMap::new();
         for (position, charge) in charges.into_iter().enumerate() {
             by_slot.entry(slot_of(&charge.key)).or_default().push(position, charge);
         }
         Self { inner, operation, parts: by_slot.into_values().collect(), charges: count, deadline }
     }
 
-    pub(crate) async fn run(mut self) -> Result<Reply, StoreError> {
+    pub(crate) async fn run(mut self) -> Result<ScriptReply, StoreError> {
         if let [only] = &self.parts[..] {
             match self.inner.ask(&only.request(self.operation), self.deadline).await {
-                Err(Unanswered::Divided) => self.divide(0),
+                Err(RequestError::Split) => self.split_by_key(0),
                 answered => return Ok(answered?),
             }
         }
         match self.operation {
-            Operation::Spend => self.spend().await,
-            Operation::SpendUpTo => self.spend_up_to().await,
-            Operation::RefundOnce => self.refund_once().await,
-            Operation::Peek | Operation::Refund | Operation::Reset | Operation::TimeToLive => {
+            ScriptOp::Spend => self.spend().await,
+            ScriptOp::SpendUpTo => self.spend_up_to().await,
+            ScriptOp::RefundOnce => self.refund_once().await,
+            ScriptOp::Peek | ScriptOp::Refund | ScriptOp::Reset | ScriptOp::TimeToLive => {
                 self.each(self.operation).await.map(|replies| {
                     let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
-                    self.joined(&replies, granted)
+                    self.merged(&replies, granted)
                 })
             }
         }
     }
 
     /// A step that needs no agreement between the parts.
-    async fn each(&mut self, operation: Operation) -> Result<Vec<Reply>, StoreError> {
+    async fn each(&mut self, operation: ScriptOp) -> Result<Vec<ScriptReply>, StoreError> {
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
             replies.push(self.ask(replies.len(), |part| part.request(operation)).await?);
@@ -121,87 +121,97 @@ impl Spread {
         Ok(replies)
     }
 
-    async fn spend(&mut self) -> Result<Reply, StoreError> {
-        let mut taken = Taken::new(self);
+    async fn spend(&mut self) -> Result<ScriptReply, StoreError> {
+        let mut pending = PendingRefunds::new(self);
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
             let at = replies.len();
-            let reply = taken.or_keep(self.ask(at, |part| part.request(Operation::Spend)).await)?;
+            let reply =
+                pending.discard_if_may_have_run(self.ask(at, |part| part.request(ScriptOp::Spend)).await)?;
             let allowed = reply.granted > 0;
             replies.push(reply);
             if !allowed {
-                return self.denied(taken, replies).await;
+                return self.denied(pending, replies).await;
             }
-            taken.refunds.push(self.parts[at].request(Operation::Refund));
+            pending.refunds.push(self.parts[at].request(ScriptOp::Refund));
         }
-        taken.keep();
-        Ok(self.joined(&replies, 1))
+        pending.discard();
+        Ok(self.merged(&replies, 1))
     }
 
     /// Gives back what was taken, and looks at what was not asked for, so that the denial shows every bucket.
-    async fn denied(&mut self, taken: Taken, mut replies: Vec<Reply>) -> Result<Reply, StoreError> {
-        for (reply, refunded) in replies.iter_mut().zip(taken.give_back().await) {
+    async fn denied(
+        &mut self,
+        pending: PendingRefunds,
+        mut replies: Vec<ScriptReply>,
+    ) -> Result<ScriptReply, StoreError> {
+        for (reply, refunded) in replies.iter_mut().zip(pending.refund_now().await) {
             *reply = refunded.unwrap_or_else(|| reply.clone());
         }
         while replies.len() < self.parts.len() {
             // The answer is known, so a part that cannot be looked at does not make an error of it.
-            let seen = self.ask(replies.len(), |part| part.request(Operation::Peek)).await;
-            replies.push(seen.unwrap_or_else(|_| self.parts[replies.len()].unseen(replies[0].at)));
+            let seen = self.ask(replies.len(), |part| part.request(ScriptOp::Peek)).await;
+            replies.push(seen.unwrap_or_else(|_| self.parts[replies.len()].assumed_full(replies[0].at)));
         }
-        Ok(self.joined(&replies, 0))
+        Ok(self.merged(&replies, 0))
     }
 
     /// Looks first, so that usually every part is asked for what all of them have.
-    async fn spend_up_to(&mut self) -> Result<Reply, StoreError> {
-        let mut replies = self.each(Operation::Peek).await?;
+    async fn spend_up_to(&mut self) -> Result<ScriptReply, StoreError> {
+        let mut replies = self.each(ScriptOp::Peek).await?;
         let most = self.parts.iter().zip(&replies).map(|(part, reply)| part.most(reply)).min();
         let mut tokens = most.unwrap_or(0);
         if tokens == 0 {
-            return Ok(self.joined(&replies, 0));
+            return Ok(self.merged(&replies, 0));
         }
-        let mut taken = Taken::new(self);
+        let mut pending = PendingRefunds::new(self);
         let mut granted: Vec<u32> = Vec::with_capacity(self.parts.len());
         while granted.len() < self.parts.len() {
             let at = granted.len();
-            let reply =
-                taken.or_keep(self.ask(at, |part| part.priced(Operation::SpendUpTo, tokens)).await)?;
+            let reply = pending.discard_if_may_have_run(
+                self.ask(at, |part| part.request_at(ScriptOp::SpendUpTo, tokens)).await,
+            )?;
             tokens = tokens.min(reply.granted);
             granted.push(reply.granted);
             // A slot that began to move has been taken apart further.
             replies.truncate(at);
             replies.push(reply);
-            taken.refunds = self.excess(&granted, 0);
+            pending.refunds = self.excess(&granted, 0);
         }
-        taken.refunds = self.excess(&granted, tokens);
+        pending.refunds = self.excess(&granted, tokens);
         let over: Vec<usize> = (0..granted.len()).filter(|&index| granted[index] > tokens).collect();
-        for (index, refunded) in over.into_iter().zip(taken.give_back().await) {
+        for (index, refunded) in over.into_iter().zip(pending.refund_now().await) {
             if let Some(refunded) = refunded {
                 replies[index] = refunded;
             }
         }
-        Ok(self.joined(&replies, tokens))
+        Ok(self.merged(&replies, tokens))
     }
 
     /// A refund with an id comes with the charges of one key, and so of one slot. While that slot moves, the marker is
     /// spent before anything is given back: what is lost in between stays lost, and is never given twice.
-    async fn refund_once(&mut self) -> Result<Reply, StoreError> {
-        let mut replies = vec![self.ask(0, |marker| marker.request(Operation::Spend)).await?];
+    async fn refund_once(&mut self) -> Result<ScriptReply, StoreError> {
+        let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Spend)).await?];
         let granted = replies[0].granted;
-        let rest = if granted > 0 { Operation::Refund } else { Operation::Peek };
+        let rest = if granted > 0 { ScriptOp::Refund } else { ScriptOp::Peek };
         while replies.len() < self.parts.len() {
             replies.push(self.ask(replies.len(), |part| part.request(rest)).await?);
         }
-        Ok(self.joined(&replies, granted))
+        Ok(self.merged(&replies, granted))
     }
 
     /// What to give back so that each slot has granted `tokens`.
     fn excess(&self, granted: &[u32], tokens: u32) -> Vec<Arc<Request>> {
         let over = self.parts.iter().zip(granted).filter(|(_, granted)| **granted > tokens);
-        over.map(|(part, granted)| part.priced(Operation::Refund, granted - tokens)).collect()
+        over.map(|(part, granted)| part.request_at(ScriptOp::Refund, granted - tokens)).collect()
     }
 
     /// Asks for one part. If its keys turn out to be on two nodes, each of them becomes a part, and the first is asked for.
-    async fn ask(&mut self, at: usize, request: impl Fn(&Part) -> Arc<Request>) -> Result<Reply, StoreError> {
+    async fn ask(
+        &mut self,
+        at: usize,
+        request: impl Fn(&ChainPart) -> Arc<Request>,
+    ) -> Result<ScriptReply, StoreError> {
         loop {
             // Time that was lost at one node is no failure of the next.
             if Instant::now() >= self.deadline {
@@ -209,24 +219,24 @@ impl Spread {
             }
             let asked = request(&self.parts[at]);
             match self.inner.ask(&asked, self.deadline).await {
-                Err(Unanswered::Divided) if asked.has_several_keys() => self.divide(at),
+                Err(RequestError::Split) if asked.has_several_keys() => self.split_by_key(at),
                 answered => return Ok(answered?),
             }
         }
     }
 
     /// Makes each key of a part a part of its own.
-    fn divide(&mut self, at: usize) {
+    fn split_by_key(&mut self, at: usize) {
         let part = std::mem::take(&mut self.parts[at]);
         self.parts.splice(at..=at, part.by_key());
     }
 
     /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs, and
     /// each bucket is shown as its own node saw it: another node's clock must not fill it.
-    fn joined(&self, replies: &[Reply], granted: u32) -> Reply {
+    fn merged(&self, replies: &[ScriptReply], granted: u32) -> ScriptReply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
         let mut buckets: Few<Bucket> = Few::new();
-        if self.operation != Operation::Reset {
+        if self.operation != ScriptOp::Reset {
             let none = Bucket::new(MicroTokens::default(), Micros::default());
             buckets = std::iter::repeat_n(none, self.charges).collect();
             for (part, reply) in self.parts.iter().zip(replies) {
@@ -236,38 +246,40 @@ impl Spread {
                 }
             }
         }
-        Reply { granted, at, buckets }
+        ScriptReply { granted, at, buckets }
     }
 }
 
 /// What has been taken so far. Unless it is kept, it is given back: also when the caller gives up.
-struct Taken {
-    inner: Arc<Inner>,
+struct PendingRefunds {
+    inner: Arc<StoreInner>,
     deadline: Instant,
     refunds: Vec<Arc<Request>>,
 }
 
-impl Taken {
-    fn new(spread: &Spread) -> Self {
-        Self { inner: Arc::clone(&spread.inner), deadline: spread.deadline, refunds: Vec::new() }
+impl PendingRefunds {
+    fn new(chain: &SplitChain) -> Self {
+        Self { inner: Arc::clone(&chain.inner), deadline: chain.deadline, refunds: Vec::new() }
     }
 
-    fn keep(&mut self) {
+    fn discard(&mut self) {
         self.refunds.clear();
     }
 
     /// After a failure that may have run, what was taken stays taken.
-    fn or_keep(&mut self, reply: Result<Reply, StoreError>) -> Result<Reply, StoreError> {
+    fn discard_if_may_have_run(
+        &mut self,
+        reply: Result<ScriptReply, StoreError>,
+    ) -> Result<ScriptReply, StoreError> {
         if reply.as_ref().is_err_and(StoreError::may_have_run) {
-            self.keep();
+            self.discard();
         }
         reply
     }
 
     /// Gives everything back and waits for that, within the deadline. One entry per refund, in their order.
-    async fn give_back(mut self) -> Vec<Option<Reply>> {
-        let tasks: Vec<_> =
-            self.refunds.drain(..).map(|request| in_background(&self.inner, request)).collect();
+    async fn refund_now(mut self) -> Vec<Option<ScriptReply>> {
+        let tasks: Vec<_> = self.refunds.drain(..).map(|request| spawn_ask(&self.inner, request)).collect();
         let mut replies = Vec::with_capacity(tasks.len());
         for task in tasks.into_iter().flatten() {
             let reply = timeout_at(self.deadline, task).await.ok().and_then(Result::ok);
@@ -277,19 +289,19 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for PendingRefunds {
     fn drop(&mut self) {
         for request in self.refunds.drain(..) {
-            in_background(&self.inner, request);
+            spawn_ask(&self.inner, request);
         }
     }
 }
 
 /// Asks in a task of its own and with time of its own, so that a caller who gives up does not stop it.
-fn in_background(
-    inner: &Arc<Inner>,
+fn spawn_ask(
+    inner: &Arc<StoreInner>,
     request: Arc<Request>,
-) -> Option<tokio::task::JoinHandle<Result<Reply, Unanswered>>> {
+) -> Option<tokio::task::JoinHandle<Result<ScriptReply, RequestError>>> {
     let inner = Arc::clone(inner);
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     Some(runtime.spawn(async move {

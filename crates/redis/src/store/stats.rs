@@ -1,10 +1,12 @@
 //! What the store counts about itself, for metrics and health.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::node::Node;
-use crate::node::refusals::RefusalKind;
-use crate::store::warnings::Warnings;
+use crate::node::write_failures::RedisErrorKind;
 
 /// Counters since the store was built, and how it stands now.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -28,8 +30,8 @@ pub struct Stats {
     pub nodes: u64,
     /// Connections to them that stand.
     pub connections: u64,
-    /// Requests that Redis refused, by [`RefusalKind`], in the order of [`RefusalKind::ALL`].
-    pub refusals: [u64; RefusalKind::ALL.len()],
+    /// Requests that Redis refused, by [`RedisErrorKind`], in the order of [`RedisErrorKind::ALL`].
+    pub error_replies: [u64; RedisErrorKind::ALL.len()],
 }
 
 impl Stats {
@@ -41,18 +43,18 @@ impl Stats {
 
 /// How the nodes of a store stand.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Census {
+pub(crate) struct NodeStats {
     pub(crate) nodes: u64,
     pub(crate) breakers_open: u64,
     pub(crate) connections: u64,
 }
 
-impl Census {
+impl NodeStats {
     pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
-        nodes.into_iter().fold(Self::default(), |census, node| Self {
-            nodes: census.nodes + 1,
-            breakers_open: census.breakers_open + u64::from(node.breaker.is_open()),
-            connections: census.connections + node.connections() as u64,
+        nodes.into_iter().fold(Self::default(), |node_stats, node| Self {
+            nodes: node_stats.nodes + 1,
+            breakers_open: node_stats.breakers_open + u64::from(node.breaker.is_open()),
+            connections: node_stats.connections + node.connections() as u64,
         })
     }
 }
@@ -65,7 +67,7 @@ pub(crate) struct Counters {
     pub(crate) repairs: Counter,
     pub(crate) dials: Counter,
     pub(crate) connections_lost: Counter,
-    pub(crate) refusals: [Counter; RefusalKind::ALL.len()],
+    pub(crate) error_replies: [Counter; RedisErrorKind::ALL.len()],
     pub(crate) warnings: Warnings,
 }
 
@@ -80,5 +82,26 @@ impl Counter {
 
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// One warning for each subject, until it is cleared.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(Mutex<BTreeMap<String, String>>);
+
+impl Warnings {
+    pub(crate) fn set(&self, subject: &str, why: String) {
+        self.0.lock().insert(subject.to_owned(), why);
+    }
+
+    pub(crate) fn clear(&self, subject: &str) {
+        self.0.lock().remove(subject);
+    }
+
+    /// All of them, on one line.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let warnings = self.0.lock();
+        let lines: Vec<_> = warnings.iter().map(|(subject, why)| format!("{subject}: {why}")).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
     }
 }

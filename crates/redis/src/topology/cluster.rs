@@ -11,58 +11,58 @@ use spile_resp::{InvalidReply, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::connection::dialer::Whereabouts;
+use crate::connection::dial_limiter::Backoff;
+use crate::connection::dialer::NodeAddress;
 use crate::connection::endpoint::Endpoint;
-use crate::connection::pace::Backoff;
 use crate::connection::{Connection, ConnectionError};
-use crate::node::lane::LaneSetup;
+use crate::node::lane::LaneConfig;
 use crate::node::{Node, ServedNode};
-use crate::store::stats::Census;
+use crate::store::stats::NodeStats;
 use crate::topology::slot::SLOTS;
-use crate::topology::slot_map::{self, PATIENCE, SlotRange};
+use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
 
 /// How often the map is read again while all is well, and while a node that should serve slots does not.
-const CALM: Duration = Duration::from_secs(5);
-const TROUBLED: Duration = Duration::from_millis(200);
+const REFRESH_EVERY: Duration = Duration::from_secs(5);
+const DEGRADED_REFRESH_EVERY: Duration = Duration::from_millis(200);
 
 /// However many callers doubt the map, it is read no more often than this.
-const AT_LEAST: Duration = Duration::from_millis(50);
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A node that the map has not named so many times in a row is let go. It may have been reached by a redirection
 /// and get its first slot soon.
-const ROUNDS_KEPT: u8 = 3;
+const MAX_ROUNDS_UNLISTED: u8 = 3;
 
 /// Why the map is read again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Due {
-    InTime,
-    Doubted,
+enum RefreshReason {
+    Interval,
+    Requested,
 }
 
 /// Whether the cluster has been found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Found {
-    NotYet,
-    Yes,
+pub(crate) enum Discovery {
+    Pending,
+    Found,
     /// No seed answers.
-    No,
+    Failed,
 }
 
 /// A cluster and the nodes of it that are in use.
 pub(crate) struct Cluster {
-    setup: LaneSetup,
+    config: LaneConfig,
     seeds: Vec<Endpoint>,
     map: ArcSwap<SlotMap>,
     nodes: Mutex<HashMap<Endpoint, Member>>,
-    found: watch::Sender<Found>,
-    doubted: Notify,
+    discovery: watch::Sender<Discovery>,
+    refresh_requested: Notify,
     /// Why the map could not be read last, until it is.
-    lost: Mutex<Option<String>>,
+    last_error: Mutex<Option<String>>,
 }
 
 struct Member {
     served: ServedNode,
-    rounds_unnamed: u8,
+    rounds_unlisted: u8,
 }
 
 /// Which node serves which slot.
@@ -71,7 +71,7 @@ struct SlotMap {
     /// Ranges in order, none of which overlap.
     ranges: Vec<(u16, u16, Arc<Node>)>,
     /// Every node that was named, replicas too: any of them can be asked for the next map.
-    named: Vec<Endpoint>,
+    known_nodes: Vec<Endpoint>,
 }
 
 impl SlotMap {
@@ -82,15 +82,15 @@ impl SlotMap {
 }
 
 impl Cluster {
-    pub(crate) fn new(setup: LaneSetup, seeds: Vec<Endpoint>) -> Self {
+    pub(crate) fn new(config: LaneConfig, seeds: Vec<Endpoint>) -> Self {
         Self {
-            setup,
+            config,
             seeds,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
-            found: watch::Sender::new(Found::NotYet),
-            doubted: Notify::new(),
-            lost: Mutex::default(),
+            discovery: watch::Sender::new(Discovery::Pending),
+            refresh_requested: Notify::new(),
+            last_error: Mutex::default(),
         }
     }
 
@@ -105,24 +105,24 @@ impl Cluster {
         let node = self.member(&mut nodes, endpoint);
         if let Some(member) = nodes.get_mut(endpoint) {
             // It is in use, whether or not the map names it yet.
-            member.rounds_unnamed = 0;
+            member.rounds_unlisted = 0;
         }
         node
     }
 
     /// Whether the cluster has been found, for callers that wait for its first map.
-    pub(crate) fn found(&self) -> watch::Receiver<Found> {
-        self.found.subscribe()
+    pub(crate) fn discovery(&self) -> watch::Receiver<Discovery> {
+        self.discovery.subscribe()
     }
 
     /// Says that the map seems out of date.
-    pub(crate) fn doubt(&self) {
-        self.doubted.notify_one();
+    pub(crate) fn request_refresh(&self) {
+        self.refresh_requested.notify_one();
     }
 
     /// How its nodes stand.
-    pub(crate) fn census(&self) -> Census {
-        Census::of(self.nodes.lock().values().map(|member| &*member.served.node))
+    pub(crate) fn node_stats(&self) -> NodeStats {
+        NodeStats::of(self.nodes.lock().values().map(|member| &*member.served.node))
     }
 
     /// Why some node cannot be reached, while it cannot.
@@ -130,64 +130,67 @@ impl Cluster {
         let why = |(endpoint, member): (&Endpoint, &Member)| {
             member.served.node.trouble().map(|why| format!("{endpoint}: {why}"))
         };
-        self.nodes.lock().iter().find_map(why).or_else(|| self.lost.lock().clone())
+        self.nodes.lock().iter().find_map(why).or_else(|| self.last_error.lock().clone())
     }
 
     /// Keeps the map up to date for ever.
-    pub(crate) async fn keep_up(self: Arc<Self>) {
+    pub(crate) async fn refresh_forever(self: Arc<Self>) {
         let mut control = None;
         let mut backoff = Backoff::default();
         loop {
             let started = Instant::now();
-            let read = self.read_map_impatiently(&mut control).await;
-            *self.lost.lock() = read.as_ref().err().map(ToString::to_string);
+            let read = self.read_map_reporting_delay(&mut control).await;
+            *self.last_error.lock() = read.as_ref().err().map(ToString::to_string);
             if read.is_ok() {
-                self.found.send_replace(Found::Yes);
+                self.discovery.send_replace(Discovery::Found);
                 backoff = Backoff::default();
-                if self.until_due(started).await == Due::Doubted {
+                if self.next_refresh(started).await == RefreshReason::Requested {
                     // Whoever gave this map may be the one who is cut off; ask somebody else.
                     control = None;
                 }
             } else {
-                self.not_found();
+                self.fail_discovery();
                 backoff.pause().await;
             }
         }
     }
 
     /// Reads the map, and says so after as long as a caller waits, so that callers need not wait for each node that hangs.
-    async fn read_map_impatiently(&self, control: &mut Option<Connection>) -> Result<(), ConnectionError> {
+    async fn read_map_reporting_delay(
+        &self,
+        control: &mut Option<Connection>,
+    ) -> Result<(), ConnectionError> {
         let mut read = pin!(self.read_map(control));
-        if let Ok(read) = timeout(self.setup.timeout, &mut read).await {
+        if let Ok(read) = timeout(self.config.timeout, &mut read).await {
             return read;
         }
-        self.not_found();
+        self.fail_discovery();
         read.await
     }
 
     /// Takes note that no node answers, unless one has.
-    fn not_found(&self) {
-        self.found.send_if_modified(|found| {
-            let first_failure = *found == Found::NotYet;
+    fn fail_discovery(&self) {
+        self.discovery.send_if_modified(|discovery| {
+            let first_failure = *discovery == Discovery::Pending;
             if first_failure {
-                *found = Found::No;
+                *discovery = Discovery::Failed;
             }
             first_failure
         });
     }
 
-    async fn until_due(&self, started: Instant) -> Due {
-        let pause = if self.is_troubled() { TROUBLED } else { CALM };
+    async fn next_refresh(&self, started: Instant) -> RefreshReason {
+        let pause = if self.is_degraded() { DEGRADED_REFRESH_EVERY } else { REFRESH_EVERY };
         tokio::select! {
-            () = sleep_until(started + pause) => Due::InTime,
-            () = self.doubted.notified() => {
-                sleep_until(started + AT_LEAST).await;
-                Due::Doubted
+            () = sleep_until(started + pause) => RefreshReason::Interval,
+            () = self.refresh_requested.notified() => {
+                sleep_until(started + MIN_REFRESH_INTERVAL).await;
+                RefreshReason::Requested
             }
         }
     }
 
-    fn is_troubled(&self) -> bool {
+    fn is_degraded(&self) -> bool {
         let map = self.map.load();
         let covered: u32 = map.ranges.iter().map(|(first, last, _)| u32::from(last - first) + 1).sum();
         covered < u32::from(SLOTS) || map.ranges.iter().any(|(.., node)| node.breaker.is_open())
@@ -203,7 +206,7 @@ impl Cluster {
         }
         let mut last = ConnectionError::Closed;
         for endpoint in self.candidates() {
-            match self.setup.dialer.open(&endpoint).await {
+            match self.config.dialer.open(&endpoint).await {
                 Ok(mut connection) => match self.read_map_from(&mut connection).await {
                     Ok(()) => {
                         *control = Some(connection);
@@ -220,28 +223,33 @@ impl Cluster {
     fn candidates(&self) -> Vec<Endpoint> {
         let mut seen = HashSet::new();
         let map = self.map.load();
-        let mut all: Vec<_> =
-            map.named.iter().chain(&self.seeds).filter(|endpoint| seen.insert(*endpoint)).cloned().collect();
+        let mut all: Vec<_> = map
+            .known_nodes
+            .iter()
+            .chain(&self.seeds)
+            .filter(|endpoint| seen.insert(*endpoint))
+            .cloned()
+            .collect();
         fastrand::shuffle(&mut all);
         all
     }
 
     async fn read_map_from(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
-        let reply = timeout(PATIENCE, connection.ask(&[b"CLUSTER", b"SLOTS"])).await;
-        let reply = reply.unwrap_or(Err(ConnectionError::Stalled(PATIENCE)))?;
+        let reply = timeout(MAP_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"])).await;
+        let reply = reply.unwrap_or(Err(ConnectionError::Stalled(MAP_TIMEOUT)))?;
         if let Value::Error(refusal) = reply {
             return Err(ConnectionError::Refused(refusal));
         }
-        let ranges = slot_map::read(&reply, connection.endpoint()).ok_or(InvalidReply)?;
+        let ranges = slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?;
         if ranges.is_empty() {
             // A node that was reset or never joined knows nothing; another may know more.
             return Err(ConnectionError::Refused("node serves no cluster".into()));
         }
-        self.adopt(&ranges);
+        self.apply(&ranges);
         Ok(())
     }
 
-    fn adopt(&self, ranges: &[SlotRange]) {
+    fn apply(&self, ranges: &[SlotRange]) {
         let mut nodes = self.nodes.lock();
         let masters: HashSet<&Endpoint> = ranges.iter().filter_map(|range| range.nodes.first()).collect();
         let mut map = SlotMap::default();
@@ -249,26 +257,26 @@ impl Cluster {
             if let Some(master) = range.nodes.first() {
                 let node = self.member(&mut nodes, master);
                 let is_new = !map.ranges.iter().any(|(.., known)| Arc::ptr_eq(known, &node));
-                if let Some(prefix) = self.setup.cluster_prefix.as_ref().filter(|_| is_new) {
+                if let Some(prefix) = self.config.cluster_prefix.as_ref().filter(|_| is_new) {
                     node.serves(range.first, prefix);
                 }
                 map.ranges.push((range.first, range.last, node));
             }
-            map.named.extend(range.nodes.iter().cloned());
+            map.known_nodes.extend(range.nodes.iter().cloned());
         }
         map.ranges.sort_by_key(|(first, ..)| *first);
         nodes.retain(|endpoint, member| {
             let unnamed = !masters.contains(endpoint);
-            member.rounds_unnamed = if unnamed { member.rounds_unnamed + 1 } else { 0 };
-            member.rounds_unnamed < ROUNDS_KEPT
+            member.rounds_unlisted = if unnamed { member.rounds_unlisted + 1 } else { 0 };
+            member.rounds_unlisted < MAX_ROUNDS_UNLISTED
         });
         self.map.store(Arc::new(map));
     }
 
     fn member(&self, nodes: &mut HashMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
         let start = || {
-            let setup = LaneSetup { whereabouts: Whereabouts::Fixed(endpoint.clone()), ..self.setup.clone() };
-            Member { served: ServedNode::start(&setup), rounds_unnamed: 0 }
+            let config = LaneConfig { address: NodeAddress::Fixed(endpoint.clone()), ..self.config.clone() };
+            Member { served: ServedNode::start(&config), rounds_unlisted: 0 }
         };
         nodes.entry(endpoint.clone()).or_insert_with(start).served.node.clone()
     }

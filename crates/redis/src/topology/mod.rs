@@ -14,20 +14,20 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
-use crate::script::error_reply::{Refusal, not_run};
+use crate::script::error_reply::{Rejection, not_run};
 use crate::script::request::BatchGroup;
-use crate::store::stats::Census;
-use crate::topology::cluster::{Cluster, Found};
+use crate::store::stats::NodeStats;
+use crate::topology::cluster::{Cluster, Discovery};
 
 /// The first pause before a request that Redis did not run is sent again; each after it is twice as long.
-const PAUSE: Duration = Duration::from_millis(3);
+const RETRY_PAUSE: Duration = Duration::from_millis(3);
 
 /// Redirections that one request follows: one to the new node of its slot, one more to where its key is moving, and
 /// as many again if the slot moves meanwhile.
-const MOST_REDIRECTIONS: u32 = 5;
+const MAX_REDIRECTIONS: u32 = 5;
 
 /// Those of them that are followed without a pause.
-const SWIFT_REDIRECTIONS: u32 = 2;
+const IMMEDIATE_REDIRECTIONS: u32 = 2;
 
 /// All the nodes of a store.
 pub(crate) enum Router {
@@ -35,45 +35,45 @@ pub(crate) enum Router {
     Single(ServedNode),
     Cluster {
         cluster: Arc<Cluster>,
-        keeper: AbortHandle,
+        refresh_task: AbortHandle,
     },
 }
 
 /// Where a request goes next.
 #[derive(Clone, Debug)]
-pub(crate) struct Route {
+pub(crate) struct Attempt {
     /// The node that the last one named, unless it is the one that serves the slot.
     to: Option<Endpoint>,
     pub(crate) group: BatchGroup,
     redirections: u32,
-    refusals: u32,
+    retries: u32,
 }
 
-impl Default for Route {
+impl Default for Attempt {
     fn default() -> Self {
-        Self { to: None, group: BatchGroup::Any, redirections: 0, refusals: 0 }
+        Self { to: None, group: BatchGroup::Any, redirections: 0, retries: 0 }
     }
 }
 
 /// Why a request has no reply.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum RequestError {
     /// Its keys are on two nodes while their slot moves. Each can be asked for by itself.
-    Divided,
+    Split,
     Failed(StoreError),
 }
 
-impl From<StoreError> for Unanswered {
+impl From<StoreError> for RequestError {
     fn from(why: StoreError) -> Self {
         Self::Failed(why)
     }
 }
 
-impl From<Unanswered> for StoreError {
-    fn from(why: Unanswered) -> Self {
+impl From<RequestError> for StoreError {
+    fn from(why: RequestError) -> Self {
         match why {
-            Unanswered::Failed(why) => why,
-            Unanswered::Divided => not_run("the slot is moving"),
+            RequestError::Failed(why) => why,
+            RequestError::Split => not_run("the slot is moving"),
         }
     }
 }
@@ -88,52 +88,56 @@ impl Router {
     pub(crate) async fn node(
         &self,
         slot: u16,
-        route: &Route,
+        attempt: &Attempt,
         deadline: Instant,
     ) -> Result<Arc<Node>, StoreError> {
-        match (self, &route.to) {
+        match (self, &attempt.to) {
             (Self::Single(served), _) => Ok(served.node.clone()),
             (Self::Cluster { cluster, .. }, Some(endpoint)) => Ok(cluster.node_at(endpoint)),
             (Self::Cluster { cluster, .. }, None) => match cluster.node(slot) {
                 Some(node) => Ok(node),
-                None => awaited(cluster, slot, deadline).await,
+                None => wait_for_node(cluster, slot, deadline).await,
             },
         }
     }
 
     /// Where to try again after a refusal, or why not. Nodes that send a request round in circles are not followed, and
     /// one that cannot take it is asked ever more slowly.
-    pub(crate) async fn after(&self, refusal: Refusal, route: Route) -> Result<Route, Unanswered> {
-        let usual = |group| Route { to: None, group, ..route };
+    pub(crate) async fn next_attempt(
+        &self,
+        refusal: Rejection,
+        attempt: Attempt,
+    ) -> Result<Attempt, RequestError> {
+        let usual = |group| Attempt { to: None, group, ..attempt };
         match refusal {
-            Refusal::Failed(why) => return Err(why.into()),
-            Refusal::Divided => return Err(Unanswered::Divided),
-            Refusal::Alone => return Ok(usual(BatchGroup::Alone)),
-            Refusal::Moved { .. } | Refusal::Again => self.doubt(),
-            Refusal::Ask { .. } => {}
+            Rejection::Failed(why) => return Err(why.into()),
+            Rejection::Split => return Err(RequestError::Split),
+            Rejection::SendAlone => return Ok(usual(BatchGroup::Alone)),
+            Rejection::Moved { .. } | Rejection::Retry => self.request_refresh(),
+            Rejection::Ask { .. } => {}
         }
         match refusal {
-            Refusal::Moved { to } => route.redirected(to, BatchGroup::Any).await,
-            Refusal::Ask { to } => route.redirected(to, BatchGroup::Asking).await,
+            Rejection::Moved { to } => attempt.redirected(to, BatchGroup::Any).await,
+            Rejection::Ask { to } => attempt.redirected(to, BatchGroup::Asking).await,
             _ => {
-                sleep(jittered(PAUSE * 2_u32.pow(route.refusals.min(5)))).await;
-                Ok(Route { refusals: route.refusals + 1, ..usual(BatchGroup::Alone) })
+                sleep(jittered(RETRY_PAUSE * 2_u32.pow(attempt.retries.min(5)))).await;
+                Ok(Attempt { retries: attempt.retries + 1, ..usual(BatchGroup::Alone) })
             }
         }
     }
 
     /// Says that a node did not do its part, so that its slots may have a new one.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn request_refresh(&self) {
         if let Self::Cluster { cluster, .. } = self {
-            cluster.doubt();
+            cluster.request_refresh();
         }
     }
 
     /// How its nodes stand.
-    pub(crate) fn census(&self) -> Census {
+    pub(crate) fn node_stats(&self) -> NodeStats {
         match self {
-            Self::Single(served) => Census::of([&*served.node]),
-            Self::Cluster { cluster, .. } => cluster.census(),
+            Self::Single(served) => NodeStats::of([&*served.node]),
+            Self::Cluster { cluster, .. } => cluster.node_stats(),
         }
     }
 
@@ -148,22 +152,21 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        if let Self::Cluster { keeper, .. } = self {
-            keeper.abort();
+        if let Self::Cluster { refresh_task, .. } = self {
+            refresh_task.abort();
         }
     }
 }
 
-impl Route {
-    async fn redirected(self, to: Endpoint, group: BatchGroup) -> Result<Self, Unanswered> {
+impl Attempt {
+    async fn redirected(self, to: Endpoint, group: BatchGroup) -> Result<Self, RequestError> {
         let redirections = self.redirections + 1;
-        if redirections > MOST_REDIRECTIONS {
-            let why =
-                format!("redirected {MOST_REDIRECTIONS} times, at last to {to}: the nodes do not agree");
+        if redirections > MAX_REDIRECTIONS {
+            let why = format!("redirected {MAX_REDIRECTIONS} times, at last to {to}: the nodes do not agree");
             return Err(not_run(why).into());
         }
-        if redirections > SWIFT_REDIRECTIONS {
-            sleep(jittered(PAUSE)).await;
+        if redirections > IMMEDIATE_REDIRECTIONS {
+            sleep(jittered(RETRY_PAUSE)).await;
         }
         Ok(Self { to: Some(to), group, redirections, ..self })
     }
@@ -173,16 +176,19 @@ fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64())
 }
 
-async fn awaited(cluster: &Cluster, slot: u16, deadline: Instant) -> Result<Arc<Node>, StoreError> {
-    let mut found = cluster.found();
+async fn wait_for_node(cluster: &Cluster, slot: u16, deadline: Instant) -> Result<Arc<Node>, StoreError> {
+    let mut discovery = cluster.discovery();
     let known = async {
-        found.wait_for(|found| *found != Found::NotYet).await.is_ok_and(|found| *found == Found::Yes)
+        discovery
+            .wait_for(|discovery| *discovery != Discovery::Pending)
+            .await
+            .is_ok_and(|discovery| *discovery == Discovery::Found)
     };
     if !timeout_at(deadline, known).await.unwrap_or(false) {
         return Err(not_run("no node of the cluster answers"));
     }
     cluster.node(slot).ok_or_else(|| {
-        cluster.doubt();
+        cluster.request_refresh();
         not_run("no node of the cluster serves this slot")
     })
 }

@@ -18,7 +18,7 @@ fn tag(key: &[u8]) -> &[u8] {
 }
 
 /// Three letters that bring a hash tag which begins with `start` into `slot`. Found by trial, a few thousand short steps.
-pub(crate) fn ending_in(slot: u16, start: &[u8]) -> Option<[u8; 3]> {
+pub(crate) fn suffix_for_slot(slot: u16, start: &[u8]) -> Option<[u8; 3]> {
     let letters = || (b'0'..=b'9').chain(b'A'..=b'Z').chain(b'a'..=b'z');
     let start = crc16(start);
     for first in letters() {

@@ -8,7 +8,7 @@ use crate::connection::endpoint::Endpoint;
 use crate::topology::slot::SLOTS;
 
 /// How long a node may take to say what it knows.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+pub(crate) const MAP_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Slots and who serves them, the master first.
 pub(crate) struct SlotRange {
@@ -18,20 +18,20 @@ pub(crate) struct SlotRange {
 }
 
 /// Reads the reply of the node `asked`.
-pub(crate) fn read(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
-    reply.as_array()?.iter().map(|range| read_range(range, asked)).collect()
+pub(crate) fn parse(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
+    reply.as_array()?.iter().map(|range| parse_range(range, asked)).collect()
 }
 
-fn read_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
+fn parse_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
     let [first, last, nodes @ ..] = range.as_array()? else { return None };
     let slot = |value: &Value| u16::try_from(value.as_int()?).ok().filter(|slot| *slot < SLOTS);
-    let nodes: Option<Vec<_>> = nodes.iter().map(|node| read_node(node, asked)).collect();
+    let nodes: Option<Vec<_>> = nodes.iter().map(|node| parse_node(node, asked)).collect();
     let (first, last) = (slot(first)?, slot(last)?);
     (first <= last).then_some(SlotRange { first, last, nodes: nodes? })
 }
 
 /// A node that does not know its own address leaves it out: it is the one that was asked.
-fn read_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
+fn parse_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
     let [host, port, ..] = node.as_array()? else { return None };
     let port = u16::try_from(port.as_int()?).ok()?;
     match (host.as_str().unwrap_or_default(), asked) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use spile_core::{Clock, FailurePolicy};
 use spile_memory::MemoryStore;
-use spile_redis::{BuildError, RedisStore, RedisStoreBuilder};
+use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder};
 
 use super::file::{Faults, Spot, StoreFile};
 use super::{bounded, duration, rules};
@@ -114,13 +114,13 @@ impl StoreConfig {
     }
 
     /// Checks everything about the store short of reaching it.
-    pub fn check(&self) -> Result<(), BuildError> {
+    pub fn check(&self) -> Result<(), RedisBuildError> {
         let Some(builder) = self.redis() else { return Ok(()) };
         // A store is built only within a runtime, and checks all else before it asks for one. A fresh thread has
         // none, so that nothing is started.
         let built = std::thread::scope(|scope| scope.spawn(|| builder.build().map(drop)).join());
         match built {
-            Ok(Ok(()) | Err(BuildError::NoRuntime)) => Ok(()),
+            Ok(Ok(()) | Err(RedisBuildError::NoRuntime)) => Ok(()),
             Ok(Err(why)) => Err(why),
             Err(panic) => std::panic::resume_unwind(panic),
         }
@@ -192,7 +192,7 @@ impl StoreConfig {
 }
 
 /// Whether keys may begin so, in whichever Redis: `--store` may name one where the file does not.
-fn check_prefix(prefix: &str) -> Result<(), BuildError> {
+fn check_prefix(prefix: &str) -> Result<(), RedisBuildError> {
     let url = StoreUrl::Redis("redis://127.0.0.1".to_owned());
     StoreConfig { url, prefix: prefix.to_owned(), ..StoreConfig::default() }.check()
 }

@@ -16,7 +16,7 @@ pub(crate) async fn follow(control: Arc<Control>) {
     let mut deaf = false;
     loop {
         // Heard or not, it is time to look.
-        let _heard = timeout(LOOK, subscription.heard()).await;
+        let _heard = timeout(LOOK, subscription.notified()).await;
         control.catch_up().await;
         let why = subscription.trouble().filter(|_| control.standing().trouble().is_none());
         if let (Some(why), false) = (&why, deaf) {

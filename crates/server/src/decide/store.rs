@@ -8,7 +8,7 @@ use spile_core::{
 };
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
-use spile_redis::{BuildError, RedisStore, Stats, TimeSource};
+use spile_redis::{RedisBuildError, RedisStore, Stats, TimeSource};
 
 use super::Clocks;
 use crate::config::{StoreConfig, StoreUrl, TimeOf};
@@ -36,7 +36,7 @@ impl AnyStore {
         clocks: &Clocks,
         kept: Option<Embedded>,
         metrics: StoreMetrics,
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, RedisBuildError> {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
             None => StoreKind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),

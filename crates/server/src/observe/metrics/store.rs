@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gau
 use spile_core::{Clock, Micros, StoreError, SystemClock};
 use spile_memory::Usage;
 use spile_observe::Watch;
-use spile_redis::{RefusalKind, Stats};
+use spile_redis::{RedisErrorKind, Stats};
 
 use super::{STORE_DURATION, Telemetry};
 
@@ -89,7 +89,7 @@ const REFUSALS: &str = "ratelimit_store_refusals_total";
 pub(crate) struct RedisGauges {
     breaker: Gauge,
     queue: Gauge,
-    refusals: [Counter; RefusalKind::ALL.len()],
+    refusals: [Counter; RedisErrorKind::ALL.len()],
 }
 
 impl RedisGauges {
@@ -99,7 +99,7 @@ impl RedisGauges {
             Self {
                 breaker: gauge!("ratelimit_breaker_state"),
                 queue: gauge!("ratelimit_queue_depth"),
-                refusals: RefusalKind::ALL.map(|kind| counter!(REFUSALS, "kind" => kind.as_str())),
+                refusals: RedisErrorKind::ALL.map(|kind| counter!(REFUSALS, "kind" => kind.as_str())),
             }
         })
     }
@@ -108,7 +108,7 @@ impl RedisGauges {
     pub(crate) fn show(&self, stats: Stats) {
         self.breaker.set(stats.breakers_open as f64);
         self.queue.set(stats.waiting as f64);
-        for (counter, count) in self.refusals.iter().zip(stats.refusals) {
+        for (counter, count) in self.refusals.iter().zip(stats.error_replies) {
             counter.absolute(count);
         }
     }

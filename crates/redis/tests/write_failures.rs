@@ -4,26 +4,26 @@ mod common;
 
 use common::{charges, patient};
 use spile_core::Store;
-use spile_redis::{RedisStore, RefusalKind};
+use spile_redis::{RedisErrorKind, RedisStore};
 use spile_testkit::redis::{Flavour, RedisServer};
 use spile_testkit::wait;
 
 const LIMIT: &str = "2, 1/h";
 
 /// How Redis is made to refuse, how to undo it, and what it says then.
-const WAYS: [(RefusalKind, &[&str], &[&str], &str); 3] = [
-    (RefusalKind::Oom, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"], "OOM"),
-    (RefusalKind::Acl, &["ACL", "SETUSER", "app", "-hset"], &["ACL", "SETUSER", "app", "+hset"], "user"),
+const WAYS: [(RedisErrorKind, &[&str], &[&str], &str); 3] = [
+    (RedisErrorKind::Oom, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"], "OOM"),
+    (RedisErrorKind::Acl, &["ACL", "SETUSER", "app", "-hset"], &["ACL", "SETUSER", "app", "+hset"], "user"),
     (
-        RefusalKind::NoReplicas,
+        RedisErrorKind::NoReplicas,
         &["CONFIG", "SET", "min-replicas-to-write", "1"],
         &["CONFIG", "SET", "min-replicas-to-write", "0"],
         "NOREPLICAS",
     ),
 ];
 
-fn count(store: &RedisStore, kind: RefusalKind) -> u64 {
-    store.stats().refusals[kind as usize]
+fn count(store: &RedisStore, kind: RedisErrorKind) -> u64 {
+    store.stats().error_replies[kind as usize]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +42,7 @@ async fn a_refusal_is_told_in_redis_own_words_until_redis_writes_again_even_with
             // Nothing is written for it. Redis 6.2 and later let such scripts run without memory, but not without replicas.
             let denied = store.spend(&charges("drained", LIMIT, 1)).await;
             assert!(
-                denied.map_or(kind == RefusalKind::NoReplicas, |denied| !denied.allowed),
+                denied.map_or(kind == RedisErrorKind::NoReplicas, |denied| !denied.allowed),
                 "{flavour:?} {kind:?}"
             );
             assert!(store.trouble().is_some(), "a denial shows nothing: {flavour:?} {kind:?}");

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::node::Node;
-use crate::script::call::Call;
-use crate::script::error_reply::{ErrorReply, Refusal};
-use crate::script::request::{BatchGroup, Operation, Request, Waiting, WireCharge, WireLimit};
+use crate::script::call::ScriptCall;
+use crate::script::error_reply::{ErrorReply, Rejection};
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge, WireLimit};
 use crate::store::stats::Counters;
 
 /// How often it is tried whether the node writes again.
@@ -29,7 +29,7 @@ const LONGEST_TEXT: usize = 300;
 /// Why Redis refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum RefusalKind {
+pub enum RedisErrorKind {
     /// It has no memory left to write to.
     Oom,
     /// The user may not do it.
@@ -46,7 +46,7 @@ pub enum RefusalKind {
     Other,
 }
 
-impl RefusalKind {
+impl RedisErrorKind {
     /// Every kind, in the order of [`Stats::refusals`](crate::Stats::refusals).
     pub const ALL: [Self; 7] =
         [Self::Oom, Self::Acl, Self::Misconf, Self::ReadOnly, Self::NoReplicas, Self::Busy, Self::Other];
@@ -87,51 +87,57 @@ impl RefusalKind {
 
 /// What a node refuses at the moment.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<Option<Refusing>>);
+pub(crate) struct WriteFailures(Mutex<Option<WriteFailure>>);
 
 #[derive(Debug)]
-struct Refusing {
+struct WriteFailure {
     text: String,
     /// False while it may be a failover, which takes care of itself.
-    lasts: bool,
+    is_lasting: bool,
 }
 
-impl Refusals {
+impl WriteFailures {
     /// What Redis says, while the node refuses.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let refusing = self.0.lock();
-        refusing
+        let failure = self.0.lock();
+        failure
             .as_ref()
-            .filter(|refusing| refusing.lasts)
-            .map(|refusing| format!("Redis refuses: {}", refusing.text))
+            .filter(|failure| failure.is_lasting)
+            .map(|failure| format!("Redis refuses: {}", failure.text))
     }
 
     /// Notes a refusal. Says whether it is the first.
-    fn begin(&self, text: &str, lasts: bool) -> bool {
-        let mut refusing = self.0.lock();
-        let is_first = refusing.is_none();
-        let was_lasting = refusing.as_ref().is_some_and(|refusing| refusing.lasts);
-        if is_first || (lasts && !was_lasting) {
+    fn record(&self, text: &str, is_lasting: bool) -> bool {
+        let mut failure = self.0.lock();
+        let is_first = failure.is_none();
+        let was_lasting = failure.as_ref().is_some_and(|failure| failure.is_lasting);
+        if is_first || (is_lasting && !was_lasting) {
             let text = text.chars().filter(|letter| !letter.is_control()).take(LONGEST_TEXT).collect();
-            *refusing = Some(Refusing { text, lasts });
+            *failure = Some(WriteFailure { text, is_lasting });
         }
         is_first
     }
 
-    fn go_on(&self) {
-        if let Some(refusing) = &mut *self.0.lock() {
-            refusing.lasts = true;
+    fn mark_lasting(&self) {
+        if let Some(failure) = &mut *self.0.lock() {
+            failure.is_lasting = true;
         }
     }
 
-    fn end(&self) {
+    fn clear(&self) {
         *self.0.lock() = None;
     }
 }
 
 /// Counts an error reply, if it is a refusal, and looks after the node until it writes again.
-pub(crate) fn note(node: &Arc<Node>, counters: &Counters, reply: &ErrorReply, text: &str, call: &Call) {
-    let lasts = match reply {
+pub(crate) fn record_error(
+    node: &Arc<Node>,
+    counters: &Counters,
+    reply: &ErrorReply,
+    text: &str,
+    call: &ScriptCall,
+) {
+    let is_lasting = match reply {
         ErrorReply::NoScript
         | ErrorReply::Moved { .. }
         | ErrorReply::Ask { .. }
@@ -140,49 +146,49 @@ pub(crate) fn note(node: &Arc<Node>, counters: &Counters, reply: &ErrorReply, te
         ErrorReply::WrongNode | ErrorReply::Unreplicated => false,
         ErrorReply::Busy | ErrorReply::Refused | ErrorReply::Other => true,
     };
-    counters.refusals[RefusalKind::of(text) as usize].add(call.len() as u64);
-    if node.refusals.begin(text, lasts) {
-        match probe_beside(call) {
-            Some(probe) => drop(tokio::spawn(until_it_writes(Arc::downgrade(node), Arc::new(probe)))),
-            None => node.refusals.end(),
+    counters.error_replies[RedisErrorKind::of(text) as usize].add(call.len() as u64);
+    if node.write_failures.record(text, is_lasting) {
+        match write_probe(call) {
+            Some(probe) => drop(tokio::spawn(probe_until_written(Arc::downgrade(node), Arc::new(probe)))),
+            None => node.write_failures.clear(),
         }
     }
 }
 
 /// A write to the slot of the call, that is always granted and soon gone.
-fn probe_beside(call: &Call) -> Option<Request> {
+fn write_probe(call: &ScriptCall) -> Option<Request> {
     let bucket = call.first_key()?;
     let tag = bucket.iter().position(|&byte| byte == b'}')?;
     let key = [&bucket[..=tag], PROBE].concat();
     let limit = Limit::per_second(1_000).build().ok()?;
     let charge = WireCharge { key, limit: WireLimit::from(&limit), cost_micro: 1 };
-    Some(Request::new(Operation::Spend, [charge].into_iter().collect()))
+    Some(Request::new(ScriptOp::Spend, [charge].into_iter().collect()))
 }
 
 /// Ends with the refusals, or with the node.
-async fn until_it_writes(node: Weak<Node>, probe: Arc<Request>) {
+async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>) {
     loop {
         sleep(PROBE_EVERY).await;
         let Some(node) = node.upgrade() else { return };
-        if writes(&node, Arc::clone(&probe)).await {
-            node.refusals.end();
+        if can_write(&node, Arc::clone(&probe)).await {
+            node.write_failures.clear();
             return;
         }
-        node.refusals.go_on();
+        node.write_failures.mark_lasting();
     }
 }
 
 /// Whether the node writes. One that no longer serves the slot has nothing to refuse there.
-async fn writes(node: &Node, probe: Arc<Request>) -> bool {
+async fn can_write(node: &Node, probe: Arc<Request>) -> bool {
     let (answer, answered) = oneshot::channel();
-    probe.not_run();
-    let waiting = Waiting::new(probe, BatchGroup::Alone, answer, None);
+    probe.mark_unsent();
+    let waiting = PendingRequest::new(probe, BatchGroup::Alone, answer, None);
     if node.submit(waiting).is_err() {
         return false;
     }
     match timeout(PROBE_EVERY, answered).await {
         Ok(Ok(Ok(reply))) => reply.granted > 0,
-        Ok(Ok(Err(refusal))) => matches!(refusal, Refusal::Moved { .. } | Refusal::Ask { .. }),
+        Ok(Ok(Err(refusal))) => matches!(refusal, Rejection::Moved { .. } | Rejection::Ask { .. }),
         _ => false,
     }
 }
@@ -194,42 +200,42 @@ mod tests {
     #[test]
     fn what_is_refused_inside_a_script_has_the_kind_of_its_command() {
         let cases = [
-            ("OOM command not allowed when used memory > 'maxmemory'.", RefusalKind::Oom),
+            ("OOM command not allowed when used memory > 'maxmemory'.", RedisErrorKind::Oom),
             (
                 "ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed",
-                RefusalKind::Oom,
+                RedisErrorKind::Oom,
             ),
-            ("NOPERM User app has no permissions to run the 'evalsha' command", RefusalKind::Acl),
+            ("NOPERM User app has no permissions to run the 'evalsha' command", RedisErrorKind::Acl),
             (
                 "ERR ACL failure in script: User app has no permissions to run the 'hset' command",
-                RefusalKind::Acl,
+                RedisErrorKind::Acl,
             ),
-            ("ERR The user executing the script can't run this command or subcommand", RefusalKind::Acl),
-            ("MISCONF Redis is configured to save RDB snapshots", RefusalKind::Misconf),
-            ("READONLY You can't write against a read only replica.", RefusalKind::ReadOnly),
-            ("NOREPLICAS Not enough good replicas to write.", RefusalKind::NoReplicas),
-            ("BUSY Redis is busy running a script.", RefusalKind::Busy),
-            ("LOADING Redis is loading the dataset in memory", RefusalKind::Other),
-            ("", RefusalKind::Other),
+            ("ERR The user executing the script can't run this command or subcommand", RedisErrorKind::Acl),
+            ("MISCONF Redis is configured to save RDB snapshots", RedisErrorKind::Misconf),
+            ("READONLY You can't write against a read only replica.", RedisErrorKind::ReadOnly),
+            ("NOREPLICAS Not enough good replicas to write.", RedisErrorKind::NoReplicas),
+            ("BUSY Redis is busy running a script.", RedisErrorKind::Busy),
+            ("LOADING Redis is loading the dataset in memory", RedisErrorKind::Other),
+            ("", RedisErrorKind::Other),
         ];
         for (text, kind) in cases {
-            assert_eq!(RefusalKind::of(text), kind, "{text}");
+            assert_eq!(RedisErrorKind::of(text), kind, "{text}");
         }
     }
 
     #[test]
     fn a_refusal_that_may_be_a_failover_is_told_once_it_lasts() {
-        let refusals = Refusals::default();
-        assert!(refusals.begin("READONLY", false));
-        assert_eq!(refusals.trouble(), None);
-        refusals.go_on();
-        assert_eq!(refusals.trouble().as_deref(), Some("Redis refuses: READONLY"));
-        assert!(!refusals.begin("OOM", true), "it has begun");
-        refusals.end();
-        assert_eq!(refusals.trouble(), None);
-        assert!(refusals.begin("READONLY", false) && !refusals.begin("OOM\r\n", true));
+        let failures = WriteFailures::default();
+        assert!(failures.record("READONLY", false));
+        assert_eq!(failures.trouble(), None);
+        failures.mark_lasting();
+        assert_eq!(failures.trouble().as_deref(), Some("Redis refuses: READONLY"));
+        assert!(!failures.record("OOM", true), "it has begun");
+        failures.clear();
+        assert_eq!(failures.trouble(), None);
+        assert!(failures.record("READONLY", false) && !failures.record("OOM\r\n", true));
         assert_eq!(
-            refusals.trouble().as_deref(),
+            failures.trouble().as_deref(),
             Some("Redis refuses: OOM"),
             "one that does not wait for a failover"
         );

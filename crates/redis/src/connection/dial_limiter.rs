@@ -12,10 +12,10 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Dials that may be under way, or have failed within the last second.
-const PLACES: usize = 16;
+const PERMITS: usize = 16;
 
 /// Those of them that what is no decision may take.
-const SIDE_PLACES: usize = 4;
+const BACKGROUND_PERMITS: usize = 4;
 
 /// How long a dial that fails keeps its place.
 const PENALTY: Duration = Duration::from_secs(1);
@@ -26,65 +26,65 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// A connection that did not last this long is followed by a pause, as a failed dial is.
-pub(crate) const LASTING: Duration = Duration::from_secs(1);
+pub(crate) const MIN_UPTIME: Duration = Duration::from_secs(1);
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Purpose {
+pub(crate) enum DialPriority {
     /// Decisions, and finding the node that takes them.
     Decisions,
     /// The registry, sums, subscriptions: they can wait.
-    Side,
+    Background,
 }
 
 /// Spaces the dials of one store.
 #[derive(Debug)]
-pub(crate) struct DialPace {
-    places: Semaphore,
-    side_places: Semaphore,
+pub(crate) struct DialLimiter {
+    permits: Semaphore,
+    background_permits: Semaphore,
     /// When the places of dials that failed are free again, the first one first.
-    penalties: Mutex<VecDeque<(Instant, Purpose)>>,
+    penalties: Mutex<VecDeque<(Instant, DialPriority)>>,
     failed: Notify,
 }
 
 /// A dial's place. Dropped, it is free at the end of the penalty; after [success](Self::succeeded), at once.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    pace: &'a DialPace,
-    purpose: Purpose,
+pub(crate) struct DialPermit<'a> {
+    limiter: &'a DialLimiter,
+    priority: DialPriority,
     succeeded: bool,
 }
 
-impl DialPace {
+impl DialLimiter {
     pub(crate) fn new() -> Self {
         Self {
-            places: Semaphore::new(PLACES),
-            side_places: Semaphore::new(SIDE_PLACES),
+            permits: Semaphore::new(PERMITS),
+            background_permits: Semaphore::new(BACKGROUND_PERMITS),
             penalties: Mutex::default(),
             failed: Notify::new(),
         }
     }
 
     /// Waits for a place.
-    pub(crate) async fn turn(&self, purpose: Purpose) -> Place<'_> {
-        let mut turn = pin!(self.acquire(purpose));
+    pub(crate) async fn acquire(&self, priority: DialPriority) -> DialPermit<'_> {
+        let mut waiting = pin!(self.acquire_permits(priority));
         loop {
             tokio::select! {
-                place = &mut turn => return place,
+                permit = &mut waiting => return permit,
                 () = self.end_of_a_penalty() => {}
             }
         }
     }
 
-    async fn acquire(&self, purpose: Purpose) -> Place<'_> {
+    async fn acquire_permits(&self, priority: DialPriority) -> DialPermit<'_> {
         // Neither semaphore is ever closed, so neither fails.
-        let side = match purpose {
-            Purpose::Decisions => None,
-            Purpose::Side => self.side_places.acquire().await.ok(),
+        let background = match priority {
+            DialPriority::Decisions => None,
+            DialPriority::Background => self.background_permits.acquire().await.ok(),
         };
-        let place = self.places.acquire().await.ok();
-        side.into_iter().chain(place).for_each(SemaphorePermit::forget);
-        Place { pace: self, purpose, succeeded: false }
+        let permit = self.permits.acquire().await.ok();
+        background.into_iter().chain(permit).for_each(SemaphorePermit::forget);
+        DialPermit { limiter: self, priority, succeeded: false }
     }
 
     /// Waits until a place is free again, and frees it.
@@ -102,35 +102,35 @@ impl DialPace {
 
     fn free_until(&self, now: Instant) {
         let mut penalties = self.penalties.lock();
-        while let Some((end, purpose)) = penalties.front().copied()
+        while let Some((end, priority)) = penalties.front().copied()
             && end <= now
         {
             penalties.pop_front();
-            self.free(purpose);
+            self.free(priority);
         }
     }
 
-    fn free(&self, purpose: Purpose) {
-        self.places.add_permits(1);
-        if purpose == Purpose::Side {
-            self.side_places.add_permits(1);
+    fn free(&self, priority: DialPriority) {
+        self.permits.add_permits(1);
+        if priority == DialPriority::Background {
+            self.background_permits.add_permits(1);
         }
     }
 }
 
-impl Place<'_> {
+impl DialPermit<'_> {
     pub(crate) fn succeeded(mut self) {
         self.succeeded = true;
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for DialPermit<'_> {
     fn drop(&mut self) {
         if self.succeeded {
-            self.pace.free(self.purpose);
+            self.limiter.free(self.priority);
         } else {
-            self.pace.penalties.lock().push_back((Instant::now() + PENALTY, self.purpose));
-            self.pace.failed.notify_waiters();
+            self.limiter.penalties.lock().push_back((Instant::now() + PENALTY, self.priority));
+            self.limiter.failed.notify_waiters();
         }
     }
 }
@@ -161,12 +161,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fewer_than_twenty_dials_fail_in_any_second() {
-        let pace = DialPace::new();
+        let limiter = DialLimiter::new();
         let start = Instant::now();
         let mut turns = Vec::new();
         for dial in 0..60 {
-            let purpose = if dial % 3 == 0 { Purpose::Side } else { Purpose::Decisions };
-            drop(pace.turn(purpose).await);
+            let priority = if dial % 3 == 0 { DialPriority::Background } else { DialPriority::Decisions };
+            drop(limiter.acquire(priority).await);
             turns.push(start.elapsed());
         }
         for (index, turn) in turns.iter().enumerate() {
@@ -177,24 +177,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dials_that_succeed_wait_for_nothing() {
-        let pace = DialPace::new();
+        let limiter = DialLimiter::new();
         let start = Instant::now();
         for _ in 0..1_000 {
-            pace.turn(Purpose::Decisions).await.succeeded();
+            limiter.acquire(DialPriority::Decisions).await.succeeded();
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_success_lets_all_who_wait_dial() {
-        let pace = Arc::new(DialPace::new());
-        for _ in 0..PLACES {
-            drop(pace.turn(Purpose::Decisions).await);
+        let limiter = Arc::new(DialLimiter::new());
+        for _ in 0..PERMITS {
+            drop(limiter.acquire(DialPriority::Decisions).await);
         }
         let start = Instant::now();
         let dial = |_| {
-            let pace = Arc::clone(&pace);
-            tokio::spawn(async move { pace.turn(Purpose::Decisions).await.succeeded() })
+            let limiter = Arc::clone(&limiter);
+            tokio::spawn(async move { limiter.acquire(DialPriority::Decisions).await.succeeded() })
         };
         for dial in (0..100).map(dial).collect::<Vec<_>>() {
             dial.await.expect("it ends");
@@ -204,15 +204,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_no_decision_never_takes_the_places_of_decisions() {
-        let pace = DialPace::new();
+        let limiter = DialLimiter::new();
         let start = Instant::now();
-        for _ in 0..SIDE_PLACES {
-            drop(pace.turn(Purpose::Side).await);
+        for _ in 0..BACKGROUND_PERMITS {
+            drop(limiter.acquire(DialPriority::Background).await);
         }
-        assert!(tokio::time::timeout(PENALTY / 2, pace.turn(Purpose::Side)).await.is_err());
+        assert!(tokio::time::timeout(PENALTY / 2, limiter.acquire(DialPriority::Background)).await.is_err());
         let waited = start.elapsed();
-        for _ in 0..PLACES - SIDE_PLACES {
-            drop(pace.turn(Purpose::Decisions).await);
+        for _ in 0..PERMITS - BACKGROUND_PERMITS {
+            drop(limiter.acquire(DialPriority::Decisions).await);
         }
         assert_eq!(start.elapsed(), waited);
     }
