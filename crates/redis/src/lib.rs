@@ -1,14 +1,14 @@
 //! Spile's buckets in Redis or Valkey.
 //!
-//! Every decision is one atomic script, `spend.lua`, that does what [`spile_core::spend`] and its kin do, bit for bit.
-//! Around it: supervised connections that share what callers ask at once, one deadline over everything, a breaker,
-//! and three topologies: standalone, Sentinel and Cluster.
+//! Every decision is one atomic script, `spend.lua`, which agrees bit for bit with [`spile_core::spend`] and its
+//! siblings. Around it: supervised connections that send concurrent requests together, one deadline for every call, a
+//! circuit breaker, and three topologies: standalone, Sentinel and Cluster.
 //!
-//! Nothing is ever charged twice: after a timeout or a broken connection, whether the script ran is unknown, and the
-//! error says so ([`StoreError::may_have_run`](spile_core::StoreError::may_have_run)). Only what Redis says that it
-//! did not run is sent again.
+//! The store never charges twice. After a timeout or a broken connection it is unknown whether the script ran, and the
+//! error says so ([`StoreError::may_have_run`](spile_core::StoreError::may_have_run)). A request is sent again only if
+//! Redis says that it did not run it.
 //!
-//! This crate must not know about plans, rules, HTTP or what is done when the store fails.
+//! This crate must not know about plans, rules, HTTP or failure policies.
 
 mod connection;
 mod node;

@@ -1,7 +1,8 @@
-//! How often sockets are opened: whatever is broken, fewer than twenty dials a second fail.
+//! Limits how often sockets are opened: fewer than twenty dials per second fail, whatever is broken.
 //!
-//! A dial takes a place. One that succeeds gives it back at once, so that any number of nodes is reached as fast as
-//! they answer. One that fails keeps it for a second. Decisions dial first: everything else shares a few places.
+//! A dial takes a permit. A dial that succeeds returns it at once, so that any number of nodes is reached as fast as
+//! they answer. A dial that fails returns it after a second. Background dials share a few permits, so that decisions
+//! always find one.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,43 +12,44 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Dials that may be under way, or have failed within the last second.
+/// Dials that may be in progress, or have failed within the last second.
 const PERMITS: usize = 16;
 
-/// Those of them that what is no decision may take.
+/// How many of the permits background dials may take.
 const BACKGROUND_PERMITS: usize = 4;
 
-/// How long a dial that fails keeps its place.
+/// How long a failed dial keeps its permit.
 const PENALTY: Duration = Duration::from_secs(1);
 
-/// The pause after the first failure, at most, and the longest pause. Together with the time that one dial may
-/// take, the longest pause stays within a second, which is how soon a healed node is to be found.
+/// The bound of the first pause, and of the longest. The longest pause plus the timeout of one dial is below a second,
+/// within which a recovered node must be found.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
-/// A connection that did not last this long is followed by a pause, as a failed dial is.
+/// A connection that lasted less than this is followed by a pause, as a failed dial is.
 pub(crate) const MIN_UPTIME: Duration = Duration::from_secs(1);
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DialPriority {
-    /// Decisions, and finding the node that takes them.
+    /// Decisions, and finding the nodes for them.
     Decisions,
-    /// The registry, sums, subscriptions: they can wait.
+    /// Sessions and subscriptions, which can wait.
     Background,
 }
 
-/// Spaces the dials of one store.
+/// Limits the dials of one store.
 #[derive(Debug)]
 pub(crate) struct DialLimiter {
     permits: Semaphore,
     background_permits: Semaphore,
-    /// When the places of dials that failed are free again, the first one first.
+    /// When the permits of failed dials become free, in order of time.
     penalties: Mutex<VecDeque<(Instant, DialPriority)>>,
     failed: Notify,
 }
 
-/// A dial's place. Dropped, it is free at the end of the penalty; after [success](Self::succeeded), at once.
+/// The permit of one dial. It becomes free at once after [success](Self::succeeded), otherwise [`PENALTY`] after it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct DialPermit<'a> {
     limiter: &'a DialLimiter,
@@ -65,7 +67,7 @@ impl DialLimiter {
         }
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     pub(crate) async fn acquire(&self, priority: DialPriority) -> DialPermit<'_> {
         let mut waiting = pin!(self.acquire_permits(priority));
         loop {
@@ -77,7 +79,7 @@ impl DialLimiter {
     }
 
     async fn acquire_permits(&self, priority: DialPriority) -> DialPermit<'_> {
-        // Neither semaphore is ever closed, so neither fails.
+        // Acquiring cannot fail, because the semaphores are never closed.
         let background = match priority {
             DialPriority::Decisions => None,
             DialPriority::Background => self.background_permits.acquire().await.ok(),
@@ -87,7 +89,7 @@ impl DialLimiter {
         DialPermit { limiter: self, priority, succeeded: false }
     }
 
-    /// Waits until a place is free again, and frees it.
+    /// Waits until the next penalty ends, and frees its permit.
     async fn end_of_a_penalty(&self) {
         let failed = self.failed.notified();
         let first = self.penalties.lock().front().map(|(end, _)| *end);
@@ -135,7 +137,7 @@ impl Drop for DialPermit<'_> {
     }
 }
 
-/// Pauses between failures, doubling at most, each a random part of its bound.
+/// Pauses between failures: a random part of a bound that doubles up to its maximum.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,

@@ -1,4 +1,4 @@
-//! Opens connections for lanes: finds out where, waits its turn, introduces itself and checks that the script runs.
+//! Opens connections: resolves the address, waits for a permit, authenticates, and probes that the script runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ pub(crate) struct Dialer {
     pub(crate) limiter: Arc<DialLimiter>,
     pub(crate) priority: DialPriority,
     pub(crate) counters: Arc<Counters>,
-    /// How long a node may take to be reached, and then again to run the script.
+    /// The timeout of connecting, and again of the probe.
     pub(crate) timeout: Duration,
 }
 
-/// Where a node is to be found.
+/// How the address of a node is found.
 #[derive(Clone)]
 pub(crate) enum NodeAddress {
     /// Always at the same address.
     Fixed(Endpoint),
-    /// Where the sentinels say that the master is now.
+    /// The master, as the sentinels know it.
     BySentinels(Arc<Sentinels>),
 }
 
@@ -40,7 +40,7 @@ impl NodeAddress {
 }
 
 impl Dialer {
-    /// A connection to a node that runs the script. Bounded in time, and spaced.
+    /// Connects to a node and checks that it runs the script.
     pub(crate) async fn dial(
         &self,
         address: &NodeAddress,
@@ -58,7 +58,7 @@ impl Dialer {
         Ok(connection)
     }
 
-    /// A connection that has introduced itself.
+    /// Connects to a node, without a probe.
     pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         let permit = self.acquire_permit().await;
         let connection = self.open_now(endpoint).await?;

@@ -1,4 +1,4 @@
-//! Where one Redis node listens.
+//! The address of one Redis node.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,9 +15,10 @@ impl Endpoint {
         Self::Tcp { host: host.into(), port }
     }
 
-    /// Reads `host:port`, `[::1]:port` or `::1:port`, with `default_port` where there is none.
+    /// Parses `host:port`, `[::1]:port` or `::1:port`. Uses `default_port` if the text has no port.
     ///
-    /// An IPv6 address without brackets is read as Redis Cluster writes it, the port last. URLs need the brackets.
+    /// An IPv6 address without brackets is parsed as Redis Cluster writes it, with the port last. URLs need the
+    /// brackets.
     pub(crate) fn parse(text: &str, default_port: Option<u16>) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -37,7 +38,7 @@ impl Endpoint {
         (host.bytes().all(sane)).then(|| Self::tcp(host, port))
     }
 
-    /// Where a redirection from this node leads. An empty host means this node's own.
+    /// The target of a redirection from this node. An empty host stands for the host of this node.
     pub(crate) fn redirected(&self, to: &str) -> Option<Self> {
         match (Self::parse(to, None)?, self) {
             (Self::Tcp { host, port }, Self::Tcp { host: own, .. }) if host.is_empty() || &*host == "?" => {

@@ -1,4 +1,4 @@
-//! The user and password that connections are opened with, which may change while the store runs.
+//! The users and passwords of connections, which may change while the store runs.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ impl Login {
         Self(Arc::new(watch::Sender::new(credentials)))
     }
 
-    /// The credentials of now, and of every change from now on.
+    /// The current credentials, and every change from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Credentials>> {
         self.0.subscribe()
     }
@@ -31,9 +31,9 @@ impl Login {
     }
 }
 
-/// Where a store is, and how it logs in there.
+/// The URL of a store, and its credentials for servers and sentinels.
 pub(crate) struct Logins {
-    /// Without credentials.
+    /// The URL without credentials.
     target: StoreUrl,
     pub(crate) servers: Login,
     pub(crate) sentinels: Login,
@@ -45,7 +45,7 @@ impl Logins {
         Self { target, servers: Login::new(servers), sentinels: Login::new(sentinels) }
     }
 
-    /// Takes the credentials of `url`, if it names the same place.
+    /// Takes the credentials of `url`, if it names the same store.
     pub(crate) fn renew(&self, url: &str) -> Result<(), CredentialsError> {
         let (target, servers, sentinels) = split_credentials(StoreUrl::parse(url)?);
         if target != self.target {
@@ -57,25 +57,25 @@ impl Logins {
     }
 }
 
-/// Why a store does not take the credentials of a URL.
+/// Why the credentials of a URL are rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {
     /// The URL cannot be read.
     #[error("store URL: {0}")]
     Url(#[from] UrlError),
-    /// Something else than users and passwords differs.
+    /// The URL differs in more than users and passwords.
     #[error("the URL names another store: only users and passwords can change while a store runs")]
     OtherStore,
 }
 
-/// Whether two store URLs differ in nothing but users and passwords.
+/// Whether two store URLs differ only in users and passwords.
 pub fn names_same_store(one: &str, other: &str) -> bool {
     let target = |url| StoreUrl::parse(url).map(|target| split_credentials(target).0);
     one == other || matches!((target(one), target(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// The target without credentials, those for the servers, and those for the sentinels.
+/// The URL without credentials, the credentials for the servers, and those for the sentinels.
 fn split_credentials(mut target: StoreUrl) -> (StoreUrl, Option<Credentials>, Option<Credentials>) {
     let servers = target.credentials.take();
     let sentinels = match &mut target.topology {

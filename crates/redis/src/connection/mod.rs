@@ -1,7 +1,7 @@
-//! One socket to one node: opened, introduced and checked, then command by command.
+//! One socket to one node: opened, authenticated and checked, then used command by command.
 //!
-//! It knows neither queues nor topologies. Whoever holds it must not use it again after an error: the bytes that
-//! come next would answer an earlier command.
+//! It must not know about queues and topologies. A connection must not be used after an error: the next bytes could be
+//! the reply to an earlier command.
 
 pub(crate) mod dial_limiter;
 pub(crate) mod dialer;
@@ -25,21 +25,21 @@ use crate::connection::tls::TlsClient;
 use crate::connection::url::Credentials;
 use crate::script::call::BadReply;
 
-/// More than any reply to a batch; the slot map of a large cluster fits too.
+/// More than any reply to a call. The slot map of a large cluster fits too.
 const MAX_REPLY_BYTES: usize = 4 << 20;
 
-/// What a node must be for a connection to be of use.
+/// Which role of a node is accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RoleCheck {
-    /// Nothing is asked: redirections will tell.
+    /// Any: in a cluster, redirections lead to the master.
     None,
-    /// A replica is refused, but a user who may not ask is let through.
+    /// A replica is rejected. If the user may not run `ROLE`, any node is accepted.
     IfAllowed,
-    /// Only a node that says that it is a master will do.
+    /// Only a node that says that it is a master.
     Master,
 }
 
-/// Everything that opening a connection takes besides the address.
+/// How a connection is opened, besides its address.
 #[derive(Clone)]
 pub(crate) struct ConnectOptions {
     pub(crate) login: Login,
@@ -48,7 +48,7 @@ pub(crate) struct ConnectOptions {
     pub(crate) role: RoleCheck,
 }
 
-/// Why a connection is of no use, or no more.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("{0}")]
@@ -71,19 +71,19 @@ pub(crate) enum ConnectionError {
 pub(crate) struct Connection {
     stream: Box<dyn ByteStream>,
     endpoint: Endpoint,
-    /// The credentials that it was opened with, and those that have come since.
+    /// The credentials that it uses, and newer ones.
     login: watch::Receiver<Option<Credentials>>,
-    /// Bytes that have come and are not read yet.
+    /// Bytes that have arrived and are not parsed yet.
     unread: Vec<u8>,
 }
 
-/// Any byte stream that a node can be reached by.
+/// A byte stream: TCP, TLS or a Unix socket.
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
 impl Connection {
-    /// Connects and introduces itself. Takes as long as the network does: the caller bounds it.
+    /// Connects, authenticates and checks the role. Has no timeout of its own.
     pub(crate) async fn open(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Self, ConnectionError> {
         let stream = open_stream(endpoint, options.tls.as_ref()).await?;
         let (endpoint, login) = (endpoint.clone(), options.login.subscribe());
@@ -96,20 +96,20 @@ impl Connection {
         &self.endpoint
     }
 
-    /// The credentials that it is logged in with, and those to come.
+    /// The credentials that it uses, and newer ones.
     pub(crate) fn login(&self) -> watch::Receiver<Option<Credentials>> {
         self.login.clone()
     }
 
-    /// Whether it is logged in with credentials that have been replaced.
+    /// Whether the credentials have changed since it authenticated.
     pub(crate) fn is_outdated(&self) -> bool {
         self.login.has_changed().unwrap_or(false)
     }
 
-    /// Logs in with the credentials of now. Where Redis refuses them, the connection stays as it was.
+    /// Authenticates with the newest credentials. If Redis rejects them, the connection keeps its user.
     pub(crate) async fn reauthenticate(&mut self) -> Result<(), ConnectionError> {
         let Some(credentials) = self.login.borrow_and_update().clone() else {
-            // There is no way back to a user without a password but a new connection.
+            // Only a new connection can return to the user without a password.
             return Err(ConnectionError::Closed);
         };
         let mut command = Vec::new();
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Sends bytes that hold whole commands.
+    /// Sends whole commands.
     pub(crate) async fn send(&mut self, commands: &[u8]) -> Result<(), ConnectionError> {
         self.stream.write_all(commands).await?;
         self.stream.flush().await?;
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// One command and its reply, whatever it is.
+    /// Sends one command and returns its reply, which may be an error.
     pub(crate) async fn command(&mut self, parts: &[&[u8]]) -> Result<Value, ConnectionError> {
         let mut command = Vec::new();
         write::command(&mut command, parts);
@@ -150,8 +150,7 @@ impl Connection {
         self.receive().await
     }
 
-    /// Waits until the other side speaks or hangs up while nobody has asked it anything; either ends the
-    /// connection. May be dropped at any time.
+    /// Waits until the server closes the connection or sends bytes unasked. Both end the connection. Cancel safe.
     pub(crate) async fn until_closed(&mut self) -> ConnectionError {
         if !self.unread.is_empty() {
             return InvalidReply.into();
@@ -162,8 +161,7 @@ impl Connection {
         }
     }
 
-    /// The next reply, if one is `expected`; else what [ends the connection](Self::until_unasked). May be dropped at any
-    /// time.
+    /// The next reply if one is `expected`, otherwise why the [connection ended](Self::until_closed). Cancel safe.
     pub(crate) async fn receive_if(&mut self, expected: bool) -> Result<Value, ConnectionError> {
         if expected { self.receive().await } else { Err(self.until_closed().await) }
     }
@@ -175,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// All of it goes in one write, so that a new connection costs one round trip more than a socket.
+    /// Sends all commands in one write, so that a new connection costs one round trip.
     async fn handshake(&mut self, options: &ConnectOptions) -> Result<(), ConnectionError> {
         let mut commands = Vec::new();
         let mut expected = 0;
@@ -230,7 +228,7 @@ async fn open_stream(endpoint: &Endpoint, tls: Option<&TlsClient>) -> io::Result
     }
 }
 
-/// Small writes go at once, and a peer that vanished is noticed even while nothing is being said.
+/// Small writes are sent at once, and a vanished peer is noticed while the connection is idle.
 fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

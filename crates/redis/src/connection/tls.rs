@@ -1,4 +1,4 @@
-//! TLS by rustls: which authorities are trusted, and which certificate is shown.
+//! TLS by rustls: trusted authorities and the client certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,25 +26,25 @@ pub enum TlsError {
         /// What is wrong with it.
         why: String,
     },
-    /// The system trusts nobody.
+    /// The system has no trusted authorities.
     #[error("the system has no trusted certificate authorities: name one with ca=FILE")]
     NoAuthorities,
     /// The certificate and the key cannot be used.
     #[error("the client certificate and its key cannot be used: {0}")]
     Client(#[source] rustls::Error),
-    /// The TLS library refuses its own defaults.
+    /// The TLS library rejects its own defaults.
     #[error("TLS cannot be set up: {0}")]
     Setup(#[source] rustls::Error),
 }
 
-/// Encrypts connections.
+/// Opens TLS connections.
 #[derive(Clone)]
 pub(crate) struct TlsClient(TlsConnector);
 
 impl TlsClient {
-    /// Reads the files once, so that a mistake shows when the store is built and not when it connects.
+    /// Reads the files once, so that an error shows when the store is built and not when it connects.
     pub(crate) fn new(files: &ClientTlsFiles) -> Result<Self, TlsError> {
-        // The provider is named here, so that the store works whatever the rest of the process installs.
+        // The provider is set here, so that the store does not depend on the default provider of the process.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -59,7 +59,7 @@ impl TlsClient {
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 
-    /// Encrypts `stream` and checks that the other side is `host`.
+    /// Performs the handshake over `stream`, and checks that the certificate is for `host`.
     pub(crate) async fn connect(
         &self,
         host: &str,

@@ -1,4 +1,4 @@
-//! Store URLs: `redis://user:pass@host:6379/2`, and their kin for TLS, Unix sockets, Sentinel and Cluster.
+//! Store URLs: `redis://user:pass@host:6379/2`, and the schemes for TLS, Unix sockets, Sentinel and Cluster.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use crate::connection::endpoint::Endpoint;
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// What a URL points at.
+/// A parsed store URL.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoreUrl {
     pub(crate) topology: Topology,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) database: u32,
-    /// Present where connections are encrypted.
+    /// `None` if connections are not encrypted.
     pub(crate) tls: Option<ClientTlsFiles>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Topology {
     Cluster { seeds: Vec<Endpoint> },
 }
 
-/// A user, if not the default one, and a password.
+/// A user and a password. The user is `None` for the default user.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Credentials {
     pub(crate) user: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Appends the command that logs in.
+    /// Appends the `AUTH` command.
     pub(crate) fn push_auth(&self, out: &mut Vec<u8>) {
         match &self.user {
             Some(user) => write::command(out, &[b"AUTH", user.as_bytes(), self.password.as_bytes()]),
@@ -51,21 +51,21 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// PEM files beside what the system trusts.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ClientTlsFiles {
-    /// The authority to trust in place of the system's.
+    /// The authority to trust instead of the system's.
     pub(crate) authority: Option<PathBuf>,
-    /// The certificate to show, and its key.
+    /// The client certificate and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// What is wrong with a store URL. Never quotes it: a slip may put the password in any part, as in `redis://app:secret`
-/// with its host forgotten. Only a scheme that is made of letters is told back.
+/// What is wrong with a store URL. Never quotes the URL: after a typing mistake any part may hold the password, as in
+/// `redis://app:secret` without its host. Only a scheme of letters is quoted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// The part before `://` is none that this store knows.
+    /// The scheme is unknown.
     #[error(
         "scheme `{0}` is none of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster and \
          rediss-cluster"
@@ -74,10 +74,10 @@ pub enum UrlError {
     /// There is no `://`.
     #[error("the store URL has no scheme: write for instance redis://127.0.0.1:6379")]
     NoScheme,
-    /// The address at this place of the list, counted from 1, cannot be read.
+    /// The address at this position, counted from 1, cannot be parsed.
     #[error("address {0} is not host, host:port or [IPv6]:port; user and password end with an @ before it")]
     Address(usize),
-    /// There is no address at all.
+    /// There is no address.
     #[error("the store URL names no host")]
     NoAddress,
     /// The scheme takes one address.
@@ -86,25 +86,25 @@ pub enum UrlError {
         /// The scheme that was written.
         scheme: &'static str,
     },
-    /// A Sentinel URL must say which master it means.
+    /// A Sentinel URL without the name of the master.
     #[error("the Sentinel URL names no master: write redis-sentinel://host:26379/mymaster")]
     NoMaster,
-    /// The database is no number.
+    /// The database is not a number.
     #[error("the database is not a number")]
     Database,
-    /// A cluster has one database.
+    /// A cluster has only database 0.
     #[error("a cluster has database 0 only")]
     ClusterDatabase,
-    /// The path has more parts than it can mean.
+    /// The path has too many segments.
     #[error("the path has too many parts")]
     Path,
-    /// A percent sign that no two hexadecimal digits follow, or bytes that are no text.
+    /// A percent sign is not followed by two hexadecimal digits, or the bytes are not UTF-8.
     #[error("the {0} is not percent-encoded text: write `/` as %2F, `?` as %3F, `@` as %40")]
     Encoding(&'static str),
     /// A user without a password.
     #[error("the user has no password: write user:password@ or :password@")]
     NoPassword,
-    /// A parameter after `?` that nothing reads.
+    /// An unknown parameter after `?`.
     #[error("a parameter after `?` is none that {scheme}:// takes: {takes}")]
     Parameter {
         /// The scheme that was written.
@@ -112,18 +112,18 @@ pub enum UrlError {
         /// The parameters that it takes.
         takes: &'static str,
     },
-    /// One of a pair of parameters.
+    /// `cert` without `key`, or `key` without `cert`.
     #[error("`cert` and `key` go together")]
     HalfAPair,
 }
 
 impl StoreUrl {
-    /// Reads a URL.
+    /// Parses a URL.
     pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::NoScheme)?;
         let scheme = Scheme::parse(scheme)?;
-        // An `@` this late means that the password holds a `/` or `?` as it is. Whatever would be said about the
-        // parts would quote it.
+        // An `@` after the first `/` or `?` means that the password holds one of them unescaped. Any other error would
+        // be about a part of the password.
         let tail = rest.find(['/', '?']).map_or("", |at| &rest[at..]);
         if scheme.kind != SchemeKind::Unix && tail.contains('@') {
             return Err(UrlError::Encoding("password"));
@@ -134,8 +134,8 @@ impl StoreUrl {
     }
 }
 
-/// A store URL as it may be shown: without user, password and parameters. Of one that cannot be read, where a secret may be
-/// anywhere, only the scheme is shown.
+/// A store URL for display: without user, password and parameters. Of a URL that cannot be parsed only the scheme is
+/// shown, because a secret may be anywhere in it.
 pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
     match (Scheme::parse(scheme), StoreUrl::parse(url)) {
@@ -214,7 +214,8 @@ fn addresses(hosts: &str, default_port: u16) -> Result<Vec<Endpoint>, UrlError> 
     hosts.split(',').enumerate().map(read).collect()
 }
 
-/// Whether a host is there, and is not an IPv6 address without brackets: its last group would be taken for the port.
+/// Whether the host is not empty, and not an IPv6 address without brackets, whose last group would be taken for the
+/// port.
 fn has_plain_host(address: &str) -> bool {
     match address.strip_prefix('[') {
         Some(rest) => !rest.starts_with(']'),
@@ -240,7 +241,7 @@ fn read_database(text: &str) -> Result<u32, UrlError> {
     text.parse().map_err(|_| UrlError::Database)
 }
 
-/// Undoes percent-encoding. `part` names what was read, for its text may be secret.
+/// Decodes percent-encoding. Errors name the `part` and not its text, which may be secret.
 fn decoded(text: &str, part: &'static str) -> Result<String, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -287,13 +288,13 @@ impl Scheme {
     fn parse(name: &str) -> Result<Self, UrlError> {
         let found = Self::ALL.into_iter().find(|scheme| scheme.name == name);
         found.ok_or_else(|| {
-            // Anything else may be a secret that was pasted into the wrong place.
+            // Any other text may be a secret that was pasted into the wrong place.
             let tellable = name.len() <= 20 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'-'));
             if tellable { UrlError::Scheme(name.to_owned()) } else { UrlError::NoScheme }
         })
     }
 
-    /// The parameters that it takes, for people.
+    /// The parameters that it takes, for error messages.
     const fn parameters(self) -> &'static str {
         match (self.kind, self.tls) {
             (SchemeKind::Unix, _) => "db, user, pass",
@@ -482,7 +483,7 @@ mod tests {
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 
-    /// Every URL that a slip can make of one with a secret: any of its characters is missing, or another stands there.
+    /// Every URL with one typing mistake: a character is missing, inserted or replaced, or the URL is cut.
     fn slips(url: &str) -> impl Iterator<Item = String> + '_ {
         let cuts = url.char_indices().map(|(at, _)| at).chain([url.len()]);
         cuts.flat_map(move |at| {

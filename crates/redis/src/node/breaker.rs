@@ -1,16 +1,16 @@
-//! Stops asking a node that has stopped answering.
+//! A circuit breaker: requests fail at once while the node does not answer.
 //!
-//! Callers are turned away at once while it is open. The node's own lanes keep probing it, one at a time, and close
-//! the breaker when it answers again.
+//! While it is open, callers fail at once. The lanes of the node probe it, one at a time, and close the breaker when it
+//! answers again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 
-/// How many failures in a row open it.
+/// Consecutive failures that open it.
 const FAILURES: u32 = 5;
 
-/// Open or closed, and how close to opening.
+/// Whether requests are let through, and the consecutive failures.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     open: AtomicBool,
@@ -24,13 +24,13 @@ impl Breaker {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Notes that so many requests failed. Says whether these opened the breaker.
+    /// Counts failed requests. Returns whether they opened the breaker.
     pub(crate) fn fail(&self, requests: u32) -> bool {
         let before = self.failures_in_a_row.fetch_add(requests, Ordering::AcqRel);
         before.saturating_add(requests) >= FAILURES && self.trip()
     }
 
-    /// Opens at once, where one failure is proof enough. Says whether it was closed.
+    /// Opens at once. Returns whether it was closed.
     pub(crate) fn trip(&self) -> bool {
         let was_closed = !self.open.swap(true, Ordering::AcqRel);
         if was_closed {
@@ -39,21 +39,21 @@ impl Breaker {
         was_closed
     }
 
-    /// Notes an answer that came in time.
+    /// Notes a reply that arrived in time.
     pub(crate) fn succeed(&self) {
-        // Reading first keeps the line shared while all is well.
+        // Reading first keeps the cache line shared while there are no failures.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
             self.failures_in_a_row.store(0, Ordering::Release);
         }
     }
 
-    /// Lets callers through again.
+    /// Lets requests through again.
     pub(crate) fn close(&self) {
         self.failures_in_a_row.store(0, Ordering::Release);
         self.open.store(false, Ordering::Release);
     }
 
-    /// Waits until it opens, or returns at once where it is open.
+    /// Waits until it opens. Returns at once if it is open.
     pub(crate) async fn until_open(&self) {
         let mut opened = std::pin::pin!(self.opened.notified());
         opened.as_mut().enable();
@@ -62,13 +62,13 @@ impl Breaker {
         }
     }
 
-    /// The right to probe, which one holder has at a time.
+    /// The right to probe. `None` while another lane has it.
     pub(crate) fn claim_probe(&self) -> Option<ProbeGuard<'_>> {
         (!self.probing.swap(true, Ordering::AcqRel)).then_some(ProbeGuard(self))
     }
 }
 
-/// The right to probe, given back when dropped.
+/// The right to probe, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct ProbeGuard<'a>(&'a Breaker);
 

@@ -1,5 +1,6 @@
-//! One connection to one node, kept up for ever: it takes what has gathered, sends it, and hands out the replies as they
-//! come. Several flights may be under way on it. Nothing is ever sent twice unless Redis said that it did not run it.
+//! A task that keeps one connection to one node open: it takes requests from the queue, sends them and delivers the
+//! replies. Several flights may be unanswered at once. A request is sent again only if Redis said that it did not run
+//! it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,49 +26,50 @@ use crate::script::request::{BatchGroup, PendingRequest};
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
 
-/// How often a node whose breaker is open is probed over a connection that still stands.
+/// How often a node whose breaker is open is probed over an open connection.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 
-/// What the store warns of where Redis does not take the credentials that it was given last.
+/// The subject of the warning that Redis rejects the newest credentials.
 const CREDENTIALS_WARNING: &str = "new credentials";
 
-/// What every lane of a store has in common, and where its node is.
+/// Settings of the lanes of one node.
 #[derive(Clone)]
 pub(crate) struct LaneConfig {
     pub(crate) address: NodeAddress,
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) time: TimeSource,
-    /// The longest that a caller waits: an answer that takes longer is no success.
+    /// The longest that a caller waits. A reply that takes longer does not count as a success for the breaker.
     pub(crate) timeout: Duration,
-    /// No reply for so long, and the connection is given up.
+    /// A connection without a reply for this long is closed.
     pub(crate) stall: Duration,
     /// Lanes per node.
     pub(crate) connections: usize,
-    /// The most flights that are under way on one connection.
+    /// The most unanswered flights on one connection.
     pub(crate) flights: usize,
     /// The most charges that may wait.
     pub(crate) most_waiting: usize,
-    /// What keys begin with, if the node is one of a cluster: a call then holds keys of one slot only.
+    /// The key prefix, if the node belongs to a cluster. A call then holds keys of one slot only. `None` outside a
+    /// cluster.
     pub(crate) cluster_prefix: Option<KeyPrefix>,
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A connection's keeper.
+/// The task of one connection.
 pub(crate) struct Lane {
     config: LaneConfig,
     node: Arc<Node>,
     out: Vec<u8>,
 }
 
-/// The connection is given up.
+/// The connection must be closed.
 struct ConnectionLost;
 
-/// What a lane wakes up for.
+/// What a lane waits for.
 enum LaneEvent<'a> {
     Reply(Result<Value, ConnectionError>),
     Moved,
-    /// What is under way has to land before anything else is sent.
+    /// The breaker or the credentials changed: the loop checks them before it sends more.
     Recheck,
     Batch(Vec<PendingRequest>, Flight<'a>),
     Alarm,
@@ -78,7 +80,7 @@ impl Lane {
         Self { config, node, out: Vec::new() }
     }
 
-    /// Never returns: it ends with its task.
+    /// Never returns. It ends when its task is aborted.
     pub(crate) async fn run(mut self) {
         let node = self.node.clone();
         loop {
@@ -94,11 +96,11 @@ impl Lane {
         }
     }
 
-    /// A connection, and what tells when the node has moved since before it was dialled.
+    /// Connects, and returns the moves of the node from before the dial.
     async fn connect(&self) -> (Connection, Moves) {
         let mut backoff = self.node.dialing.lock().await;
         loop {
-            // From before the node is looked for, so that a move in the meantime is not missed.
+            // Subscribed before the dial, so that a move during it is not missed.
             let mut moves = self.node.moves();
             let dialled = tokio::select! {
                 dialled = self.dial_reporting_delay() => dialled,
@@ -112,7 +114,7 @@ impl Lane {
                 }
                 Err(why) => {
                     self.node.unreachable(&why);
-                    // A node that is known to be elsewhere is dialled at once.
+                    // A node that has moved is dialled at once.
                     tokio::select! {
                         () = backoff.pause() => {}
                         () = moves.changed() => {}
@@ -122,7 +124,8 @@ impl Lane {
         }
     }
 
-    /// Dials, and says so after as long as a caller waits, so that callers need not wait for each dial that hangs.
+    /// Dials. A dial that takes longer than callers wait marks the node as unreachable, so that further callers fail
+    /// fast.
     async fn dial_reporting_delay(&self) -> Result<Connection, ConnectionError> {
         let probe = self.node.probe();
         let mut dial = pin!(self.config.dialer.dial(&self.config.address, &probe));
@@ -133,7 +136,7 @@ impl Lane {
         dial.await
     }
 
-    /// Serves until the connection is of no use any more.
+    /// Serves requests until the connection must be closed.
     async fn serve(&mut self, mut connection: Connection, here: &Endpoint, moves: &mut Moves) {
         let (node, mut login) = (self.node.clone(), connection.login());
         let (mut pipeline, mut leaving) = (Pipeline::default(), false);
@@ -161,8 +164,8 @@ impl Lane {
             let pauses = leaving || node.breaker.is_open() || connection.is_outdated();
             let takes = !pauses && pipeline.takes(self.config.flights);
             let event = tokio::select! {
-                // In this order, so that a reply that has come is never overlooked, and nothing is sent into a
-                // connection that is known to be of no use.
+                // In this order, so that a reply that has arrived is never missed, and nothing is sent over a
+                // connection that must be closed.
                 biased;
                 reply = connection.receive_if(!pipeline.is_empty()) => LaneEvent::Reply(reply),
                 () = moves.away_from(here), if !leaving => LaneEvent::Moved,
@@ -190,7 +193,7 @@ impl Lane {
         }
     }
 
-    /// Goes on with the old credentials where Redis does not take the new ones yet: new connections use those.
+    /// Authenticates with the newest credentials. If Redis rejects them, the connection continues with the old ones.
     async fn reauthenticate(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
         let warnings = &self.config.counters.warnings;
         match timeout(self.config.stall, connection.reauthenticate()).await {
@@ -201,7 +204,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Probes until the node answers as fast as callers expect, then closes the breaker.
+    /// Probes until the node answers within the timeout, then closes the breaker.
     async fn probe_until_healthy(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
         while self.node.breaker.is_open() {
             if let Some(_probe) = self.node.breaker.claim_probe() {
@@ -221,7 +224,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Sorts requests into as few script calls as the topology allows.
+    /// Groups requests into as few script calls as the topology allows.
     fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
         if self.config.cluster_prefix.is_none() {
             return vec![self.call(batch)];
@@ -276,14 +279,14 @@ impl Lane {
         }
     }
 
-    /// Takes the next reply for what it is.
+    /// Handles the next reply, or the end of the connection.
     fn on_reply(
         &self,
         reply: Result<Value, ConnectionError>,
         pipeline: &mut Pipeline<'_>,
     ) -> Result<(), ConnectionLost> {
         if pipeline.is_empty() {
-            // It was closed, or spoke unasked, while nothing depended on it.
+            // The connection was closed, or sent bytes unasked, while no call was unanswered.
             return Err(ConnectionLost);
         }
         match reply.and_then(|value| pipeline.answer(value)) {
@@ -296,8 +299,8 @@ impl Lane {
         }
     }
 
-    /// Looks for flights that have had no reply for as long as a caller would wait: that is the node's failure, and
-    /// nothing else is. One that goes on for longer costs the connection.
+    /// Counts flights without a reply within the timeout as failures of the node. Closes the connection if it has
+    /// stalled.
     fn check_overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), ConnectionLost> {
         let now = Instant::now();
         match pipeline.newly_overdue(now, self.config.timeout) {
@@ -326,8 +329,8 @@ impl Lane {
         }
     }
 
-    /// The connection broke. Whatever was under way may have run, and so may what was refused: a refusal is only
-    /// believed when every reply around it was the one expected.
+    /// Fails all calls of a broken connection. They may have run, and so may those that were answered with an error: an
+    /// error is trusted only if all replies around it were the expected ones.
     fn fail_all(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> ConnectionLost {
         let error = match why {
             ConnectionError::InvalidReply(_) | ConnectionError::Foreign(_) => {
@@ -342,7 +345,7 @@ impl Lane {
         ConnectionLost
     }
 
-    /// Tells those who were refused what to do, and returns the calls that only lack the script.
+    /// Rejects the calls that Redis answered with errors, and returns those that only need the script's source.
     fn handle_error_replies(
         &self,
         connection: &Connection,
@@ -364,7 +367,7 @@ impl Lane {
                     Rejection::Failed(not_run(why))
                 }
                 ErrorReply::Moved { to } => Rejection::Moved { to },
-                // With other keys in the call, this may be about them.
+                // The error may be about other requests of the call.
                 ErrorReply::Ask { .. } | ErrorReply::TryAgain if call.len() > 1 => Rejection::SendAlone,
                 ErrorReply::Ask { to } => Rejection::Ask { to },
                 ErrorReply::TryAgain => Rejection::Split,
@@ -376,7 +379,7 @@ impl Lane {
                     lost = Err(ConnectionLost);
                     Rejection::Retry
                 }
-                // Sentinels may know another master by now. Anywhere else, dialling again reaches the same node.
+                // Sentinels may know another master by now. In other topologies, dialling again reaches the same node.
                 ErrorReply::Unreplicated if self.config.address.may_move() => {
                     lost = Err(ConnectionLost);
                     Rejection::Retry
@@ -393,7 +396,7 @@ impl Lane {
             }
         }
         if lost.is_err() {
-            // The calls that lack the script have not run; their callers submit them again.
+            // The calls that need the script's source have not run; their callers submit them again.
             for waiting in unknown.drain(..).flat_map(ScriptCall::into_waiting) {
                 waiting.answer(Err(Rejection::Retry));
             }
@@ -402,12 +405,12 @@ impl Lane {
     }
 }
 
-/// Whether a probe that is refused like this says that the node will do its part soon, over this connection.
+/// Whether this error to a probe will pass by itself, so that the connection is kept.
 fn is_temporary(refusal: &str) -> bool {
     ["BUSY", "CLUSTERDOWN"].iter().any(|code| refusal.starts_with(code))
 }
 
-/// A lane that is connected, until dropped: also when its task is ended.
+/// Counts a lane as connected until dropped, also if its task is aborted.
 struct ConnectedGuard<'a>(&'a Node);
 
 impl<'a> ConnectedGuard<'a> {

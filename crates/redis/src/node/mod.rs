@@ -1,4 +1,4 @@
-//! One Redis node: the queue in front of it, the breaker that guards it and the lanes that serve it.
+//! One Redis node: its request queue, its circuit breaker and its lanes.
 
 pub(crate) mod breaker;
 pub(crate) mod lane;
@@ -26,21 +26,21 @@ use crate::script::error_reply::Rejection;
 use crate::script::key::KeyPrefix;
 use crate::script::request::PendingRequest;
 
-/// What callers and lanes share.
+/// The state that callers and lanes share.
 pub(crate) struct Node {
     pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
-    /// Lanes that are connected.
+    /// The number of connected lanes.
     live: AtomicUsize,
     /// Lanes dial one at a time, and share the pauses between failures.
     pub(crate) dialing: Mutex<Backoff>,
-    /// The address that the node was last said to have moved to.
+    /// The address that the node last moved to.
     moves: watch::Sender<Option<Endpoint>>,
-    /// Why the node could not be reached last, until it is.
+    /// Why the last dial failed. `None` once a lane is connected.
     trouble: parking_lot::Mutex<Option<String>>,
-    /// Why the URL that leads to the node is wrong.
+    /// Why the URL of the store is wrong for this node.
     misdirected: OnceLock<String>,
-    /// How it proves that it decides, and the slot of that.
+    /// The probe, and its slot. The slot is `None` outside a cluster.
     probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
     pub(crate) write_failures: WriteFailures,
 }
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Lets the node prove itself by a key of this slot, which it serves.
+    /// Sets the slot of the probe, which the node must serve.
     pub(crate) fn serves(&self, slot: u16, prefix: &KeyPrefix) {
         let mut probe = self.probe.lock();
         if probe.0 != Some(slot) {
@@ -68,38 +68,38 @@ impl Node {
         }
     }
 
-    /// How the node proves that it decides.
+    /// The probe that shows whether the node decides.
     pub(crate) fn probe(&self) -> Arc<Probe> {
         Arc::clone(&self.probe.lock().1)
     }
 
-    /// Why the node cannot be reached, or what it refuses, while that is so.
+    /// Why the node cannot be reached or refuses to write. `None` if all is well.
     pub(crate) fn trouble(&self) -> Option<String> {
         let unreachable = self.trouble.lock().clone();
         unreachable.or_else(|| self.misdirected.get().cloned()).or_else(|| self.write_failures.trouble())
     }
 
-    /// Lets a request wait for a lane, unless the node is not being asked.
+    /// Queues a request, unless the breaker is open.
     pub(crate) fn submit(&self, waiting: PendingRequest) -> Result<(), StoreError> {
         if self.breaker.is_open() {
             return Err(StoreError::BreakerOpen);
         }
         self.queue.push(waiting);
-        // The breaker may have opened, and emptied the queue, in between.
+        // The breaker may have opened and drained the queue before the push.
         if self.breaker.is_open() {
             self.turn_away();
         }
         Ok(())
     }
 
-    /// Notes that the node did not do its part for so many requests. After some in a row, those that wait are turned away.
+    /// Counts failed requests. If that opens the breaker, all waiting requests fail.
     pub(crate) fn failed(&self, requests: usize) {
         if self.breaker.fail(u32::try_from(requests).unwrap_or(u32::MAX)) {
             self.turn_away();
         }
     }
 
-    /// Notes that the node cannot be reached. With no other lane connected, there is nothing to wait for.
+    /// Notes that a dial failed. If no lane is connected, the breaker opens.
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
         *self.trouble.lock() = Some(why.to_string());
         if self.connections() == 0 && self.breaker.trip() {
@@ -107,12 +107,12 @@ impl Node {
         }
     }
 
-    /// Notes that the URL of the store leads to the wrong kind of node. Only another URL helps.
+    /// Notes that the URL leads to the wrong kind of node. Only another URL helps.
     pub(crate) fn misdirected(&self, why: String) {
         let _known = self.misdirected.set(why);
     }
 
-    /// Makes every lane that is connected elsewhere drop its connection after what is under way, and find the node again.
+    /// Makes every lane that is connected to another address finish its flights and connect again.
     pub(crate) fn moved(&self, to: Endpoint) {
         self.moves.send_if_modified(|known| {
             let is_news = known.as_ref() != Some(&to);
@@ -121,7 +121,7 @@ impl Node {
         });
     }
 
-    /// Hears of every move from now on.
+    /// Subscribes to the moves from now on.
     pub(crate) fn moves(&self) -> Moves {
         Moves(self.moves.subscribe())
     }
@@ -147,11 +147,11 @@ impl Node {
     }
 }
 
-/// The moves of a node since this was made.
+/// The moves of a node since the subscription.
 pub(crate) struct Moves(watch::Receiver<Option<Endpoint>>);
 
 impl Moves {
-    /// Waits until the node moves to another address than `here`. May be dropped at any time.
+    /// Waits until the node moves to another address than `here`. Cancel safe.
     pub(crate) async fn away_from(&mut self, here: &Endpoint) {
         while self.0.changed().await.is_ok() {
             if self.lead_away_from(here) {
@@ -160,12 +160,12 @@ impl Moves {
         }
     }
 
-    /// Whether the node was last said to be at another address than `here`.
+    /// Whether the last known address differs from `here`.
     pub(crate) fn lead_away_from(&self, here: &Endpoint) -> bool {
         self.0.borrow().as_ref().is_some_and(|to| to != here)
     }
 
-    /// Waits until the node moves. May be dropped at any time.
+    /// Waits until the node moves. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -173,7 +173,7 @@ impl Moves {
     }
 }
 
-/// A node and the tasks that serve it, which end when this is dropped.
+/// A node and its tasks, which are aborted when this is dropped.
 pub(crate) struct ServedNode {
     pub(crate) node: Arc<Node>,
     tasks: Vec<AbortHandle>,
@@ -188,7 +188,7 @@ impl ServedNode {
         Self { node, tasks }
     }
 
-    /// Ends `task` with the node.
+    /// Aborts `task` with the node.
     pub(crate) fn also(&mut self, task: AbortHandle) {
         self.tasks.push(task);
     }

@@ -1,4 +1,4 @@
-//! The flights that are under way on one connection, in the order in which they were sent.
+//! The unanswered flights of one connection, in the order in which they were sent.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,36 +11,38 @@ use crate::node::lane::LaneConfig;
 use crate::node::queue::Flight;
 use crate::script::call::{CallReply, ScriptCall};
 
-/// How much later a flight that seems overdue is looked at again. A process that was not let run for a while finds its
-/// alarms first and the replies that came meanwhile only when it has waited once more.
+/// How much later a flight that seems overdue is checked again. After the process was suspended, its timers fire before
+/// it reads the replies that arrived meanwhile.
 const GRACE: Duration = Duration::from_millis(1);
 
-/// What was sent and is not answered yet.
+/// Calls that were sent and are not answered yet.
 #[derive(Default)]
 pub(crate) struct Pipeline<'q> {
     flights: VecDeque<SentFlight<'q>>,
-    /// Calls that Redis refused. A refusal is only believed once every reply around it was the one expected.
+    /// Calls that Redis answered with an error. The errors are trusted only after all replies around them were the
+    /// expected ones.
     refused: Vec<(ScriptCall, String)>,
-    /// When the last reply came.
+    /// When the last reply arrived.
     heard_at: Option<Instant>,
-    /// Whether the next reply is the one to `ASKING`, or it was and refused.
+    /// The state of the reply to `ASKING`, which precedes the reply to its call.
     asking: AskingReply,
 }
 
-/// A call that was answered.
+/// A call and its reply.
 pub(crate) struct CompletedCall<'q> {
     pub(crate) call: ScriptCall,
     pub(crate) replies: CallReply,
     pub(crate) sent_at: Instant,
-    /// Lands when dropped: once its callers have their answers and may ask again, so that they share the next flight.
+    /// Ends the flight when dropped. That is after its callers have their answers, so that their next requests share a
+    /// flight.
     _flight: Option<Flight<'q>>,
 }
 
-/// A flight that was sent, and the calls of it that are not answered yet.
+/// A flight that was sent, and its unanswered calls.
 struct SentFlight<'q> {
     calls: VecDeque<ScriptCall>,
     sent_at: Instant,
-    /// Since when it seems overdue.
+    /// When it was first found overdue.
     suspected_at: Option<Instant>,
     is_overdue: bool,
     flight: Flight<'q>,
@@ -51,7 +53,7 @@ impl SentFlight<'_> {
         self.suspected_at.map_or(self.sent_at + timeout, |since| since + GRACE)
     }
 
-    /// Says how many of its requests are overdue, once.
+    /// The number of its overdue requests, reported once.
     fn check_overdue(&mut self, now: Instant, timeout: Duration) -> usize {
         if now < self.next_check(timeout) {
             return 0;
@@ -62,7 +64,7 @@ impl SentFlight<'_> {
     }
 }
 
-/// How far the reply to a call after `ASKING` has come.
+/// The reply to `ASKING`.
 #[derive(Default)]
 enum AskingReply {
     #[default]
@@ -76,7 +78,7 @@ impl<'q> Pipeline<'q> {
         self.flights.is_empty()
     }
 
-    /// Whether another flight may be sent. With something refused, what is under way has to land first.
+    /// Whether another flight may be sent. After an error reply, all flights must be answered first.
     pub(crate) fn takes(&self, most: usize) -> bool {
         self.flights.len() < most && self.refused.is_empty()
     }
@@ -91,7 +93,7 @@ impl<'q> Pipeline<'q> {
         });
     }
 
-    /// The call that this reply answers, with what it says. `None` if it was refused, or if more is to come.
+    /// The call that this reply answers. `None` if the reply is an error, or is the one to `ASKING`.
     pub(crate) fn answer(&mut self, value: Value) -> Result<Option<CompletedCall<'q>>, ConnectionError> {
         self.heard_at = Some(Instant::now());
         let Some(flight) = self.flights.front_mut() else { return Err(ConnectionError::Closed) };
@@ -105,7 +107,7 @@ impl<'q> Pipeline<'q> {
                 };
                 return Ok(None);
             }
-            // The call itself was answered too, but by a node that was not asked to take it.
+            // The call itself was answered too, but `ASKING` was not in effect for it.
             (AskingReply::Refused(refusal), _) | (_, Value::Error(refusal)) => Err(refusal),
             (_, value) => Ok(call.read(&value)?),
         };
@@ -119,46 +121,46 @@ impl<'q> Pipeline<'q> {
         }
     }
 
-    /// What was refused, now that nothing is under way.
+    /// The calls that were answered with an error. Called when no flight is unanswered.
     pub(crate) fn take_refused(&mut self) -> Vec<(ScriptCall, String)> {
         std::mem::take(&mut self.refused)
     }
 
-    /// Everything, answered by a refusal or not at all.
+    /// All calls without a successful reply.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = ScriptCall> + use<'q> {
         let refused = self.take_refused().into_iter().map(|(call, _)| call);
         let flights = std::mem::take(&mut self.flights);
         flights.into_iter().flat_map(|flight| flight.calls).chain(refused)
     }
 
-    /// When to look whether a flight is overdue or the connection has stalled.
+    /// When to check next whether a flight is overdue or the connection has stalled.
     pub(crate) fn alarm(&self, config: &LaneConfig) -> Instant {
         let overdue = self.flights.iter().filter(|flight| !flight.is_overdue);
         let overdue = overdue.map(|flight| flight.next_check(config.timeout)).min();
-        // Once the next reply is overdue, all that is left to look for is the connection's end.
+        // Once the next reply is overdue, only the stall of the connection remains to be detected.
         let stalled = self.waits_since().filter(|_| self.flights[0].is_overdue);
         let stalled = stalled.map(|since| since + config.stall);
         overdue.into_iter().chain(stalled).min().unwrap_or_else(Instant::now)
     }
 
-    /// Whether the next reply has been overdue for so long that none is to be expected.
+    /// Whether the next reply has been overdue for so long that the connection counts as dead.
     pub(crate) fn is_stalled(&self, now: Instant, stall: Duration) -> bool {
         self.waits_since().is_some_and(|since| self.flights[0].is_overdue && now >= since + stall)
     }
 
-    /// How many requests have waited for a reply for `timeout`, and were not counted before.
+    /// How many requests have waited for a reply for `timeout` and were not counted before.
     pub(crate) fn newly_overdue(&mut self, now: Instant, timeout: Duration) -> usize {
         let due = self.flights.iter_mut().filter(|flight| !flight.is_overdue);
         due.map(|flight| flight.check_overdue(now, timeout)).sum()
     }
 
-    /// Since when the next reply has been waited for: since it was sent, or since the reply before it came.
+    /// When the wait for the next reply began: when its flight was sent, or when the previous reply arrived.
     fn waits_since(&self) -> Option<Instant> {
         let sent_at = self.flights.front()?.sent_at;
         Some(self.heard_at.map_or(sent_at, |heard_at| heard_at.max(sent_at)))
     }
 
-    /// The call that was answered, and its flight if that was the last of it.
+    /// Removes the oldest call, and its flight if that was its last call.
     fn pop_call(&mut self) -> Option<(ScriptCall, Option<Flight<'q>>)> {
         let flight = self.flights.front_mut()?;
         let call = flight.calls.pop_front()?;

@@ -1,4 +1,4 @@
-//! The question that shows whether a node decides: the script, on next to nothing.
+//! A probe shows whether a node decides: it runs the script, with at most one key.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::script::key::KeyPrefix;
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge, WireLimit};
 use crate::topology::slot::suffix_for_slot;
 
-/// What a node is asked to prove that it decides. This shows more than `PING` would: a paused, stuck or loading node
-/// does not run the script, and a cluster that is down runs it without a key only.
+/// A script call that decides nothing. It shows more than `PING`: a paused, busy or loading node does not run the
+/// script, and a cluster that is down runs it only without a key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probe {
-    /// A key of a slot that the node serves, in a cluster.
+    /// A key of a slot that the node serves. `None` outside a cluster.
     key: Option<Vec<u8>>,
 }
 
@@ -29,7 +29,7 @@ impl Probe {
         Self { key: name.map(|name| prefix.key_space(&name).into_bytes()) }
     }
 
-    /// Asks, and says whether the node answered as one that decides. A node whose slot has moved answers as well as any.
+    /// Runs the probe. A node that redirects it answers, and so counts as healthy.
     pub(crate) async fn run(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
         let call = ScriptCall::new(fastrand::u64(..1 << 52), self.waiting()).with_source();
         let mut command = Vec::new();

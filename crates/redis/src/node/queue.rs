@@ -1,14 +1,14 @@
-//! Requests that wait for a lane, and when a lane takes them.
+//! Requests that wait for a lane, and the schedule by which lanes send them.
 //!
-//! Everything that has gathered goes in the next flight. With no flight under way a request goes at once; otherwise
-//! it gathers until that flight lands. A long way to Redis would make that wait long too, so further connections take off
-//! spread over the time that a flight takes, but no sooner than a millisecond after the last: near Redis one lane does it
-//! all, in the largest calls, which are the cheapest for Redis. A connection sends another flight behind the one that is under
-//! way where that is a full one, or where flights leave too little of the deadline to wait for a landing. What has waited
-//! past its deadline is not sent.
+//! All waiting requests go in the next flight. If no flight is unanswered, a request is sent at once; otherwise it
+//! waits until that flight is answered. With a long round trip that wait would be long too, so the other connections
+//! send flights evenly spaced over the round trip, but at least a millisecond apart: close to Redis one lane sends
+//! everything, in the largest calls, which cost Redis least. A connection pipelines another flight behind an unanswered
+//! one if the flight would be full, or if the round trip leaves too little of the deadline to wait for. Requests past
+//! their deadline are not sent.
 //!
-//! A node that is busy with our own flights is not given more of them than there are connections: the backlog waits here,
-//! where it can be told from a node that does not answer.
+//! A node that is congested by our own flights gets at most one flight per connection. The backlog waits in this queue,
+//! where it is not mistaken for a node that does not answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,51 +20,50 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::script::request::PendingRequest;
 
-/// The most charges that one flight takes, so that one flight never holds Redis for more than a millisecond or so. A
-/// single chain may be longer only by what it holds itself.
+/// The most charges in one flight, so that one flight blocks Redis for about a millisecond at most. The last request of
+/// a flight may exceed it by its own charges.
 const MAX_PER_FLIGHT: usize = 128;
 
-/// With so many waiting, another connection's flight takes off at once.
+/// If this many requests wait, another connection sends a flight at once.
 const EARLY_SEND: usize = MAX_PER_FLIGHT / 2;
 
-/// The least time between two flights that are under way together.
+/// The least time between two flights that are unanswered at once.
 const MIN_SPACING: Duration = Duration::from_millis(1);
 
-/// Flights that take so much longer than the way to the node and back, and half as long again, wait behind others of
-/// ours.
+/// The node counts as congested if flights take longer than the round trip by this, and by half of the round trip.
 const CONGESTION: Duration = Duration::from_millis(5);
 
-/// A queue with several lanes that take from it.
+/// The queue of one node. Several lanes take from it.
 #[derive(Debug)]
 pub(crate) struct RequestQueue {
     state: Mutex<QueueState>,
     arrived: Notify,
-    /// Connections that take from it.
+    /// The number of lanes.
     lanes: usize,
     /// How long a caller waits for its answer.
     timeout: Duration,
-    /// More than can be waiting, unless many have given up.
+    /// Above this length, requests whose callers are gone are removed.
     max_len: usize,
 }
 
 #[derive(Debug)]
 struct QueueState {
     waiting: VecDeque<PendingRequest>,
-    /// When each flight that is under way took off.
+    /// When each unanswered flight was sent.
     in_flight: SmallVec<[Instant; 8]>,
     last_sent: Instant,
-    /// How long flights take, as a moving average.
+    /// How long flights take: a moving average.
     flight_time: Duration,
-    /// How long one takes that hardly waits for others, likewise: the way there and back.
+    /// How long flights take that wait for no other: a moving average of the round trip.
     round_trip: Duration,
 }
 
-/// Requests that are under way, until dropped.
+/// An unanswered flight. Dropping it marks the flight as answered.
 #[derive(Debug)]
 pub(crate) struct Flight<'a> {
     queue: &'a RequestQueue,
     sent_at: Instant,
-    /// Whether no connection had another flight under way.
+    /// Whether the flight waited for no other when it was sent.
     is_uncontended: bool,
 }
 
@@ -80,8 +79,8 @@ impl RequestQueue {
         Self { state: Mutex::new(state), arrived: Notify::new(), lanes, timeout, max_len: 2 * most_waiting }
     }
 
-    /// Lets a request wait its turn. The number of callers bounds the queue, but for those who gave up: they are
-    /// swept out when there are too many.
+    /// Adds a request. The number of waiting callers bounds the queue, except for requests whose callers are gone:
+    /// those are removed when there are too many.
     pub(crate) fn push(&self, request: PendingRequest) {
         let mut state = self.state.lock();
         if state.waiting.len() >= self.max_len {
@@ -90,13 +89,13 @@ impl RequestQueue {
         state.waiting.push_back(request);
         let length = state.waiting.len();
         drop(state);
-        // A lane that was woken by the first keeps the rest in mind, so the others need not wake it again.
+        // The lane that was woken for the first request takes the others too, so they need not wake it again.
         if length == 1 || length == EARLY_SEND {
             self.arrived.notify_one();
         }
     }
 
-    /// Waits until it is a lane's turn, and takes what has gathered. May be dropped at any time: nothing is lost.
+    /// Waits until a flight may be sent, and takes the waiting requests. Cancel safe: no request is lost.
     pub(crate) async fn take(&self) -> (Vec<PendingRequest>, Flight<'_>) {
         loop {
             let arrived = self.arrived.notified();
@@ -115,19 +114,19 @@ impl RequestQueue {
         }
     }
 
-    /// Another flight for what has been taken before: Redis did not know the script.
+    /// Starts a flight for requests that were taken before and must be sent again with the script's source.
     pub(crate) fn start_flight(&self) -> Flight<'_> {
         let now = Instant::now();
         self.state.lock().in_flight.push(now);
         Flight { queue: self, sent_at: now, is_uncontended: false }
     }
 
-    /// Everything that waits, for somebody who will answer it in another way.
+    /// Takes all waiting requests, to be answered without a lane.
     pub(crate) fn drain(&self) -> VecDeque<PendingRequest> {
         std::mem::take(&mut self.state.lock().waiting)
     }
 
-    /// What has gathered; else when to try again, or nothing where nobody waits.
+    /// The waiting requests. `Err` holds when to try again, or `None` if no request waits.
     fn try_take(&self, now: Instant) -> Result<(Vec<PendingRequest>, Flight<'_>), Option<Instant>> {
         let mut state = self.state.lock();
         let next_send_at = state.next_send_at(now, self.lanes, self.timeout);
@@ -150,7 +149,7 @@ impl RequestQueue {
     }
 }
 
-/// A lane that sleeps with requests in mind. One that is dropped asleep hands them to another.
+/// A lane that waits until it may send. If it is dropped while waiting, another lane is woken in its place.
 struct SleepingLane<'a>(&'a RequestQueue);
 
 impl Drop for SleepingLane<'_> {
@@ -160,7 +159,7 @@ impl Drop for SleepingLane<'_> {
 }
 
 impl QueueState {
-    /// When the next flight may take off, or when to look again.
+    /// When the next flight may be sent, or when to check again.
     fn next_send_at(&self, now: Instant, lanes: usize, timeout: Duration) -> Instant {
         let (waiting, in_flight) = (self.waiting.len(), self.in_flight.len());
         if in_flight == 0 || (in_flight < lanes && waiting >= EARLY_SEND) {
@@ -170,7 +169,7 @@ impl QueueState {
         if in_flight < lanes {
             return self.last_sent + spacing(takes, lanes, timeout);
         }
-        // A request that waited for a landing might run out of time.
+        // A request that waits for an answer of the flight before it might miss its deadline.
         let is_late = takes > timeout / 3;
         match (is_late, waiting >= MAX_PER_FLIGHT) {
             _ if self.is_congested() => now + MIN_SPACING,
@@ -180,7 +179,7 @@ impl QueueState {
         }
     }
 
-    /// How long flights take: as they did, or as the oldest has already.
+    /// How long flights take: the moving average, or the age of the oldest unanswered flight if that is more.
     fn expected(&self, now: Instant) -> Duration {
         let oldest = self.in_flight.iter().min().map_or(Duration::ZERO, |sent_at| now - *sent_at);
         self.flight_time.max(oldest)
@@ -201,7 +200,7 @@ impl QueueState {
         }
     }
 
-    /// What goes in one flight. Requests whose callers are gone, or whose time is up, are dropped.
+    /// Takes the requests of one flight. Requests whose callers are gone or whose deadline has passed are dropped.
     fn next_batch(&mut self, now: Instant) -> Vec<PendingRequest> {
         let mut taken = Vec::with_capacity(self.waiting.len().min(MAX_PER_FLIGHT));
         let mut charges = 0;
@@ -219,8 +218,8 @@ impl QueueState {
     }
 }
 
-/// The time between two flights. The longer they take, the longer it may be, so that more gathers; but never more than a part
-/// of what a flight leaves of the deadline.
+/// The time between two flights. It grows with the round trip, so that flights carry more requests, up to a sixth of
+/// what the round trip leaves of the deadline.
 fn spacing(takes: Duration, lanes: usize, timeout: Duration) -> Duration {
     let spare = timeout.saturating_sub(takes) / 6;
     let lanes = u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
@@ -329,7 +328,7 @@ mod tests {
                     (_, flight) = queue.take() => break flight,
                 }
             };
-            // The first flights show how long they take.
+            // The averages settle over the first flights.
             if number > 10 {
                 longest = longest.max(pushed.elapsed());
             }
@@ -351,7 +350,7 @@ mod tests {
             }
             tokio::time::advance(service).await;
             in_flight.pop_front();
-            // The first few flights show how things are.
+            // The averages settle over the first flights.
             if flight > 50 {
                 most = most.max(in_flight.len() + 1);
             }

@@ -1,7 +1,7 @@
-//! Whether a node refuses to work for us: from its first refusal on, until it writes again.
+//! Whether a node refuses to run our script: from its first error reply until it writes again.
 //!
-//! A denial writes nothing, so a node without memory goes on to deny. Only a write shows that the refusals are over. So
-//! while they last, a key beside the bucket that was refused is written once a second, whether or not callers come.
+//! A denial writes nothing, so a node that is out of memory can still deny. Only a write shows that the node has
+//! recovered. So after an error reply, a probe key in the same slot is written once a second until that succeeds.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,41 +17,41 @@ use crate::script::error_reply::{ErrorReply, Rejection};
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge, WireLimit};
 use crate::store::stats::Counters;
 
-/// How often it is tried whether the node writes again.
+/// How often the probe key is written.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// What follows the hash tag in the key that is written. No limit's name begins with a colon, so no bucket has this key.
+/// The end of the probe key, after the hash tag. No name of a limit begins with a colon, so no bucket has this key.
 const PROBE: &[u8] = b"::probe";
 
-/// The longest text of Redis's that is told.
+/// The longest error text that is kept, in characters.
 const LONGEST_TEXT: usize = 300;
 
-/// Why Redis refused.
+/// Why Redis answered with an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum RedisErrorKind {
-    /// It has no memory left to write to.
+    /// It is out of memory.
     Oom,
-    /// The user may not do it.
+    /// The user lacks a permission.
     Acl,
-    /// It cannot save its data, and takes no writes meanwhile.
+    /// It cannot save its data, and rejects writes meanwhile.
     Misconf,
     /// It is a replica.
     ReadOnly,
-    /// It has fewer replicas than it must have.
+    /// It has too few replicas.
     NoReplicas,
-    /// It is stuck in a script.
+    /// It is busy with a script.
     Busy,
     /// Anything else.
     Other,
 }
 
 impl RedisErrorKind {
-    /// Every kind, in the order of [`Stats::refusals`](crate::Stats::refusals).
+    /// All kinds, in the order of [`Stats::error_replies`](crate::Stats::error_replies).
     pub const ALL: [Self; 7] =
         [Self::Oom, Self::Acl, Self::Misconf, Self::ReadOnly, Self::NoReplicas, Self::Busy, Self::Other];
 
-    /// Its name, for a metric's label.
+    /// The value of the metric's label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Oom => "oom",
@@ -64,8 +64,8 @@ impl RedisErrorKind {
         }
     }
 
-    /// Reads an error reply. The error of a command inside a script has other words before its code, and on Redis 6.2
-    /// a missing right has no code at all.
+    /// Classifies an error reply. The error of a command inside a script has a text before its code, and on Redis 6.2 a
+    /// missing permission has no code.
     fn of(text: &str) -> Self {
         let says = |code: &str| text.starts_with(code) || text.contains(&format!("-{code} "));
         let known = [
@@ -85,19 +85,19 @@ impl RedisErrorKind {
     }
 }
 
-/// What a node refuses at the moment.
+/// The current refusal of a node, if any.
 #[derive(Debug, Default)]
 pub(crate) struct WriteFailures(Mutex<Option<WriteFailure>>);
 
 #[derive(Debug)]
 struct WriteFailure {
     text: String,
-    /// False while it may be a failover, which takes care of itself.
+    /// False while it may be a failover, which ends by itself.
     is_lasting: bool,
 }
 
 impl WriteFailures {
-    /// What Redis says, while the node refuses.
+    /// The error text of Redis. `None` if the node writes, or if it may be a failover.
     pub(crate) fn trouble(&self) -> Option<String> {
         let failure = self.0.lock();
         failure
@@ -106,7 +106,7 @@ impl WriteFailures {
             .map(|failure| format!("Redis refuses: {}", failure.text))
     }
 
-    /// Notes a refusal. Says whether it is the first.
+    /// Records an error reply. Returns whether it is the first since the last write.
     fn record(&self, text: &str, is_lasting: bool) -> bool {
         let mut failure = self.0.lock();
         let is_first = failure.is_none();
@@ -129,7 +129,7 @@ impl WriteFailures {
     }
 }
 
-/// Counts an error reply, if it is a refusal, and looks after the node until it writes again.
+/// Counts an error reply that is not a redirection, and starts to probe the node.
 pub(crate) fn record_error(
     node: &Arc<Node>,
     counters: &Counters,
@@ -155,7 +155,7 @@ pub(crate) fn record_error(
     }
 }
 
-/// A write to the slot of the call, that is always granted and soon gone.
+/// A write in the slot of the call, which is always allowed and expires soon.
 fn write_probe(call: &ScriptCall) -> Option<Request> {
     let bucket = call.first_key()?;
     let tag = bucket.iter().position(|&byte| byte == b'}')?;
@@ -165,7 +165,7 @@ fn write_probe(call: &ScriptCall) -> Option<Request> {
     Some(Request::new(ScriptOp::Spend, [charge].into_iter().collect()))
 }
 
-/// Ends with the refusals, or with the node.
+/// Writes the probe key until that succeeds or the node is dropped.
 async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>) {
     loop {
         sleep(PROBE_EVERY).await;
@@ -178,7 +178,7 @@ async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>) {
     }
 }
 
-/// Whether the node writes. One that no longer serves the slot has nothing to refuse there.
+/// Whether the node writes. True also if it no longer serves the slot.
 async fn can_write(node: &Node, probe: Arc<Request>) -> bool {
     let (answer, answered) = oneshot::channel();
     probe.mark_unsent();

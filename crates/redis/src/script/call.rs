@@ -1,4 +1,4 @@
-//! One call of the script: the requests that share it, how they are written and how its reply is read.
+//! One call of the script: the requests that share it, their encoding, and the decoding of the reply.
 
 use std::collections::HashMap;
 
@@ -9,32 +9,32 @@ use crate::script::SPEND;
 use crate::script::msgpack;
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WireLimit};
 
-/// The most micro-tokens that any bucket can hold, and the last microsecond that a double counts.
+/// The most micro-tokens that a bucket can hold, and the last microsecond that a double represents exactly.
 const MOST_HELD: u64 = 1_000_000_000_000_000;
 const LAST_US: u64 = (1 << 53) - 1;
 
-/// Numbers before the first decision, in what the script takes and in what it returns.
+/// The count of numbers before the first decision, in the arguments and in the reply.
 const HEADER: usize = 3;
 
-/// How the script is named to Redis.
+/// How the call refers to the script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ScriptRef {
-    /// By its hash, which is short and fails where the node does not know it.
+    /// `EVALSHA`: short, and fails if the node has not cached the script.
     Sha,
-    /// By its text, which always works and makes it known.
+    /// `EVAL`: always works, and makes the node cache the script.
     Source,
 }
 
-/// Requests that are decided together, all of whose keys are in one slot.
+/// Requests that share one script call. In a cluster all their keys are in one slot.
 #[derive(Debug)]
 pub(crate) struct ScriptCall {
-    /// Echoed by the script, so that no reply can answer another call.
+    /// Echoed by the script, so that a reply is never taken for the reply to another call.
     sequence: u64,
     waiting: Vec<PendingRequest>,
     script_ref: ScriptRef,
 }
 
-/// What a call's reply says.
+/// The decoded reply to a call.
 #[derive(Debug)]
 pub(crate) struct CallReply {
     /// One per request, in their order.
@@ -43,7 +43,7 @@ pub(crate) struct CallReply {
     pub(crate) repairs: u64,
 }
 
-/// A reply that does not belong to the call, or is none.
+/// A reply that does not fit the call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum BadReply {
     #[error("reply to another request")]
@@ -57,7 +57,7 @@ impl ScriptCall {
         Self { sequence, waiting, script_ref: ScriptRef::Sha }
     }
 
-    /// The same call for a node that does not know the script.
+    /// The same call for a node that has not cached the script.
     pub(crate) fn with_source(self) -> Self {
         Self { script_ref: ScriptRef::Source, ..self }
     }
@@ -66,7 +66,7 @@ impl ScriptCall {
         self.waiting
     }
 
-    /// The key of the first bucket that it is about.
+    /// The key of the first charge.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
         self.requests().find_map(|request| request.charges.first()).map(|charge| &*charge.key)
     }
@@ -79,7 +79,7 @@ impl ScriptCall {
         self.waiting.iter().any(|waiting| waiting.group == BatchGroup::Asking)
     }
 
-    /// Appends the command to `out`. `now_us` of zero lets Redis say what time it is.
+    /// Appends the command to `out`. If `now_us` is zero, the script asks Redis for the time.
     pub(crate) fn write(&self, now_us: u64, out: &mut Vec<u8>) {
         let (keys, numbers) = self.arguments(now_us);
         let (command, script): (&[u8], &[u8]) = match self.script_ref {
@@ -96,7 +96,7 @@ impl ScriptCall {
         write::bulk(out, &numbers);
     }
 
-    /// Reads the reply, unless it is another call's or none at all.
+    /// Decodes the reply, and checks that it belongs to this call.
     pub(crate) fn read(&self, reply: &Value) -> Result<CallReply, BadReply> {
         let numbers = reply.as_array().ok_or(BadReply::Shape)?;
         if numbers.first().and_then(whole) != Some(self.sequence) {
@@ -109,7 +109,7 @@ impl ScriptCall {
         self.waiting.iter().map(|waiting| &*waiting.request)
     }
 
-    /// The keys, each once, and everything else as one packed array that names keys and limits by position.
+    /// The distinct keys, and all other arguments as one msgpack array that refers to keys and limits by position.
     fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
         let mut keys = KeyPositions::default();
         let mut limits: Vec<WireLimit> = Vec::new();
@@ -160,7 +160,7 @@ impl ScriptCall {
     }
 }
 
-/// The distinct keys of a call, in the order in which they were first seen.
+/// The distinct keys of a call, in order of first use.
 #[derive(Default)]
 struct KeyPositions<'a> {
     in_order: Vec<&'a [u8]>,
@@ -179,7 +179,7 @@ impl<'a> KeyPositions<'a> {
     }
 }
 
-/// Counted from one. Few limits share a call, so looking through them beats hashing them.
+/// Counted from one. A call has few distinct limits, so a linear search is faster than hashing.
 fn limit_position(limits: &mut Vec<WireLimit>, limit: WireLimit) -> usize {
     let found = limits.iter().position(|seen| *seen == limit);
     1 + found.unwrap_or_else(|| {

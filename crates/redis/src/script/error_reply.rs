@@ -1,4 +1,4 @@
-//! What Redis says when it does not do what it was asked, and what that means for whoever asked.
+//! Error replies of Redis, and what they mean for the request.
 
 use std::sync::Arc;
 
@@ -6,52 +6,51 @@ use spile_core::StoreError;
 
 use crate::connection::endpoint::Endpoint;
 
-/// Why a request came back without a reply. All but [`Failed`](Self::Failed) mean that Redis did not run it, so it
-/// may be tried again.
+/// Why a lane returned a request without a reply. All but [`Failed`](Self::Failed) mean that Redis did not run it, so
+/// that it may be sent again.
 #[derive(Clone, Debug)]
 pub(crate) enum Rejection {
-    /// The slot lives on another node, for good.
+    /// The slot is on another node (`MOVED`).
     Moved { to: Endpoint },
-    /// The key of this one request lives on another node while its slot is moving.
+    /// The slot is moving, and the keys of this request are on another node already (`ASK`).
     Ask { to: Endpoint },
-    /// Part of the slot is moving: ask once more, without the keys of others.
+    /// The slot is moving: the request must be sent again without other requests in its call.
     SendAlone,
-    /// Part of the slot is moving, and its keys are on two nodes: ask for each by itself.
+    /// The slot is moving, and the keys of this request are on two nodes: each must be sent by itself.
     Split,
-    /// Not now: the node changes its role, loads its data or does not serve the slot.
+    /// The node changes its role, loads its data or does not serve the slot: try again later.
     Retry,
-    /// There is nothing to try again.
+    /// The request failed for good.
     Failed(StoreError),
 }
 
 /// An error reply, by what has to be done about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ErrorReply {
-    /// The node does not know the script: send its text.
+    /// The node has not cached the script.
     NoScript,
-    /// The slot lives on that node.
+    /// The slot is on that node.
     Moved { to: Endpoint },
-    /// This once, ask that node.
+    /// For this request only, ask that node.
     Ask { to: Endpoint },
-    /// The slot is being moved, and part of it is elsewhere.
+    /// The slot is moving, and the keys are on two nodes.
     TryAgain,
-    /// The cluster does not serve this slot now.
+    /// The cluster does not serve the slot now.
     ClusterDown,
-    /// This node is no master, or not yet, or does not know us any more: connect anew.
+    /// The node is not a master, still loads its data, or does not accept the user any more: connect again.
     WrongNode,
-    /// The node has lost its replicas, and may have been replaced by one of them.
+    /// The node has lost its replicas. One of them may have replaced it.
     Unreplicated,
-    /// The node is stuck in somebody's script.
+    /// The node is busy with another script.
     Busy,
-    /// The node does not do this for us now: it has no memory to write to, cannot save, or forbids the user.
-    /// Nothing was written.
+    /// The node is out of memory, cannot save its data, or forbids the user. Nothing was written.
     Refused,
-    /// Something else. A script may have been cut short by it.
+    /// Any other error. It may have interrupted the script.
     Other,
 }
 
 impl ErrorReply {
-    /// Reads an error reply. `asked` is the node it came from, since a redirection may leave the host out.
+    /// Parses an error reply of the node `asked`. A redirection may leave out the host, which is then that of `asked`.
     pub(crate) fn parse(text: &str, asked: &Endpoint) -> Self {
         let mut words = text.split_ascii_whitespace();
         let code = words.next().unwrap_or_default();
@@ -65,8 +64,8 @@ impl ErrorReply {
             "NOREPLICAS" => Self::Unreplicated,
             "BUSY" => Self::Busy,
             "OOM" | "MISCONF" | "NOPERM" => Self::Refused,
-            // Redis 6.2 puts its own words before the error of a command inside a script. These come at the first
-            // write or not at all, so nothing was written.
+            // Redis 6.2 puts a text before the error of a command inside a script. These errors come at the first write
+            // or not at all, so nothing was written.
             "ERR" if text.contains("-READONLY ") => Self::WrongNode,
             "ERR" if text.contains("-NOREPLICAS ") => Self::Unreplicated,
             "ERR" if ["-OOM ", "-MISCONF "].iter().any(|code| text.contains(code)) => Self::Refused,
@@ -75,17 +74,17 @@ impl ErrorReply {
     }
 }
 
-/// A redirection names the slot and then the node; the map is read again rather than patched slot by slot.
+/// A redirection holds the slot and the node. The slot is ignored, because the whole map is read again.
 fn redirection<'a>(mut words: impl Iterator<Item = &'a str>, asked: &Endpoint) -> Option<Endpoint> {
     words.nth(1).and_then(|to| asked.redirected(to))
 }
 
-/// The store could not be reached, or refused. Nothing was spent.
+/// The error of a request that did not run. Nothing was spent.
 pub(crate) fn not_run(message: impl Into<Arc<str>>) -> StoreError {
     StoreError::Unavailable { message: message.into(), may_have_run: false }
 }
 
-/// The request was on its way when its connection broke.
+/// The error of a request that may have run.
 pub(crate) fn may_have_run(message: impl Into<Arc<str>>) -> StoreError {
     StoreError::Unavailable { message: message.into(), may_have_run: true }
 }

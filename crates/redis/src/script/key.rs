@@ -1,22 +1,22 @@
 //! Redis keys: `spile:{user%3A123}:gold/burst`.
 //!
-//! The encoding is injective, so that no two callers share a bucket. The caller's key stands alone between the
-//! braces of the hash tag, so that all its limits sit in one cluster slot, and it can neither close the braces,
-//! leave the prefix nor grow without bound.
+//! The encoding is injective, so that no two keys share a bucket. The caller's key is the hash tag, so that all its
+//! limits are in one cluster slot. It cannot close the braces, leave the prefix or grow without bound.
 
 use sha2::{Digest, Sha256};
 use spile_core::{Key, LimitName};
 
-/// The longest encoded key that is kept as it is. Longer ones are hashed.
+/// The longest encoded key. Longer ones are hashed.
 const MAX_TAG_BYTES: usize = 200;
 
-/// Opens the tag of a hashed key. A plain encoding writes every `:` as `%3A`, so it can never begin like this.
+/// The start of the tag of a hashed key. A key that is not hashed has `%3A` for every `:`, so it never begins like
+/// this.
 const HASHED: &[u8] = b"sha256:";
 
-/// How many bytes of the hash are kept: 128 bits.
+/// The bytes of the hash that are kept: 128 bits.
 const HASH_BYTES: usize = 16;
 
-/// What all keys of one store begin with.
+/// The prefix of all keys of one store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct KeyPrefix(Box<str>);
 
@@ -24,14 +24,14 @@ impl KeyPrefix {
     /// The longest prefix, in bytes.
     pub(crate) const MAX_BYTES: usize = 64;
 
-    /// The prefix, unless it could open a hash tag or match several keys.
+    /// The prefix. `None` if it could open a hash tag or be read as a pattern.
     pub(crate) fn new(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/".contains(&byte);
         let fits = (1..=Self::MAX_BYTES).contains(&text.len()) && text.bytes().all(allowed);
         fits.then(|| Self(text.into()))
     }
 
-    /// The Redis key of the bucket that `key` has under `limit`.
+    /// The Redis key of the bucket of `key` under `limit`.
     pub(crate) fn bucket_key(&self, key: Key<'_>, limit: &LimitName) -> Vec<u8> {
         let mut bucket = Vec::with_capacity(self.0.len() + key.as_str().len() + limit.as_str().len() + 4);
         bucket.extend_from_slice(self.0.as_bytes());
@@ -42,14 +42,14 @@ impl KeyPrefix {
         bucket
     }
 
-    /// What all keys of one space beside the buckets begin with: `spile:{:registry}`.
+    /// The prefix of the keys of one session: `spile:{:registry}`.
     ///
-    /// No bucket's tag begins with a colon: in a plain one it is escaped, and a hashed one begins with `sha256`.
+    /// No tag of a bucket begins with a colon: in a key a colon is escaped, and a hashed key begins with `sha256`.
     pub(crate) fn key_space(&self, name: &str) -> String {
         format!("{}:{{:{name}}}", self.0)
     }
 
-    /// The pattern that matches every key of this store and no other, for an ACL.
+    /// The ACL pattern that matches every key of this store and no other.
     pub(crate) fn pattern(&self) -> String {
         format!("{}:{{*", self.0)
     }
@@ -77,8 +77,8 @@ fn push_hash(out: &mut Vec<u8>, key: &[u8]) {
     }
 }
 
-/// Braces would choose the slot, a colon would look like our own, a percent sign is the escape itself, and control
-/// bytes garble what people read.
+/// Braces would end the hash tag, a colon separates our own parts, a percent sign is the escape itself, and control
+/// bytes garble terminals.
 const fn must_escape(byte: u8) -> bool {
     matches!(byte, b'{' | b'}' | b'%' | b':' | 0x7f) || byte < 0x20
 }
@@ -99,7 +99,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Keys that are made to be confused: the characters that matter, often.
+    /// Keys that try to collide: many special characters.
     fn hostile_key() -> impl Strategy<Value = String> {
         prop_oneof![
             "[{}%:a3A]{1,12}",

@@ -1,4 +1,4 @@
-//! Lua scripts and their names, which are the SHA-1 of their texts.
+//! Lua scripts, their SHA-1, and the calls of `spend.lua`.
 
 pub(crate) mod call;
 pub(crate) mod error_reply;
@@ -19,18 +19,18 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script of this text. All its keys must come in `KEYS`, and it should check before it writes: what it has
-    /// written when it fails stays written.
+    /// A script with this source. All its keys must come in `KEYS`. It should check before it writes: what it wrote
+    /// before an error stays written.
     pub fn new(source: &'static str) -> Self {
         Self { source, sha: sha1_smol::Sha1::from(source).digest().to_string() }
     }
 
-    /// The text, as Redis is given it.
+    /// The source, for `EVAL`.
     pub(crate) const fn source(&self) -> &'static str {
         self.source
     }
 
-    /// The name that `EVALSHA` calls it by.
+    /// The SHA-1 in hexadecimal, for `EVALSHA`.
     pub(crate) fn sha(&self) -> &str {
         &self.sha
     }

@@ -1,6 +1,6 @@
-//! Numbers as msgpack, which the script reads all at once. Just what it takes, nothing to read back.
+//! Writes numbers as msgpack, which the script unpacks in one call.
 
-/// Opens an array of `length` numbers.
+/// Appends the header of an array of `length` numbers.
 pub(crate) fn push_array(out: &mut Vec<u8>, length: usize) {
     out.push(0xdd);
     out.extend_from_slice(&(length as u32).to_be_bytes());
@@ -25,7 +25,7 @@ pub(crate) fn push_int(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// Appends a double, bit by bit, so that the script multiplies by the same one.
+/// Appends the exact bits of a double, so that the script calculates with the same number.
 pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     out.push(0xcb);
     out.extend_from_slice(&number.to_bits().to_be_bytes());
@@ -35,7 +35,7 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
 mod tests {
     use super::*;
 
-    /// One number as msgpack has it, with its bits, and what follows it.
+    /// The kind and the bits of the first number, and the rest of the bytes.
     fn read(bytes: &[u8]) -> Option<((u8, u64), &[u8])> {
         let (&kind, rest) = bytes.split_first()?;
         let width = match kind {
@@ -70,7 +70,7 @@ mod tests {
             assert_eq!(next(), (0xdd, numbers.len() as u64));
             for number in &numbers {
                 assert_eq!(next(), (0, *number));
-                // Not a number is written as some other that is none.
+                // A NaN may be written as another NaN.
                 let double = f64::from_bits(next().1);
                 assert!(double.to_bits() == *number || double.is_nan());
             }

@@ -1,4 +1,4 @@
-//! One decision on its way to Redis: what is asked, in the numbers that the script takes, and who waits for it.
+//! One operation on its way to Redis, in the numbers that the script takes, and its waiting caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,7 +12,7 @@ use crate::script::error_reply::Rejection;
 use crate::script::key::KeyPrefix;
 use crate::topology::slot::slot_of;
 
-/// What the script is to do. The numbers are its own.
+/// An operation of the script, with the number that `spend.lua` knows it by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ScriptOp {
     Spend = 1,
@@ -25,7 +25,7 @@ pub(crate) enum ScriptOp {
     RefundOnce = 7,
 }
 
-/// One atomic step over buckets that live on one node.
+/// One atomic operation on buckets of one node.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) operation: ScriptOp,
@@ -33,8 +33,8 @@ pub(crate) struct Request {
     state: AtomicU8,
 }
 
-/// What has become of a request: it is with its caller or in a queue, a lane has sent it, or its caller has given up
-/// before that. Only one of lane and caller can be first.
+/// The state of a request: not sent, sent by a lane, or cancelled by its caller before that. Lane and caller race for
+/// the transition, and exactly one wins.
 const UNSENT: u8 = 0;
 const SENT: u8 = 1;
 const CANCELLED: u8 = 2;
@@ -49,22 +49,22 @@ impl Request {
         self.charges.first().map_or(0, |charge| slot_of(&charge.key))
     }
 
-    /// Whether it names more than one bucket, which may be on two nodes while their slot moves.
+    /// Whether it has more than one key. While a slot moves, its keys may be on two nodes.
     pub(crate) fn has_several_keys(&self) -> bool {
         self.charges.iter().any(|charge| charge.key != self.charges[0].key)
     }
 
-    /// Makes it one that was never sent: Redis has said that it did not run it.
+    /// Marks it as not sent, because Redis said that it did not run it.
     pub(crate) fn mark_unsent(&self) {
         self.state.store(UNSENT, Ordering::Release);
     }
 
-    /// Gives it up, unless it has been sent. Says whether it will never be.
+    /// Cancels it unless it was sent. Returns whether it was cancelled.
     pub(crate) fn cancel(&self) -> bool {
         self.transition(CANCELLED)
     }
 
-    /// Marks it as sent, unless its caller has given up.
+    /// Marks it as sent, unless its caller has cancelled it.
     fn mark_sent(&self) -> bool {
         self.transition(SENT)
     }
@@ -82,7 +82,7 @@ pub(crate) struct WireCharge {
     pub(crate) cost_micro: u64,
 }
 
-/// A limit, and how long the script keeps its buckets.
+/// A limit, and the time to live of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WireLimit {
     pub(crate) limit: Limit,
@@ -105,41 +105,41 @@ impl From<&Limit> for WireLimit {
     }
 }
 
-/// Twice the seconds that a drained bucket takes to be full, rounded up. So a key that is written at least once per
-/// fill time needs a new time to live only once per fill time.
+/// Twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at least once per fill
+/// time then needs a new `PEXPIRE` only once per fill time.
 fn ttl_ms(limit: &Limit) -> u64 {
     let fill = limit.fill_time();
     let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
     2_000 * whole_seconds.max(1)
 }
 
-/// What the script answered to one request.
+/// The script's answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScriptReply {
-    /// 1 or 0, or for a partial spend the tokens granted.
+    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted.
     pub(crate) granted: u32,
     pub(crate) at: Micros,
     pub(crate) buckets: Few<Bucket>,
 }
 
-/// With which requests one may share a script call.
+/// Which other requests may share its script call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BatchGroup {
-    /// With any request of the same slot.
+    /// Any of the same slot.
     Any,
-    /// With none: part of its slot is moving, and other keys would keep it from following its own.
+    /// None: part of the slot is moving, and a redirection must be about this request's keys only.
     Alone,
-    /// With none, and after `ASKING`: its slot is moving to this node.
+    /// None, and `ASKING` is sent first: the slot is moving to this node.
     Asking,
 }
 
-/// A request and the caller that waits for its answer.
+/// A request and the channel to its waiting caller.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     pub(crate) request: Arc<Request>,
     pub(crate) group: BatchGroup,
     answer: oneshot::Sender<Result<ScriptReply, Rejection>>,
-    /// After this it must not be sent any more.
+    /// It must not be sent after this. `None` for probes.
     deadline: Option<Instant>,
 }
 
@@ -153,19 +153,19 @@ impl PendingRequest {
         Self { request, group, answer, deadline }
     }
 
-    /// Whether its caller does not wait any more, so that asking Redis would charge for nothing.
+    /// Whether its caller is gone. Sending it would charge for nothing.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }
 
-    /// Marks it as sent, unless its caller is gone or its time is up.
+    /// Marks it as sent, unless its caller is gone or its deadline has passed.
     pub(crate) fn mark_sent(&self, now: Instant) -> bool {
         !self.is_abandoned()
             && self.deadline.is_none_or(|deadline| now < deadline)
             && self.request.mark_sent()
     }
 
-    /// Answers, unless the caller has gone.
+    /// Sends the answer to the caller, if it still waits.
     pub(crate) fn answer(self, answer: Result<ScriptReply, Rejection>) {
         let _heard = self.answer.send(answer);
     }

@@ -1,19 +1,18 @@
--- Takes one or many decisions in one atomic step. Each decision is a chain of charges: all are spent, or none is.
--- Must agree bit for bit with `spile_core`'s `spend`, `spend_up_to`, `refund` and `refund_once`, operation by operation.
+-- Runs one or many operations in one atomic step. Each operation is a chain of charges: all are spent, or none is. Must
+-- agree bit for bit with `spend`, `spend_up_to`, `refund` and `refund_once` of `spile_core`.
 --
--- KEYS      the buckets, each once, however many decisions touch it: read once, written once.
+-- KEYS      the buckets. Each is listed, read and written once, however many operations use it.
 -- ARGV[1]   one msgpack array of numbers, since a single unpack costs less than an argument per number:
 --             sequence, now_us (0: ask TIME), number of limits,
 --             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms,
 --             per decision: operation, number of charges, then per charge: key, limit, cost (micro-tokens).
 -- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
---           tokens granted) and per charge the bucket after the step: micro-tokens held, and when written. To whoever
---           asks for times to live, per charge two milliseconds more than is left, and now: 0 is a key that is not
---           there, and 1 one that stays for ever.
+--           tokens granted) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
+--           per charge PTTL + 2 and now: 0 is a missing key, 1 a key without a time to live.
 --
 -- A bucket is a hash of `t` (micro-tokens), `ts` (microsecond of the last write) and `v` (format, 1). Numbers stay
 -- below 2^53: microseconds are exact in a Lua double, nanoseconds since the epoch are not.
--- Everything is read and decided before the first write, for Lua is atomic but not transactional.
+-- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
 
 local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE = 1, 2, 3, 4, 5, 6, 7
 local ABSENT, LIVE, BROKEN = 0, 1, 2
@@ -30,9 +29,9 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- What each key held when it was read, and what it is to hold: `held` is nil for a key without state. `ttl_ms` is the
--- longest that any limit asks for which named the key. `fills_us` is how long a key that was denied takes to
--- be full, and `denied` the limit that denied it last.
+-- The state of each key: how it was found, and its tokens and time of writing, which the operations change. `held` is
+-- nil for a key without state. `ttl_ms` is the longest time to live of the limits that use the key. `fills_us` is how
+-- long a denied key takes to be full, and `denied` the limit that denied it last.
 local found, held, written, dirty, ttl_ms, fills_us, denied = {}, {}, {}, {}, {}, {}, {}
 
 for k = 1, #KEYS do
@@ -76,7 +75,7 @@ while i < last do
       o = o + 2
     end
   else
-    -- How each bucket stands now, before anything is spent, and how much the chain can give.
+    -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
     local allowed, grant = true, MOST_HELD
     for at = first, past - 1, 3 do
       local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
@@ -120,8 +119,8 @@ while i < last do
     for at = first, past - 1, 3 do
       local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
       local t, ts = held[k], written[k]
-      -- Of a refund with an id the first charge is the marker, which is spent. The rest is given back, or looked at if
-      -- the marker had been spent before.
+      -- The first charge of a refund with an id is the marker, which is spent. The other charges are refunded, or
+      -- peeked at if the marker was spent before.
       local step = op
       if op == REFUND_ONCE then
         step = at == first and SPEND or allowed and REFUND or PEEK
@@ -163,7 +162,7 @@ while i < last do
           ttl_ms[k] = args[limit + 2]
         end
       elseif denied[k] ~= limit and step ~= PEEK and cost > 0 then
-        -- Once for each limit: another denial by the same one, in the same instant, waits no longer.
+        -- Once per limit: a second denial by the same limit at the same time needs no longer.
         if known then
           denied[k] = limit
           local us = (args[limit] - available[at]) / args[limit + 1]
@@ -186,9 +185,9 @@ while i < last do
   end
 end
 
--- A live key keeps its time to live while that still covers a whole refill, so most spends set none. It is read from
--- the key rather than worked out from `ts`, for the last writer may have known the limit by a faster refill.
--- Numbers are written as digits by `%d`: Redis's own conversion of a Lua number takes longer than the write.
+-- A live key keeps its time to live while that still covers a whole refill, so most spends do not set it. It is read
+-- with PTTL and not calculated from `ts`, because the last writer may have used a limit that refills faster. Numbers
+-- are formatted by `%d`: Redis's own conversion of a Lua number takes longer than the write.
 local now_text = format('%d', now)
 for k in pairs(dirty) do
   local key, t, ts = KEYS[k], held[k], written[k]
@@ -221,8 +220,8 @@ for k in pairs(dirty) do
   end
 end
 
--- A denial writes nothing, unless its limit is slower than the one by which the key was written: the key then stays for
--- longer, or it would be gone, and the bucket full, before this limit has filled it.
+-- A denial writes nothing, unless its limit refills more slowly than the limit that wrote the key. The key then gets a
+-- longer time to live: it would otherwise expire, and the bucket be full, before this limit has refilled it.
 for k, us in pairs(fills_us) do
   if not dirty[k] and call('PTTL', KEYS[k]) < us / 1000 + 2 then
     call('PEXPIRE', KEYS[k], ttl_ms[k])

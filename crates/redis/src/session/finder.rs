@@ -1,4 +1,4 @@
-//! Finds the node that serves a slot, whatever the topology.
+//! Finds the node that serves a slot, in any topology.
 
 use std::collections::HashSet;
 
@@ -11,19 +11,19 @@ use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
 use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
 
-/// Where one slot is served.
+/// Finds the node that serves a slot.
 pub(crate) enum NodeFinder {
-    /// All slots are where this says.
+    /// Outside a cluster: one node serves all slots.
     Single(NodeAddress),
     Cluster(ClusterView),
 }
 
-/// What is known of a cluster.
+/// The known nodes of a cluster.
 pub(crate) struct ClusterView {
     seeds: Vec<Endpoint>,
-    /// Every node that the last map named: any of them can be asked for the next.
+    /// All nodes of the last map. Any of them can be asked for the next one.
     known_nodes: Mutex<Vec<Endpoint>>,
-    /// Where a redirection sent us, to be tried once before the map is read again.
+    /// The target of the last redirection, tried once before the map is read again.
     hint: Mutex<Option<Endpoint>>,
 }
 
@@ -32,7 +32,7 @@ impl NodeFinder {
         Self::Cluster(ClusterView { seeds, known_nodes: Mutex::default(), hint: Mutex::default() })
     }
 
-    /// A connection to the node that serves `slot`, as far as is known.
+    /// Connects to the node that serves `slot`.
     pub(super) async fn connect(&self, slot: u16, dialer: &Dialer) -> Result<Connection, ConnectionError> {
         let endpoint = match self {
             Self::Single(NodeAddress::Fixed(endpoint)) => endpoint.clone(),
@@ -42,7 +42,7 @@ impl NodeFinder {
         dialer.open(&endpoint).await
     }
 
-    /// Notes where a node said that the slot is.
+    /// Notes the target of a redirection.
     pub(super) fn moved(&self, to: Endpoint) {
         if let Self::Cluster(seen) = self {
             *seen.hint.lock() = Some(to);

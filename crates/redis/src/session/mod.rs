@@ -25,20 +25,20 @@ pub(crate) use self::finder::NodeFinder;
 pub use self::subscription::Subscription;
 pub(crate) use self::subscription::next_message;
 
-/// The pause before a script that Redis did not run is sent again.
+/// The mean pause before a script that Redis did not run is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Keys beside the buckets, all in one slot, and a connection to whoever serves it. It is opened when it is needed
-/// and used by one script at a time. Decisions never wait for it.
+/// Keys beside the buckets, all in one slot, and a connection to the node that serves it. The connection is opened when
+/// needed and runs one script at a time. Decisions never wait for it.
 pub struct Session {
     space: Arc<KeySpace>,
     open: Mutex<Option<Connection>>,
 }
 
-/// Makes the places of one store.
+/// Makes what each session of a store needs to find and dial its node.
 pub(crate) type SessionFactory = Box<dyn Fn() -> (NodeFinder, Arc<Dialer>) + Send + Sync>;
 
-/// Where a session's keys live.
+/// The keys of a session and the way to their node.
 pub(super) struct KeySpace {
     pub(super) prefix: String,
     slot: u16,
@@ -46,14 +46,14 @@ pub(super) struct KeySpace {
     dialer: Arc<Dialer>,
 }
 
-/// What to do about a reply.
+/// What to do after a reply.
 enum NextStep {
     Done(Value),
-    /// Connect anew: the slot, or the master, is elsewhere or will be.
+    /// Connect again: the slot or the master is on another node, or will be.
     Reconnect,
-    /// This once, ask that node.
+    /// For this request only, ask that node.
     Ask(Endpoint),
-    /// Ask the same node once more: the slot is on its way, or the cluster is being repaired.
+    /// Ask the same node again: the slot is moving, or the cluster is down for now.
     Again(String),
     Refused(String),
 }
@@ -65,10 +65,10 @@ pub enum SessionError {
     /// There is no connection, and none can be opened.
     #[error("Redis cannot be reached: {0}")]
     Unreachable(String),
-    /// The script was sent, and no reply came.
+    /// The script was sent, and no reply arrived.
     #[error("Redis gave no answer within {0:?}")]
     TimedOut(Duration),
-    /// The script was sent, and the connection broke before the reply was whole.
+    /// The script was sent, and the connection broke before the reply was complete.
     #[error("the connection to Redis broke: {0}")]
     Broken(String),
     /// Redis replied with an error: it did not run the script, or the script failed.
@@ -77,8 +77,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Whether the script may have run to its end all the same. Only a script that does nothing when it is run again
-    /// may be sent again then.
+    /// Whether the script may have run all the same. Then only an idempotent script may be sent again.
     pub const fn may_have_run(&self) -> bool {
         matches!(self, Self::TimedOut(_) | Self::Broken(_))
     }
@@ -91,7 +90,7 @@ impl Session {
         Self { space: Arc::new(space), open: Mutex::default() }
     }
 
-    /// The Redis key of this name: `spile:{:registry}:entries`. No bucket ever has it.
+    /// The Redis key of this name, such as `spile:{:registry}:entries`. No bucket has this key.
     pub fn key(&self, name: &str) -> String {
         format!("{}:{name}", self.space.prefix)
     }
@@ -101,13 +100,13 @@ impl Session {
         &self.space.prefix
     }
 
-    /// Listens to the channel from now on, over another connection. Must be called within a tokio runtime.
+    /// Subscribes to the channel over another connection. Must be called within a tokio runtime.
     pub fn subscribe(&self) -> Subscription {
         Subscription::start(Arc::clone(&self.space))
     }
 
-    /// Runs a script on keys of this session, and waits no longer than `within` for everything: its turn, a
-    /// connection, the reply. Sends it again only where Redis says that it did not run it.
+    /// Runs a script on keys of this session. `within` bounds everything: waiting for other calls, connecting, and the
+    /// reply. The script is sent again only if Redis says that it did not run it.
     pub async fn run(
         &self,
         script: &Script,
@@ -155,13 +154,12 @@ impl Session {
             }
             sleep(RETRY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
         }
-        // A node that has refused all along may be cut off from one that does not: the next call looks for it.
+        // The node refused until the end and may be cut off. The next call looks for another one.
         *open = None;
         Err(why)
     }
 
-    /// The connection that is open, unless the other side has hung up or spoken unasked, or the credentials have
-    /// changed; else a new one.
+    /// The open connection if it is still good and its credentials are current, otherwise a new one.
     async fn connection_or_new(&self, open: Option<Connection>) -> Result<Connection, ConnectionError> {
         if let Some(mut connection) = open.filter(|open| !open.is_outdated()) {
             let alive = tokio::select! {
@@ -191,7 +189,7 @@ impl Session {
         }
     }
 
-    /// Asks the node that a slot is moving to.
+    /// Sends the script to the node that the slot is moving to.
     async fn ask(&self, to: &Endpoint, command: &ScriptCommand<'_>) -> Result<Value, SessionError> {
         let opened = self.space.dialer.open(to).await;
         let mut connection = opened.map_err(|why| SessionError::Unreachable(why.to_string()))?;
@@ -223,7 +221,7 @@ struct ScriptCommand<'a> {
 }
 
 impl ScriptCommand<'_> {
-    /// Calls by name, and by text where the node does not know the name.
+    /// Sends `EVALSHA`, and `EVAL` if the node has not cached the script.
     async fn exchange(&self, connection: &mut Connection, asking: bool) -> Result<Value, ConnectionError> {
         let reply = self.send(connection, asking, b"EVALSHA", self.script.sha()).await?;
         match &reply {
@@ -257,7 +255,7 @@ impl ScriptCommand<'_> {
         }
         connection.send(&out).await?;
         if asking {
-            // Where it is refused, so is what follows.
+            // If `ASKING` fails, the script's reply is an error too.
             connection.receive().await?;
         }
         connection.receive().await

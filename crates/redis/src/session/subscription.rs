@@ -1,4 +1,4 @@
-//! Hears of what is published, for as long as somebody listens.
+//! Notifies of messages on the channel of a session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::KeySpace;
 use crate::connection::dial_limiter::Backoff;
 use crate::connection::{Connection, ConnectionError};
 
-/// How long the other side may say nothing before it is asked whether it is still there, and then to answer.
+/// How long the connection may be silent before a `PING`, and the timeout of its reply.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// How long to leave a server alone that does not let us subscribe.
+/// The pause after a server refused the subscription.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Hears of every message of one space, and of every moment in which some may have been missed. Connects again for
-/// ever; ends when dropped.
+/// Notifies of every message on one channel, and of every time when messages may have been missed. Reconnects until it
+/// is dropped.
 pub struct Subscription {
     news: Arc<Notify>,
     trouble: Arc<Mutex<Option<String>>>,
@@ -35,13 +35,13 @@ impl Subscription {
         Self { news, trouble, task }
     }
 
-    /// Waits until there may be news: a message, or a connection on which the last ones may have been missed. Many at
-    /// once are heard as one. May be dropped at any time.
+    /// Waits for a message, or for a new connection, before which messages may have been missed. Several are reported
+    /// as one. Cancel safe.
     pub async fn notified(&self) {
         self.news.notified().await;
     }
 
-    /// Why nothing can be heard, while that is so.
+    /// Why the subscription fails. `None` if it works.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
@@ -97,7 +97,7 @@ impl SubscriptionTask {
     }
 
     async fn listen(&self, mut connection: Connection) {
-        // Whatever was published before this is missed, so there may be news.
+        // Messages before this were missed.
         self.news.notify_one();
         while let Ok(message) = next_message(&mut connection).await {
             let kind = message.as_array().and_then(|parts| parts.first()?.as_str());
@@ -108,8 +108,8 @@ impl SubscriptionTask {
     }
 }
 
-/// What the other side of a subscription says next; one that says nothing is asked, and given up if it does not
-/// answer, or if its credentials have been replaced.
+/// The next message of a subscription, or the reply to a `PING` after silence. Fails if that reply does not arrive, or
+/// if the credentials have changed.
 pub(crate) async fn next_message(connection: &mut Connection) -> Result<Value, ConnectionError> {
     if connection.is_outdated() {
         return Err(ConnectionError::Closed);

@@ -1,4 +1,4 @@
-//! How a store is set up. Building never waits for Redis and never fails because it is down.
+//! Builds a store. Building does not wait for Redis, and succeeds while Redis is down.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::topology::Router;
 use crate::topology::cluster::Cluster;
 use crate::topology::sentinel::{self, Sentinels};
 
-/// A [`RedisStore`] to be.
+/// Settings of a [`RedisStore`].
 #[derive(Clone)]
 #[must_use = "call build()"]
 pub struct RedisStoreBuilder {
@@ -39,7 +39,7 @@ pub struct RedisStoreBuilder {
 }
 
 impl fmt::Debug for RedisStoreBuilder {
-    /// Leaves the URL out, for it may hold a password.
+    /// Leaves out the URL, which may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStoreBuilder")
             .field("prefix", &self.prefix)
@@ -61,22 +61,22 @@ pub enum RedisBuildError {
     /// The prefix could be read as a pattern or a hash tag.
     #[error("prefix `{0}` is not 1 to {max} letters, digits, `.`, `_`, `-`, `:` or `/`", max = KeyPrefix::MAX_BYTES)]
     Prefix(String),
-    /// The timeout leaves no time.
+    /// The timeout is too short or too long.
     #[error("a timeout of {0:?} is outside 1 ms to 60 s")]
     Timeout(Duration),
-    /// There must be a connection, but not a crowd of them.
+    /// The number of connections is out of bounds.
     #[error("{0} connections per node are outside 1 to 64")]
     Connections(usize),
-    /// Something must be under way, but not everything at once.
+    /// The number of flights is out of bounds.
     #[error("{0} flights per connection are outside 1 to 256")]
     Flights(usize),
-    /// There must be room for somebody to wait.
+    /// The bound on waiting charges is out of bounds.
     #[error("room for {0} waiting charges is outside 1 to 1000000")]
     MaxWaiting(usize),
-    /// Certificates cannot be read.
+    /// The certificates cannot be read.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Its tasks need a tokio runtime to run on.
+    /// The store's tasks need a tokio runtime.
     #[error("a Redis store must be built within a tokio runtime")]
     NoRuntime,
 }
@@ -95,57 +95,57 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// What every Redis key begins with; `spile` unless said otherwise.
+    /// The prefix of every Redis key; `spile` by default.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The longest that any call takes, queueing and connecting included; 50 ms unless said otherwise.
+    /// The longest that any call takes, including queueing and connecting; 50 ms by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Whose clock decides; the server's unless said otherwise.
+    /// Whose clock the buckets go by; the Redis server's by default.
     pub fn time(mut self, time: TimeSource) -> Self {
         self.time = time;
         self
     }
 
-    /// Connections per node; two unless said otherwise, so that a lost packet on one does not stop all.
+    /// Connections per node; two by default, so that a lost packet on one does not stop all requests.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// How many script calls may be under way on one connection; 16 unless said otherwise. The further away Redis is, the
-    /// more are needed: with one, a call waits until the one before it is answered.
+    /// How many flights (pipelined script calls) may be unanswered on one connection; 16 by default. The longer the
+    /// round trip to Redis, the more are needed: with one, a call waits until the previous one is answered.
     pub fn flights(mut self, flights: usize) -> Self {
         self.flights = flights;
         self
     }
 
-    /// How many charges may wait or be under way at once; the next caller is turned away. 16384 unless said otherwise,
-    /// which is about what Redis decides within the usual timeout.
+    /// How many charges may wait for an answer at once. Beyond that, callers get `StoreError::Overloaded`. 16384 by
+    /// default, which is about what Redis decides within the default timeout.
     pub fn max_waiting(mut self, charges: usize) -> Self {
         self.max_waiting = charges;
         self
     }
 
-    /// The certificate authority to trust in place of the system's, as a PEM file. For `rediss` URLs.
+    /// The certificate authority to trust instead of the system's, as a PEM file. For `rediss` URLs.
     pub fn authority_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls.authority = Some(path.into());
         self
     }
 
-    /// The certificate to show and its key, as PEM files. For `rediss` URLs.
+    /// The client certificate and its key, as PEM files. For `rediss` URLs.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.client = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The store. It connects in the background, and answers with errors until it has.
+    /// Builds the store. It connects in the background, and answers with errors until it is connected.
     pub fn build(self) -> Result<RedisStore, RedisBuildError> {
         let target = StoreUrl::parse(&self.url)?;
         let prefix =
@@ -193,7 +193,7 @@ impl RedisStoreBuilder {
         Ok(())
     }
 
-    /// What the methods said counts before what the URL says.
+    /// The builder's methods override the URL.
     fn tls_files(&self, url: &ClientTlsFiles) -> ClientTlsFiles {
         ClientTlsFiles {
             authority: self.tls.authority.clone().or_else(|| url.authority.clone()),
@@ -202,7 +202,7 @@ impl RedisStoreBuilder {
     }
 }
 
-/// What the parts of a store are made from.
+/// Builds the nodes and the sessions of a store.
 struct TopologyBuilder<'a> {
     settings: &'a RedisStoreBuilder,
     logins: &'a Logins,
@@ -235,7 +235,7 @@ impl TopologyBuilder<'_> {
         }
     }
 
-    /// What is said beside decisions goes to the same nodes, over connections of its own. Dials share one pace.
+    /// Sessions go to the same nodes as decisions, over connections of their own. Both share one dial limiter.
     fn sessions(&self, target: &StoreUrl) -> SessionFactory {
         let StoreUrl { topology, database, .. } = target.clone();
         match topology {
@@ -248,7 +248,8 @@ impl TopologyBuilder<'_> {
             Topology::Sentinel { sentinels, master, .. } => {
                 let ask = Dialer { priority: DialPriority::Background, ..self.sentinel_dialer() };
                 let dialer = Arc::new(self.background_dialer(database, RoleCheck::Master));
-                // Sentinels remember what they said last, and would not tell the store what a session has heard.
+                // Each session has its own `Sentinels`: the newest master is remembered there, and reporting a change
+                // to a session must not hide it from the store.
                 Box::new(move || {
                     let sentinels = Sentinels::new(sentinels.clone(), master.clone(), ask.clone());
                     (NodeFinder::Single(NodeAddress::BySentinels(Arc::new(sentinels))), Arc::clone(&dialer))
@@ -267,7 +268,7 @@ impl TopologyBuilder<'_> {
 
     fn cluster(&self, seeds: Vec<Endpoint>) -> Router {
         let dialer = self.dialer(0, RoleCheck::None);
-        // Each node gets its own whereabouts when it is found; the first seed stands in until then.
+        // Each node gets its own address when it is found. The first seed is a placeholder.
         let anywhere = NodeAddress::Fixed(seeds[0].clone());
         let config = LaneConfig { cluster_prefix: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
         let cluster = Arc::new(Cluster::new(config, seeds));
@@ -278,7 +279,8 @@ impl TopologyBuilder<'_> {
     fn dialer(&self, database: u32, role: RoleCheck) -> Dialer {
         let login = self.logins.servers.clone();
         let options = ConnectOptions { login, database, tls: self.tls.clone(), role };
-        // With the longest pause between dials this stays within the second in which a healed node is to be found.
+        // Together with the longest pause between dials this is below a second, within which a recovered node must be
+        // found.
         let timeout = self.settings.timeout.max(Duration::from_millis(400));
         let (limiter, counters) = (self.limiter.clone(), self.counters.clone());
         Dialer { options, limiter, priority: DialPriority::Decisions, counters, timeout }
@@ -302,7 +304,7 @@ impl TopologyBuilder<'_> {
             flights: self.settings.flights,
             most_waiting: self.settings.max_waiting,
             cluster_prefix: None,
-            // A random start keeps the replies to one process from ever looking like those to another.
+            // A random start, so that a reply to one process never looks like a reply to another.
             sequence: Arc::new(AtomicU64::new(fastrand::u64(..1 << 48))),
             counters: self.counters.clone(),
         }

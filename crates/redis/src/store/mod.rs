@@ -1,4 +1,4 @@
-//! The store: charges in, outcomes out. Everything between is bounded by one deadline.
+//! The store: charges in, outcomes out. One deadline bounds everything in between.
 
 pub(crate) mod builder;
 mod refund_once;
@@ -27,17 +27,17 @@ use crate::store::split_chain::SplitChain;
 use crate::store::stats::{Counter, Counters, NodeStats, Stats};
 use crate::topology::{Attempt, RequestError, Router};
 
-/// How much longer than its deadline a caller waits for an answer that may have come.
+/// How long a caller waits past its deadline for a reply that may have arrived already.
 const GRACE: Duration = Duration::from_millis(2);
 
-/// Buckets in Redis. Clones share the connections, which close when the last clone is dropped.
+/// Buckets in Redis. Clones share connections, which close when the last clone is dropped.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<StoreInner>,
 }
 
 impl RedisStore {
-    /// A store at `url`, to be set up and built.
+    /// A builder for a store at `url`.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), spile_redis::RedisBuildError> {
@@ -50,7 +50,7 @@ impl RedisStore {
         RedisStoreBuilder::new(url.into())
     }
 
-    /// What it has counted, and how it stands.
+    /// Counters and the current state.
     pub fn stats(&self) -> Stats {
         let counters = &self.inner.counters;
         let NodeStats { nodes, breakers_open, connections } = self.inner.router.node_stats();
@@ -68,11 +68,11 @@ impl RedisStore {
         }
     }
 
-    /// How long Redis keeps the bucket of each charge: nothing where there is none.
+    /// How long Redis keeps the bucket of each charge. `None` if the bucket does not exist.
     pub async fn times_to_live(&self, charges: &Charges<'_>) -> Result<Vec<Option<Duration>>, StoreError> {
         let reply = self.step(ScriptOp::TimeToLive, charges).await?;
-        // What a bucket holds is, to this question, two milliseconds more than is left of its time. One that somebody
-        // else made and that never expires has one.
+        // For this operation the script returns `PTTL` plus 2 in place of the tokens: 0 for a missing key, 1 for a key
+        // without a time to live, which the store never writes itself.
         let left = |bucket: &Bucket| match bucket.held().get() {
             0 => None,
             1 => Some(Duration::MAX),
@@ -81,30 +81,32 @@ impl RedisStore {
         Ok(reply.buckets.iter().map(left).collect())
     }
 
-    /// What keeps it from reaching Redis, or Redis from writing, while something does: for logs and health pages.
+    /// Why Redis cannot be reached or refuses to write, for logs and health pages. `None` if all is well.
     pub fn trouble(&self) -> Option<String> {
         self.inner.router.trouble()
     }
 
-    /// What does not keep it from answering and should be looked into all the same: a sentinel that cannot be listened to.
+    /// Problems that do not stop decisions but need attention, such as a sentinel that cannot be subscribed to. `None`
+    /// if there are none.
     pub fn warning(&self) -> Option<String> {
         self.inner.counters.warnings.summary()
     }
 
-    /// Takes the users and passwords of `url` for every connection from now on, and logs those that stand in anew; no
-    /// decision is lost by it. Until Redis takes them, connections go on as they are, and [`warning`](Self::warning)
-    /// says so. Refused where the URL differs in anything else.
+    /// Uses the users and passwords of `url` for new connections, and authenticates open connections again; no decision
+    /// is lost. While Redis rejects them, open connections stay as they are and [`warning`](Self::warning) says so.
+    /// Fails if the URL differs in anything else.
     pub fn renew_credentials(&self, url: &str) -> Result<(), CredentialsError> {
         self.inner.logins.renew(url)
     }
 
-    /// The pattern of every Redis key that it writes, as an ACL takes it after `~`.
+    /// The pattern of every Redis key that the store writes, as an ACL rule takes it after `~`.
     pub fn key_pattern(&self) -> String {
         self.inner.prefix.pattern()
     }
 
-    /// Keys beside the buckets, for what else instances must agree on, and a connection of its own to them. All keys
-    /// of one session share a slot. `name` is a word of letters, digits and dashes, and names the same keys everywhere.
+    /// A session: keys beside the buckets, for other data that instances share, and a connection of its own. All keys
+    /// of one session are in one slot. `name` consists of letters, digits and dashes; sessions of the same name use the
+    /// same keys.
     pub fn session(&self, name: &str) -> Session {
         Session::new(self.inner.prefix.key_space(name), &self.inner.sessions)
     }
@@ -113,7 +115,7 @@ impl RedisStore {
         Self { inner: Arc::new(inner) }
     }
 
-    /// One step. Chains whose keys are in several slots of a cluster are taken apart by [`SplitChain`].
+    /// Runs one operation. A chain whose keys are in several cluster slots is split by [`SplitChain`].
     pub(crate) async fn step(
         &self,
         operation: ScriptOp,
@@ -191,7 +193,7 @@ impl StoreInner {
         Instant::now() + self.timeout
     }
 
-    /// Asks until Redis has answered or said why not, but never again after it may have run.
+    /// Sends a request until Redis answers it or it fails. It is never sent again once it may have run.
     pub(crate) async fn ask(
         &self,
         request: &Arc<Request>,
@@ -207,7 +209,7 @@ impl StoreInner {
             let refusal = match answer_in_time(answered, deadline).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
                 Ok(Ok(Err(refusal))) => refusal,
-                // A lane drops what it must not send any more, and what it has sent when it ends.
+                // A lane drops requests whose time is up, and on its end all that it has sent.
                 Ok(Err(_)) | Err(_) if request.cancel() => return Err(self.unsent(&node).into()),
                 Ok(Err(_)) => return Err(may_have_run("connection given up").into()),
                 Err(_) => {
@@ -223,7 +225,7 @@ impl StoreInner {
         }
     }
 
-    /// Why a request was not sent in its time: no connection stands, or too much was before it.
+    /// Why a request was not sent in time: there is no connection, or the queue was too long.
     fn unsent(&self, node: &Node) -> StoreError {
         if node.connections() > 0 {
             return StoreError::Overloaded(self.waiting.load(Ordering::Relaxed));
@@ -233,7 +235,7 @@ impl StoreInner {
         not_run(format!("no connection within {:?}", self.timeout))
     }
 
-    /// A place in the queue for so many charges. A chain always finds one while nothing else waits.
+    /// Counts the charges as waiting, if they fit the bound. A chain always fits while nothing else waits.
     fn admit(&self, charges: usize) -> Result<Admission<'_>, StoreError> {
         let admission = Admission { waiting: &self.waiting, charges };
         let before = self.waiting.fetch_add(charges, Ordering::AcqRel);
@@ -242,8 +244,8 @@ impl StoreInner {
     }
 }
 
-/// Waits for an answer until the deadline, and then a moment more: a process that was not let run for a while finds that
-/// its time is up before it finds the answers that came meanwhile.
+/// Waits for an answer until the deadline, and then [`GRACE`] more: after the process was suspended, its timers fire
+/// before it reads the replies that arrived meanwhile.
 async fn answer_in_time<T>(
     mut answered: oneshot::Receiver<T>,
     deadline: Instant,
@@ -254,7 +256,7 @@ async fn answer_in_time<T>(
     }
 }
 
-/// A caller's place in the queue, given back when dropped: also by a caller who gives up.
+/// Waiting charges of one caller. Dropping it releases them, also if the caller was cancelled.
 struct Admission<'a> {
     waiting: &'a AtomicUsize,
     charges: usize,

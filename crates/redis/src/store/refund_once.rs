@@ -1,7 +1,7 @@
-//! Refunds with an id. In a cluster a script sees one slot, so each key of a chain has a marker of its own.
+//! Refunds with an id. In a cluster a script reaches one slot, so each key of a chain has its own marker.
 //!
-//! Each key's refund is one step with its marker. If a later one fails, the same id gives on another try what is missing,
-//! and nothing twice.
+//! The refund of a key and its marker are one atomic step. If a later key fails, a retry with the same id refunds the
+//! missing keys, and no key twice.
 
 use spile_core::{Bucket, Charges, Few, Outcome, RefundId, RefundOutcome, StoreError};
 
@@ -9,7 +9,7 @@ use crate::script::request::ScriptOp;
 use crate::store::{RedisStore, outcome};
 
 impl RedisStore {
-    /// One step over a marker and the charges behind it.
+    /// Refunds charges that are preceded by their marker.
     pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<RefundOutcome, StoreError> {
         let mut reply = self.step(ScriptOp::RefundOnce, marked).await?;
         let given = reply.granted > 0;
@@ -17,7 +17,7 @@ impl RedisStore {
         Ok(RefundOutcome { given, outcome: Outcome { allowed: true, ..outcome(reply) } })
     }
 
-    /// Says that it was given if any key got something now.
+    /// Refunds each key by itself. `given` if any key was refunded now.
     pub(crate) async fn refund_each_key_once(
         &self,
         charges: &Charges<'_>,
@@ -28,7 +28,7 @@ impl RedisStore {
             let key = charge.key();
             if refunds.iter().all(|(known, _)| *known != key.as_str()) {
                 let own = charges.iter().filter(|charge| charge.key() == key).cloned();
-                // Some of a chain's charges are on buckets of their own and not too many, as all of them are.
+                // Cannot fail: a subset of a valid chain is valid.
                 let Ok(own) = Charges::distinct(own) else { continue };
                 refunds.push((key.as_str(), self.refund_marked(&id.mark(&own)).await?));
             }
@@ -43,7 +43,7 @@ impl RedisStore {
         for charge in charges.iter() {
             let own = next.iter_mut().find(|(key, ..)| *key == charge.key().as_str());
             if let Some((bucket, seen_at)) = own.and_then(|(_, at, buckets)| Some((buckets.next()?, *at))) {
-                // As its own node saw it: another node's clock must not fill it.
+                // As its own node saw it: another node's clock must not refill it.
                 buckets.push(Bucket::new(bucket.available(charge.limit().limit(), seen_at), at));
             }
         }

@@ -1,8 +1,9 @@
-//! A chain whose keys no single script can touch: they are in several slots of a cluster, or in one slot that is moving.
+//! A chain whose keys one script cannot reach: they are in several cluster slots, or in one slot that is moving.
 //!
-//! It is spent part by part, and what was taken is given back when a later part denies or surely fails. So it never
-//! admits too much. Until the refund arrives it may admit too little, and a refund that is lost stays lost until the
-//! bucket refills. After a failure that may have run nothing is given back, for the caller may be let through.
+//! The chain is spent part by part. If a later part denies, or fails without having run, the earlier parts are
+//! refunded. So the chain never admits too much. Until the refund arrives it may admit too little, and a lost refund
+//! stays lost until the bucket refills. After a failure that may have run nothing is refunded, because the caller may
+//! be admitted by the failure policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::store::StoreInner;
 use crate::topology::RequestError;
 use crate::topology::slot::slot_of;
 
-/// One chain, taken apart by slot, and by key where a slot is moving.
+/// One chain, split by slot, and by key if a slot is moving.
 pub(crate) struct SplitChain {
     inner: Arc<StoreInner>,
     operation: ScriptOp,
@@ -25,10 +26,10 @@ pub(crate) struct SplitChain {
     deadline: Instant,
 }
 
-/// The charges of one slot, or of one key of it.
+/// The charges of one slot, or of one key of a moving slot.
 #[derive(Default)]
 struct ChainPart {
-    /// Where they stand in the chain.
+    /// Their positions in the chain.
     positions: Vec<usize>,
     charges: SmallVec<[WireCharge; 1]>,
 }
@@ -38,14 +39,14 @@ impl ChainPart {
         Arc::new(Request::new(operation, self.charges.clone()))
     }
 
-    /// The same charges, each at `tokens`.
+    /// A request for the same charges at a cost of `tokens` each.
     fn request_at(&self, operation: ScriptOp, tokens: u32) -> Arc<Request> {
         let cost_micro = MicroTokens::from_tokens(tokens).get();
         let request_at = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
         Arc::new(Request::new(operation, self.charges.iter().map(request_at).collect()))
     }
 
-    /// The same charges, those of each key by themselves, in the order of the chain.
+    /// Splits the part by key, in the order of the chain.
     fn by_key(self) -> Vec<Self> {
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
@@ -61,13 +62,13 @@ impl ChainPart {
         self.charges.push(charge);
     }
 
-    /// How the slot shows where it could not be asked: its buckets full.
+    /// The reply for a part that could not be read: its buckets are shown as full.
     fn assumed_full(&self, at: Micros) -> ScriptReply {
         let buckets = self.charges.iter().map(|charge| Bucket::full(&charge.limit.limit, at)).collect();
         ScriptReply { granted: 0, at, buckets }
     }
 
-    /// The most whole tokens that every bucket of the slot could give, up to what was asked.
+    /// The most whole tokens that all buckets of the part have, up to the cost.
     fn most(&self, reply: &ScriptReply) -> u32 {
         let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
             let available = bucket.available(&charge.limit.limit, reply.at).get();
@@ -112,7 +113,7 @@ impl SplitChain {
         }
     }
 
-    /// A step that needs no agreement between the parts.
+    /// Runs an operation on each part, independently of the others.
     async fn each(&mut self, operation: ScriptOp) -> Result<Vec<ScriptReply>, StoreError> {
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
@@ -139,7 +140,7 @@ impl SplitChain {
         Ok(self.merged(&replies, 1))
     }
 
-    /// Gives back what was taken, and looks at what was not asked for, so that the denial shows every bucket.
+    /// Refunds the spent parts and peeks at the others, so that the denial shows every bucket.
     async fn denied(
         &mut self,
         pending: PendingRefunds,
@@ -149,14 +150,14 @@ impl SplitChain {
             *reply = refunded.unwrap_or_else(|| reply.clone());
         }
         while replies.len() < self.parts.len() {
-            // The answer is known, so a part that cannot be looked at does not make an error of it.
+            // The decision is known, so a part that cannot be read is not an error.
             let seen = self.ask(replies.len(), |part| part.request(ScriptOp::Peek)).await;
             replies.push(seen.unwrap_or_else(|_| self.parts[replies.len()].assumed_full(replies[0].at)));
         }
         Ok(self.merged(&replies, 0))
     }
 
-    /// Looks first, so that usually every part is asked for what all of them have.
+    /// Peeks first, so that usually every part is asked for what all parts have.
     async fn spend_up_to(&mut self) -> Result<ScriptReply, StoreError> {
         let mut replies = self.each(ScriptOp::Peek).await?;
         let most = self.parts.iter().zip(&replies).map(|(part, reply)| part.most(reply)).min();
@@ -173,7 +174,7 @@ impl SplitChain {
             )?;
             tokens = tokens.min(reply.granted);
             granted.push(reply.granted);
-            // A slot that began to move has been taken apart further.
+            // If a slot began to move, its part was split by key.
             replies.truncate(at);
             replies.push(reply);
             pending.refunds = self.excess(&granted, 0);
@@ -188,8 +189,8 @@ impl SplitChain {
         Ok(self.merged(&replies, tokens))
     }
 
-    /// A refund with an id comes with the charges of one key, and so of one slot. While that slot moves, the marker is
-    /// spent before anything is given back: what is lost in between stays lost, and is never given twice.
+    /// A refund with an id has the charges of one key, and so of one slot. While that slot moves, the marker is spent
+    /// before the refund: a failure in between loses the refund, but never gives it twice.
     async fn refund_once(&mut self) -> Result<ScriptReply, StoreError> {
         let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Spend)).await?];
         let granted = replies[0].granted;
@@ -200,20 +201,21 @@ impl SplitChain {
         Ok(self.merged(&replies, granted))
     }
 
-    /// What to give back so that each slot has granted `tokens`.
+    /// The refunds after which each part has granted `tokens`.
     fn excess(&self, granted: &[u32], tokens: u32) -> Vec<Arc<Request>> {
         let over = self.parts.iter().zip(granted).filter(|(_, granted)| **granted > tokens);
         over.map(|(part, granted)| part.request_at(ScriptOp::Refund, granted - tokens)).collect()
     }
 
-    /// Asks for one part. If its keys turn out to be on two nodes, each of them becomes a part, and the first is asked for.
+    /// Sends the request of one part. If its keys are on two nodes, the part is split by key, and the first of them is
+    /// sent.
     async fn ask(
         &mut self,
         at: usize,
         request: impl Fn(&ChainPart) -> Arc<Request>,
     ) -> Result<ScriptReply, StoreError> {
         loop {
-            // Time that was lost at one node is no failure of the next.
+            // The next node must not count as failed because an earlier one took all the time.
             if Instant::now() >= self.deadline {
                 return Err(StoreError::TimedOut(self.inner.timeout));
             }
@@ -231,8 +233,8 @@ impl SplitChain {
         self.parts.splice(at..=at, part.by_key());
     }
 
-    /// One reply of many, with the buckets back in the order of the chain. Its time is the latest of theirs, and
-    /// each bucket is shown as its own node saw it: another node's clock must not fill it.
+    /// Merges the replies, with the buckets in the order of the chain. The time is the latest of all. Each bucket is
+    /// shown as its own node saw it: another node's clock must not refill it.
     fn merged(&self, replies: &[ScriptReply], granted: u32) -> ScriptReply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
         let mut buckets: Few<Bucket> = Few::new();
@@ -250,7 +252,7 @@ impl SplitChain {
     }
 }
 
-/// What has been taken so far. Unless it is kept, it is given back: also when the caller gives up.
+/// Refunds for the parts that were spent so far. They are sent when this is dropped, also if the caller is cancelled.
 struct PendingRefunds {
     inner: Arc<StoreInner>,
     deadline: Instant,
@@ -266,7 +268,7 @@ impl PendingRefunds {
         self.refunds.clear();
     }
 
-    /// After a failure that may have run, what was taken stays taken.
+    /// After a failure that may have run nothing is refunded.
     fn discard_if_may_have_run(
         &mut self,
         reply: Result<ScriptReply, StoreError>,
@@ -277,7 +279,7 @@ impl PendingRefunds {
         reply
     }
 
-    /// Gives everything back and waits for that, within the deadline. One entry per refund, in their order.
+    /// Sends the refunds and waits for the replies until the deadline. One entry per refund, in order.
     async fn refund_now(mut self) -> Vec<Option<ScriptReply>> {
         let tasks: Vec<_> = self.refunds.drain(..).map(|request| spawn_ask(&self.inner, request)).collect();
         let mut replies = Vec::with_capacity(tasks.len());
@@ -297,7 +299,7 @@ impl Drop for PendingRefunds {
     }
 }
 
-/// Asks in a task of its own and with time of its own, so that a caller who gives up does not stop it.
+/// Sends a request in its own task with its own deadline, so that it completes if the caller is cancelled.
 fn spawn_ask(
     inner: &Arc<StoreInner>,
     request: Arc<Request>,

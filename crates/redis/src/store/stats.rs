@@ -1,4 +1,4 @@
-//! What the store counts about itself, for metrics and health.
+//! Counters, warnings and the state of nodes, for metrics and health.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,40 +8,40 @@ use parking_lot::Mutex;
 use crate::node::Node;
 use crate::node::write_failures::RedisErrorKind;
 
-/// Counters since the store was built, and how it stands now.
+/// Counters since the store was built, and its current state.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Requests that Redis answered.
     pub answered: u64,
-    /// Script calls that carried them. Fewer than the requests, where callers came at once.
+    /// Script calls that carried them. Fewer than the requests, because concurrent requests share calls.
     pub calls: u64,
-    /// Buckets that were found with a wrong type, corrupt numbers or an unknown version, and made full again.
+    /// Buckets that had a wrong type, corrupt numbers or an unknown version, and were reset to full.
     pub repairs: u64,
     /// Sockets that the store tried to open.
     pub dials: u64,
-    /// Connections that were open and were given up.
+    /// Connections that were open and were lost.
     pub connections_lost: u64,
     /// Charges that wait for an answer now.
     pub waiting: u64,
     /// Nodes whose breaker is open now.
     pub breakers_open: u64,
-    /// Nodes that the store talks to now.
+    /// Nodes in use now.
     pub nodes: u64,
-    /// Connections to them that stand.
+    /// Open connections to them.
     pub connections: u64,
-    /// Requests that Redis refused, by [`RedisErrorKind`], in the order of [`RedisErrorKind::ALL`].
+    /// Requests that Redis answered with an error, by kind in the order of [`RedisErrorKind::ALL`].
     pub error_replies: [u64; RedisErrorKind::ALL.len()],
 }
 
 impl Stats {
-    /// Whether any node is not being asked because it stopped answering.
+    /// Whether the breaker of any node is open.
     pub const fn is_breaker_open(&self) -> bool {
         self.breakers_open > 0
     }
 }
 
-/// How the nodes of a store stand.
+/// The state of the nodes of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeStats {
     pub(crate) nodes: u64,
@@ -59,7 +59,7 @@ impl NodeStats {
     }
 }
 
-/// What the tasks of a store tell about themselves.
+/// The counters that the tasks of a store write.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) answered: Counter,
@@ -85,7 +85,7 @@ impl Counter {
     }
 }
 
-/// One warning for each subject, until it is cleared.
+/// Problems that do not stop decisions: one per subject, until it is cleared.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Mutex<BTreeMap<String, String>>);
 
@@ -98,7 +98,7 @@ impl Warnings {
         self.0.lock().remove(subject);
     }
 
-    /// All of them, on one line.
+    /// All warnings on one line. `None` if there are none.
     pub(crate) fn summary(&self) -> Option<String> {
         let warnings = self.0.lock();
         let lines: Vec<_> = warnings.iter().map(|(subject, why)| format!("{subject}: {why}")).collect();

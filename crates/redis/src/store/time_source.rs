@@ -1,4 +1,4 @@
-//! Whose clock decides.
+//! Whose clock the buckets go by.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use spile_core::Clock;
 /// Whose clock the buckets go by.
 #[derive(Clone, Default)]
 pub enum TimeSource {
-    /// The server's, so that the skew of callers cannot matter.
+    /// The Redis server's, so that the clock skew of callers does not matter.
     #[default]
     Server,
-    /// The caller's, for services that refuse `TIME` in scripts, and for tests. Every caller's clock should agree:
-    /// one that is ahead refills early. A [`SlewedClock`](spile_core::SlewedClock) keeps to the wall clock.
+    /// The caller's, for services that refuse `TIME` in scripts, and for tests. The clocks of all callers should agree:
+    /// a clock that is ahead refills early. A [`SlewedClock`](spile_core::SlewedClock) follows the wall clock.
     Client(Arc<dyn Clock>),
 }
 
@@ -22,7 +22,7 @@ impl TimeSource {
         Self::Client(Arc::new(clock))
     }
 
-    /// What the script is told: microseconds, or zero for the server to say.
+    /// The time for the script in microseconds; zero if it is to ask the server.
     pub(crate) fn now_us(&self) -> u64 {
         match self {
             Self::Server => 0,

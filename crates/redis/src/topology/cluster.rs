@@ -1,4 +1,4 @@
-//! Cluster: which node serves which slot, kept up to date.
+//! Cluster: the slot map, kept up to date.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -21,15 +21,15 @@ use crate::store::stats::NodeStats;
 use crate::topology::slot::SLOTS;
 use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
 
-/// How often the map is read again while all is well, and while a node that should serve slots does not.
+/// How often the map is read while all slots are served, and while some are not.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 const DEGRADED_REFRESH_EVERY: Duration = Duration::from_millis(200);
 
-/// However many callers doubt the map, it is read no more often than this.
+/// The least time between two reads of the map, however often a refresh is requested.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A node that the map has not named so many times in a row is let go. It may have been reached by a redirection
-/// and get its first slot soon.
+/// A node that was missing from so many maps in a row is dropped. A node may be known by a redirection before it gets
+/// its first slot.
 const MAX_ROUNDS_UNLISTED: u8 = 3;
 
 /// Why the map is read again.
@@ -39,7 +39,7 @@ enum RefreshReason {
     Requested,
 }
 
-/// Whether the cluster has been found.
+/// Whether the slot map has been read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Discovery {
     Pending,
@@ -48,7 +48,7 @@ pub(crate) enum Discovery {
     Failed,
 }
 
-/// A cluster and the nodes of it that are in use.
+/// A cluster and its nodes in use.
 pub(crate) struct Cluster {
     config: LaneConfig,
     seeds: Vec<Endpoint>,
@@ -56,7 +56,7 @@ pub(crate) struct Cluster {
     nodes: Mutex<HashMap<Endpoint, Member>>,
     discovery: watch::Sender<Discovery>,
     refresh_requested: Notify,
-    /// Why the map could not be read last, until it is.
+    /// Why the last read of the map failed. `None` if it succeeded.
     last_error: Mutex<Option<String>>,
 }
 
@@ -68,9 +68,9 @@ struct Member {
 /// Which node serves which slot.
 #[derive(Default)]
 struct SlotMap {
-    /// Ranges in order, none of which overlap.
+    /// Sorted ranges that do not overlap.
     ranges: Vec<(u16, u16, Arc<Node>)>,
-    /// Every node that was named, replicas too: any of them can be asked for the next map.
+    /// All nodes including replicas. Any of them can be asked for the next map.
     known_nodes: Vec<Endpoint>,
 }
 
@@ -94,38 +94,38 @@ impl Cluster {
         }
     }
 
-    /// The node that serves a slot, as far as is known.
+    /// The node that serves a slot. `None` if it is unknown.
     pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
         self.map.load().node(slot).cloned()
     }
 
-    /// The node at an address that a redirection named.
+    /// The node at the address of a redirection.
     pub(crate) fn node_at(&self, endpoint: &Endpoint) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
         let node = self.member(&mut nodes, endpoint);
         if let Some(member) = nodes.get_mut(endpoint) {
-            // It is in use, whether or not the map names it yet.
+            // It is in use, even if the map does not list it yet.
             member.rounds_unlisted = 0;
         }
         node
     }
 
-    /// Whether the cluster has been found, for callers that wait for its first map.
+    /// For callers that wait for the first map.
     pub(crate) fn discovery(&self) -> watch::Receiver<Discovery> {
         self.discovery.subscribe()
     }
 
-    /// Says that the map seems out of date.
+    /// Asks for a new map, because the current one seems out of date.
     pub(crate) fn request_refresh(&self) {
         self.refresh_requested.notify_one();
     }
 
-    /// How its nodes stand.
+    /// The current state of the nodes.
     pub(crate) fn node_stats(&self) -> NodeStats {
         NodeStats::of(self.nodes.lock().values().map(|member| &*member.served.node))
     }
 
-    /// Why some node cannot be reached, while it cannot.
+    /// Why a node cannot be reached. `None` if all are reachable.
     pub(crate) fn trouble(&self) -> Option<String> {
         let why = |(endpoint, member): (&Endpoint, &Member)| {
             member.served.node.trouble().map(|why| format!("{endpoint}: {why}"))
@@ -133,7 +133,7 @@ impl Cluster {
         self.nodes.lock().iter().find_map(why).or_else(|| self.last_error.lock().clone())
     }
 
-    /// Keeps the map up to date for ever.
+    /// Keeps the map up to date. Never returns.
     pub(crate) async fn refresh_forever(self: Arc<Self>) {
         let mut control = None;
         let mut backoff = Backoff::default();
@@ -145,7 +145,7 @@ impl Cluster {
                 self.discovery.send_replace(Discovery::Found);
                 backoff = Backoff::default();
                 if self.next_refresh(started).await == RefreshReason::Requested {
-                    // Whoever gave this map may be the one who is cut off; ask somebody else.
+                    // The node that gave this map may be cut off from the others, so another node is asked.
                     control = None;
                 }
             } else {
@@ -155,7 +155,8 @@ impl Cluster {
         }
     }
 
-    /// Reads the map, and says so after as long as a caller waits, so that callers need not wait for each node that hangs.
+    /// Reads the map. A read that takes longer than callers wait fails those that wait for the first map, so that they
+    /// fail fast.
     async fn read_map_reporting_delay(
         &self,
         control: &mut Option<Connection>,
@@ -168,7 +169,7 @@ impl Cluster {
         read.await
     }
 
-    /// Takes note that no node answers, unless one has.
+    /// Notes that no node answers, unless the map was read before.
     fn fail_discovery(&self) {
         self.discovery.send_if_modified(|discovery| {
             let first_failure = *discovery == Discovery::Pending;
@@ -196,7 +197,7 @@ impl Cluster {
         covered < u32::from(SLOTS) || map.ranges.iter().any(|(.., node)| node.breaker.is_open())
     }
 
-    /// Asks over the connection that is open, else every node that is known, one after the other.
+    /// Asks over the open connection, or else all known nodes one after the other.
     async fn read_map(&self, control: &mut Option<Connection>) -> Result<(), ConnectionError> {
         if let Some(mut connection) = control.take().filter(|control| !control.is_outdated())
             && self.read_map_from(&mut connection).await.is_ok()
@@ -242,7 +243,7 @@ impl Cluster {
         }
         let ranges = slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?;
         if ranges.is_empty() {
-            // A node that was reset or never joined knows nothing; another may know more.
+            // A node that was reset or never joined has an empty map. Another node may have a full one.
             return Err(ConnectionError::Refused("node serves no cluster".into()));
         }
         self.apply(&ranges);

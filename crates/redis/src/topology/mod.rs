@@ -1,4 +1,4 @@
-//! Which node a request goes to: the only one there is, or the one that serves its slot.
+//! Routes requests to nodes: to the only node, or to the one that serves the slot.
 
 pub(crate) mod cluster;
 pub(crate) mod sentinel;
@@ -19,19 +19,19 @@ use crate::script::request::BatchGroup;
 use crate::store::stats::NodeStats;
 use crate::topology::cluster::{Cluster, Discovery};
 
-/// The first pause before a request that Redis did not run is sent again; each after it is twice as long.
+/// The pause before the first retry of a request that Redis did not run. It doubles with each retry.
 const RETRY_PAUSE: Duration = Duration::from_millis(3);
 
-/// Redirections that one request follows: one to the new node of its slot, one more to where its key is moving, and
-/// as many again if the slot moves meanwhile.
+/// The most redirections of one request: one to the new node of its slot, one to where its key is moving, and the same
+/// again if the slot moves meanwhile.
 const MAX_REDIRECTIONS: u32 = 5;
 
-/// Those of them that are followed without a pause.
+/// How many redirections are followed without a pause.
 const IMMEDIATE_REDIRECTIONS: u32 = 2;
 
-/// All the nodes of a store.
+/// All nodes of a store.
 pub(crate) enum Router {
-    /// A standalone server, or the master that sentinels watch.
+    /// A standalone server, or the master behind Sentinel.
     Single(ServedNode),
     Cluster {
         cluster: Arc<Cluster>,
@@ -39,10 +39,10 @@ pub(crate) enum Router {
     },
 }
 
-/// Where a request goes next.
+/// The next attempt of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// The node that the last one named, unless it is the one that serves the slot.
+    /// The target of the last redirection. `None` for the node that serves the slot.
     to: Option<Endpoint>,
     pub(crate) group: BatchGroup,
     redirections: u32,
@@ -58,7 +58,7 @@ impl Default for Attempt {
 /// Why a request has no reply.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// Its keys are on two nodes while their slot moves. Each can be asked for by itself.
+    /// Its keys are on two nodes while their slot moves. Each key must be sent by itself.
     Split,
     Failed(StoreError),
 }
@@ -79,12 +79,12 @@ impl From<RequestError> for StoreError {
 }
 
 impl Router {
-    /// Whether a request must keep to one slot.
+    /// Whether all keys of a request must be in one slot.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster { .. })
     }
 
-    /// The node to ask. On a cluster that has not been found yet, waits for it.
+    /// The node for the next attempt. Waits until the cluster's slot map has been read for the first time.
     pub(crate) async fn node(
         &self,
         slot: u16,
@@ -101,8 +101,8 @@ impl Router {
         }
     }
 
-    /// Where to try again after a refusal, or why not. Nodes that send a request round in circles are not followed, and
-    /// one that cannot take it is asked ever more slowly.
+    /// The next attempt after a rejection, or why there is none. Redirections are bounded, and retries are paused for
+    /// longer each time.
     pub(crate) async fn next_attempt(
         &self,
         refusal: Rejection,
@@ -126,14 +126,14 @@ impl Router {
         }
     }
 
-    /// Says that a node did not do its part, so that its slots may have a new one.
+    /// Asks for a new slot map, because a node failed or has lost slots.
     pub(crate) fn request_refresh(&self) {
         if let Self::Cluster { cluster, .. } = self {
             cluster.request_refresh();
         }
     }
 
-    /// How its nodes stand.
+    /// The current state of the nodes.
     pub(crate) fn node_stats(&self) -> NodeStats {
         match self {
             Self::Single(served) => NodeStats::of([&*served.node]),
@@ -141,7 +141,7 @@ impl Router {
         }
     }
 
-    /// Why some node cannot be reached, while it cannot.
+    /// Why a node cannot be reached. `None` if all are reachable.
     pub(crate) fn trouble(&self) -> Option<String> {
         match self {
             Self::Single(served) => served.node.trouble(),

@@ -1,4 +1,4 @@
-//! Sentinel: who the master is, and when that changes.
+//! Sentinel: the current master, and changes of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ use crate::connection::{Connection, ConnectionError};
 use crate::node::Node;
 use crate::session::next_message;
 
-/// How long one sentinel may take to be reached, and then to answer, before the next is asked.
+/// The timeout of connecting to one sentinel, and again of its reply. Then the next one is asked.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long to leave a sentinel alone that does not let us subscribe. It is asked where the master is each time.
+/// The pause after a sentinel refused the subscription. It is asked for the master each time.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The sentinels that watch one master.
@@ -26,14 +26,14 @@ pub(crate) struct Sentinels {
     addresses: Vec<Endpoint>,
     master: String,
     dialer: Dialer,
-    /// The one that answered last, which is asked first.
+    /// The index of the sentinel that is asked first: the one that answered last.
     preferred: AtomicUsize,
-    /// The newest master that any of them has named.
+    /// The newest master that any sentinel has reported.
     newest: Mutex<Option<MasterAddress>>,
 }
 
-/// A master as a sentinel names it. Each failover is agreed on under a greater epoch than the last, so a sentinel that
-/// was cut off from the others when they agreed gives itself away.
+/// The master as a sentinel reports it. Each failover has a greater epoch than the one before, so a smaller epoch shows
+/// that the sentinel was cut off from the others.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct MasterAddress {
     epoch: u64,
@@ -45,7 +45,7 @@ impl Sentinels {
         Self { addresses, master, dialer, preferred: AtomicUsize::new(0), newest: Mutex::default() }
     }
 
-    /// Where the master is, by the first sentinel that is not behind what another has said.
+    /// The master, from the first sentinel whose epoch is not older than the newest known one.
     pub(crate) async fn master(&self) -> Result<Endpoint, ConnectionError> {
         let (mut last, mut answers) = (ConnectionError::Closed, Vec::new());
         for index in self.in_order() {
@@ -61,13 +61,13 @@ impl Sentinels {
         self.newest_of(answers).ok_or(last)
     }
 
-    /// How many there are. One alone may be cut off with a master that has been replaced: listen to each.
+    /// The number of sentinels. All are subscribed to, because one may be cut off together with a replaced master.
     pub(crate) const fn count(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Listens at one of them for a change of master for ever, and tells `node` when there is one. While it cannot listen,
-    /// the store warns of it.
+    /// Subscribes to changes of master at one sentinel, and passes them to `node`. Sets a warning while the
+    /// subscription fails. Never returns.
     pub(crate) async fn watch(self: Arc<Self>, index: usize, node: Arc<Node>) {
         let (warnings, subject) =
             (&self.dialer.counters.warnings, format!("sentinel {}", self.addresses[index]));
@@ -99,7 +99,7 @@ impl Sentinels {
         self.newest.lock().as_ref().is_some_and(|newest| reported.epoch < newest.epoch)
     }
 
-    /// Whether another master was in force before, by an older agreement.
+    /// Whether it differs from the newest known master and is not older.
     fn is_new_master(&self, reported: &MasterAddress) -> bool {
         let newest = self.newest.lock();
         newest
@@ -113,8 +113,9 @@ impl Sentinels {
         endpoint
     }
 
-    /// Where all who answered are behind: most of them are right, for whoever sets sentinels up afresh begins a new
-    /// count. A few are cut off. Where none answers, the last known master may well be one still: connecting to it asks.
+    /// The master if all answers are older than the newest known one. If most sentinels answered they are right:
+    /// sentinels that were set up anew count epochs from the start. A minority may be cut off. In that case, and if no
+    /// sentinel answers, the last known master is used: connecting to it checks its role.
     fn newest_of(&self, answers: Vec<MasterAddress>) -> Option<Endpoint> {
         let most = answers.len() > self.addresses.len() / 2;
         match answers.into_iter().max_by_key(|reported| reported.epoch) {
@@ -135,7 +136,7 @@ impl Sentinels {
             return Ok(reported);
         }
         match reply {
-            // Sentinels may let their clients ask for the address alone. It then stands for itself.
+            // An ACL may allow clients only to ask for the address. The answer then has no epoch.
             Value::Error(refusal) if refusal.starts_with("NOPERM") => self.ask_for_address(connection).await,
             Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
             _ => Err(self.unknown()),
@@ -160,15 +161,16 @@ impl Sentinels {
         ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
     }
 
-    /// A connection on which one sentinel tells of changes.
+    /// Subscribes to the changes of one sentinel.
     async fn subscribed(&self, index: usize, node: &Node) -> Result<Connection, ConnectionError> {
         let sentinel = &self.addresses[index];
-        // Who the master is can be asked without listening, so this waits for the dials of decisions.
+        // A background dial: the master can be asked for without a subscription.
         let background = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
         let mut connection = background.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
         let reply = bounded(connection.command(&subscription)).await?;
-        // The change may have come before the subscription, or there is none, so the sentinel is asked in any case.
+        // The master may have changed before the subscription, or the subscription may have failed, so the sentinel is
+        // asked too.
         if let Ok(reported) = self.ask(sentinel).await
             && self.is_new_master(&reported)
         {
@@ -180,7 +182,7 @@ impl Sentinels {
         }
     }
 
-    /// Listens until the connection is lost.
+    /// Reads messages until the connection is lost.
     async fn listen(&self, index: usize, mut connection: Connection, node: &Node) {
         while let Ok(message) = next_message(&mut connection).await {
             if let Some(master) = self.switched_to(&message) {
@@ -189,13 +191,14 @@ impl Sentinels {
         }
     }
 
-    /// The one with the news is asked first: the others may not have heard.
+    /// This sentinel is asked first from now on: the others may not know the change yet.
     fn moved(&self, index: usize, node: &Node, to: Endpoint) {
         self.preferred.store(index, Ordering::Relaxed);
         node.moved(to);
     }
 
-    /// The new master, if the message tells of ours: its name, the old host and port, the new host and port.
+    /// The new master, if the message is about ours. It holds the name, the old host and port, and the new host and
+    /// port.
     fn switched_to(&self, message: &Value) -> Option<Endpoint> {
         let payload = message.as_array()?.get(2)?.as_str()?;
         match payload.split(' ').collect::<Vec<_>>()[..] {
@@ -205,7 +208,7 @@ impl Sentinels {
     }
 }
 
-/// Reads the pairs that `SENTINEL MASTER` answers with.
+/// Parses the pairs of `SENTINEL MASTER`.
 fn parse_master(pairs: &[Value]) -> Option<MasterAddress> {
     let value =
         |name: &str| pairs.chunks_exact(2).find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1]);

@@ -1,9 +1,9 @@
-//! Which cluster slot a key belongs to.
+//! The cluster slot of a key.
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a Redis key: by what stands between its first braces, where there is something.
+/// The slot of a Redis key: of its hash tag if it has one, otherwise of the whole key.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     crc16(tag(key)) % SLOTS
 }
@@ -17,7 +17,8 @@ fn tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Three letters that bring a hash tag which begins with `start` into `slot`. Found by trial, a few thousand short steps.
+/// Three characters that put a hash tag which begins with `start` into `slot`. Found by trial, in a few thousand short
+/// steps.
 pub(crate) fn suffix_for_slot(slot: u16, start: &[u8]) -> Option<[u8; 3]> {
     let letters = || (b'0'..=b'9').chain(b'A'..=b'Z').chain(b'a'..=b'z');
     let start = crc16(start);
@@ -33,7 +34,7 @@ pub(crate) fn suffix_for_slot(slot: u16, start: &[u8]) -> Option<[u8; 3]> {
     None
 }
 
-/// CRC-16 as XMODEM has it, which is the one that Redis Cluster uses.
+/// CRC-16/XMODEM, as Redis Cluster uses it.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| crc16_step(crc, byte))
 }

@@ -1,4 +1,4 @@
-//! What a cluster says about who serves which slot: `CLUSTER SLOTS`.
+//! Parses `CLUSTER SLOTS`: which node serves which slot.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use spile_resp::Value;
 use crate::connection::endpoint::Endpoint;
 use crate::topology::slot::SLOTS;
 
-/// How long a node may take to say what it knows.
+/// The timeout of `CLUSTER SLOTS`.
 pub(crate) const MAP_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Slots and who serves them, the master first.
+/// A range of slots and the nodes that serve it, the master first.
 pub(crate) struct SlotRange {
     pub(crate) first: u16,
     pub(crate) last: u16,
     pub(crate) nodes: Vec<Endpoint>,
 }
 
-/// Reads the reply of the node `asked`.
+/// Parses the reply of the node `asked`.
 pub(crate) fn parse(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
     reply.as_array()?.iter().map(|range| parse_range(range, asked)).collect()
 }
@@ -30,7 +30,7 @@ fn parse_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
     (first <= last).then_some(SlotRange { first, last, nodes: nodes? })
 }
 
-/// A node that does not know its own address leaves it out: it is the one that was asked.
+/// A node that does not know its own address leaves it out. It then has the address that was asked.
 fn parse_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
     let [host, port, ..] = node.as_array()? else { return None };
     let port = u16::try_from(port.as_int()?).ok()?;
