@@ -162,8 +162,8 @@ fn reasons_sources_and_failures_keep_their_words() {
     let reasons =
         [Reason::Ok, Reason::Limited, Reason::FailOpen, Reason::FailClosed, Reason::Local, Reason::Shadow];
     assert_eq!(reasons.map(Reason::as_str), ["ok", "limited", "fail_open", "fail_closed", "local", "shadow"]);
-    let sources = [Source::Store, Source::DenyCache, Source::Lease, Source::Local, Source::Policy];
-    assert_eq!(sources.map(Source::as_str), ["store", "deny_cache", "lease", "local", "policy"]);
+    let sources = [Source::Store, Source::Local, Source::Policy];
+    assert_eq!(sources.map(Source::as_str), ["store", "local", "policy"]);
     let failures = [
         (FailureReason::RedisError, "rediserror"),
         (FailureReason::Timeout, "timeout"),

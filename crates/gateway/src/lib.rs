@@ -39,7 +39,7 @@ pub use gateway::{Gateway, GatewayBuildError, GatewayBuilder, Settings};
 pub use limit::{Adaptive, Concurrency};
 pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, Timeouts};
-pub use spile_listener::{Bounds, LoadError, Tls, TlsFiles};
+pub use spile_listener::{Bounds, FileLoadError, Tls, TlsFiles};
 pub use upstream::{
     Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,
 };

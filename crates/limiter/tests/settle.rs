@@ -150,6 +150,6 @@ fn tokens_of_the_local_store_are_not_taken_from_the_shared_one() {
     let buckets: Few<_> = charges.iter().map(|charge| Bucket::full(charge.limit().limit(), at)).collect();
     let outcome = Outcome { allowed: true, at, buckets };
     let taken = |source| is_taken(&Decision::from_outcome(&charges, &outcome, source));
-    assert!(taken(Source::Store) && taken(Source::Lease));
+    assert!(taken(Source::Store));
     assert!(!taken(Source::Local));
 }

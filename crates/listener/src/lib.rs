@@ -1,37 +1,26 @@
-//! The way in: one accept loop, and one set of bounds, for every listener.
+//! Accepts connections: one accept loop and one set of bounds for every listener.
 //!
-//! A [`Listener`] accepts up to a number of connections, speaks TLS if it is asked to, hands each connection to a
-//! [`Protocol`], and drains when it is told to stop. [`Http`] is the protocol of all that answer requests, over HTTP/1.1
-//! and HTTP/2. It must not know what is answered, nor why.
+//! A [`Listener`] accepts a bounded number of connections, terminates TLS if it is configured, passes each connection to a
+//! [`ListenerProtocol`], and drains when it is told to stop. [`Http`] is the protocol for HTTP/1.1 and HTTP/2. This crate
+//! must not know how requests are answered.
 
-mod body;
-mod bounds;
-mod client_stream;
-mod date;
-mod deadline;
-mod drain;
-mod framing;
-mod guesses;
+mod guess_limiter;
 mod http;
+mod http1;
 mod http2;
-mod idle;
-mod linger;
 mod listener;
-mod metrics;
-mod streams;
+mod timer;
 mod tls;
-mod watched;
+mod watched_files;
 
-pub use body::{ClientBody, Interrupted, Unpaced};
-pub use bounds::Bounds;
-pub use deadline::Deadline;
-pub use drain::Watcher;
-pub use framing::is_only_chunked;
-pub use guesses::{Guesses, TooMany};
-pub use http::{Answer, Http};
-pub use http2::{FIRST_READ, MAX_WINDOW, Paced, Received, Sending, Unsent};
-pub use idle::Idle;
-pub use listener::{Connection, Listener, Origin, Place, Protocol, Transport};
-pub use metrics::RequestMetrics;
+pub use guess_limiter::{GuessLimiter, TooManyGuesses};
+pub use http::{ClientBody, Http, HttpHandler, IncompleteBody, RequestMetrics, UnpacedBody};
+pub use http1::is_only_chunked;
+pub use http2::{FIRST_READ, MAX_WINDOW, PacedBody, ReceiveBody, SendBody, SendError};
+pub use listener::{
+    AcceptedConnection, Bounds, ClientIo, ConnectionPermit, DrainWatcher, Listener, ListenerProtocol,
+    RequestOrigin,
+};
+pub use timer::{Deadline, IdleTimer};
 pub use tls::{Tls, TlsFiles, certified_key};
-pub use watched::{LoadError, Watched};
+pub use watched_files::{FileLoadError, WatchedFiles};

@@ -1,4 +1,4 @@
-//! TLS towards clients: a certificate and its key, and who vouches for clients, in files that may be replaced at any
+//! TLS for clients: a certificate, its key and the authorities for client certificates, in files that may be replaced at any
 //! time.
 
 use std::path::{Path, PathBuf};
@@ -10,37 +10,37 @@ use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::watched::{LoadError, Watched};
+use crate::watched_files::{FileLoadError, WatchedFiles};
 
-/// The listener's side of TLS. Cheap to clone; clones read their files together.
+/// The TLS configuration of a listener. Cheap to clone; clones share their files.
 #[derive(Clone)]
-pub struct Tls(Arc<Watched<ServerConfig>>);
+pub struct Tls(Arc<WatchedFiles<ServerConfig>>);
 
 /// The files of one listener.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TlsFiles {
-    /// The chain that clients see, in PEM.
+    /// The certificate chain, in PEM.
     pub certificate_file: PathBuf,
-    /// The key that belongs to it, in PEM.
+    /// The private key of the certificate, in PEM.
     pub key_file: PathBuf,
-    /// Authorities of which one must have issued the client's certificate, in PEM. Without it clients show none.
+    /// The authorities that may issue client certificates, in PEM. `None` if clients need no certificate.
     pub client_ca_file: Option<PathBuf>,
 }
 
 impl Tls {
-    /// HTTP/2 and HTTP/1.1, in the order that a listener prefers.
+    /// The ALPN names of HTTP/2 and HTTP/1.1, in order of preference.
     pub const HTTP: &[&str] = &["h2", "http/1.1"];
-    /// HTTP/2 and nothing else.
+    /// The ALPN name of HTTP/2.
     pub const HTTP2: &[&str] = &["h2"];
-    /// What is not HTTP has no name here.
+    /// No ALPN, for protocols other than HTTP.
     pub const OTHER: &[&str] = &[];
 
-    /// TLS with these files and protocols. The files are read again when they change.
-    pub fn from_files(files: TlsFiles, protocols: &'static [&str]) -> Result<Self, LoadError> {
+    /// TLS with these files and ALPN names. The files are read again when they change.
+    pub fn from_files(files: TlsFiles, protocols: &'static [&str]) -> Result<Self, FileLoadError> {
         let TlsFiles { certificate_file, key_file, client_ca_file } = files;
         let paths = [certificate_file, key_file].into_iter().chain(client_ca_file).collect();
         let load = |paths: &[PathBuf]| server_config(&paths[0], &paths[1], paths.get(2), protocols);
-        Ok(Self(Arc::new(Watched::load(paths, load)?)))
+        Ok(Self(Arc::new(WatchedFiles::load(paths, load)?)))
     }
 
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
@@ -64,18 +64,18 @@ fn server_config(
     key: &Path,
     client_ca: Option<&PathBuf>,
     protocols: &[&str],
-) -> Result<ServerConfig, LoadError> {
+) -> Result<ServerConfig, FileLoadError> {
     let certificate = Arc::new(Certificate(Arc::new(certified_key(chain, key)?)));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|why| LoadError::new(chain, why))?;
+        .map_err(|why| FileLoadError::new(chain, why))?;
     let config = match client_ca {
         None => config.with_no_client_auth(),
         Some(path) => {
             let roots = Arc::new(authorities(path)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-            config.with_client_cert_verifier(verifier.map_err(|why| LoadError::new(path, why))?)
+            config.with_client_cert_verifier(verifier.map_err(|why| FileLoadError::new(path, why))?)
         }
     };
     let mut config = config.with_cert_resolver(certificate);
@@ -83,8 +83,8 @@ fn server_config(
     Ok(config)
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, LoadError> {
-    let wrong = |why: &dyn std::fmt::Display| LoadError::new(path, why);
+fn authorities(path: &Path) -> Result<RootCertStore, FileLoadError> {
+    let wrong = |why: &dyn std::fmt::Display| FileLoadError::new(path, why);
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|why| wrong(&why))? {
         let added = roots.add(certificate.map_err(|why| wrong(&why))?);
@@ -96,7 +96,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, LoadError> {
     Ok(roots)
 }
 
-/// Shown whatever name the client asks for.
+/// The certificate for every server name.
 #[derive(Debug)]
 struct Certificate(Arc<CertifiedKey>);
 
@@ -106,13 +106,13 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// The chain and its key, unless they do not belong together.
-pub fn certified_key(chain: &Path, key: &Path) -> Result<CertifiedKey, LoadError> {
-    let wrong_chain = |why| LoadError::new(chain, why);
+/// Reads the chain and its key. Fails if they do not belong together.
+pub fn certified_key(chain: &Path, key: &Path) -> Result<CertifiedKey, FileLoadError> {
+    let wrong_chain = |why| FileLoadError::new(chain, why);
     let certificates = CertificateDer::pem_file_iter(chain).map_err(wrong_chain)?;
     let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(wrong_chain)?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|why| LoadError::new(key, why))?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|why| FileLoadError::new(key, why))?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let certified = CertifiedKey::from_der(certificates, private, &provider);
-    certified.map_err(|why| LoadError::new(chain, why))
+    certified.map_err(|why| FileLoadError::new(chain, why))
 }

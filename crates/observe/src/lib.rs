@@ -1,12 +1,12 @@
-//! Everything that watches decisions: metrics, heavy hitters, recent events, rates and analytics.
+//! Observes decisions: metrics, heavy hitters, recent events, rates, analytics, webhooks, traces and a dashboard.
 //!
-//! [`Watch`] is an [`Observer`](spile_limiter::Observer) that lets the limiter [count](spile_limiter::Counts) for it, in a
-//! table of the calling thread. Whatever costs more is done for a bounded number of decisions per second, and the rest
-//! on a thread of its own. Metrics go through the [`metrics`] facade, so any recorder sees them.
+//! [`Watch`] is an [`Observer`](spile_limiter::Observer). The limiter [counts](spile_limiter::Counts) for it in a table of the
+//! calling thread. Work that costs more is done for a bounded number of sampled decisions per second, or on a thread of
+//! its own. Metrics go through the [`metrics`](::metrics) facade, so that any recorder receives them.
 //!
 //! Everything is bounded: label values, keys in the sketch, events, minutes. Keys are shown as hashes unless the
-//! operator allows names, and are never a label. This crate must not know how a bucket is counted or where a
-//! request came from.
+//! operator allows them in plain text, and are never a label. This crate must not know how a bucket is counted or where
+//! a request came from.
 //!
 //! ```
 //! use spile_core::{Limit, Plan};
@@ -31,55 +31,29 @@
 //! ```
 
 mod analytics;
-mod book;
-mod budget;
-mod builder;
-mod close_look;
 #[cfg(feature = "dashboard")]
 pub mod dashboard;
-mod event;
-mod failures;
-mod fingerprint;
-mod health;
-mod latencies;
-mod levels;
-mod minutes;
-mod names;
-mod packed;
-mod pulse;
-mod rates;
-mod registrar;
-mod shared_day;
-mod sketch;
-mod snapshot;
-mod sums;
-mod table;
-mod tally;
-mod ticker;
-mod timed;
+mod events;
+#[cfg(feature = "webhooks")]
+mod export;
+mod metrics;
+mod sampling;
 #[cfg(feature = "top")]
 pub mod top;
-#[cfg(feature = "otlp")]
-pub mod trace;
-mod unique;
-mod verdict;
 mod watch;
-#[cfg(feature = "webhooks")]
-pub mod webhook;
 
-pub use analytics::{Analytics, Asked, Day, DayRow, Scope, csv};
-pub use builder::WatchBuilder;
-pub use close_look::TopKey;
-pub use event::{Event, What};
-pub use health::{AskHealth, StoreHealth};
-pub use latencies::Percentiles;
-pub use levels::Level;
-pub use minutes::{By, MinuteRow};
-pub use names::{DURATION_BUCKETS, HISTOGRAMS, LEVEL_BUCKETS};
-pub use packed::PackedMinutes;
-pub use rates::Second;
-pub use snapshot::{Snapshot, TopLimit};
-pub use sums::{Answer, Batch, MinuteSums, SumsError, share};
-pub use tally::Tally;
-pub use timed::TimedStore;
-pub use watch::Watch;
+pub use analytics::{
+    Analytics, AnalyticsQuery, Day, DayRow, GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError,
+    MinuteStoreFuture, PackedMinutes, Scope, csv, share_minutes,
+};
+pub use events::{Event, EventKind};
+#[cfg(feature = "otlp")]
+pub use export::trace;
+#[cfg(feature = "webhooks")]
+pub use export::webhook;
+pub use metrics::{
+    DURATION_BUCKETS, DecisionCounts, HISTOGRAMS, HealthProbe, LEVEL_BUCKETS, LatencyPercentiles, SecondRow,
+    StoreHealth, TimedStore,
+};
+pub use sampling::{BucketLevel, TopKey};
+pub use watch::{Snapshot, TopLimit, Watch, WatchBuilder};

@@ -11,7 +11,7 @@ use spile_core::{
 };
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
-use spile_observe::{By, StoreHealth, TimedStore, Watch, WatchBuilder, What};
+use spile_observe::{EventKind, GroupBy, StoreHealth, TimedStore, Watch, WatchBuilder};
 
 /// A watch of its own series, on a clock that stands still and without a thread.
 fn watch(set_up: impl FnOnce(WatchBuilder) -> WatchBuilder) -> (Watch, PrometheusHandle, FakeClock) {
@@ -59,7 +59,7 @@ impl Store for Down {
 }
 
 fn kinds(watch: &Watch) -> Vec<&'static str> {
-    watch.snapshot().events.iter().map(|event| event.what.kind()).collect()
+    watch.snapshot().events.iter().map(|event| event.kind.name()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -143,7 +143,7 @@ async fn whoever_is_denied_most_leads_the_list_under_a_hash_that_the_operator_ca
 
 #[tokio::test]
 async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_come_in_turn() {
-    let (watch, _, clock) = watch(|builder| builder.show_names(true));
+    let (watch, _, clock) = watch(|builder| builder.show_keys(true));
     let limiter = limiter(&watch, &clock);
     let quiet: Vec<_> = (0..80).map(|key| format!("quiet:{key}")).collect();
     // A hundred thousand denials a second, of which a thread looks at two thousand.
@@ -162,7 +162,7 @@ async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_co
 
 #[tokio::test]
 async fn names_are_shown_where_the_operator_allows_them() {
-    let (watch, _, clock) = watch(|builder| builder.show_names(true));
+    let (watch, _, clock) = watch(|builder| builder.show_keys(true));
     let limiter = limiter(&watch, &clock);
     for _ in 0..11 {
         let _decision = limiter.allow("noisy", ["free"], 1).await.unwrap();
@@ -191,7 +191,7 @@ async fn a_flood_of_denied_keys_and_tenants_is_told_within_a_budget_and_the_rest
     let store = MemoryStore::builder().clock(clock.clone()).build();
     let one = Plan::new("one", Limit::per_hour(1).burst(1)).unwrap();
     let limiter = RateLimiter::builder().store(store).plans([one]).observer(watch.clone()).build();
-    let mut events = watch.listen();
+    let mut events = watch.subscribe();
     for _ in 0..3 {
         for user in 0..5_000 {
             let name = format!("user:{user}");
@@ -202,13 +202,13 @@ async fn a_flood_of_denied_keys_and_tenants_is_told_within_a_budget_and_the_rest
     }
     let mut told: HashMap<&'static str, HashSet<String>> = HashMap::new();
     while let Ok(event) = events.try_recv() {
-        let name = match &event.what {
-            What::KeyDenied { key: name, .. }
-            | What::TenantNear { tenant: name, .. }
-            | What::TenantOver { tenant: name, .. } => name.clone(),
+        let name = match &event.kind {
+            EventKind::KeyDenied { key: name, .. }
+            | EventKind::TenantNear { tenant: name, .. }
+            | EventKind::TenantOver { tenant: name, .. } => name.clone(),
             other => panic!("{other:?}"),
         };
-        assert!(told.entry(event.what.kind()).or_default().insert(name), "once in a minute");
+        assert!(told.entry(event.kind.name()).or_default().insert(name), "once in a minute");
     }
     for kind in ["key_denied", "tenant_near", "tenant_over"] {
         assert!((100..=200).contains(&told[kind].len()), "{kind}: {}", told[kind].len());
@@ -217,7 +217,7 @@ async fn a_flood_of_denied_keys_and_tenants_is_told_within_a_budget_and_the_rest
     watch.tick();
     let mut left_out = HashMap::new();
     while let Ok(event) = events.try_recv() {
-        if let What::EventsSuppressed { kind, count } = event.what {
+        if let EventKind::EventsSuppressed { kind, count } = event.kind {
             left_out.insert(kind, count);
         }
     }
@@ -254,8 +254,8 @@ async fn a_tenant_is_told_of_at_eighty_percent_and_at_the_limit() {
     }
     assert_eq!(kinds(&watch), ["tenant_over", "key_denied", "tenant_near"]);
     let (acme, limit) = ("acme".to_owned(), "free".to_owned());
-    let near = What::TenantNear { tenant: acme, limit, used_percent: 80 };
-    assert_eq!(watch.snapshot().events[2].what, near);
+    let near = EventKind::TenantNear { tenant: acme, limit, used_percent: 80 };
+    assert_eq!(watch.snapshot().events[2].kind, near);
 }
 
 #[tokio::test]
@@ -268,8 +268,8 @@ async fn minutes_sum_what_rules_and_tenants_were_allowed_and_denied() {
     }
     let rows = watch.minutes(0, u64::MAX);
     let sums: Vec<_> =
-        rows.iter().map(|row| (row.by, row.name.as_str(), row.tally.allowed, row.tally.denied)).collect();
-    assert_eq!(sums, [(By::Rule, "api", 10, 5), (By::Tenant, "acme", 10, 5)]);
+        rows.iter().map(|row| (row.by, row.name.as_str(), row.counts.allowed, row.counts.denied)).collect();
+    assert_eq!(sums, [(GroupBy::Rule, "api", 10, 5), (GroupBy::Tenant, "acme", 10, 5)]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a door has read of a request, each thing once.
+//! What a listener has read of a request.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smol_str::SmolStr;
 use spile_core::PlanName;
 
-/// What is known of a request before anything is decided about it.
+/// What is known of a request before it is decided.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
@@ -18,7 +18,7 @@ pub struct Facts<'a> {
     pub(crate) tenant: Option<CallerTenant>,
     pub(crate) principal: Option<&'a str>,
     pub(crate) credential: Credential,
-    /// The header that callers of the rule `default` are told apart by, and what it says, in place of the rule's key.
+    /// The header whose value is the key under the rule `default`, instead of the rule's own key.
     pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
     pub(crate) load: f64,
 }
@@ -33,16 +33,16 @@ pub struct CallerTenant {
     pub plan: Option<PlanName>,
 }
 
-/// What is known of the credential that a request carries. Its address pays for a guess that is refused.
+/// What is known of the credential of a request. A refused credential is charged to the address.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Credential {
-    /// There is none, or it is accepted.
+    /// There is no credential, or it is accepted.
     #[default]
     Accepted,
-    /// No tenant has it. It may be meant for the service behind the proxy. It counts as a guess if a rule requires a
-    /// tenant or a key.
+    /// No tenant has it. It may be for the service behind the proxy. It counts as a guess if a rule requires a tenant or a
+    /// key.
     Unknown,
-    /// It is wrong, and the request is refused for it.
+    /// It is wrong, and the request is refused.
     Refused,
 }
 
@@ -53,9 +53,9 @@ impl CallerTenant {
     }
 }
 
-/// The one value of a header, or `None` if there is none, if two lines differ, or if it is no text. A proxy that adds its line
-/// to the client's must not let the client choose.
-pub fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+/// The only value of a header. `None` if the header is missing, is not text, or has two different values: a proxy may have
+/// added its value to the client's, and the client must not choose.
+pub fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     let text = std::str::from_utf8(first.as_bytes()).ok()?;
@@ -80,28 +80,28 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The host that it asks for, in lower case and without a port.
+    /// The host, in lower case and without a port.
     #[must_use]
     pub const fn host(mut self, host: &'a str) -> Self {
         self.host = host;
         self
     }
 
-    /// The route of a gateway that it is on.
+    /// The gateway's route.
     #[must_use]
     pub const fn route(mut self, route: &'a str) -> Self {
         self.route = Some(route);
         self
     }
 
-    /// The client's address, as far as trusted proxies vouch for it.
+    /// The client's address, according to trusted proxies.
     #[must_use]
     pub const fn address(mut self, address: IpAddr) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// The tenant whose credential it carries.
+    /// The tenant whose credential the request has.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Into<Option<CallerTenant>>) -> Self {
         self.tenant = tenant.into();
@@ -115,14 +115,14 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// What is known of the credential that it carries.
+    /// What is known of its credential.
     #[must_use]
     pub const fn credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
         self
     }
 
-    /// What limits are multiplied by at the moment, from 0 to 1: less while an upstream suffers.
+    /// The factor by which limits are multiplied now, from 0 to 1: lower while an upstream is overloaded.
     #[must_use]
     pub const fn load_factor(mut self, factor: f64) -> Self {
         self.load = factor;

@@ -1,9 +1,9 @@
 //! Plans, rules and tenants, and what a request owes under them.
 //!
-//! [`Policy`] is everything in force at one moment. It is built once, never changes, and is replaced whole. A door (an
-//! HTTP API, a gateway, Envoy's service, the Redis protocol) turns bytes into [`Facts`], asks the policy what is owed,
-//! and hands the [`Chain`] that it gets to the limiter. No other place matches rules, finds keys, chooses a failure
-//! policy or makes charges of a request, so the same facts give the same decision at every door.
+//! A [`Policy`] contains everything in force at one moment. It is immutable and replaced as a whole. A listener (the HTTP
+//! API, the gateway, Envoy's service, the Redis protocol) turns bytes into [`Facts`], asks the policy what the request
+//! owes, and passes the resulting [`Chain`] to the limiter. No other code matches rules, finds keys, chooses a failure
+//! policy or creates charges, so that the same facts give the same decision at every listener.
 //!
 //! This crate does no I/O. It must not know where buckets live, nor how a request arrived.
 //!
@@ -25,38 +25,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod builder;
-mod chain;
 mod descriptor;
-mod descriptors;
 mod facts;
-mod host;
-mod identity;
 mod key;
-mod matcher;
-mod method;
 mod owed;
 mod path;
 mod policy;
-mod questions;
-mod refusal;
 mod rule;
 mod tenant;
 
-pub use builder::{Builder, PolicyError};
-pub use chain::{Chain, Line, Part};
-pub use descriptor::{DescriptorMatch, DescriptorMatchError, EntryPattern};
-pub use descriptors::{Descriptor, DescriptorOwed, DescriptorsOwed, Hits, OwnLimit};
-pub use facts::{CallerTenant, Credential, Facts, only_value};
-pub use host::{HostError, HostPattern, canonical as canonical_host};
-pub use identity::identity;
-pub use key::{KeyList, KeyListError, ResolvedKey};
-pub use matcher::Matcher;
-pub use method::is_misspelt;
-pub use owed::Owed;
-pub use path::{CleanPath, PathPattern, PatternError, Unclear};
-pub use policy::{DEFAULT_RULE, Policy, RESERVED_PLANS, TENANT_KEY, THROTTLE};
-pub use questions::Wrong;
-pub use refusal::Refusal;
-pub use rule::{Rule, RulePlans};
-pub use tenant::{ApiKeyHash, BadApiKeyHash, OverrideError, Tenant};
+pub use descriptor::{
+    Descriptor, DescriptorLimit, DescriptorMatch, DescriptorMatchError, DescriptorOwed, DescriptorsOwed,
+    EntryPattern, Hits,
+};
+pub use facts::{CallerTenant, Credential, Facts, single_value};
+pub use key::{KeyList, KeyListError, ResolvedKey, identity};
+pub use owed::{BucketCharge, Chain, ChainPart, Owed, PolicyRefusal};
+pub use path::{AmbiguousPath, CleanPath, PathPattern, PatternError};
+pub use policy::{
+    AskError, DEFAULT_RULE, Policy, PolicyBuilder, PolicyError, RESERVED_PLANS, TENANT_KEY, THROTTLE,
+};
+pub use rule::{HostError, HostPattern, Matcher, Rule, RulePlans, canonical_host, is_misspelt};
+pub use tenant::{ApiKeyHash, ApiKeyHashError, OverrideError, Tenant};

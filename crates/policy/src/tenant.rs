@@ -1,4 +1,4 @@
-//! A customer: an id, a plan, limits of its own, and the hashes of its API keys.
+//! A tenant: an id, a plan, limits of its own, and the hashes of its API keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::facts::CallerTenant;
 
 const SCHEME: &str = "sha256:";
 
-/// A customer.
+/// A customer of the operator.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// What it is called.
@@ -20,9 +20,9 @@ pub struct Tenant {
     pub plan: PlanName,
     /// The hashes of its API keys.
     pub api_keys: Vec<ApiKeyHash>,
-    /// Its plan with limits of its own in place of some, or `None` if it has none of its own.
+    /// Its plan with some limits replaced by its own, or `None` if it has no limits of its own.
     own: Option<Plan>,
-    /// Which of those are its own.
+    /// The names of its own limits.
     own_names: Vec<SmolStr>,
 }
 
@@ -32,14 +32,14 @@ impl Tenant {
         Self { id: SmolStr::new(id), plan, api_keys: Vec::new(), own: None, own_names: Vec::new() }
     }
 
-    /// Knows the tenant by this API key, too.
+    /// Adds an API key.
     #[must_use]
     pub fn api_key(mut self, hash: ApiKeyHash) -> Self {
         self.api_keys.push(hash);
         self
     }
 
-    /// Puts limits of its own in place of those that its plan has under these names. The buckets stay the same.
+    /// Replaces the limits of these names in its plan by limits of its own. The buckets stay the same.
     pub fn with_limits<'n>(
         mut self,
         plan: &Plan,
@@ -64,7 +64,7 @@ impl Tenant {
         limits.filter(|limit| self.own_names.iter().any(|name| name == limit.own_name()))
     }
 
-    /// The tenant as a request of its shows it.
+    /// The tenant as part of a request's facts.
     pub(crate) fn caller(&self) -> CallerTenant {
         CallerTenant { id: self.id.clone(), plan: Some(self.plan.clone()) }
     }
@@ -75,7 +75,7 @@ impl Tenant {
     }
 }
 
-/// A tenant's own limit that its plan has no place for.
+/// A tenant's own limit whose name does not exist in its plan.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("plan `{plan}` has no limit called `{limit}`: it has {}", .known.join(", "))]
 pub struct OverrideError {
@@ -84,10 +84,10 @@ pub struct OverrideError {
     known: Vec<String>,
 }
 
-/// The SHA-256 of an API key. Keys are random, so that nothing slower is needed, and only the hash is ever held.
+/// The SHA-256 of an API key. Only the hash is stored. Keys are random, so that no slower hash is needed.
 ///
-/// Finding a tenant compares hashes: how long that takes says something about the hash, and from a hash there is
-/// no way back to the key.
+/// Finding a tenant compares hashes, and its duration may reveal something about a hash. That is harmless, because the key
+/// cannot be computed from it.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct ApiKeyHash([u8; 32]);
 
@@ -99,16 +99,18 @@ impl ApiKeyHash {
 }
 
 impl FromStr for ApiKeyHash {
-    type Err = BadApiKeyHash;
+    type Err = ApiKeyHashError;
 
-    fn from_str(text: &str) -> Result<Self, BadApiKeyHash> {
-        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(BadApiKeyHash)?;
+    fn from_str(text: &str) -> Result<Self, ApiKeyHashError> {
+        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(ApiKeyHashError)?;
         let mut hash = [0; 32];
         for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| BadApiKeyHash)?;
-            // `from_str_radix` takes a sign, which is no digit of a hash.
-            *byte =
-                u8::from_str_radix(pair, 16).ok().filter(|_| !pair.starts_with('+')).ok_or(BadApiKeyHash)?;
+            let pair = std::str::from_utf8(pair).map_err(|_| ApiKeyHashError)?;
+            // `from_str_radix` would accept a plus sign.
+            *byte = u8::from_str_radix(pair, 16)
+                .ok()
+                .filter(|_| !pair.starts_with('+'))
+                .ok_or(ApiKeyHashError)?;
         }
         Ok(Self(hash))
     }
@@ -127,10 +129,10 @@ impl fmt::Debug for ApiKeyHash {
     }
 }
 
-/// A text that is no hash of an API key. Does not show the text: it might be the key itself.
+/// A text that is not the hash of an API key. The error does not show the text, because it may be the key itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("this is no hash of an API key: write `sha256:` and 64 hexadecimal digits")]
-pub struct BadApiKeyHash;
+#[error("this is not the hash of an API key: write `sha256:` and 64 hexadecimal digits")]
+pub struct ApiKeyHashError;
 
 #[cfg(test)]
 mod tests {
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn what_is_no_hash_is_refused() {
         for text in ["", "test", "sha256:", "sha256:9f86", &format!("sha256:{}", "+f".repeat(32))] {
-            assert_eq!(text.parse::<ApiKeyHash>(), Err(BadApiKeyHash), "{text}");
+            assert_eq!(text.parse::<ApiKeyHash>(), Err(ApiKeyHashError), "{text}");
         }
     }
 }

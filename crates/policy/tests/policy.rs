@@ -4,8 +4,8 @@ use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
 use spile_core::{ChargeError, Cost, FailurePolicy, Limit, Plan, PlanName};
 use spile_policy::{
-    ApiKeyHash, Builder, CallerTenant, Chain, Credential, DescriptorMatch, Facts, KeyList, Matcher, Owed,
-    Policy, PolicyError, Refusal, ResolvedKey, Rule, RulePlans, Tenant, Wrong, only_value,
+    ApiKeyHash, AskError, CallerTenant, Chain, Credential, DescriptorMatch, Facts, KeyList, Matcher, Owed,
+    Policy, PolicyBuilder, PolicyError, PolicyRefusal, ResolvedKey, Rule, RulePlans, Tenant, single_value,
 };
 
 const ADDRESS: [u8; 4] = [203, 0, 113, 7];
@@ -15,7 +15,7 @@ fn plan(name: &str, capacity: u64) -> Plan {
 }
 
 /// `free` has one limit of 10, `gold` has `gold/burst` of 100 and `gold/daily` of 1,000.
-fn plans() -> Builder {
+fn plans() -> PolicyBuilder {
     let gold = [("burst", Limit::per_second(1).burst(100)), ("daily", Limit::per_day(1_000))];
     Policy::builder().plans([plan("free", 10), Plan::chain("gold", gold).expect("a plan")])
 }
@@ -44,7 +44,7 @@ fn for_tenants(id: &str, anonymous: Option<&str>) -> Rule {
     Rule { key, ..Rule::new(id, RulePlans::Tenant { anonymous: anonymous.map(name) }) }
 }
 
-fn built(builder: Builder) -> Policy {
+fn built(builder: PolicyBuilder) -> Policy {
     builder.build().expect("a policy")
 }
 
@@ -165,18 +165,20 @@ fn what_can_never_pass_is_refused_and_not_charged() {
         on(Rule { key: KeyList::parse(&["header:x-who"]).expect("a key"), ..rule("who", "free") }, "/who"),
     ]));
     let dear = asked(&policy, "/dear");
-    let never =
-        matches!(&dear.refusal, Some(Refusal::NeverPasses(ChargeError::CostAboveCapacity { cost: 11, .. })));
+    let never = matches!(
+        &dear.refusal,
+        Some(PolicyRefusal::NeverPasses(ChargeError::CostAboveCapacity { cost: 11, .. }))
+    );
     assert!(never && dear.enforced.is_none(), "{dear:?}");
     let refused = |path: &str| asked(&policy, path).refusal;
-    assert_eq!(refused("/banned"), Some(Refusal::Banned { rule: "banned".into() }));
-    assert_eq!(refused("/members"), Some(Refusal::NoTenant { rule: "members".into() }));
+    assert_eq!(refused("/banned"), Some(PolicyRefusal::Banned { rule: "banned".into() }));
+    assert_eq!(refused("/members"), Some(PolicyRefusal::NoTenant { rule: "members".into() }));
     assert_eq!(
         refused("/who"),
-        Some(Refusal::NoKey { rule: "who".into(), words: "header:x-who".to_owned() })
+        Some(PolicyRefusal::NoKey { rule: "who".into(), words: "header:x-who".to_owned() })
     );
     let open = asked(&policy, "/open");
-    assert!(open.refusal.is_none() && open.enforced.is_none() && open.watched.is_empty());
+    assert!(open.refusal.is_none() && open.enforced.is_none() && open.shadow.is_empty());
 }
 
 #[test]
@@ -190,12 +192,12 @@ fn a_rule_in_shadow_watches_and_never_refuses() {
     ]));
     let owed = asked(&policy, "/a");
     assert!(owed.enforced.is_none() && owed.refusal.is_none());
-    let [watched] = &owed.watched[..] else { panic!("one watches") };
+    let [watched] = &owed.shadow[..] else { panic!("one watches") };
     assert!(watched.is_shadow());
     assert_eq!((watched.rule(), lines(watched)), (Some("watch"), vec![line("ip:203.0.113.7", "free", 1)]));
     for path in ["/dear", "/banned", "/open"] {
         let owed = asked(&policy, path);
-        assert!(owed.enforced.is_none() && owed.refusal.is_none() && owed.watched.is_empty(), "{path}");
+        assert!(owed.enforced.is_none() && owed.refusal.is_none() && owed.shadow.is_empty(), "{path}");
     }
 }
 
@@ -245,12 +247,12 @@ fn a_tenant_is_known_by_its_key_or_its_claim_and_pays_by_its_plan_and_its_own_li
     assert_eq!(chain.tenant(), Some("acme"));
     let key = "tenant:acme";
     assert_eq!(paid(&owed), [line(key, "gold/burst", 1), line(key, "gold/daily", 1)]);
-    let capacities: Vec<u32> = chain.lines().iter().map(|line| line.limit().limit().capacity()).collect();
+    let capacities: Vec<u32> = chain.buckets().iter().map(|line| line.limit().limit().capacity()).collect();
     assert_eq!(capacities, [100, 5]);
     assert_eq!(acme().own_limits().map(|limit| limit.name().to_string()).collect::<Vec<_>>(), ["gold/daily"]);
     assert_eq!(paid(&policy.owed(&facts)), [line("ip:203.0.113.7", "free", 1)], "a stranger's plan");
     let gone = Tenant::new("b", name("free"))
-        .with_limits(&plan("free", 1), [("x", *chain.lines()[0].limit().limit())]);
+        .with_limits(&plan("free", 1), [("x", *chain.buckets()[0].limit().limit())]);
     assert_eq!(
         gone.expect_err("no such limit").to_string(),
         "plan `free` has no limit called `x`: it has free"
@@ -309,7 +311,7 @@ fn a_made_up_api_key_has_a_bucket_and_its_address_ten_times_as_much() {
         charged[2..],
         [line(address, "by.address/gold..burst", 2), line(address, "by.address/gold..daily", 2)]
     );
-    let held: Vec<u32> = made_up.lines().iter().map(|line| line.limit().limit().capacity()).collect();
+    let held: Vec<u32> = made_up.buckets().iter().map(|line| line.limit().limit().capacity()).collect();
     assert_eq!(held, [100, 1_000, 1_000, 10_000]);
     let plain = [line(address, "gold/burst", 2), line(address, "gold/daily", 2)];
     assert_eq!(paid(&owed("/", "", None)), plain, "no key is no made-up key");
@@ -336,7 +338,7 @@ fn a_question_by_identity_is_charged_under_its_rule_or_names_the_field_that_is_w
     assert_eq!(charged("shared", "ann", None), Ok(Some(vec![line("static:all", "free", 1)])));
     assert_eq!((charged("open", "ann", None), charged("shadow", "ann", None)), (Ok(None), Ok(None)));
     let member = ask("members", "tenant:acme", None).expect("a tenant").expect("a chain");
-    assert_eq!((member.tenant(), member.lines().len()), (Some("acme"), 2));
+    assert_eq!((member.tenant(), member.buckets().len()), (Some("acme"), 2));
     let field = |rule: &str, who: &str, cost| ask(rule, who, cost).expect_err("it is wrong").field();
     assert_eq!(field("gone", "ann", None), "ruleId");
     assert_eq!(field("banned", "ann", None), "ruleId");
@@ -356,7 +358,7 @@ fn a_question_by_plans_or_by_its_own_limit_is_charged_under_names_that_meet_no_o
     );
     assert_eq!((chain.rule(), chain.failure_policy()), (None, Some(FailurePolicy::Allow)));
     let own = policy.owed_by_plans("tenant:acme", ["gold"], 5).expect("a tenant");
-    assert_eq!(own.lines()[1].limit().limit().capacity(), 5, "the tenant's own limit");
+    assert_eq!(own.buckets()[1].limit().limit().capacity(), 5, "the tenant's own limit");
     let field = |plans: &[&str], cost| {
         policy.owed_by_plans("ann", plans.iter().copied(), cost).map_err(|why| why.field())
     };
@@ -370,14 +372,14 @@ fn a_question_by_plans_or_by_its_own_limit_is_charged_under_names_that_meet_no_o
     assert_eq!(named("mine", None), Ok(vec![line("ann", "mine", 1)]));
     assert_eq!(named("free", None), Ok(vec![line("ann", "own/free", 1)]), "no plan's bucket");
     assert_eq!(named("mine", Some("x")), Ok(vec![line("ann", "mine/x", 1)]));
-    assert!(matches!(named("no spaces", None), Err(Wrong::RuleId(_))));
+    assert!(matches!(named("no spaces", None), Err(AskError::RuleId(_))));
     let watch = policy.owed_by_limit("watch", None, "ann", limit, 1).expect("a rule");
     assert!(
         watch.is_shadow() && !policy.owed_by_limit("mine", None, "ann", limit, 1).expect("none").is_shadow()
     );
     let buckets = policy.buckets_of("ann", None).expect("a key");
-    assert_eq!(buckets.iter().map(|chain| chain.lines().len()).collect::<Vec<_>>(), [1, 2]);
-    assert!(buckets.iter().all(Chain::is_look));
+    assert_eq!(buckets.iter().map(|chain| chain.buckets().len()).collect::<Vec<_>>(), [1, 2]);
+    assert!(buckets.iter().all(Chain::is_peek));
     assert_eq!(policy.buckets_of("ann", Some("gold")).expect("a plan").len(), 1);
     assert!(policy.buckets_of("ann", Some("silver")).is_err());
 }
@@ -414,13 +416,13 @@ fn a_route_is_limited_by_any_rule_that_meets_it_and_charges() {
 fn a_chain_is_told_apart_by_key_and_cost_and_put_together_again() {
     let key = |name: &str| ResolvedKey::of(&["static:", name]);
     let mut chain = Chain::new(Some("r")).for_tenant(Some("t"));
-    assert!(chain.is_empty() && chain.is_look());
+    assert!(chain.is_empty() && chain.is_peek());
     for (name, plan, cost) in
         [("a", plan("x", 10), 1), ("b", plan("x", 10), 1), ("a", plan("y", 10), 1), ("a", plan("z", 10), 2)]
     {
         chain.charge(&key(name), &plan, cost).expect("there is room");
     }
-    assert!(!chain.is_empty() && !chain.is_look());
+    assert!(!chain.is_empty() && !chain.is_peek());
     let parts = chain.by_key_and_cost();
     let told: Vec<_> =
         parts.iter().map(|part| (part.cost, part.places.clone(), lines(&part.chain))).collect();
@@ -440,7 +442,7 @@ fn a_chain_is_told_apart_by_key_and_cost_and_put_together_again() {
     let doubled = chain.charges_at(|line| line.cost() * 2);
     assert_eq!(doubled.iter().map(|one| one.cost().get()).collect::<Vec<_>>(), [2, 2, 2, 4]);
     chain.charge(&key("c"), &plan("w", 10), 11).expect("there is room");
-    assert!(chain.is_look(), "what never passes only looks");
+    assert!(chain.is_peek(), "what never passes only looks");
     assert!(chain.charges().iter().all(|one| one.cost() == Cost::ZERO));
 }
 
@@ -466,7 +468,7 @@ fn of_two_limits_that_share_a_bucket_the_smaller_holds_and_of_equals_the_first()
     let mut chain = Chain::new(None);
     for (refill, capacity, held) in [(1, 10, (1, 10)), (2, 20, (1, 10)), (3, 10, (1, 10)), (4, 5, (4, 5))] {
         chain.charge_limit(&key, limit(refill, capacity), 1).expect("there is room");
-        let [line] = chain.lines() else { panic!("one bucket") };
+        let [line] = chain.buckets() else { panic!("one bucket") };
         assert_eq!((line.limit().limit().refill(), line.limit().limit().capacity()), held);
     }
 }
@@ -504,7 +506,7 @@ fn a_rule_can_be_asked_for_by_its_id_and_one_without_limits_has_no_say_when_the_
     assert_eq!(by_identity.failure_policy(), Some(FailurePolicy::Allow));
     assert!(policy.owed_by_rule("gone", &facts).is_none());
     let why = policy.owed_by_identity(&"x".repeat(99), "ann", None).expect_err("there is no such rule");
-    assert_eq!(why, Wrong::UnknownRule("x".repeat(64).into()), "and no more of it is repeated");
+    assert_eq!(why, AskError::UnknownRule("x".repeat(64).into()), "and no more of it is repeated");
 }
 
 #[test]
@@ -516,7 +518,7 @@ fn a_rule_for_tenants_alone_is_for_tenants_that_have_a_plan() {
     assert_eq!(refusal(policy.tenant_of_key(b"secret")), None);
     assert_eq!(
         refusal(Some(CallerTenant::new("other", None))),
-        Some(Refusal::NoTenant { rule: "members".into() })
+        Some(PolicyRefusal::NoTenant { rule: "members".into() })
     );
 }
 
@@ -536,7 +538,7 @@ fn a_made_up_api_key_pays_for_the_rule_for_all_alone_and_a_chain_that_is_too_lon
     let many = names.iter().map(|name| plan(name, 1));
     let policy = built(plans().plans(many).rules([Rule { plans: listed, ..rule("default", "free") }]));
     let owed = policy.owed_by_api_key(&facts, &header);
-    assert_eq!(owed.refusal, Some(Refusal::TooManyLimits(ChargeError::TooMany)));
+    assert_eq!(owed.refusal, Some(PolicyRefusal::TooManyLimits(ChargeError::TooMany)));
 }
 
 #[test]
@@ -574,12 +576,12 @@ fn a_path_that_is_spelt_out_has_no_star() {
 #[test]
 fn of_a_field_that_is_sent_twice_only_one_value_counts() {
     let (name, mut headers) = (HeaderName::from_static("x-who"), HeaderMap::new());
-    assert_eq!(only_value(&headers, &name), None);
+    assert_eq!(single_value(&headers, &name), None);
     headers.append(&name, "ann".parse().expect("a value"));
     headers.append(&name, "ann".parse().expect("a value"));
-    assert_eq!(only_value(&headers, &name), Some("ann"));
+    assert_eq!(single_value(&headers, &name), Some("ann"));
     headers.append(&name, "bob".parse().expect("a value"));
-    assert_eq!(only_value(&headers, &name), None);
+    assert_eq!(single_value(&headers, &name), None);
 }
 
 proptest! {
@@ -596,7 +598,7 @@ proptest! {
 mod descriptors {
     //! What a proxy's descriptors owe.
 
-    use spile_policy::{Descriptor, DescriptorOwed, DescriptorsOwed, Hits, OwnLimit};
+    use spile_policy::{Descriptor, DescriptorLimit, DescriptorOwed, DescriptorsOwed, Hits};
 
     use super::*;
 
@@ -663,14 +665,14 @@ mod descriptors {
             one(&[("open", "x")]),
             one(&[("watch", "x")]),
             one(&[("dear", "x")]),
-            sent(&[("path", "/a")], Hits::GiveBack(4)),
+            sent(&[("path", "/a")], Hits::Refund(4)),
         ]);
         let [
             DescriptorOwed::Unmatched,
             DescriptorOwed::Unlimited,
-            DescriptorOwed::Watched(watched),
+            DescriptorOwed::Shadow(watched),
             DescriptorOwed::Unlimited,
-            DescriptorOwed::GivenBack(back),
+            DescriptorOwed::Refund(back),
         ] = &owed.each[..]
         else {
             panic!("{owed:?}")
@@ -710,8 +712,10 @@ mod descriptors {
     #[test]
     fn a_limit_that_a_descriptor_brings_along_overrides_the_rules() {
         let limit = Limit::per_minute(5).build().ok();
-        let own =
-            |limit, entries| Descriptor { limit: Some(OwnLimit { limit, unit: "minute" }), ..one(entries) };
+        let own = |limit, entries| Descriptor {
+            limit: Some(DescriptorLimit { limit, unit: "minute" }),
+            ..one(entries)
+        };
         let owed_by = |descriptor| owed(&[descriptor]);
         let matched = owed_by(own(limit, &[("path", "/a")]));
         assert_eq!(enforced(&matched), [line("edge|path=/a", "envoy.override/minute", 1)]);

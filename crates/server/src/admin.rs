@@ -9,7 +9,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response, StatusCode};
-use spile_listener::{Answer, ClientBody, Guesses, Origin, Unpaced};
+use spile_listener::{ClientBody, GuessLimiter, HttpHandler, RequestOrigin, UnpacedBody};
 use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
 use utoipa::IntoResponses;
@@ -22,7 +22,7 @@ use crate::audit;
 use crate::control::Control;
 use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
-use crate::observe::house::DeciderHouse;
+use crate::observe::dashboard_source::DeciderDashboard;
 use crate::observe::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
 
@@ -67,13 +67,13 @@ impl Admin {
         analytics: Analytics,
         readiness: Readiness,
         telemetry: &Telemetry,
-        guesses: Arc<Guesses>,
+        guesses: Arc<GuessLimiter>,
         hosts: HostCheck,
     ) -> Self {
         let decider = Arc::clone(&office.decider);
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
-        let house = DeciderHouse(Arc::clone(&decider), Arc::clone(&office.control));
-        let seen = dashboard::Desk::new(analytics, Arc::new(house));
+        let source = DeciderDashboard(Arc::clone(&decider), Arc::clone(&office.control));
+        let seen = dashboard::DashboardState::new(analytics, Arc::new(source));
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
         let control = Arc::clone(&office.control);
         let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };
@@ -96,10 +96,10 @@ impl Admin {
     }
 }
 
-impl Answer for Admin {
-    type Body = Unpaced<axum::body::Body>;
+impl HttpHandler for Admin {
+    type Body = UnpacedBody<axum::body::Body>;
 
-    async fn answer(self, origin: Origin, mut request: Request<ClientBody>) -> Response<Self::Body> {
+    async fn handle(self, origin: RequestOrigin, mut request: Request<ClientBody>) -> Response<Self::Body> {
         let guarded = is_guarded(request.method(), request.uri().path());
         let response = if is_unclear(origin, &request) {
             Problem::two_ends().into_response()
@@ -110,7 +110,7 @@ impl Answer for Admin {
             let Ok(response) = self.router.oneshot(request.map(axum::body::Body::new)).await;
             response
         };
-        response.map(Unpaced)
+        response.map(UnpacedBody)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spile_policy::Wrong;
+use spile_policy::AskError;
 
 /// A field, and the bound that it breaks.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -26,8 +26,8 @@ impl Fault {
     }
 }
 
-impl From<Wrong> for Fault {
-    fn from(wrong: Wrong) -> Self {
+impl From<AskError> for Fault {
+    fn from(wrong: AskError) -> Self {
         Self::new(wrong.field(), wrong)
     }
 }

@@ -197,7 +197,7 @@ impl Line {
 }
 
 const fn from_store(source: Source) -> bool {
-    matches!(source, Source::Store | Source::DenyCache | Source::Lease)
+    matches!(source, Source::Store)
 }
 
 /// A promise that was not kept.

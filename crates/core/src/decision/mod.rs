@@ -50,10 +50,6 @@ impl Reason {
 pub enum Source {
     /// The store.
     Store,
-    /// A remembered denial that is still true.
-    DenyCache,
-    /// Tokens taken from the store in advance.
-    Lease,
     /// The embedded store that stands in for a failed one.
     Local,
     /// The failure policy alone.
@@ -65,8 +61,6 @@ impl Source {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
-            Self::DenyCache => "deny_cache",
-            Self::Lease => "lease",
             Self::Local => "local",
             Self::Policy => "policy",
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use spile_core::Clock;
-use spile_listener::Guesses;
+use spile_listener::GuessLimiter;
 use spile_policy::Policy;
 
 use super::caller::Caller;
@@ -35,7 +35,7 @@ pub(crate) enum AuthError {
 #[derive(Clone, Copy)]
 pub(crate) struct AuthAttempt<'g> {
     pub(crate) address: IpAddr,
-    pub(crate) guesses: &'g Guesses,
+    pub(crate) guesses: &'g GuessLimiter,
 }
 
 impl Authenticator {
@@ -79,7 +79,7 @@ impl Authenticator {
             tenant = self.policy.tenant_of_key(key);
             tenant.is_some()
         };
-        match attempt.guesses.judge(attempt.address, key, look_up) {
+        match attempt.guesses.check(attempt.address, key, look_up) {
             Ok(true) => Ok(Caller { tenant, ..Caller::default() }),
             Ok(false) => Err(AuthError::Invalid("the API key is not known")),
             Err(_) => Err(AuthError::TooManyGuesses),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName};
-use spile_policy::only_value;
+use spile_policy::single_value;
 use spile_tower::client::{ClientAddress, Forwarding, Networks};
 
 /// The proxies whose headers about clients are believed.
@@ -42,6 +42,6 @@ impl TrustedProxies {
 
     /// The user that a trusted proxy says it has authenticated. The header is ignored if any other peer sends it.
     pub(crate) fn principal<'h>(&self, downstream: &Downstream, headers: &'h HeaderMap) -> Option<&'h str> {
-        if downstream.trusted { only_value(headers, &self.principal_header) } else { None }
+        if downstream.trusted { single_value(headers, &self.principal_header) } else { None }
     }
 }

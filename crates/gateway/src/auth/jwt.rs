@@ -8,7 +8,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, KeyAlgorithm, PublicKe
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Map, Value};
 use spile_core::{Key, KeyError, Micros};
-use spile_listener::{LoadError, Watched};
+use spile_listener::{FileLoadError, WatchedFiles};
 use spile_policy::{CallerTenant, Policy};
 
 use super::authenticator::AuthError;
@@ -25,7 +25,7 @@ const MIN_SECRET_BYTES: usize = 32;
 /// A token is checked only with the algorithm that the key is for, whatever the token's header claims, so a public key
 /// can never be used as if it were a shared secret.
 pub struct JwtVerifier {
-    keys: Watched<Vec<TokenKey>>,
+    keys: WatchedFiles<Vec<TokenKey>>,
     issuer: Option<String>,
     audiences: Vec<String>,
     leeway: Duration,
@@ -55,8 +55,8 @@ pub enum JwtKeyFile {
 
 impl JwtVerifier {
     /// Accepts tokens that a key in this file has signed. The file is read again when it changes.
-    pub fn from_file(path: impl Into<PathBuf>, kind: JwtKeyFile) -> Result<Self, LoadError> {
-        let keys = Watched::load(vec![path.into()], move |paths| read_keys(&paths[0], kind))?;
+    pub fn from_file(path: impl Into<PathBuf>, kind: JwtKeyFile) -> Result<Self, FileLoadError> {
+        let keys = WatchedFiles::load(vec![path.into()], move |paths| read_keys(&paths[0], kind))?;
         let (issuer, audiences, leeway) = (None, Vec::new(), Duration::from_secs(60));
         Ok(Self { keys, issuer, audiences, leeway, tenant_claim: None, plan_claim: None })
     }
@@ -217,9 +217,9 @@ fn signature_only(algorithm: Algorithm) -> Validation {
     validation
 }
 
-fn read_keys(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, LoadError> {
-    let bytes = fs::read(path).map_err(|why| LoadError::new(path, why))?;
-    let wrong = |why: jsonwebtoken::errors::Error| LoadError::new(path, why);
+fn read_keys(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, FileLoadError> {
+    let bytes = fs::read(path).map_err(|why| FileLoadError::new(path, why))?;
+    let wrong = |why: jsonwebtoken::errors::Error| FileLoadError::new(path, why);
     let one = |algorithm, key| vec![TokenKey { id: None, algorithm, key }];
     match kind {
         JwtKeyFile::Secret => {
@@ -240,17 +240,17 @@ fn is_for_signing(jwk: &Jwk, algorithm: KeyAlgorithm) -> bool {
         && usage.is_none_or(|usage| *usage == PublicKeyUse::Signature)
 }
 
-fn check_secret_length(path: &Path, what: &str, bytes: usize) -> Result<(), LoadError> {
+fn check_secret_length(path: &Path, what: &str, bytes: usize) -> Result<(), FileLoadError> {
     if bytes >= MIN_SECRET_BYTES {
         return Ok(());
     }
     let why = format!("{what} has {bytes} bytes; HS256 takes {MIN_SECRET_BYTES} or more (RFC 7518, 3.2)");
-    Err(LoadError::new(path, why))
+    Err(FileLoadError::new(path, why))
 }
 
 /// The keys of a set whose algorithm is supported. Other keys may be for other services and are skipped.
-fn read_key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
-    let set: JwkSet = serde_json::from_slice(bytes).map_err(|why| LoadError::new(path, why))?;
+fn read_key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, FileLoadError> {
+    let set: JwkSet = serde_json::from_slice(bytes).map_err(|why| FileLoadError::new(path, why))?;
     let mut keys = Vec::new();
     for jwk in &set.keys {
         let (algorithm, own) = match &jwk.algorithm {
@@ -269,7 +269,7 @@ fn read_key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, LoadError> {
         keys.push(TokenKey { id, algorithm, key });
     }
     if keys.is_empty() {
-        Err(LoadError::new(path, "the set holds no RSA, P-256 or shared key"))
+        Err(FileLoadError::new(path, "the set holds no RSA, P-256 or shared key"))
     } else {
         Ok(keys)
     }

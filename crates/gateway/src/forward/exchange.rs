@@ -99,7 +99,7 @@ impl ProxyExchange<'_> {
             let (index, in_flight) = match &self.caller {
                 None => (candidates[0], balancer.endpoints()[candidates[0]].start_request(None)),
                 Some(caller) => {
-                    let acquired = deadline.hold(balancer.acquire(&candidates, caller)).await;
+                    let acquired = deadline.run(balancer.acquire(&candidates, caller)).await;
                     let acquired = acquired.unwrap_or(Err(GatewayRefusal::Busy))?;
                     let waited = Duration::from_micros(self.clock.now().since_us(now));
                     (*sent_at, now) = (*sent_at + waited, now + waited);
@@ -334,7 +334,7 @@ impl Attempt<'_> {
         }
         let mut reused = pooled.is_some();
         let sending = exchange.send(index, pooled, &mut reused, upgrades, outbound, upload);
-        let answer = deadline.hold(sending).await.unwrap_or_else(|| Err(self.deadline_error()));
+        let answer = deadline.run(sending).await.unwrap_or_else(|| Err(self.deadline_error()));
         let result = match answer {
             Ok(response) => {
                 self.health().record_answer(self.sent_at);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::Mutex;
 use spile_core::{Clock, Store, SystemClock};
 use spile_limiter::RateLimiter;
-use spile_listener::{Bounds, Guesses, Listener, RequestMetrics, Tls};
+use spile_listener::{Bounds, GuessLimiter, Listener, RequestMetrics, Tls};
 use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 use spile_tower::client::Networks;
@@ -142,7 +142,7 @@ impl<S: Store> GatewayBuilder<S> {
             connector: Connector::new(tls, Resolver::system(), self.bounds.stream_window),
             listener: Listener::new("gateway", &self.bounds).tls(self.tls),
             bounds: self.bounds,
-            guesses: Guesses::default(),
+            guesses: GuessLimiter::default(),
             metrics: RequestMetrics::new("gateway"),
             clock: self.clock,
             tracer: self.tracer,

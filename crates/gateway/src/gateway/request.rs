@@ -13,9 +13,9 @@ use http::{Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use spile_core::{Micros, Store};
-use spile_listener::{ClientBody, Deadline, Origin, is_only_chunked};
+use spile_listener::{ClientBody, Deadline, RequestOrigin, is_only_chunked};
 use spile_observe::trace::{Tracer, note, span};
-use spile_policy::{Credential, Facts, Refusal as PolicyRefusal};
+use spile_policy::{Credential, Facts, PolicyRefusal};
 use spile_tower::response::is_grpc;
 
 use super::ActiveConfig;
@@ -58,7 +58,7 @@ impl<S: Store + 'static> Worker<S> {
     #[expect(clippy::manual_async_fn, reason = "an async fn would keep its arguments twice in its future")]
     pub(super) fn respond(
         self: Arc<Self>,
-        origin: Origin,
+        origin: RequestOrigin,
         mut parts: Parts,
         body: ClientBody,
     ) -> impl Future<Output = Response<ResponseBody>> + Send {
@@ -158,7 +158,7 @@ impl<S: Store + 'static> Worker<S> {
     async fn admit(
         &self,
         config: &ActiveConfig,
-        origin: Origin,
+        origin: RequestOrigin,
         downstream: &Downstream,
         request: &mut Parts,
         now: Micros,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use spile_core::Clock;
-use spile_listener::{Bounds, Guesses, Listener, RequestMetrics};
+use spile_listener::{Bounds, GuessLimiter, Listener, RequestMetrics};
 use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 use tokio::sync::watch;
@@ -24,7 +24,7 @@ pub(crate) struct GatewayState<S> {
     pub(crate) connector: Connector,
     pub(crate) bounds: Bounds,
     pub(crate) listener: Listener,
-    pub(crate) guesses: Guesses,
+    pub(crate) guesses: GuessLimiter,
     pub(crate) metrics: RequestMetrics,
     pub(crate) clock: Arc<dyn Clock>,
     /// `None` if requests are not traced.

@@ -8,7 +8,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response};
 use spile_core::Store;
-use spile_listener::{Answer, ClientBody, Origin};
+use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
 use spile_observe::trace::{self, TraceContext, Tracer, note};
 use tokio::sync::watch;
 
@@ -51,7 +51,7 @@ impl<S: Store + 'static> Worker<S> {
     async fn respond_traced(
         self: Arc<Self>,
         tracer: Tracer,
-        origin: Origin,
+        origin: RequestOrigin,
         mut parts: Parts,
         body: ClientBody,
     ) -> Response<ResponseBody> {
@@ -72,12 +72,12 @@ impl<S> Clone for WorkerService<S> {
     }
 }
 
-impl<S: Store + 'static> Answer for WorkerService<S> {
+impl<S: Store + 'static> HttpHandler for WorkerService<S> {
     type Body = ResponseBody;
 
-    fn answer(
+    fn handle(
         self,
-        origin: Origin,
+        origin: RequestOrigin,
         request: Request<ClientBody>,
     ) -> impl Future<Output = Response<ResponseBody>> + Send + 'static {
         let ((parts, body), worker) = (request.into_parts(), self.0);

@@ -33,8 +33,8 @@ pub(crate) struct RateDecision {
 impl<S: Store> RateLimits<S> {
     /// Charges the request what it owes. `None` if no limit applies.
     pub(crate) async fn allow(&self, owed: Owed) -> Option<Box<RateDecision>> {
-        let Owed { enforced, watched, .. } = owed;
-        if watched.is_empty() && self.tracer.is_none() {
+        let Owed { enforced, shadow, .. } = owed;
+        if shadow.is_empty() && self.tracer.is_none() {
             let chain = enforced?;
             if self.limiter.answers_at_once()
                 && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
@@ -44,7 +44,7 @@ impl<S: Store> RateLimits<S> {
             return Some(Box::pin(self.allow_chain(chain)).await);
         }
         // Boxed, so that the futures of requests whose store answers at once stay small.
-        Box::pin(self.allow_each(enforced, watched)).await
+        Box::pin(self.allow_each(enforced, shadow)).await
     }
 
     /// Tells the client of the decision in header fields.
@@ -82,13 +82,13 @@ impl<S: Store> RateLimits<S> {
         self.decision(decision, chain)
     }
 
-    /// Charges the enforced chain and each watched one. Watched chains are separate calls, so that none of them
+    /// Charges the enforced chain and each shadow one. Watched chains are separate calls, so that none of them
     /// prevents the charge of another.
-    async fn allow_each(&self, enforced: Option<Chain>, watched: Vec<Chain>) -> Option<Box<RateDecision>> {
+    async fn allow_each(&self, enforced: Option<Chain>, shadow: Vec<Chain>) -> Option<Box<RateDecision>> {
         let enforced = async { Some(self.allow_chain(enforced?).await) };
-        let watched = join_all(watched.into_iter().map(|chain| self.allow_chain(chain)));
-        let (enforced, watched) = futures_util::future::join(enforced, watched).await;
-        enforced.or_else(|| watched.into_iter().next_back())
+        let shadow = join_all(shadow.into_iter().map(|chain| self.allow_chain(chain)));
+        let (enforced, shadow) = futures_util::future::join(enforced, shadow).await;
+        enforced.or_else(|| shadow.into_iter().next_back())
     }
 
     fn decision(&self, decision: Decision, chain: Chain) -> Box<RateDecision> {

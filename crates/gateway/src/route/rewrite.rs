@@ -2,7 +2,7 @@
 
 use http::uri::{InvalidUri, PathAndQuery};
 
-use spile_policy::{CleanPath, Unclear};
+use spile_policy::{AmbiguousPath, CleanPath};
 
 use crate::refusal::GatewayRefusal;
 
@@ -60,7 +60,7 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), RewriteError> {
         return Err(wrong(why.to_owned()));
     }
     let parsed: PathAndQuery = prefix.parse().map_err(|why: InvalidUri| wrong(why.to_string()))?;
-    let clean = CleanPath::of(&parsed).map_err(|Unclear(why)| wrong(why.to_owned()))?;
+    let clean = CleanPath::of(&parsed).map_err(|AmbiguousPath(why)| wrong(why.to_owned()))?;
     if clean.forwarded() == prefix { Ok(()) } else { Err(wrong(format!("write `{}`", clean.forwarded()))) }
 }
 

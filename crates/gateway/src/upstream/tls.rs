@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore};
-use spile_listener::{LoadError, Watched, certified_key};
+use spile_listener::{FileLoadError, WatchedFiles, certified_key};
 
 /// The certificate authorities that are trusted for upstreams.
 #[derive(Clone, Debug, Default)]
@@ -24,12 +24,12 @@ pub enum Roots {
 
 impl Roots {
     /// Only the authorities whose certificates are in this PEM file.
-    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LoadError> {
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, FileLoadError> {
         let path = path.as_ref();
         let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let certificates = read.map_err(|why| LoadError::new(path, why))?;
+        let certificates = read.map_err(|why| FileLoadError::new(path, why))?;
         if certificates.is_empty() {
-            return Err(LoadError::new(path, "the file holds no certificate"));
+            return Err(FileLoadError::new(path, "the file holds no certificate"));
         }
         Ok(Self::Only(certificates))
     }
@@ -83,7 +83,7 @@ struct LoadedTls {
 
 enum ClientConfigSource {
     Fixed(Arc<ClientConfigs>),
-    Files(Watched<ClientConfigs>),
+    Files(WatchedFiles<ClientConfigs>),
 }
 
 /// The client configurations that are made of the settings.
@@ -106,7 +106,8 @@ impl UpstreamTls {
         let paths = [&files.ca_file, &files.certificate_file, &files.key_file];
         let paths = paths.into_iter().flatten().cloned().collect();
         let read = files.clone();
-        let clients = ClientConfigSource::Files(Watched::load(paths, move |_| ClientConfigs::read(&read))?);
+        let clients =
+            ClientConfigSource::Files(WatchedFiles::load(paths, move |_| ClientConfigs::read(&read))?);
         Ok(Self(Arc::new(LoadedTls { files, server_name, clients })))
     }
 
@@ -147,13 +148,13 @@ impl UpstreamTls {
 }
 
 impl ClientConfigs {
-    fn read(files: &UpstreamTlsFiles) -> Result<Self, LoadError> {
+    fn read(files: &UpstreamTlsFiles) -> Result<Self, FileLoadError> {
         let roots = files.ca_file.as_ref().map(Roots::from_file).transpose()?.unwrap_or_default();
         let pair = files.certificate_file.as_ref().zip(files.key_file.as_ref());
         let identity = pair.map(|(chain, key)| certified_key(chain, key)).transpose()?;
         let named =
             files.ca_file.as_deref().or(files.certificate_file.as_deref()).unwrap_or(Path::new("TLS"));
-        Ok(Self::new(roots.client(identity).map_err(|why| LoadError::new(named, why))?))
+        Ok(Self::new(roots.client(identity).map_err(|why| FileLoadError::new(named, why))?))
     }
 
     fn new(config: ClientConfig) -> Self {
@@ -169,7 +170,7 @@ impl ClientConfigs {
 pub enum UpstreamTlsError {
     /// A file cannot be used.
     #[error(transparent)]
-    File(#[from] LoadError),
+    File(#[from] FileLoadError),
     /// A certificate without a key, or a key without a certificate.
     #[error("a certificate and its key go together: one of them is missing")]
     Unpaired,

@@ -1,7 +1,7 @@
 //! Settling: what a request cost in the end, in place of what it was charged at first.
 
 use spile_core::{Decision, Reason, Source, Store, StoreError};
-use spile_policy::{Chain, Line, Part};
+use spile_policy::{BucketCharge, Chain, ChainPart};
 
 use super::RateLimiter;
 use crate::ask::Ask;
@@ -30,13 +30,13 @@ impl<S: Store> RateLimiter<S> {
         decision: &Decision,
         tokens: u64,
     ) -> Result<Settled, StoreError> {
-        let costs_more = chain.lines().iter().any(|line| tokens > line.cost());
+        let costs_more = chain.buckets().iter().any(|bucket| tokens > bucket.cost());
         if costs_more {
             return self.settle_by_parts(chain, decision, tokens).await;
         }
         let mut settled = Settled::default();
-        if is_taken(decision) && chain.lines().iter().any(|line| tokens < line.cost()) {
-            let left = self.refund_charges(chain.charges_at(|line| line.cost() - tokens)).await?;
+        if is_taken(decision) && chain.buckets().iter().any(|bucket| tokens < bucket.cost()) {
+            let left = self.refund_charges(chain.charges_at(|bucket| bucket.cost() - tokens)).await?;
             let standing = left.limits().iter().zip(decision.limits());
             settled.decision =
                 Decision::standing(standing.map(|(status, asked)| status.under_limit_of(asked)));
@@ -52,17 +52,17 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<Settled, StoreError> {
         let mut settled = Settled::default();
         let (mut standing, mut is_known) = (decision.limits().to_vec(), true);
-        for Part { cost, chain: part, places } in chain.by_key_and_cost() {
+        for ChainPart { cost, chain: part, places } in chain.by_key_and_cost() {
             let after = if tokens > cost {
                 let more = tokens - cost;
-                let holds = part.lines().iter().map(|line| line.limit().limit().capacity()).min();
+                let holds = part.buckets().iter().map(|bucket| bucket.limit().limit().capacity()).min();
                 let most = more.min(holds.unwrap_or(0).into());
                 let granted =
                     self.spend_up_to_charges(Ask::on_terms_of(&part, part.charges_at(|_| most))).await;
                 settled.uncovered = settled.uncovered.max(more - u64::from(granted.tokens));
                 granted.decision
             } else if is_taken(decision) && tokens < cost {
-                self.refund_charges(part.charges_at(|line: &Line| line.cost() - tokens)).await?
+                self.refund_charges(part.charges_at(|bucket: &BucketCharge| bucket.cost() - tokens)).await?
             } else {
                 continue;
             };

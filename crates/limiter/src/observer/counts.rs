@@ -144,11 +144,11 @@ mod tests {
         ];
         for allowed in [true, false] {
             decisions.push(decision("free", allowed, Source::Local).taken_locally(failure));
-            for source in [Source::Store, Source::DenyCache, Source::Lease, Source::Local, Source::Policy] {
+            for source in [Source::Store, Source::Local, Source::Policy] {
                 decisions.push(decision("free", allowed, source));
             }
         }
-        for source in [Source::Store, Source::DenyCache, Source::Local] {
+        for source in [Source::Store, Source::Local] {
             decisions.push(decision("free", false, source).shadowed());
         }
         let series: HashSet<_> =

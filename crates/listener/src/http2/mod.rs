@@ -1,13 +1,16 @@
-//! HTTP/2 over the `h2` crate, for both sides: how bodies arrive, how they are sent, and how clients are served.
+//! HTTP/2 with the `h2` crate: receiving and sending bodies, for clients and upstreams, and serving clients.
 //!
-//! What is shared by the streams of one connection must not let one of them harm another: a stream never leaves frames
-//! with its connection, and is never sent more than it has room for.
+//! One stream of a connection must not harm another. So a stream never leaves received frames in the buffer of its
+//! connection, and never passes more to the connection than the other side has window for.
 
-mod received;
-mod sending;
+mod date;
+mod receive_body;
+mod send_body;
 mod server;
+mod streams;
 
-pub use received::Received;
-pub use sending::{FIRST_READ, Paced, Sending, Unsent};
-pub use server::MAX_WINDOW;
-pub(crate) use server::serve;
+pub use self::receive_body::ReceiveBody;
+pub use self::send_body::{FIRST_READ, PacedBody, SendBody, SendError};
+pub use self::server::MAX_WINDOW;
+pub(crate) use self::server::serve;
+pub(crate) use self::streams::StreamTracker;

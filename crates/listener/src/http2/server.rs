@@ -1,5 +1,5 @@
-//! One client's HTTP/2 connection: its streams are accepted, answered each by a task of its own, and ended where the
-//! client does not take its answer.
+//! Serves an HTTP/2 connection of a client: accepts streams, answers each in a task of its own, and resets those whose
+//! client does not read the response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,15 +16,14 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Sleep, sleep};
 
-use super::received::{KeepOpen, Received};
-use super::sending::{Paced, Sending, Unsent};
-use crate::bounds::Bounds;
-use crate::date;
-use crate::drain::Watcher;
-use crate::streams::{Streams, UnderWay};
+use super::date;
+use super::receive_body::{KeepOpen, ReceiveBody};
+use super::send_body::{PacedBody, SendBody, SendError};
+use super::streams::{StreamGuard, StreamTracker};
+use crate::listener::{Bounds, DrainWatcher};
 
-/// Fields that only mean something over HTTP/1.
-const OF_HTTP_1: [HeaderName; 6] = [
+/// Header fields that only have a meaning in HTTP/1.
+const HTTP1_FIELDS: [HeaderName; 6] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -32,17 +31,17 @@ const OF_HTTP_1: [HeaderName; 6] = [
     TRANSFER_ENCODING,
     UPGRADE,
 ];
-/// Streams whose unread bodies fit into a connection's window together.
+/// The connection's window, in windows of a stream.
 const WINDOWS: u32 = 32;
-/// What h2 keeps of a stream's answer while the client's side of the connection is full.
+/// How much of a stream's response h2 buffers while the client does not read.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// What small frames may add up to within one turn, before the streams have taken them: 256 bytes for each.
+/// How many bytes small frames may add up to in one poll, before the streams take them. Each counts as 256 bytes.
 const SMALL_FRAMES: usize = 64 * 1024 * 1024;
-/// How long a client that was answered early has to see that, before its stream is reset.
+/// How long a stream stays open after an early response, so that the client can read it before the reset.
 const LINGER: Duration = Duration::from_secs(2);
-/// What a header of an answer has at least.
+/// The least bytes of a response header.
 const HEADER: u64 = 32;
-/// How long a client without streams may take to answer the ping that comes with the end.
+/// How long a client without streams may take to answer the last ping during a drain.
 const LAST_PONG_WITHIN: Duration = Duration::from_secs(1);
 /// How long a client may take to answer a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(20);
@@ -51,20 +50,20 @@ const PONG_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) async fn serve<I, B, F>(
     io: I,
     bounds: &Bounds,
-    streams: Streams,
-    watcher: Watcher,
-    answer: impl Fn(Request<Received>) -> F + Unpin,
+    streams: StreamTracker,
+    watcher: DrainWatcher,
+    answer: impl Fn(Request<ReceiveBody>) -> F + Unpin,
 ) where
     I: AsyncRead + AsyncWrite + Unpin,
-    B: Paced + Send + 'static,
+    B: PacedBody + Send + 'static,
     B::Error: Send,
     F: Future<Output = Response<B>> + Send + 'static,
 {
     let Ok(mut connection) = settings(bounds).handshake(io).await else { return };
     let pings = connection.ping_pong().map(|pings| KeepAlive::new(pings, bounds.header_timeout));
     let taken_within = bounds.write_timeout;
-    let accepting = Accepting { connection, pings, streams, taken_within, answer, ending: None };
-    watcher.watch(accepting, Accepting::end_gracefully).await;
+    let accepting = ServerConnection { connection, pings, streams, taken_within, answer, drain_timer: None };
+    watcher.watch(accepting, ServerConnection::end_gracefully).await;
 }
 
 fn settings(bounds: &Bounds) -> Builder {
@@ -80,37 +79,37 @@ fn settings(bounds: &Bounds) -> Builder {
     settings
 }
 
-/// The largest window that HTTP/2 knows.
+/// The largest flow-control window of HTTP/2.
 pub const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// Accepts streams until the connection ends.
-struct Accepting<I, A> {
+struct ServerConnection<I, A> {
     connection: Connection<I, Bytes>,
     pings: Option<KeepAlive>,
-    streams: Streams,
+    streams: StreamTracker,
     taken_within: Duration,
     answer: A,
-    /// From when the listener drains.
-    ending: Option<Ending>,
+    /// Set when the listener drains.
+    drain_timer: Option<DrainTimer>,
 }
 
-/// Finds out that a client which was told to go has nothing left to wait for, though it does not go.
-struct Ending {
+/// Ends a connection during a drain if the client has no streams left but does not close it.
+struct DrainTimer {
     timer: Pin<Box<Sleep>>,
     taken: u32,
 }
 
-impl Ending {
-    fn new(streams: &Streams) -> Self {
+impl DrainTimer {
+    fn new(streams: &StreamTracker) -> Self {
         Self { timer: Box::pin(sleep(LAST_PONG_WITHIN)), taken: streams.writes() }
     }
 
-    /// Ready once no stream is under way and nothing of an answer was taken for a while.
-    fn poll_over(&mut self, cx: &mut Context<'_>, streams: &Streams) -> Poll<()> {
+    /// Ready if no stream is open and no part of a response was written for a while.
+    fn poll_expired(&mut self, cx: &mut Context<'_>, streams: &StreamTracker) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let taken = streams.writes();
-            if std::mem::replace(&mut self.taken, taken) == taken && !streams.any() {
+            if std::mem::replace(&mut self.taken, taken) == taken && !streams.has_open() {
                 return Poll::Ready(());
             }
             self.timer.as_mut().reset(tokio::time::Instant::now() + LAST_PONG_WITHIN);
@@ -118,20 +117,20 @@ impl Ending {
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin, A: Unpin> Accepting<I, A> {
-    /// Accepts no more streams, and ends with the last of those under way.
+impl<I: AsyncRead + AsyncWrite + Unpin, A: Unpin> ServerConnection<I, A> {
+    /// Accepts no more streams, and ends with the last open one.
     fn end_gracefully(self: Pin<&mut Self>) {
         let this = self.get_mut();
         this.connection.graceful_shutdown();
-        this.ending = Some(Ending::new(&this.streams));
+        this.drain_timer = Some(DrainTimer::new(&this.streams));
     }
 }
 
-impl<I, A, B, F> Future for Accepting<I, A>
+impl<I, A, B, F> Future for ServerConnection<I, A>
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Request<Received>) -> F + Unpin,
-    B: Paced + Send + 'static,
+    A: Fn(Request<ReceiveBody>) -> F + Unpin,
+    B: PacedBody + Send + 'static,
     B::Error: Send,
     F: Future<Output = Response<B>> + Send + 'static,
 {
@@ -139,26 +138,30 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        // A connection that breaks ends with its client.
+        // An error means that the connection broke.
         while let Poll::Ready(accepted) = this.connection.poll_accept(cx) {
             let Some(Ok((request, reply))) = accepted else { return Poll::Ready(()) };
             let is_head = request.method() == Method::HEAD;
             let (head, stream) = request.into_parts();
-            let body = Received::new(stream, &head.headers);
+            let body = ReceiveBody::new(stream, &head.headers);
             let keep_open = body.keep_open();
             let answering = (this.answer)(Request::from_parts(head, body));
-            tokio::spawn(Stream {
-                state: State::Answering { answering },
+            tokio::spawn(ServerStream {
+                state: StreamState::Answering { answering },
                 reply,
                 is_head,
                 taken_within: this.taken_within,
                 keep_open,
                 linger: None,
-                under_way: this.streams.begin(),
+                guard: this.streams.open(),
             });
         }
         let streams = &this.streams;
-        if this.ending.as_mut().is_some_and(|ending| ending.poll_over(cx, streams).is_ready()) {
+        if this
+            .drain_timer
+            .as_mut()
+            .is_some_and(|drain_timer| drain_timer.poll_expired(cx, streams).is_ready())
+        {
             return Poll::Ready(());
         }
         this.pings.as_mut().map_or(Poll::Pending, |pings| pings.poll_lost(cx, streams))
@@ -166,74 +169,74 @@ where
 }
 
 pin_project! {
-    /// One stream, from its request to the last of its answer. Written out, for a request is moved once only so.
-    struct Stream<F, B> {
+    /// One stream, from its request to the end of its response. Written by hand, so that the request is moved only once.
+    struct ServerStream<F, B> {
         #[pin]
-        state: State<F, B>,
+        state: StreamState<F, B>,
         reply: SendResponse<Bytes>,
         is_head: bool,
         taken_within: Duration,
         keep_open: KeepOpen,
         linger: Option<Pin<Box<Sleep>>>,
-        under_way: UnderWay,
+        guard: StreamGuard,
     }
 }
 
 pin_project! {
-    #[project = StateProjected]
-    enum State<F, B> {
+    #[project = StreamStateProjected]
+    enum StreamState<F, B> {
         Answering {
             #[pin]
             answering: F,
         },
-        Sending {
-            sending: Sending<B>,
+        SendBody {
+            sending: SendBody<B>,
         },
-        /// Everything is said, and the client may still be sending. A reset now would look like a failure to many, who
-        /// would not read the answer.
+        /// The response is complete, and the client may still be sending. Many clients would take a reset for a failure and
+        /// not read the response.
         Lingering,
     }
 }
 
-impl<F: Future<Output = Response<B>>, B: Paced> Future for Stream<F, B> {
+impl<F: Future<Output = Response<B>>, B: PacedBody> Future for ServerStream<F, B> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                StateProjected::Answering { answering } => {
+                StreamStateProjected::Answering { answering } => {
                     let Poll::Ready(answer) = answering.poll(cx) else {
-                        // A client that gives up on its request is not kept waiting for.
+                        // If the client has reset the stream, the handler is cancelled.
                         return this.reply.poll_reset(cx).map(drop);
                     };
-                    this.under_way.hand(HEADER);
+                    this.guard.add_response_bytes(HEADER);
                     match begin(answer, this.reply, *this.is_head, *this.taken_within) {
-                        Ok(Some(sending)) => State::Sending { sending },
-                        Ok(None) => State::Lingering,
+                        Ok(Some(sending)) => StreamState::SendBody { sending },
+                        Ok(None) => StreamState::Lingering,
                         Err(_) => return Poll::Ready(()),
                     }
                 }
-                StateProjected::Sending { sending } => {
+                StreamStateProjected::SendBody { sending } => {
                     let before = sending.sent_bytes();
                     let sent = Pin::new(&mut *sending).poll(cx);
-                    this.under_way.hand(sending.sent_bytes() - before);
+                    this.guard.add_response_bytes(sending.sent_bytes() - before);
                     match ready!(sent) {
-                        Ok(()) => State::Lingering,
+                        Ok(()) => StreamState::Lingering,
                         Err(why) => {
-                            if let Unsent::Broken(_) = why {
+                            if let SendError::Broken(_) = why {
                                 sending.break_off();
                             }
                             return Poll::Ready(());
                         }
                     }
                 }
-                StateProjected::Lingering
-                    if this.keep_open.poll_ended(cx).is_ready() || !this.under_way.may_linger() =>
+                StreamStateProjected::Lingering
+                    if this.keep_open.poll_ended(cx).is_ready() || !this.guard.may_linger() =>
                 {
                     return Poll::Ready(());
                 }
-                StateProjected::Lingering => {
+                StreamStateProjected::Lingering => {
                     return this.linger.get_or_insert_with(|| Box::pin(sleep(LINGER))).as_mut().poll(cx);
                 }
             };
@@ -242,42 +245,42 @@ impl<F: Future<Output = Response<B>>, B: Paced> Future for Stream<F, B> {
     }
 }
 
-/// Sends the header of an answer. Gives what is to send of its body, if there is one.
-fn begin<B: Paced>(
+/// Sends the header of a response. Returns the sender of its body, if it has one.
+fn begin<B: PacedBody>(
     answer: Response<B>,
     reply: &mut SendResponse<Bytes>,
     is_head: bool,
     taken_within: Duration,
-) -> Result<Option<Sending<B>>, h2::Error> {
+) -> Result<Option<SendBody<B>>, h2::Error> {
     let (mut head, body) = answer.into_parts();
     let bodiless = body.is_end_stream();
     if let Some(length) = body.size_hint().exact().filter(|_| !bodiless) {
         head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
     }
-    drop_fields_of_http_1(&mut head.headers);
-    // hyper adds one over HTTP/1.
+    remove_http1_fields(&mut head.headers);
+    // Over HTTP/1, hyper adds it.
     head.headers.entry(DATE).or_insert_with(date::now);
     let ends = is_head || bodiless;
     let stream = reply.send_response(Response::from_parts(head, ()), ends)?;
-    Ok((!ends).then(|| Sending::new(stream, body, taken_within)))
+    Ok((!ends).then(|| SendBody::new(stream, body, taken_within)))
 }
 
-fn drop_fields_of_http_1(headers: &mut HeaderMap) {
-    // Looking at each field once is quicker than asking for each of these.
-    if headers.keys().any(|name| OF_HTTP_1.contains(name)) {
-        for name in OF_HTTP_1 {
+fn remove_http1_fields(headers: &mut HeaderMap) {
+    // Iterating over the fields once is faster than six lookups.
+    if headers.keys().any(|name| HTTP1_FIELDS.contains(name)) {
+        for name in HTTP1_FIELDS {
             headers.remove(name);
         }
     }
 }
 
-/// Finds out whether a client with streams under way is still there.
+/// Pings a client with open streams, to find out whether it is still connected.
 struct KeepAlive {
     pings: PingPong,
     interval: Duration,
     timer: Pin<Box<Sleep>>,
     unanswered: bool,
-    /// What the client had taken when the ping was sent.
+    /// The write count when the ping was sent.
     taken: u32,
 }
 
@@ -286,9 +289,9 @@ impl KeepAlive {
         Self { pings, interval, timer: Box::pin(sleep(interval)), unanswered: false, taken: 0 }
     }
 
-    /// Ready once a ping stays without an answer. It may wait behind much that the client has yet to take: as long as it
-    /// takes some of that, it is there.
-    fn poll_lost(&mut self, cx: &mut Context<'_>, streams: &Streams) -> Poll<()> {
+    /// Ready if a ping is not answered in time. A ping may be queued behind much response data: as long as some of that is
+    /// written, the client counts as connected.
+    fn poll_lost(&mut self, cx: &mut Context<'_>, streams: &StreamTracker) -> Poll<()> {
         if self.unanswered && self.pings.poll_pong(cx).is_ready() {
             self.unanswered = false;
             self.wait(self.interval);
@@ -303,7 +306,7 @@ impl KeepAlive {
                 continue;
             }
             self.taken = taken;
-            self.unanswered = streams.any() && self.pings.send_ping(Ping::opaque()).is_ok();
+            self.unanswered = streams.has_open() && self.pings.send_ping(Ping::opaque()).is_ok();
             self.wait(if self.unanswered { PONG_WITHIN } else { self.interval });
             if self.unanswered && self.pings.poll_pong(cx).is_ready() {
                 self.unanswered = false;
@@ -323,8 +326,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, split};
 
     use super::*;
-    use crate::client_stream::ClientStream;
-    use crate::drain::Drain;
+    use crate::http::ClientStream;
+    use crate::listener::Drain;
 
     /// A client's side of the connection, which takes 512 bytes in a tenth of a second.
     fn slowed(far: DuplexStream) -> DuplexStream {
@@ -345,11 +348,11 @@ mod tests {
     async fn a_client_that_reads_slowly_but_steadily_is_not_taken_for_gone() {
         let (near, far) = tokio::io::duplex(1024);
         let bounds = Bounds { header_timeout: Duration::from_secs(2), ..Bounds::default() };
-        let streams = Streams::default();
-        let io = ClientStream::new(near, &bounds).resting(streams.clone());
+        let streams = StreamTracker::default();
+        let io = ClientStream::new(near, &bounds).with_idle_check(streams.clone());
         let watcher = Drain::new().watcher();
         let large = || Response::new(Full::new(Bytes::from(vec![b'x'; 300_000])));
-        let answer = move |_: Request<Received>| std::future::ready(large());
+        let answer = move |_: Request<ReceiveBody>| std::future::ready(large());
         tokio::spawn(async move { serve(io, &bounds, streams, watcher, answer).await });
         let mut settings = h2::client::Builder::new();
         settings.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);

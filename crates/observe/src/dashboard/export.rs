@@ -1,41 +1,46 @@
-//! A day of minutes as one document, written part by part: no more than one part of it is held at a time.
+//! Streams the minutes as one JSON or CSV document, part by part, so that a day is never in memory at once.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 
-use crate::analytics::{Analytics, Asked, CSV_HEAD, write_csv};
-use crate::minutes::MinuteRow;
-use crate::sums::SumsError;
+use super::problem;
+use crate::analytics::{Analytics, AnalyticsQuery, CSV_HEAD, MinuteRow, MinuteStoreError, write_csv};
 
-/// How rows are written.
+/// The format of the document.
 #[derive(Clone, Copy)]
-pub(super) enum Format {
+pub(super) enum ExportFormat {
     Json,
     Csv,
 }
 
-/// The minutes that were asked for. If the first of them cannot be read, that is the answer; if later ones cannot, the
-/// document breaks off and the connection with it.
-pub(super) async fn stream(
+/// The minutes that the query selects. If the first of them cannot be read, the response is a 503. If later ones cannot be
+/// read, the body ends with an error and the connection is closed.
+pub(super) async fn stream(analytics: &Analytics, query: &AnalyticsQuery, format: ExportFormat) -> Response {
+    try_stream(analytics, query, format).await.unwrap_or_else(|why| {
+        problem(503, "scope", &format!("{why}; scope=instance gives the minutes of this instance alone"))
+    })
+}
+
+async fn try_stream(
     analytics: &Analytics,
-    asked: &Asked,
-    format: Format,
-) -> Result<Response, SumsError> {
-    let mut parts = analytics.parts(asked);
-    let mut text = String::from(if matches!(format, Format::Csv) { CSV_HEAD } else { "[" });
+    query: &AnalyticsQuery,
+    format: ExportFormat,
+) -> Result<Response, MinuteStoreError> {
+    let mut parts = analytics.parts(query);
+    let mut text = String::from(if matches!(format, ExportFormat::Csv) { CSV_HEAD } else { "[" });
     let empty = text.len();
     let mut started = false;
     while text.len() == empty {
         let Some(part) = parts.next() else { break };
         format.write(&mut text, &analytics.rows(&part).await?, &mut started);
     }
-    let rest = Rest { analytics: analytics.clone(), parts, format, started, text, ended: false };
-    let body = Body::from_stream(unfold(rest, Rest::next));
+    let rest = ExportStream { analytics: analytics.clone(), parts, format, started, text, ended: false };
+    let body = Body::from_stream(unfold(rest, ExportStream::next));
     Ok(match format {
-        Format::Json => ([(CONTENT_TYPE, "application/json")], body).into_response(),
-        Format::Csv => {
+        ExportFormat::Json => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        ExportFormat::Csv => {
             let name = "attachment; filename=\"spile-minutes.csv\"";
             let headers = [(CONTENT_TYPE, "text/csv; charset=utf-8"), (CONTENT_DISPOSITION, name)];
             (headers, body).into_response()
@@ -43,20 +48,20 @@ pub(super) async fn stream(
     })
 }
 
-/// What is still to be written.
-struct Rest<P> {
+/// The rest of the document.
+struct ExportStream<P> {
     analytics: Analytics,
     parts: P,
-    format: Format,
-    /// Whether a row was written before.
+    format: ExportFormat,
+    /// Whether a row was already written, so that JSON needs a comma before the next.
     started: bool,
-    /// What was written and not handed out yet.
+    /// Text that was written and not yet returned.
     text: String,
     ended: bool,
 }
 
-impl<P: Iterator<Item = Asked>> Rest<P> {
-    async fn next(mut self) -> Option<(Result<String, SumsError>, Self)> {
+impl<P: Iterator<Item = AnalyticsQuery>> ExportStream<P> {
+    async fn next(mut self) -> Option<(Result<String, MinuteStoreError>, Self)> {
         while self.text.is_empty() {
             if self.ended {
                 return None;
@@ -78,7 +83,7 @@ impl<P: Iterator<Item = Asked>> Rest<P> {
     }
 }
 
-impl Format {
+impl ExportFormat {
     fn write(self, text: &mut String, rows: &[MinuteRow], started: &mut bool) {
         match self {
             Self::Csv => write_csv(text, rows),

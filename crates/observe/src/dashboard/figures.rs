@@ -1,4 +1,4 @@
-//! The figures on the page, and the same for scripts.
+//! The figures of the dashboard, under `/dashboard/` for the page and under `/admin/v1/` for scripts.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,48 +6,32 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::export::{self, Format};
-use super::house::{PlanView, TenantView};
-use super::query::Asking;
-use super::{Desk, problem};
-use crate::analytics::{Analytics, Asked, Day};
-use crate::minutes::MinuteRow;
-use crate::snapshot::Snapshot;
-use crate::sums::SumsError;
-use crate::watch::Watch;
+use super::DashboardState;
+use super::export::{self, ExportFormat};
+use super::query::QueryParams;
+use super::source::{PlanView, TenantView};
+use crate::analytics::{Analytics, AnalyticsQuery, Day, MinuteRow};
+use crate::watch::{Snapshot, Watch};
 
-/// Plans and tenants, as they are shown.
+/// Plans and tenants, as the page shows them.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PlansAndTenants {
     plans: Vec<PlanView>,
     tenants: Vec<TenantView>,
-    /// What an operator should look into: how many entries of the registry are in quarantine.
+    /// A problem that an operator should look into: how many entries of the registry are in quarantine.
     warning: Option<String>,
 }
 
-/// Everything on the page.
+/// The current figures.
 #[utoipa::path(
     get,
     path = "/dashboard/snapshot",
     tag = "dashboard",
     operation_id = "dashboardSnapshot",
     security(("token" = [])),
-    responses((status = 200, description = "How things stand.", body = Snapshot))
+    responses((status = 200, description = "The current figures.", body = Snapshot))
 )]
 pub(super) async fn snapshot(State(watch): State<Watch>) -> Json<Snapshot> {
-    Json(watch.snapshot())
-}
-
-/// Everything on the page, for scripts.
-#[utoipa::path(
-    get,
-    path = "/admin/v1/snapshot",
-    tag = "dashboard",
-    operation_id = "snapshot",
-    security(("token" = [])),
-    responses((status = 200, description = "How things stand.", body = Snapshot))
-)]
-pub(super) async fn api_snapshot(State(watch): State<Watch>) -> Json<Snapshot> {
     Json(watch.snapshot())
 }
 
@@ -58,11 +42,11 @@ pub(super) async fn api_snapshot(State(watch): State<Watch>) -> Json<Snapshot> {
     tag = "dashboard",
     operation_id = "dashboardHouse",
     security(("token" = [])),
-    responses((status = 200, description = "Those in force.", body = PlansAndTenants))
+    responses((status = 200, description = "The plans and tenants in force.", body = PlansAndTenants))
 )]
-pub(super) async fn plans_and_tenants(State(desk): State<Desk>) -> Json<PlansAndTenants> {
-    let house = &desk.house;
-    Json(PlansAndTenants { plans: house.plans(), tenants: house.tenants(), warning: house.warning() })
+pub(super) async fn plans_and_tenants(State(state): State<DashboardState>) -> Json<PlansAndTenants> {
+    let source = &state.source;
+    Json(PlansAndTenants { plans: source.plans(), tenants: source.tenants(), warning: source.warning() })
 }
 
 /// The last 24 hours, summed by rule and by tenant.
@@ -72,7 +56,7 @@ pub(super) async fn plans_and_tenants(State(desk): State<Desk>) -> Json<PlansAnd
     tag = "dashboard",
     operation_id = "dashboardDay",
     security(("token" = [])),
-    responses((status = 200, description = "Of all instances, or of this one.", body = Day))
+    responses((status = 200, description = "The sums of all instances, or of this one.", body = Day))
 )]
 pub(super) async fn day(State(analytics): State<Analytics>) -> Response {
     Json(&*analytics.day().await).into_response()
@@ -85,37 +69,20 @@ pub(super) async fn day(State(analytics): State<Analytics>) -> Response {
     tag = "dashboard",
     operation_id = "dashboardMinutes",
     security(("token" = [])),
-    params(Asked),
+    params(AnalyticsQuery),
     responses(
         (status = 200, description = "One row for each minute of each rule and tenant.", body = Vec<MinuteRow>),
-        (status = 400, description = "The query makes no sense.", body = Object,
+        (status = 400, description = "The query is invalid.", body = Object,
          content_type = "application/problem+json"),
-        (status = 503, description = "What all instances have counted is out of reach.", body = Object,
+        (status = 503, description = "The minutes of all instances are out of reach.", body = Object,
          content_type = "application/problem+json"),
     )
 )]
-pub(super) async fn minutes(State(analytics): State<Analytics>, Asking(asked): Asking<Asked>) -> Response {
-    rows(&analytics, &asked).await
-}
-
-/// The last 24 hours, minute by minute, for scripts.
-#[utoipa::path(
-    get,
-    path = "/admin/v1/analytics",
-    tag = "dashboard",
-    operation_id = "analytics",
-    security(("token" = [])),
-    params(Asked),
-    responses(
-        (status = 200, description = "One row for each minute of each rule and tenant.", body = Vec<MinuteRow>),
-        (status = 400, description = "The query makes no sense.", body = Object,
-         content_type = "application/problem+json"),
-        (status = 503, description = "What all instances have counted is out of reach.", body = Object,
-         content_type = "application/problem+json"),
-    )
-)]
-pub(super) async fn analytics(State(analytics): State<Analytics>, Asking(asked): Asking<Asked>) -> Response {
-    rows(&analytics, &asked).await
+pub(super) async fn minutes(
+    State(analytics): State<Analytics>,
+    QueryParams(query): QueryParams<AnalyticsQuery>,
+) -> Response {
+    export::stream(&analytics, &query, ExportFormat::Json).await
 }
 
 /// The last 24 hours as CSV.
@@ -125,55 +92,19 @@ pub(super) async fn analytics(State(analytics): State<Analytics>, Asking(asked):
     tag = "dashboard",
     operation_id = "dashboardMinutesCsv",
     security(("token" = [])),
-    params(Asked),
+    params(AnalyticsQuery),
     responses(
         (status = 200, description = "`minute,by,name,allowed,denied,shadow`.", body = String,
          content_type = "text/csv"),
-        (status = 400, description = "The query makes no sense.", body = Object,
+        (status = 400, description = "The query is invalid.", body = Object,
          content_type = "application/problem+json"),
-        (status = 503, description = "What all instances have counted is out of reach.", body = Object,
+        (status = 503, description = "The minutes of all instances are out of reach.", body = Object,
          content_type = "application/problem+json"),
     )
 )]
 pub(super) async fn minutes_csv(
     State(analytics): State<Analytics>,
-    Asking(asked): Asking<Asked>,
+    QueryParams(query): QueryParams<AnalyticsQuery>,
 ) -> Response {
-    csv(&analytics, &asked).await
-}
-
-/// The last 24 hours as CSV, for scripts.
-#[utoipa::path(
-    get,
-    path = "/admin/v1/analytics.csv",
-    tag = "dashboard",
-    operation_id = "analyticsCsv",
-    security(("token" = [])),
-    params(Asked),
-    responses(
-        (status = 200, description = "`minute,by,name,allowed,denied,shadow`.", body = String,
-         content_type = "text/csv"),
-        (status = 400, description = "The query makes no sense.", body = Object,
-         content_type = "application/problem+json"),
-        (status = 503, description = "What all instances have counted is out of reach.", body = Object,
-         content_type = "application/problem+json"),
-    )
-)]
-pub(super) async fn analytics_csv(
-    State(analytics): State<Analytics>,
-    Asking(asked): Asking<Asked>,
-) -> Response {
-    csv(&analytics, &asked).await
-}
-
-async fn rows(analytics: &Analytics, asked: &Asked) -> Response {
-    export::stream(analytics, asked, Format::Json).await.unwrap_or_else(|why| no_sums(&why))
-}
-
-async fn csv(analytics: &Analytics, asked: &Asked) -> Response {
-    export::stream(analytics, asked, Format::Csv).await.unwrap_or_else(|why| no_sums(&why))
-}
-
-fn no_sums(why: &SumsError) -> Response {
-    problem(503, "scope", &format!("{why}; scope=instance gives the minutes of this instance alone"))
+    export::stream(&analytics, &query, ExportFormat::Csv).await
 }

@@ -1,14 +1,14 @@
-//! The live dashboard: one page, the stream that moves it, and what the page asks for besides.
+//! The live dashboard: one page, the stream of figures that updates it, and its other requests.
 //!
-//! All of it is mounted on the admin listener, never where callers are. The [`page`] itself shows nothing that is
-//! worth keeping to oneself; whoever mounts the rest decides who may see it. The page sends the operator's token
-//! where it is asked for one. Routes and their description come from the same lines.
+//! It belongs on the admin listener, never on a listener for callers. The [`page`] itself contains no figures and needs no
+//! protection; the server that mounts the other routes decides who may read them. The page sends the operator's token if
+//! the server requires one. The routes and their OpenAPI description come from the same declarations.
 
 mod export;
 mod figures;
-mod house;
 mod inspector;
 mod query;
+mod source;
 mod stream;
 
 use std::sync::Arc;
@@ -18,41 +18,41 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
-pub use self::house::{BucketView, House, Later, LimitView, NotSeen, PlanView, TenantView};
+pub use self::source::{BucketView, DashboardSource, LimitView, PeekError, PlanView, TenantView};
 use crate::analytics::Analytics;
 use crate::watch::Watch;
 
 const PAGE: &str = include_str!("page.html");
-/// The page brings everything along and talks to nobody but where it came from.
+/// The page loads nothing from elsewhere and connects only to its own server.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the handlers work with.
+/// The state of the dashboard's handlers.
 #[derive(Clone)]
-pub struct Desk {
+pub struct DashboardState {
     analytics: Analytics,
-    house: Arc<dyn House>,
+    source: Arc<dyn DashboardSource>,
 }
 
-impl Desk {
-    /// A desk from which these analytics, their watch and this house are seen.
-    pub fn new(analytics: impl Into<Analytics>, house: Arc<dyn House>) -> Self {
-        Self { analytics: analytics.into(), house }
+impl DashboardState {
+    /// The state for these analytics, their watch and this source.
+    pub fn new(analytics: impl Into<Analytics>, source: Arc<dyn DashboardSource>) -> Self {
+        Self { analytics: analytics.into(), source }
     }
 }
 
-impl FromRef<Desk> for Analytics {
-    fn from_ref(desk: &Desk) -> Self {
-        desk.analytics.clone()
+impl FromRef<DashboardState> for Analytics {
+    fn from_ref(state: &DashboardState) -> Self {
+        state.analytics.clone()
     }
 }
 
-impl FromRef<Desk> for Watch {
-    fn from_ref(desk: &Desk) -> Self {
-        desk.analytics.watch().clone()
+impl FromRef<DashboardState> for Watch {
+    fn from_ref(state: &DashboardState) -> Self {
+        state.analytics.watch().clone()
     }
 }
 
@@ -61,8 +61,8 @@ pub fn page<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S> {
     OpenApiRouter::new().routes(routes!(show_page))
 }
 
-/// The figures on the page, below `/dashboard/`: who is denied and who spends, by name only if the watch may.
-pub fn figures() -> OpenApiRouter<Desk> {
+/// The figures of the page, below `/dashboard/`. Keys are in plain text only if the watch allows that.
+pub fn figures() -> OpenApiRouter<DashboardState> {
     OpenApiRouter::new()
         .routes(routes!(stream::events))
         .routes(routes!(figures::snapshot))
@@ -72,17 +72,32 @@ pub fn figures() -> OpenApiRouter<Desk> {
         .routes(routes!(figures::minutes_csv))
 }
 
-/// The buckets of any key that somebody can name: to be mounted behind the operator's token.
-pub fn inspector() -> OpenApiRouter<Desk> {
+/// The buckets of any key. Mount it behind the operator's token.
+pub fn inspector() -> OpenApiRouter<DashboardState> {
     OpenApiRouter::new().routes(routes!(inspector::buckets))
 }
 
-/// The same figures and minutes for scripts, below `/admin/v1`: to be mounted behind the operator's token.
-pub fn api() -> OpenApiRouter<Desk> {
+/// The same figures and minutes for scripts, below `/admin/v1`. Mount it behind the operator's token.
+pub fn api() -> OpenApiRouter<DashboardState> {
     OpenApiRouter::new()
-        .routes(routes!(figures::api_snapshot))
-        .routes(routes!(figures::analytics))
-        .routes(routes!(figures::analytics_csv))
+        .routes(alias(routes!(figures::snapshot), "/admin/v1/snapshot", "snapshot"))
+        .routes(alias(routes!(figures::minutes), "/admin/v1/analytics", "analytics"))
+        .routes(alias(routes!(figures::minutes_csv), "/admin/v1/analytics.csv", "analyticsCsv"))
+}
+
+/// The same GET handler under another path and operation id.
+fn alias(
+    (schemas, mut paths, handler): UtoipaMethodRouter<DashboardState>,
+    path: &str,
+    operation_id: &str,
+) -> UtoipaMethodRouter<DashboardState> {
+    for mut item in std::mem::take(&mut paths.paths).into_values() {
+        if let Some(get) = &mut item.get {
+            get.operation_id = Some(operation_id.to_owned());
+        }
+        paths.paths.insert(path.to_owned(), item);
+    }
+    (schemas, paths, handler)
 }
 
 /// The live dashboard.

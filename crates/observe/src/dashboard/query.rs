@@ -1,4 +1,4 @@
-//! What stands behind the question mark.
+//! Reads the query of a URL.
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query};
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 
 use super::problem;
 
-/// A query that was read, or a problem that names what is wrong with it.
-pub(super) struct Asking<T>(pub(super) T);
+/// An extractor for the query. Its rejection is a problem document that says what is wrong.
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asking<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {

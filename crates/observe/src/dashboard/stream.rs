@@ -9,11 +9,11 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::Desk;
+use super::DashboardState;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Everything on the page, each second until the page goes away or the server ends.
+/// All figures of the page, each second until the page disconnects or the server stops.
 #[utoipa::path(
     get,
     path = "/dashboard/events",
@@ -23,17 +23,19 @@ const SECOND: Duration = Duration::from_secs(1);
     responses((status = 200, description = "Snapshots as server-sent events.", body = String,
                content_type = "text/event-stream"))
 )]
-pub(super) async fn events(State(desk): State<Desk>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub(super) async fn events(
+    State(state): State<DashboardState>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let mut ticks = interval(SECOND);
-    // A page that was slow to read wants the newest figures, not those that it missed.
+    // A page that reads slowly gets the newest figures, not those that it missed.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let closed = desk.analytics.watch().closed();
-    Sse::new(unfold((desk, ticks, closed), |(desk, mut ticks, mut closed)| async move {
+    let closed = state.analytics.watch().closed();
+    Sse::new(unfold((state, ticks, closed), |(state, mut ticks, mut closed)| async move {
         tokio::select! {
             _ = ticks.tick() => {}
             _ = closed.wait_for(|closed| *closed) => return None,
         }
-        let snapshot = serde_json::to_string(&desk.analytics.watch().snapshot()).ok()?;
-        Some((Ok(Event::default().data(snapshot)), (desk, ticks, closed)))
+        let snapshot = serde_json::to_string(&state.analytics.watch().snapshot()).ok()?;
+        Some((Ok(Event::default().data(snapshot)), (state, ticks, closed)))
     }))
 }

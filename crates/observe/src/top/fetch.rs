@@ -1,16 +1,16 @@
-//! Asks the admin listener how things stand.
+//! Reads the snapshot from the admin listener of a server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::snapshot::Snapshot;
+use crate::watch::Snapshot;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than any snapshot: it is bounded by what it shows.
+/// More than any snapshot has, since its lists are bounded.
 const MOST_BYTES: u64 = 4 * 1024 * 1024;
 
-/// A snapshot, or why there is none. One request on a connection of its own: HTTP as simple as it gets.
+/// The snapshot, or why it could not be read. Each call is one HTTP/1.0 request on a connection of its own.
 pub(super) fn fetch(admin: SocketAddr, token: Option<&str>) -> Result<Snapshot, String> {
     let answer = request(admin, token).map_err(|why| why.to_string())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is no HTTP")?;
@@ -28,9 +28,9 @@ fn request(admin: SocketAddr, token: Option<&str>) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&admin, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the answer comes whole and unchunked, and then the connection ends.
+    // HTTP/1.0: the response is not chunked, and the connection closes after it.
     write!(stream, "GET /dashboard/snapshot HTTP/1.0\r\nHost: {admin}\r\n")?;
-    // A token that would end the line is none, and is answered like a wrong one.
+    // A token with a line break would inject headers. Without it the server answers 401, as for a wrong token.
     if let Some(token) = token.filter(|token| !token.contains(['\r', '\n'])) {
         write!(stream, "Authorization: Bearer {token}\r\n")?;
     }

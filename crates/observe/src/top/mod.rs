@@ -17,11 +17,11 @@ pub use self::screen::Screen;
 
 /// How often the server is asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often the keyboard is looked at.
+/// How often the keyboard is polled.
 const KEYS: Duration = Duration::from_millis(100);
 
-/// Shows the server whose admin listener is at `admin` until somebody presses `q`. The token opens it where one is
-/// asked for.
+/// Shows the server whose admin listener is at `admin` until the user presses `q`. `token` is the admin token, if the server
+/// requires one.
 pub fn run(admin: SocketAddr, token: Option<String>) -> io::Result<()> {
     let (send, figures) = channel();
     let (stop, stopped) = channel();
@@ -30,12 +30,12 @@ pub fn run(admin: SocketAddr, token: Option<String>) -> io::Result<()> {
     let shown = show(&mut terminal, &Screen::new(admin), &figures);
     ratatui::restore();
     drop(stop);
-    // The thread only asks; it cannot fail.
+    // The thread does not panic, so that there is no error to report.
     let _ended = asking.join();
     shown
 }
 
-/// Asks once a second until told to stop, or nobody listens.
+/// Reads a snapshot once a second until it is told to stop or the receiver is dropped.
 fn ask(
     admin: SocketAddr,
     token: Option<&str>,

@@ -1,4 +1,4 @@
-//! What the terminal shows.
+//! The screen of `spile top`.
 
 use std::net::SocketAddr;
 
@@ -8,13 +8,12 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, List, Row, Sparkline, Table, Widget};
 
-use crate::close_look::TopKey;
-use crate::event::{Event, What};
-use crate::levels::Level;
-use crate::rates::Second;
-use crate::snapshot::Snapshot;
+use crate::events::{Event, EventKind};
+use crate::metrics::SecondRow;
+use crate::sampling::{BucketLevel, TopKey};
+use crate::watch::Snapshot;
 
-/// The last figures, and whether the server still answers.
+/// The last snapshot, and why the server does not answer if it does not.
 #[derive(Clone, Debug)]
 pub struct Screen {
     admin: SocketAddr,
@@ -28,7 +27,7 @@ impl Screen {
         Self { admin, last: None, away: None }
     }
 
-    /// Takes an answer of the server, or why there is none; the last figures stay.
+    /// Takes a new snapshot, or why there is none. In that case the last figures stay.
     pub fn take(&mut self, answer: Result<Snapshot, String>) {
         match answer {
             Ok(snapshot) => (self.last, self.away) = (Some(snapshot), None),
@@ -99,23 +98,23 @@ fn figures(snapshot: &Snapshot) -> Table<'static> {
     Table::new([Row::new(cells)], widths).block(Block::bordered().border_style(Style::from(colour)))
 }
 
-/// Allowed above, denied below, the newest on the right.
-fn draw_rates(seconds: &[Second], area: Rect, buffer: &mut Buffer) {
+/// Draws allowed decisions above and denied ones below, the newest on the right.
+fn draw_rates(seconds: &[SecondRow], area: Rect, buffer: &mut Buffer) {
     let [allowed, denied] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
-    // The second that is under way is not whole yet.
+    // The current second is not complete yet.
     let whole = &seconds[..seconds.len().saturating_sub(1)];
     let newest = &whole[whole.len().saturating_sub(area.width.saturating_sub(2).into())..];
-    let bars = |count: fn(&Second) -> u64| newest.iter().map(count).collect::<Vec<_>>();
+    let bars = |count: fn(&SecondRow) -> u64| newest.iter().map(count).collect::<Vec<_>>();
     let sparkline = |title: &'static str, data: Vec<u64>, colour| {
         Sparkline::default().block(Block::bordered().title(title)).data(data).style(colour)
     };
-    sparkline(" Allowed per second ", bars(|second| second.tally.allowed), Color::Green)
+    sparkline(" Allowed per second ", bars(|second| second.counts.allowed), Color::Green)
         .render(allowed, buffer);
-    sparkline(" Denied per second ", bars(|second| second.tally.denied), Color::Red).render(denied, buffer);
+    sparkline(" Denied per second ", bars(|second| second.counts.denied), Color::Red).render(denied, buffer);
 }
 
-fn level_table(levels: &[Level]) -> Table<'static> {
-    let row = |level: &Level| {
+fn level_table(levels: &[BucketLevel]) -> Table<'static> {
+    let row = |level: &BucketLevel| {
         let filled = (level.mean * 10.0).round() as usize;
         let bar = "█".repeat(filled) + &"░".repeat(10_usize.saturating_sub(filled));
         let colour = if level.mean < 0.2 { Color::Red } else { Color::Green };
@@ -139,23 +138,23 @@ fn event_list(events: &[Event]) -> List<'static> {
     let line = |event: &Event| {
         let (minutes, seconds) = (event.at_ms / 60_000 % 60, event.at_ms / 1_000 % 60);
         let hours = event.at_ms / 3_600_000 % 24;
-        Line::from(format!("{hours:02}:{minutes:02}:{seconds:02} UTC  {}", told(&event.what)))
+        Line::from(format!("{hours:02}:{minutes:02}:{seconds:02} UTC  {}", describe(&event.kind)))
     };
-    List::new(events.iter().map(line)).block(Block::bordered().title(" What happened lately "))
+    List::new(events.iter().map(line)).block(Block::bordered().title(" Recent events "))
 }
 
-fn told(what: &What) -> String {
-    match what {
-        What::KeyDenied { key, limit, .. } => format!("{key} was denied by {limit}"),
-        What::TenantNear { tenant, limit, used_percent } => {
+fn describe(event: &EventKind) -> String {
+    match event {
+        EventKind::KeyDenied { key, limit, .. } => format!("{key} was denied by {limit}"),
+        EventKind::TenantNear { tenant, limit, used_percent } => {
             format!("tenant {tenant} has used {used_percent} % of {limit}")
         }
-        What::TenantOver { tenant, limit } => format!("tenant {tenant} is over {limit}"),
-        What::StoreLost { why } => format!("the store is lost: {why}"),
-        What::StoreRecovered { lost_for_ms } => format!("the store is back after {lost_for_ms} ms"),
-        What::ConfigReloaded => "a new configuration is in force".to_owned(),
-        What::ConfigRefused { why } => format!("a new configuration was refused: {why}"),
-        What::EventsSuppressed { kind, count } => {
+        EventKind::TenantOver { tenant, limit } => format!("tenant {tenant} is over {limit}"),
+        EventKind::StoreLost { why } => format!("the store is lost: {why}"),
+        EventKind::StoreRecovered { lost_for_ms } => format!("the store is back after {lost_for_ms} ms"),
+        EventKind::ConfigReloaded => "a new configuration is in force".to_owned(),
+        EventKind::ConfigRefused { why } => format!("a new configuration was refused: {why}"),
+        EventKind::EventsSuppressed { kind, count } => {
             format!("{count} or more events of the kind {kind} were left out")
         }
     }

@@ -1,4 +1,4 @@
-//! Who pays, as a rule lists it: the first place that holds a key.
+//! The list of keys of a rule: the first one that a request has is charged.
 
 use http::{HeaderName, HeaderValue};
 use spile_core::{Key, KeyError};
@@ -9,24 +9,24 @@ use crate::facts::Facts;
 const LITERAL: &str = "literal:";
 const HEADER: &str = "header:";
 
-/// Where a rule looks for its key. The first place that holds one pays.
+/// Where a rule looks for the key of a request. The first place that has one is used.
 #[derive(Clone, Debug)]
 pub struct KeyList {
     /// As written in the file, for `config show` and the admin API.
     words: Vec<String>,
-    choices: Vec<Choice>,
+    choices: Vec<KeyChoice>,
 }
 
 /// One place, or several whose keys are joined into one.
 #[derive(Clone, Debug)]
-enum Choice {
-    One(Part),
-    Joined(Vec<Part>),
+enum KeyChoice {
+    One(KeyPart),
+    Joined(Vec<KeyPart>),
 }
 
-/// One thing about a request that can be a key.
+/// A part of a request that can be a key.
 #[derive(Clone, Debug)]
-enum Part {
+enum KeyPart {
     Tenant,
     Principal,
     Ip,
@@ -37,8 +37,8 @@ enum Part {
 }
 
 impl KeyList {
-    /// The list that these words spell: `tenant`, `principal`, `ip`, `path`, `route`, `header:NAME`, `literal:NAME`,
-    /// joined by `+` where one key is to be made of several.
+    /// Parses words: `tenant`, `principal`, `ip`, `path`, `route`, `header:NAME`, `literal:NAME`, or several of them joined by
+    /// `+` into one key.
     pub fn parse<W: AsRef<str>>(words: &[W]) -> Result<Self, KeyListError> {
         let choices = words.iter().map(|word| choice(word.as_ref())).collect::<Result<Vec<_>, _>>()?;
         if choices.is_empty() {
@@ -52,26 +52,26 @@ impl KeyList {
         &self.words
     }
 
-    /// Whether some requests have no key under it: all but `ip`, `path` and `literal:NAME` can be missing.
+    /// Whether some requests may have no key. Only `ip`, `path` and `literal:NAME` are never missing.
     pub fn may_find_nothing(&self) -> bool {
-        let always = |part: &Part| matches!(part, Part::Ip | Part::Path | Part::Literal(_));
+        let always = |part: &KeyPart| matches!(part, KeyPart::Ip | KeyPart::Path | KeyPart::Literal(_));
         !self.choices.iter().any(|choice| match choice {
-            Choice::One(part) => always(part),
-            Choice::Joined(parts) => parts.iter().all(always),
+            KeyChoice::One(part) => always(part),
+            KeyChoice::Joined(parts) => parts.iter().all(always),
         })
     }
 
-    /// The key of the request, or `None` if no place holds one. What a place holds is never passed over because it is
-    /// not an identity: the client would choose who pays.
+    /// The key of the request, or `None` if it has none. A value that is not a valid identity is an error and never skipped,
+    /// because otherwise the client could choose which key is charged.
     pub(crate) fn resolve(
         &self,
         facts: &Facts<'_>,
         ipv6_prefix: u8,
-    ) -> Result<Option<ResolvedKey>, NoIdentity> {
+    ) -> Result<Option<ResolvedKey>, InvalidIdentity> {
         for choice in &self.choices {
             let found = match choice {
-                Choice::One(part) => part.resolve(facts, ipv6_prefix)?,
-                Choice::Joined(parts) => {
+                KeyChoice::One(part) => part.resolve(facts, ipv6_prefix)?,
+                KeyChoice::Joined(parts) => {
                     let parts = parts.iter().map(|part| part.resolve(facts, ipv6_prefix));
                     let parts: Option<Vec<_>> = parts.collect::<Result<_, _>>()?;
                     parts.map(|parts| ResolvedKey::joined(&parts))
@@ -84,26 +84,26 @@ impl KeyList {
         Ok(None)
     }
 
-    /// The one key that every request has, if nothing about the request matters.
+    /// The key of all requests, if the list is a single literal.
     pub(crate) fn shared(&self) -> Option<&ResolvedKey> {
         match self.choices.as_slice() {
-            [Choice::One(Part::Literal(key))] => Some(key),
+            [KeyChoice::One(KeyPart::Literal(key))] => Some(key),
             _ => None,
         }
     }
 }
 
 impl Default for KeyList {
-    /// The tenant, else the address. A header is not in the list: clients could send a new value, and get a new bucket,
-    /// with every request.
+    /// The tenant, else the address. A header is not in the list, because clients could get a new bucket with every request
+    /// by sending a new value.
     fn default() -> Self {
         let words = vec!["tenant".to_owned(), "ip".to_owned()];
-        Self { words, choices: vec![Choice::One(Part::Tenant), Choice::One(Part::Ip)] }
+        Self { words, choices: vec![KeyChoice::One(KeyPart::Tenant), KeyChoice::One(KeyPart::Ip)] }
     }
 }
 
-impl Part {
-    fn resolve(&self, facts: &Facts<'_>, ipv6_prefix: u8) -> Result<Option<ResolvedKey>, NoIdentity> {
+impl KeyPart {
+    fn resolve(&self, facts: &Facts<'_>, ipv6_prefix: u8) -> Result<Option<ResolvedKey>, InvalidIdentity> {
         Ok(match self {
             Self::Tenant => {
                 let tenant = facts.tenant.as_ref().filter(|tenant| !tenant.id.is_empty());
@@ -125,60 +125,60 @@ impl Part {
     }
 }
 
-fn principal_key(name: &str) -> Result<ResolvedKey, NoIdentity> {
-    Key::new(name).map_err(|why| NoIdentity { place: "principal".to_owned(), why })?;
+fn principal_key(name: &str) -> Result<ResolvedKey, InvalidIdentity> {
+    Key::new(name).map_err(|why| InvalidIdentity { place: "principal".to_owned(), why })?;
     Ok(ResolvedKey::of(&["principal:", name]))
 }
 
-/// The key of a header's value. It stands for any bytes, however many the door lets in, for only its hash is kept; a
-/// control character is refused as everywhere.
-pub(crate) fn header_key(name: &HeaderName, value: &HeaderValue) -> Result<ResolvedKey, NoIdentity> {
+/// The key of a header's value. The value may be any bytes of any length, because only its hash is kept. Control characters
+/// are refused, as in every identity.
+pub(crate) fn header_key(name: &HeaderName, value: &HeaderValue) -> Result<ResolvedKey, InvalidIdentity> {
     match std::str::from_utf8(value.as_bytes()).ok().and_then(Key::control_in) {
         None => Ok(ResolvedKey::header(name.as_str(), value.as_bytes())),
-        Some(why) => Err(NoIdentity { place: format!("{HEADER}{name}"), why }),
+        Some(why) => Err(InvalidIdentity { place: format!("{HEADER}{name}"), why }),
     }
 }
 
-/// A text that a request carries where its rule looks for the key, and that is not an identity.
+/// The key of a request is not a valid identity.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct NoIdentity {
+pub(crate) struct InvalidIdentity {
     pub(crate) place: String,
     pub(crate) why: KeyError,
 }
 
-fn choice(words: &str) -> Result<Choice, KeyListError> {
+fn choice(words: &str) -> Result<KeyChoice, KeyListError> {
     if !words.contains('+') {
-        return part(words).map(Choice::One);
+        return part(words).map(KeyChoice::One);
     }
-    words.split('+').map(|word| part(word.trim())).collect::<Result<_, _>>().map(Choice::Joined)
+    words.split('+').map(|word| part(word.trim())).collect::<Result<_, _>>().map(KeyChoice::Joined)
 }
 
-fn part(word: &str) -> Result<Part, KeyListError> {
+fn part(word: &str) -> Result<KeyPart, KeyListError> {
     let bad = || KeyListError::Unknown(word.to_owned());
     Ok(match word {
-        "tenant" => Part::Tenant,
-        "principal" => Part::Principal,
-        "ip" => Part::Ip,
-        "path" => Part::Path,
-        "route" => Part::Route,
+        "tenant" => KeyPart::Tenant,
+        "principal" => KeyPart::Principal,
+        "ip" => KeyPart::Ip,
+        "path" => KeyPart::Path,
+        "route" => KeyPart::Route,
         _ => match (word.strip_prefix(HEADER), word.strip_prefix(LITERAL)) {
-            (Some(name), _) => Part::Header(name.parse().map_err(|_| bad())?),
+            (Some(name), _) => KeyPart::Header(name.parse().map_err(|_| bad())?),
             (_, Some(name)) => {
                 let why = |why| KeyListError::Literal { name: name.chars().take(64).collect(), why };
-                Part::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
+                KeyPart::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
             }
             _ => return Err(bad()),
         },
     })
 }
 
-/// A word that is no key.
+/// A word that is not a key.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyListError {
-    /// It says no place in which a key could be.
+    /// The word is unknown.
     #[error(
-        "`{0}` finds no key: write tenant, principal, ip, path, route, header:NAME or literal:NAME, joined by + if need be"
+        "`{0}` is not a key: write tenant, principal, ip, path, route, header:NAME or literal:NAME, joined by + if need be"
     )]
     Unknown(String),
     /// The name after `literal:` is not an identity.
@@ -245,15 +245,15 @@ mod tests {
         let control = KeyError::Control { at: 1, code: 0x85 };
         for words in [&["header:x-who", "ip"][..], &["header:x-who+ip", "ip"], &["ip+header:x-who"]] {
             let why = refused(words, "ann");
-            assert_eq!(why, NoIdentity { place: "header:x-who".to_owned(), why: control }, "{words:?}");
+            assert_eq!(why, InvalidIdentity { place: "header:x-who".to_owned(), why: control }, "{words:?}");
         }
         let place = "principal".to_owned();
         assert_eq!(
             refused(&["principal", "ip"], "a\u{85}"),
-            NoIdentity { place: place.clone(), why: control }
+            InvalidIdentity { place: place.clone(), why: control }
         );
         let why = KeyError::TooLong { bytes: Key::MAX_BYTES + 1 };
-        assert_eq!(refused(&["principal", "ip"], &long), NoIdentity { place, why });
+        assert_eq!(refused(&["principal", "ip"], &long), InvalidIdentity { place, why });
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Who pays: the list of places in which a rule looks for a key, and the key that it finds.
+//! Keys: where a rule looks for the key of a request, and the key that it finds.
 
+mod identity;
 mod list;
 mod resolved;
 
+pub use identity::identity;
+pub(crate) use list::{InvalidIdentity, header_key};
 pub use list::{KeyList, KeyListError};
-pub(crate) use list::{NoIdentity, header_key};
 pub use resolved::ResolvedKey;

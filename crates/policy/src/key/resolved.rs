@@ -1,4 +1,4 @@
-//! A key as it was found in a request: always a valid key, and never equal to one of another kind.
+//! The key of a request. It is always valid, and never equal to a key of another kind.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,20 +9,20 @@ use spile_core::Key;
 
 use crate::policy::TENANT_KEY;
 
-/// How long a key may be without a trip to the allocator: every address is shorter. A key is moved about more than
-/// once, so that room for everybody's longest would cost more than the trip.
+/// Up to this length a key needs no allocation. Every address is shorter. Keys are moved several times, so that a larger
+/// inline buffer would cost more than allocating long keys.
 const INLINE_BYTES: usize = 36;
 
-/// Who pays, as text that starts with the kind of key that it is: `ip:203.0.113.7`, `tenant:acme`.
+/// The key whose buckets are charged, as text that starts with its kind: `ip:203.0.113.7`, `tenant:acme`.
 ///
-/// Two keys are equal only where kind and value are. A text that is no [`Key`], because it is too long or holds a control
-/// character, is replaced by its SHA-256 (`sha256:…`), so that it has a bucket of its own rather than none. The `Debug`
-/// form hides the value.
+/// Two keys are equal only if kind and value are equal. A text that is not a valid [`Key`], because it is too long or has a
+/// control character, is replaced by its SHA-256 (`sha256:…`), so that it still has a bucket of its own. The `Debug` format
+/// hides the value.
 #[derive(Clone, Eq, PartialEq)]
-pub struct ResolvedKey(Text);
+pub struct ResolvedKey(KeyText);
 
 impl ResolvedKey {
-    /// The key of `value` for resolvers of your own, told apart from others by `label`.
+    /// A key for resolvers of your own. `label` keeps it apart from other custom keys.
     pub fn custom(label: &str, value: &str) -> Self {
         // A colon in the label would let two labels meet: `a:b` with `c`, and `a` with `b:c`.
         let label = label.replace('%', "%25").replace(':', "%3A");
@@ -34,7 +34,7 @@ impl ResolvedKey {
         self.0.as_str()
     }
 
-    /// The same as the limiter takes it.
+    /// The key for the limiter.
     ///
     /// # Panics
     /// Never: a resolved key is neither empty nor too long, and holds no control character.
@@ -47,8 +47,8 @@ impl ResolvedKey {
         Self::of(&[TENANT_KEY, id])
     }
 
-    /// `ip:` and the address. IPv6 counts by networks of `ipv6_prefix` bits, for a client that has one address of a
-    /// network has all of them; IPv4 that comes mapped into IPv6 counts as IPv4.
+    /// `ip:` and the address. IPv6 addresses are grouped by networks of `ipv6_prefix` bits, because a client usually has a whole
+    /// network. IPv4 addresses mapped to IPv6 count as IPv4.
     pub fn address(address: IpAddr, ipv6_prefix: u8) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::of_ipv4(address),
@@ -56,7 +56,7 @@ impl ResolvedKey {
                 let bits = u32::from(ipv6_prefix.min(128));
                 let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
                 let network = Ipv6Addr::from_bits(address.to_bits() & mask);
-                let mut text = Text::with_room_for(0);
+                let mut text = KeyText::with_room_for(0);
                 // Writing to memory cannot fail.
                 let _written = write!(text, "ip:{network}/{bits}");
                 Self(text)
@@ -70,15 +70,14 @@ impl ResolvedKey {
         Self::of(&["path:", trimmed.unwrap_or(path)])
     }
 
-    /// The value of a header. It is hashed: a header may hold a credential, which must not lie in the store in plain
-    /// sight.
+    /// The value of a header, hashed, because it may be a credential, which must not be in the store in plain text.
     pub fn header(name: &str, value: &[u8]) -> Self {
         Self::hashed(&[b"header:", name.as_bytes(), b":", value])
     }
 
     /// Several keys as one: a bucket for each combination.
     pub fn joined(parts: &[Self]) -> Self {
-        // The length before each part says where it ends, whatever it contains.
+        // Each part has its length before it, so that different parts never give the same text.
         let joined = parts.iter().fold(String::from("joined:"), |mut text, part| {
             let part = part.as_str();
             text.push_str(itoa::Buffer::new().format(part.len()));
@@ -89,22 +88,22 @@ impl ResolvedKey {
         Self::of(&[&joined])
     }
 
-    /// The key that these pieces make when written one after the other. The first piece starts with the kind and a
-    /// colon, and the caller keeps the pieces of one kind injective.
+    /// Concatenates pieces. The first one starts with the kind and a colon. The caller must make sure that different values of
+    /// a kind give different texts.
     pub fn of(pieces: &[&str]) -> Self {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         if bytes > Key::MAX_BYTES || pieces.iter().any(|piece| Key::control_in(piece).is_some()) {
             return Self::hashed(&pieces.iter().map(|piece| piece.as_bytes()).collect::<Vec<_>>());
         }
-        let mut text = Text::with_room_for(bytes);
+        let mut text = KeyText::with_room_for(bytes);
         for piece in pieces {
             text.push(piece);
         }
         Self(text)
     }
 
-    /// `ip:` and the address. Most requests come from such addresses, and formatting one the general way takes
-    /// longer than deciding about it.
+    /// `ip:` and the address. Written by hand because most requests have such an address, and `write!` takes longer than the
+    /// decision.
     fn of_ipv4(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
         let mut text = ArrayString::new();
@@ -112,16 +111,16 @@ impl ResolvedKey {
             text.push_str(before);
             text.push_str(itoa::Buffer::new().format(octet));
         }
-        Self(Text::Short(text))
+        Self(KeyText::Short(text))
     }
 
-    /// The key that stands for these pieces without showing them.
+    /// The hash of these pieces, as a key.
     fn hashed(pieces: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for piece in pieces {
             hash.update(piece);
         }
-        let mut text = Text::with_room_for(0);
+        let mut text = KeyText::with_room_for(0);
         text.push("sha256:");
         for byte in hash.finalize() {
             let _ = write!(text, "{byte:02x}");
@@ -137,12 +136,12 @@ impl fmt::Debug for ResolvedKey {
 }
 
 #[derive(Clone)]
-enum Text {
+enum KeyText {
     Short(ArrayString<INLINE_BYTES>),
     Long(String),
 }
 
-impl Text {
+impl KeyText {
     fn with_room_for(bytes: usize) -> Self {
         if bytes <= INLINE_BYTES {
             Self::Short(ArrayString::new())
@@ -170,20 +169,20 @@ impl Text {
     }
 }
 
-impl Write for Text {
+impl Write for KeyText {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         self.push(piece);
         Ok(())
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for KeyText {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
     }
 }
 
-impl Eq for Text {}
+impl Eq for KeyText {}
 
 #[cfg(test)]
 mod tests {

@@ -1,43 +1,43 @@
-//! A path with one reading: what rules match is what the upstream is asked for.
+//! Normalises paths, so that the path that rules match is the path that the upstream gets.
 //!
-//! Dots, doubled slashes and needless percent-encoding are resolved once, here, and the result is both matched and
-//! forwarded. What servers read in different ways (an encoded slash, a backslash, a path that climbs above the root)
-//! is refused: whichever way a rule read it, some upstream would read it the other way.
+//! Dot segments, double slashes and unnecessary percent-encoding are resolved here, and the result is both matched and
+//! forwarded. Paths that servers interpret in different ways (an encoded slash, a backslash, a path above the root) are
+//! refused: whichever way a rule interpreted them, some upstream would do it the other way.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
 use http::uri::PathAndQuery;
 
-/// A path that the gateway and its upstreams read alike.
+/// A path that the gateway and its upstreams interpret in the same way.
 #[derive(Clone, Debug)]
 pub struct CleanPath {
     asked: PathAndQuery,
-    /// Nothing where the path was clean as it came, which nearly all are.
+    /// `None` if the path was clean already, as nearly all are.
     cleaned: Option<Cleaned>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Cleaned {
-    /// As it goes to the upstream: only what must be encoded is.
+    /// The path for the upstream: only what must be percent-encoded is.
     forwarded: String,
-    /// As rules see it: decoded, and without the `;parameters` that some servers cut off.
+    /// The path for rules: decoded, and without the `;parameters` that some servers remove.
     matched: String,
 }
 
-/// Why a path cannot be read in one way only.
+/// Why a path is ambiguous.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unclear(pub &'static str);
+pub struct AmbiguousPath(pub &'static str);
 
 impl CleanPath {
-    /// Resolves what can be, and refuses what cannot.
-    pub fn of(asked: &PathAndQuery) -> Result<Self, Unclear> {
+    /// Normalises a path. Fails if it is ambiguous.
+    pub fn of(asked: &PathAndQuery) -> Result<Self, AmbiguousPath> {
         let path = asked.path();
         if !path.starts_with('/') {
-            return Err(Unclear("the path must start with a slash"));
+            return Err(AmbiguousPath("the path must start with a slash"));
         }
-        // A target without a path (`http://host?query`) asks for the root, which has to be spelt out to an upstream.
+        // A target without a path (`http://host?query`) means the root, which must be written out for an upstream.
         let spelt_out = asked.as_str().starts_with('/');
         let cleaned = if spelt_out && is_clean(path) { None } else { Some(clean(path)?) };
         Ok(Self { asked: asked.clone(), cleaned })
@@ -48,28 +48,28 @@ impl CleanPath {
         self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.matched)
     }
 
-    /// The path that upstreams are asked for.
+    /// The path that is sent to upstreams.
     pub fn forwarded(&self) -> &str {
         self.cleaned.as_ref().map_or_else(|| self.asked.path(), |cleaned| &cleaned.forwarded)
     }
 
-    /// The query, just as it came.
+    /// The query, unchanged.
     pub fn query(&self) -> Option<&str> {
         self.asked.query()
     }
 
-    /// The path and query just as they came, where they can be forwarded like that.
+    /// The original path and query. `None` if the path had to be normalised.
     pub fn untouched(&self) -> Option<&PathAndQuery> {
         self.cleaned.is_none().then_some(&self.asked)
     }
 }
 
-/// Whether the path has nothing in it that could be read in another way.
+/// Whether the path needs no normalisation.
 fn is_clean(path: &str) -> bool {
     let plain = |byte: u8| matches!(byte, b'!'..=b'~') && !matches!(byte, b'%' | b';' | b'\\');
     let mut before = 0;
     for byte in path.bytes() {
-        // A dot is innocent unless it starts a segment, and few do.
+        // A dot only matters at the start of a segment.
         if !plain(byte) || (before == b'/' && (byte == b'/' || byte == b'.')) {
             return false;
         }
@@ -78,7 +78,7 @@ fn is_clean(path: &str) -> bool {
     true
 }
 
-fn clean(path: &str) -> Result<Cleaned, Unclear> {
+fn clean(path: &str) -> Result<Cleaned, AmbiguousPath> {
     let mut kept: Vec<(String, String)> = Vec::new();
     let mut open_end = false;
     for segment in path[1..].split('/') {
@@ -86,13 +86,13 @@ fn clean(path: &str) -> Result<Cleaned, Unclear> {
         let matched = decoded.split(';').next().unwrap_or_default();
         open_end = matches!(matched, "" | "." | "..") && !decoded.contains(';');
         match matched {
-            // Some servers cut the parameters off and then resolve what is left, others do not.
+            // Some servers remove the parameters and then resolve the dots, others do not.
             "" | "." | ".." if decoded.contains(';') => {
-                return Err(Unclear("a segment of dots, or of nothing, carries parameters"));
+                return Err(AmbiguousPath("a segment of dots, or of nothing, carries parameters"));
             }
             "" | "." => {}
             ".." => {
-                kept.pop().ok_or(Unclear("the path climbs above the root"))?;
+                kept.pop().ok_or(AmbiguousPath("the path climbs above the root"))?;
             }
             _ => kept.push((encode(segment), matched.to_owned())),
         }
@@ -116,51 +116,50 @@ impl Cleaned {
     }
 }
 
-/// The segment as its bytes are meant, unless decoding makes two segments of it or hides something.
-fn decode(segment: &str) -> Result<Cow<'_, str>, Unclear> {
+/// Decodes a segment. Fails if the decoded text would be two segments, or if it is ambiguous.
+fn decode(segment: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         let (byte, after) = if byte == b'%' { decoded_byte(after)? } else { (byte, after) };
         match byte {
-            b'/' => return Err(Unclear("the path has an encoded slash")),
-            b'\\' => return Err(Unclear("the path has a backslash")),
-            0..=0x1F | 0x7F => return Err(Unclear("the path has a control character")),
+            b'/' => return Err(AmbiguousPath("the path has an encoded slash")),
+            b'\\' => return Err(AmbiguousPath("the path has a backslash")),
+            0..=0x1F | 0x7F => return Err(AmbiguousPath("the path has a control character")),
             _ => bytes.push(byte),
         }
         rest = after;
     }
     if hides_encoding(&bytes) {
-        return Err(Unclear("the path is encoded twice"));
+        return Err(AmbiguousPath("the path is encoded twice"));
     }
     if is_overlong(&bytes) {
-        return Err(Unclear("the path spells a character with more bytes than it takes"));
+        return Err(AmbiguousPath("the path spells a character with more bytes than it takes"));
     }
     Ok(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn decoded_byte(after: &[u8]) -> Result<(u8, &[u8]), Unclear> {
-    let malformed = Unclear("the path has a percent sign without two hexadecimal digits");
+fn decoded_byte(after: &[u8]) -> Result<(u8, &[u8]), AmbiguousPath> {
+    let malformed = AmbiguousPath("the path has a percent sign without two hexadecimal digits");
     let (digits, rest) = after.split_at_checked(2).ok_or(malformed)?;
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let (high, low) = digit(digits[0]).zip(digit(digits[1])).ok_or(malformed)?;
     Ok(((high * 16 + low) as u8, rest))
 }
 
-/// Whether decoding once more would bring out anything else.
+/// Whether decoding a second time would change the text.
 fn hides_encoding(decoded: &[u8]) -> bool {
     decoded.windows(3).any(|window| window[0] == b'%' && window[1..].iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Whether some character is written in UTF-8 of more bytes than it takes. Servers that do not mind read `%C0%AF` as a
-/// slash.
+/// Whether the bytes contain overlong UTF-8. Lenient servers read `%C0%AF` as a slash.
 fn is_overlong(decoded: &[u8]) -> bool {
     decoded
         .windows(2)
         .any(|pair| matches!(pair, [0xC0 | 0xC1, 0x80..=0xBF] | [0xE0, 0x80..=0x9F] | [0xF0, 0x80..=0x8F]))
 }
 
-/// The segment with only what must be encoded encoded, so that each text has one spelling.
+/// Percent-encodes only what must be encoded, so that each text has one spelling.
 fn encode(segment: &str) -> String {
     let mut encoded = String::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
@@ -196,7 +195,7 @@ const fn is_unreserved(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn cleaned(path: &str) -> Result<(String, String), Unclear> {
+    fn cleaned(path: &str) -> Result<(String, String), AmbiguousPath> {
         let path = CleanPath::of(&path.parse().expect("a path that hyper lets through"))?;
         Ok((path.forwarded().to_owned(), path.matched().to_owned()))
     }

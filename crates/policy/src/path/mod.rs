@@ -1,7 +1,7 @@
-//! Paths: one reading for each, and the patterns that match them.
+//! Paths: their normal form, and the patterns that match them.
 
 mod clean;
 mod pattern;
 
-pub use clean::{CleanPath, Unclear};
+pub use clean::{AmbiguousPath, CleanPath};
 pub use pattern::{PathPattern, PatternError};

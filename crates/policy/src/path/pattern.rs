@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// Which paths something applies to.
 ///
-/// Segments are compared one by one, so that `/scores` never matches `/scoreboard`. A `*` in the middle stands for
-/// one segment; a `*` at the end for the path before it and everything below. A trailing slash makes no difference.
+/// Segments are compared one by one, so that `/scores` does not match `/scoreboard`. A `*` in the middle matches one segment;
+/// a `*` at the end matches the path before it and everything below. A trailing slash makes no difference.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PathPattern {
     segments: Box<[Segment]>,
@@ -26,7 +26,7 @@ impl PathPattern {
         Self::from_str(path).map(|pattern| Self { below: true, ..pattern })
     }
 
-    /// One path, spelt out.
+    /// One path without wildcards.
     pub fn literal(path: &str) -> Result<Self, PatternError> {
         let pattern = Self::from_str(path)?;
         let plain = !pattern.below && !pattern.segments.contains(&Segment::Any);
@@ -61,14 +61,14 @@ impl PathPattern {
         self.segments.len()
     }
 
-    /// What makes one of two matching patterns the better one: more segments, then more of them spelt out.
+    /// The pattern with more segments is more specific, then the one with more literal segments.
     pub fn specificity(&self) -> (usize, usize, bool) {
         let literal = self.segments.iter().filter(|segment| matches!(segment, Segment::Literal(_))).count();
         (self.segments.len(), literal, !self.below)
     }
 }
 
-/// The segments of a path. The empty ones at its ends are none.
+/// The segments of a path, without empty ones.
 fn segments_of(path: &str) -> impl Iterator<Item = &str> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -117,10 +117,10 @@ fn segment(text: &str) -> Option<Segment> {
     }
 }
 
-/// A text that is no pattern of paths.
+/// A text that is not a path pattern.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "`{0}` is no path pattern: start with a slash, write each segment in plain or as `*`, as in /users/*/scores"
+    "`{0}` is not a path pattern: start with a slash, write each segment in plain or as `*`, as in /users/*/scores"
 )]
 pub struct PatternError(String);
 

@@ -8,7 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Office;
 use super::extract::{Asked, Name};
-use crate::decide::buckets::{self, BucketState, Unseen};
+use crate::decide::buckets::{self, BucketState, BucketsError, field_of};
+use crate::fault::Fault;
 use crate::http::Problem;
 use crate::openapi::{BadName, Guarded, StoreFailed};
 
@@ -77,11 +78,11 @@ pub(super) async fn reset(
     Ok(StatusCode::NO_CONTENT)
 }
 
-impl From<Unseen> for Problem {
-    fn from(why: Unseen) -> Self {
+impl From<BucketsError> for Problem {
+    fn from(why: BucketsError) -> Self {
         match why {
-            Unseen::Asked(fault) => fault.into(),
-            Unseen::Store => Self::store_failed(),
+            BucketsError::Invalid(why) => Fault::new(field_of(&why), why).into(),
+            BucketsError::Store => Self::store_failed(),
         }
     }
 }

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use spile_listener::Guesses;
+use spile_listener::GuessLimiter;
 
 use crate::control::Control;
 use crate::http::Problem;
@@ -21,7 +21,7 @@ use crate::secret::Secret;
 #[derive(Clone)]
 pub(crate) struct Door {
     pub(crate) control: Arc<Control>,
-    pub(crate) guesses: Arc<Guesses>,
+    pub(crate) guesses: Arc<GuessLimiter>,
 }
 
 const BEARER: &[u8] = b"Bearer ";
@@ -84,7 +84,7 @@ impl Door {
     ) -> Response {
         let (method, path) = (request.method().as_str(), shown(request.uri().path()));
         let judged = presented(request.headers())
-            .map(|presented| self.guesses.judge(peer.ip(), presented, || token.is(presented)));
+            .map(|presented| self.guesses.check(peer.ip(), presented, || token.is(presented)));
         match judged {
             Some(Ok(true)) => return next.run(request).await,
             Some(Err(why)) => {

@@ -6,7 +6,7 @@ use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use spile_core::Decision;
-use spile_policy::{Credential, Facts, Owed, Refusal, only_value};
+use spile_policy::{Credential, Facts, Owed, PolicyRefusal, single_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::original::Original;
@@ -25,7 +25,7 @@ pub(crate) fn facts<'a>(
     let (clients, policy, headers) = (&in_force.clients, &in_force.policy, &request.headers);
     let trusted = clients.trusted_proxies.contain(peer.ip());
     let address = ClientAddress::reported_in(Forwarding::XForwardedFor, clients.trusted_proxies.clone());
-    let principal = if trusted { only_value(headers, &clients.principal_header) } else { None };
+    let principal = if trusted { single_value(headers, &clients.principal_header) } else { None };
     let api_key = headers.get(X_API_KEY);
     let tenant = api_key.and_then(|key| policy.tenant_of_key(key.as_bytes()));
     // A key that is not known may be meant for the service behind the proxy.
@@ -47,14 +47,14 @@ pub(crate) async fn allow(decider: &Decider, owed: &Owed) -> Result<Option<Decis
     }
 }
 
-fn refused(refusal: &Refusal) -> Problem {
+fn refused(refusal: &PolicyRefusal) -> Problem {
     let problem = |status| Problem::new(status, refusal.to_string());
     match refusal {
-        Refusal::NoKey { .. } | Refusal::NoTenant { .. } => problem(StatusCode::UNAUTHORIZED)
+        PolicyRefusal::NoKey { .. } | PolicyRefusal::NoTenant { .. } => problem(StatusCode::UNAUTHORIZED)
             .with("field", "key")
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey")),
-        Refusal::NoIdentity { .. } => problem(StatusCode::BAD_REQUEST).with("field", "key"),
-        Refusal::NeverPasses(_) | Refusal::Banned { .. } => problem(StatusCode::FORBIDDEN),
+        PolicyRefusal::NoIdentity { .. } => problem(StatusCode::BAD_REQUEST).with("field", "key"),
+        PolicyRefusal::NeverPasses(_) | PolicyRefusal::Banned { .. } => problem(StatusCode::FORBIDDEN),
         _ => problem(StatusCode::INTERNAL_SERVER_ERROR),
     }
 }

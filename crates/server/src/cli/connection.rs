@@ -7,7 +7,7 @@ use http::Uri;
 use http::uri::Scheme;
 use rustls::pki_types::ServerName;
 use spile_gateway::{UpstreamTls, UpstreamTlsFiles};
-use spile_listener::Transport;
+use spile_listener::ClientIo;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -19,10 +19,10 @@ const KEY_FILE: &str = "SPILE_TLS_KEY_FILE";
 /// What bytes go over, whichever it is.
 pub(super) type AnyTransport = Box<dyn AnyIo>;
 
-/// A [`Transport`] of which the type does not matter.
-pub(super) trait AnyIo: Transport {}
+/// A [`ClientIo`] of which the type does not matter.
+pub(super) trait AnyIo: ClientIo {}
 
-impl<I: Transport> AnyIo for I {}
+impl<I: ClientIo> AnyIo for I {}
 
 /// Connects to the server of this URL.
 pub(super) async fn connect(url: &Uri) -> anyhow::Result<AnyTransport> {

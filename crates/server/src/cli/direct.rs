@@ -15,7 +15,7 @@ use super::patience::Patience;
 use crate::config::{self, Config, Flags, ObserveConfig, StoreUrl};
 use crate::decide::Clocks;
 use crate::decide::Decider;
-use crate::decide::buckets::{self, Unseen};
+use crate::decide::buckets::{self, BucketsError, field_of};
 use crate::decide::{AnyStore, Embedded};
 use crate::http::write_decision;
 use crate::observe::metrics::{StoreMetrics, Telemetry};
@@ -139,10 +139,10 @@ impl Direct {
         bail!("the store does not answer: {why}")
     }
 
-    fn unseen(&self, why: Unseen) -> anyhow::Error {
+    fn unseen(&self, why: BucketsError) -> anyhow::Error {
         match why {
-            Unseen::Asked(fault) => anyhow!("{fault}"),
-            Unseen::Store => {
+            BucketsError::Invalid(why) => anyhow!("{}: {why}", field_of(&why)),
+            BucketsError::Store => {
                 let why = self.decider.store().trouble().unwrap_or_else(|| "no answer in time".to_owned());
                 anyhow!("the store does not answer: {why}")
             }

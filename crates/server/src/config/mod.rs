@@ -179,7 +179,7 @@ impl Config {
             .expects_tenants(self.quarantine().count(Some(Kind::Tenants)) > 0)
             .on_failure(self.store.on_failure)
             .ipv6_prefix(self.clients.ipv6_prefix);
-        let add = |builder: spile_policy::Builder, route: &Route| {
+        let add = |builder: spile_policy::PolicyBuilder, route: &Route| {
             builder.route_limits(&route.name, route.limits.iter().cloned())
         };
         routes.fold(builder, add).build().expect("a checked configuration names nothing that is not there")

@@ -1,22 +1,21 @@
-//! Every bucket of one key, found through the plans that are known: looked at, or made full again.
+//! Reads or resets all buckets of one key, under one plan or under every plan.
 
 use std::time::Duration;
 
 use serde::Serialize;
-use spile_core::{LimitStatus, StoreError};
-use spile_policy::Wrong;
+use spile_core::{Decision, LimitStatus, StoreError};
+use spile_policy::{AskError, Chain};
 use utoipa::ToSchema;
 
 use super::Decider;
-use crate::fault::Fault;
 
-/// How a bucket stands.
+/// The state of a bucket.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BucketState {
     /// The limit's full name.
     limit: String,
-    /// The most tokens that it holds.
+    /// The most tokens that it can hold.
     capacity: u32,
     /// Whole tokens that it holds.
     tokens: u64,
@@ -29,50 +28,59 @@ pub(crate) struct BucketState {
     ttl_ms: Option<u64>,
 }
 
-/// Why buckets cannot be looked at or reset.
+/// Why buckets could not be read or reset.
 #[derive(Debug)]
-pub(crate) enum Unseen {
-    /// What was asked for makes no sense.
-    Asked(Fault),
+pub(crate) enum BucketsError {
+    /// The key or the plan is invalid.
+    Invalid(AskError),
     /// The store does not answer.
     Store,
 }
 
-/// How each bucket of the key stands under that plan, or under every plan.
+/// Peeks at the buckets of the key under that plan, or under every plan: one chain and its decision for each plan.
+pub(crate) async fn peek(
+    decider: &Decider,
+    key: &str,
+    plan: Option<&str>,
+) -> Result<Vec<(Chain, Decision)>, BucketsError> {
+    let mut peeked = Vec::new();
+    for chain in decider.policy().buckets_of(key, plan)? {
+        let decision = decider.peek(Some(&chain)).await;
+        if decision.degraded() {
+            return Err(BucketsError::Store);
+        }
+        peeked.push((chain, decision));
+    }
+    Ok(peeked)
+}
+
+/// The state of each bucket of the key, with its time to live.
 pub(crate) async fn inspect(
     decider: &Decider,
     key: &str,
     plan: Option<&str>,
-) -> Result<Vec<BucketState>, Unseen> {
+) -> Result<Vec<BucketState>, BucketsError> {
     let mut buckets = Vec::new();
-    for chain in decider.policy().buckets_of(key, plan).map_err(asked)? {
+    for (chain, decision) in peek(decider, key, plan).await? {
         let ttls = decider.store().times_to_live(&chain.charges()).await?;
-        let decision = decider.peek(Some(&chain)).await;
-        if decision.degraded() {
-            return Err(Unseen::Store);
-        }
         let state = |(status, ttl): (&LimitStatus, Option<Duration>)| BucketState::new(status, ttl);
         buckets.extend(decision.limits().iter().zip(ttls).map(state));
     }
     Ok(buckets)
 }
 
-/// Makes each bucket of the key full again, under that plan or under every plan.
-pub(crate) async fn reset(decider: &Decider, key: &str, plan: Option<&str>) -> Result<(), Unseen> {
-    for chain in decider.policy().buckets_of(key, plan).map_err(asked)? {
+/// Makes each bucket of the key full again.
+pub(crate) async fn reset(decider: &Decider, key: &str, plan: Option<&str>) -> Result<(), BucketsError> {
+    for chain in decider.policy().buckets_of(key, plan)? {
         decider.reset(&chain).await?;
     }
     Ok(())
 }
 
-fn asked(wrong: Wrong) -> Unseen {
-    Unseen::Asked(Fault::new(field_of(&wrong), wrong))
-}
-
-/// The part of what an operator asks for that is wrong, as the admin API calls it.
-pub(crate) const fn field_of(wrong: &Wrong) -> &'static str {
-    match wrong {
-        Wrong::Identity(_) => "key",
+/// The invalid parameter, as the admin API names it.
+pub(crate) const fn field_of(why: &AskError) -> &'static str {
+    match why {
+        AskError::Identity(_) => "key",
         _ => "plan",
     }
 }
@@ -90,7 +98,13 @@ impl BucketState {
     }
 }
 
-impl From<StoreError> for Unseen {
+impl From<AskError> for BucketsError {
+    fn from(why: AskError) -> Self {
+        Self::Invalid(why)
+    }
+}
+
+impl From<StoreError> for BucketsError {
     fn from(_: StoreError) -> Self {
         Self::Store
     }

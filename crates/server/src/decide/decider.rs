@@ -10,7 +10,7 @@ use spile_core::{Clock, Decision, FailurePolicy, Micros, RefundId, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::Usage;
 use spile_observe::{Watch, trace};
-use spile_policy::{Chain, Line, Owed, Policy, identity};
+use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
 use tokio::sync::Semaphore;
 
 use super::AnyStore;
@@ -146,7 +146,7 @@ impl Decider {
         if self.limiter.answers_at_once() {
             return question.await;
         }
-        let charges = chain.map_or(0, |chain| chain.lines().len());
+        let charges = chain.map_or(0, |chain| chain.buckets().len());
         // The semaphore is never closed, so this never fails.
         let _turn = self.bulk.acquire_many(u32::try_from(charges.min(BULK)).unwrap_or(u32::MAX)).await;
         question.await
@@ -161,7 +161,7 @@ impl Decider {
     /// nothing is owed.
     pub(crate) async fn allow(&self, owed: &Owed) -> Option<Decision> {
         let enforced = async { Some(self.allow_chain(Some(owed.enforced.as_ref()?)).await) };
-        let watched = join_all(owed.watched.iter().map(|chain| self.allow_chain(Some(chain))));
+        let watched = join_all(owed.shadow.iter().map(|chain| self.allow_chain(Some(chain))));
         let (enforced, watched) = futures_util::future::join(enforced, watched).await;
         enforced.or_else(|| watched.into_iter().next_back())
     }
@@ -177,7 +177,7 @@ impl Decider {
     /// Gives back what the chain would cost.
     pub(crate) async fn refund(&self, chain: Option<&Chain>) -> Result<Decision, StoreError> {
         match chain {
-            Some(chain) => self.limiter.refund_charges(chain.charges_at(Line::cost)).await,
+            Some(chain) => self.limiter.refund_charges(chain.charges_at(BucketCharge::cost)).await,
             None => Ok(self.unlimited()),
         }
     }
@@ -189,7 +189,7 @@ impl Decider {
         id: Option<RefundId<'_>>,
     ) -> Result<(Decision, bool), StoreError> {
         let (Some(chain), Some(id)) = (chain, id) else { return Ok((self.refund(chain).await?, true)) };
-        let refunded = self.limiter.refund_charges_once(chain.charges_at(Line::cost), id).await?;
+        let refunded = self.limiter.refund_charges_once(chain.charges_at(BucketCharge::cost), id).await?;
         Ok((refunded.decision, refunded.given))
     }
 
@@ -203,7 +203,7 @@ impl Decider {
     }
 
     async fn allow_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
-        if chain.is_look() {
+        if chain.is_peek() {
             return self.limiter.peek_charges(ask).await;
         }
         let decided = self.limiter.allow_charges(ask).inspect(|decision| {
@@ -217,6 +217,6 @@ impl Decider {
 /// Gives every configured rule its series before names that callers make up can use up the bound.
 fn expect(policy: &Policy, metrics: &Watch) {
     for (rule, limit) in policy.rule_limits() {
-        metrics.expect(rule, limit);
+        metrics.register_rule(rule, limit);
     }
 }

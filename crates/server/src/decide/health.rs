@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use spile_observe::{AskHealth, StoreHealth};
+use spile_observe::{HealthProbe, StoreHealth};
 
 use super::Decider;
 use crate::config::Config;
 
 /// Asks the decider's store. Does not keep the decider alive: its limiter holds the watch that asks.
-pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> AskHealth {
+pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
     let (decider, store) = (Arc::downgrade(decider), config.store.url.to_string());
     Arc::new(move || {
         let store = store.clone();

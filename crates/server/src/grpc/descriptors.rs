@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spile_core::{Charges, Limit};
-use spile_policy::{Descriptor, Hits, OwnLimit};
+use spile_policy::{Descriptor, DescriptorLimit, Hits};
 use tonic::Status;
 
 use super::message::{Override, RateLimitDescriptor, RateLimitRequest, Unit};
@@ -49,16 +49,16 @@ fn descriptor<'r>(
 /// The descriptor's own count overrides the request's, whose default is one. A count of zero of its own only peeks.
 fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
     let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
-    if descriptor.is_negative_hits { Hits::GiveBack(hits) } else { Hits::Spend(hits) }
+    if descriptor.is_negative_hits { Hits::Refund(hits) } else { Hits::Spend(hits) }
 }
 
 /// `None` if there is no such unit.
-fn own_limit(limit: Override) -> Option<OwnLimit> {
+fn own_limit(limit: Override) -> Option<DescriptorLimit> {
     let unit = Unit::try_from(limit.unit).ok()?;
     let period = Duration::from_secs(unit.seconds()?);
     // More than any limit can hold is as good as the most.
     let tokens = u64::from(limit.requests_per_unit.min(Limit::MAX_TOKENS));
-    Some(OwnLimit { limit: Limit::per(tokens, period).build().ok(), unit: unit.name() })
+    Some(DescriptorLimit { limit: Limit::per(tokens, period).build().ok(), unit: unit.name() })
 }
 
 #[cfg(test)]
@@ -98,10 +98,10 @@ mod tests {
         let own =
             |requests_per_unit, unit: Unit| own_limit(Override { requests_per_unit, unit: unit.into() });
         let limit = Limit::per_minute(5).build().ok();
-        assert_eq!(own(5, Unit::Minute), Some(OwnLimit { limit, unit: "minute" }));
-        assert_eq!(own(0, Unit::Second), Some(OwnLimit { limit: None, unit: "second" }));
+        assert_eq!(own(5, Unit::Minute), Some(DescriptorLimit { limit, unit: "minute" }));
+        assert_eq!(own(0, Unit::Second), Some(DescriptorLimit { limit: None, unit: "second" }));
         assert_eq!(own(5, Unit::Unknown), None);
         let most = Limit::per_second(1_000_000_000).build().ok();
-        assert_eq!(own(u32::MAX, Unit::Second), Some(OwnLimit { limit: most, unit: "second" }));
+        assert_eq!(own(u32::MAX, Unit::Second), Some(DescriptorLimit { limit: most, unit: "second" }));
     }
 }

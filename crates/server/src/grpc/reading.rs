@@ -138,7 +138,7 @@ impl Body for TimedBody {
             }
             Poll::Pending => {
                 let late = || Some(Err(Status::deadline_exceeded("the message took too long to arrive")));
-                self.deadline.poll_over(cx).map(|()| late())
+                self.deadline.poll_expired(cx).map(|()| late())
             }
         }
     }

@@ -11,7 +11,7 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use prost::Message;
 use spile_core::{Decision, Reason};
-use spile_listener::{Answer, ClientBody, Origin, Unpaced};
+use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
 use spile_policy::{DescriptorOwed, DescriptorsOwed};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -83,12 +83,12 @@ fn reflection() -> reflection::Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
-impl Answer for Grpc {
-    type Body = Unpaced<Body>;
+impl HttpHandler for Grpc {
+    type Body = UnpacedBody<Body>;
 
     const HTTP2_ONLY: bool = true;
 
-    async fn answer(self, _origin: Origin, request: Request<ClientBody>) -> Response<Self::Body> {
+    async fn handle(self, _origin: RequestOrigin, request: Request<ClientBody>) -> Response<Self::Body> {
         let response = if request.uri().path() == SHOULD_RATE_LIMIT {
             self.should_rate_limit(request.into_body()).await
         } else {
@@ -96,7 +96,7 @@ impl Answer for Grpc {
             let Ok(response) = self.others.oneshot(request).await;
             response
         };
-        response.map(Unpaced)
+        response.map(UnpacedBody)
     }
 }
 
@@ -205,9 +205,7 @@ impl RateLimitService {
     /// Charges rules in shadow mode, each by itself: one of them must not deny what another allows.
     async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
-            DescriptorOwed::Watched(chain) => {
-                Some((at, self.decider.allow_within(chain, self.timeout).await))
-            }
+            DescriptorOwed::Shadow(chain) => Some((at, self.decider.allow_within(chain, self.timeout).await)),
             _ => None,
         };
         join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
@@ -217,7 +215,7 @@ impl RateLimitService {
     /// ask again.
     async fn refund(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
-            DescriptorOwed::GivenBack(chain) => {
+            DescriptorOwed::Refund(chain) => {
                 let given_back = self.decider.refund(Some(chain));
                 Some((at, timeout_at(deadline, given_back).await.ok()?.ok()?))
             }

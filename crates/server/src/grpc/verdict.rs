@@ -19,7 +19,7 @@ pub(super) fn unlimited() -> DescriptorStatus {
 
 /// The status of a descriptor whose buckets are these, by the decision about the whole chain.
 pub(super) fn status(chain: &Chain, places: &[usize], decision: &Decision) -> DescriptorStatus {
-    match places.iter().find(|place| chain.lines()[**place].is_never()) {
+    match places.iter().find(|place| chain.buckets()[**place].can_never_pass()) {
         Some(&never) => told(&decision.limits()[never], true, decision),
         None => binding(|| places.iter().map(|&place| &decision.limits()[place]), decision),
     }

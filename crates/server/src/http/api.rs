@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use spile_listener::{Answer, ClientBody, Origin};
+use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
 
 use super::host_check::HostCheck;
 use super::problem::Problem;
@@ -83,10 +83,10 @@ impl Api {
     }
 }
 
-impl Answer for Api {
+impl HttpHandler for Api {
     type Body = Full<Bytes>;
 
-    async fn answer(self, origin: Origin, request: Request<ClientBody>) -> Reply {
+    async fn handle(self, origin: RequestOrigin, request: Request<ClientBody>) -> Reply {
         if is_unclear(origin, &request) {
             return Problem::two_ends().into_reply();
         }

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 use spile_core::StoreError;
-use spile_listener::TooMany;
+use spile_listener::TooManyGuesses;
 use spile_tower::response::UNAVAILABLE;
 
 use super::reply::{Reply, reply};
@@ -77,7 +77,7 @@ impl Problem {
     }
 
     /// A credential that was not checked, because its address has presented too many wrong ones.
-    pub(crate) fn guessing(why: TooMany) -> Self {
+    pub(crate) fn guessing(why: TooManyGuesses) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, why.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(why.wait_seconds()))
     }

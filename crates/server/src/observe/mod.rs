@@ -1,7 +1,7 @@
-//! What the server tells of itself: metrics, the day's minutes, webhooks, traces, and what the dashboard shows.
+//! How operators observe the server: metrics, minutes, webhooks, traces, and the source of the dashboard.
 
-pub(crate) mod hooks;
-pub(crate) mod house;
+pub(crate) mod dashboard_source;
 pub(crate) mod metrics;
 pub(crate) mod minutes;
 pub(crate) mod traced;
+pub(crate) mod webhooks;

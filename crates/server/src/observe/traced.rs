@@ -1,9 +1,9 @@
-//! Requests that are traced, whichever listener they come by.
+//! Traces the requests of any HTTP listener.
 
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use http::{Request, Response};
-use spile_listener::{Answer, ClientBody, Origin};
+use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
 use spile_observe::trace::{TraceContext, Tracer, note};
 
 /// Answers requests, each as a span if there is a tracer.
@@ -13,23 +13,23 @@ pub(crate) struct Traced<A> {
     pub(crate) tracer: Option<Tracer>,
 }
 
-impl<A: Answer> Answer for Traced<A> {
+impl<A: HttpHandler> HttpHandler for Traced<A> {
     const HTTP2_ONLY: bool = A::HTTP2_ONLY;
 
     type Body = A::Body;
 
-    fn answer(
+    fn handle(
         self,
-        origin: Origin,
+        origin: RequestOrigin,
         request: Request<ClientBody>,
     ) -> impl Future<Output = Response<A::Body>> + Send + 'static {
-        let Some(tracer) = self.tracer else { return Either::Left(self.answer.answer(origin, request)) };
+        let Some(tracer) = self.tracer else { return Either::Left(self.answer.handle(origin, request)) };
         let parent = request.headers().get("traceparent");
         let parent = parent.and_then(|parent| TraceContext::parse(parent.to_str().ok()?));
-        let answered = self.answer.answer(origin, request).inspect(|response| {
+        let answered = self.answer.handle(origin, request).inspect(|response| {
             note("http.response.status_code", || response.status().as_str().to_owned());
         });
-        // Boxed, so that requests without a trace need not carry it around.
+        // Boxed, so that the future of a request without a trace stays small.
         Either::Right(Box::pin(async move { tracer.trace("http request", parent, answered).await }))
     }
 }

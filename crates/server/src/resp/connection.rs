@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use spile_listener::{Transport, Watcher};
+use spile_listener::{ClientIo, DrainWatcher};
 use spile_resp::{CommandDecoder, Frame, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -44,7 +44,7 @@ pub(super) struct Connection<I> {
     out: Vec<u8>,
 }
 
-impl<I: Transport> Connection<I> {
+impl<I: ClientIo> Connection<I> {
     pub(super) const fn new(stream: I, session: Session, patience: Patience) -> Self {
         Self {
             stream,
@@ -58,7 +58,7 @@ impl<I: Transport> Connection<I> {
 
     /// Serves until either side has enough. What has arrived whole when the listener drains is still answered, and so is
     /// a command of which part has arrived.
-    pub(super) async fn serve(mut self, mut watcher: Watcher) -> io::Result<()> {
+    pub(super) async fn serve(mut self, mut watcher: DrainWatcher) -> io::Result<()> {
         let mut patience_ends = Instant::now() + self.patience.idle;
         loop {
             let is_between = !self.decoder.is_within_command();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use spile_listener::{Bounds, Connection as Accepted, Guesses, Protocol, Transport};
+use spile_listener::{AcceptedConnection, Bounds, ClientIo, GuessLimiter, ListenerProtocol};
 
 use super::connection::{Connection, Patience};
 use super::session::{Presenter, Session};
@@ -18,7 +18,7 @@ pub(crate) struct Resp(Arc<Shared>);
 struct Shared {
     decider: Arc<Decider>,
     metrics: Arc<RpcMetrics>,
-    guesses: Arc<Guesses>,
+    guesses: Arc<GuessLimiter>,
     patience: Patience,
     /// The number of the connection that was opened last.
     last_id: AtomicI64,
@@ -28,7 +28,7 @@ impl Resp {
     pub(crate) fn new(
         decider: Arc<Decider>,
         metrics: RpcMetrics,
-        guesses: Arc<Guesses>,
+        guesses: Arc<GuessLimiter>,
         bounds: &Bounds,
         config: &RespConfig,
     ) -> Self {
@@ -42,9 +42,9 @@ impl Resp {
     }
 }
 
-impl Protocol for Resp {
-    async fn serve<I: Transport>(self, accepted: Accepted<I>) {
-        let Accepted { stream, origin, watcher, place } = accepted;
+impl ListenerProtocol for Resp {
+    async fn serve<I: ClientIo>(self, accepted: AcceptedConnection<I>) {
+        let AcceptedConnection { stream, origin, watcher, permit } = accepted;
         let shared = &*self.0;
         let id = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let presenter = Presenter { address: origin.peer.ip(), guesses: Arc::clone(&shared.guesses) };
@@ -54,7 +54,7 @@ impl Protocol for Resp {
         if let Err(why) = connection.serve(watcher).await
             && why.kind() == std::io::ErrorKind::TimedOut
         {
-            place.timed_out();
+            permit.timed_out();
         }
     }
 }

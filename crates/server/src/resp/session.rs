@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use spile_core::{Decision, Reason};
-use spile_listener::Guesses;
+use spile_listener::GuessLimiter;
 use spile_policy::Policy;
 use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 
@@ -54,7 +54,7 @@ pub(super) enum Then {
 #[derive(Clone)]
 pub(super) struct Presenter {
     pub(super) address: IpAddr,
-    pub(super) guesses: Arc<Guesses>,
+    pub(super) guesses: Arc<GuessLimiter>,
 }
 
 /// One connection.
@@ -338,7 +338,7 @@ impl Session {
             );
         };
         let Presenter { address, guesses } = &self.presenter;
-        match guesses.judge(*address, password, || secret.is(password) && user == USER) {
+        match guesses.check(*address, password, || secret.is(password) && user == USER) {
             Ok(true) => {
                 self.known = true;
                 Reply::OK

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
-use spile_listener::{Bounds, Guesses, Http};
+use spile_listener::{Bounds, GuessLimiter, Http};
 use spile_memory::Keeper;
-use spile_observe::trace::{Exporting, Tracer};
-use spile_observe::{Analytics, MinuteSums, share};
+use spile_observe::trace::{ExportTask, Tracer};
+use spile_observe::{Analytics, MinuteStore, share_minutes};
 use spile_policy::HostPattern;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
@@ -27,10 +27,10 @@ use crate::decide::PersistentStore;
 use crate::gateway::Front;
 use crate::grpc::{Grpc, GrpcHealth};
 use crate::http::{Api, HostCheck};
-use crate::observe::hooks::Hooks;
 use crate::observe::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
 use crate::observe::minutes::{self, RedisMinutes};
 use crate::observe::traced::Traced;
+use crate::observe::webhooks::WebhookTasks;
 use crate::resp::Resp;
 use crate::serve::Listeners;
 
@@ -45,16 +45,16 @@ pub struct Server {
     decider: Arc<Decider>,
     control: Arc<Control>,
     /// Sums the minutes of all instances. `None` if the store is embedded.
-    sums: Option<Arc<dyn MinuteSums>>,
+    sums: Option<Arc<dyn MinuteStore>>,
     hangup: Signal,
     tracer: Option<Tracer>,
-    exporting: Option<Exporting>,
+    exporting: Option<ExportTask>,
     grpc: Option<(Grpc, GrpcHealth)>,
     resp: Option<Resp>,
     gateway: Option<Arc<Front>>,
     keeper: Option<Keeper>,
     listeners: ListenerSet,
-    guesses: Arc<Guesses>,
+    guesses: Arc<GuessLimiter>,
     bounds: Bounds,
     /// `listen.hosts`.
     hosts: Vec<HostPattern>,
@@ -86,7 +86,7 @@ impl Server {
         let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
         let gateway = Front::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
-        let guesses = Arc::new(Guesses::default());
+        let guesses = Arc::new(GuessLimiter::default());
         let resp = config.listen.resp.map(|_| {
             let metrics = RpcMetrics::new(&telemetry, "resp").traced_by(tracer.clone());
             let (decider, guesses) = (Arc::clone(&decider), Arc::clone(&guesses));
@@ -101,7 +101,7 @@ impl Server {
             }
             None => None,
         };
-        telemetry.watch().watch_store(crate::decide::health::of_store(&decider, config));
+        telemetry.watch().set_health_probe(crate::decide::health::of_store(&decider, config));
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
         Ok(Self {
             decider,
@@ -140,7 +140,7 @@ impl Server {
             None => (watch.into(), None),
             Some(sums) => {
                 let analytics = Analytics::summed(watch.clone(), Arc::clone(&sums));
-                (analytics, Some(tokio::spawn(share(watch, sums, minutes::FLUSH))))
+                (analytics, Some(tokio::spawn(share_minutes(watch, sums, minutes::FLUSH))))
             }
         };
         let office = Office { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
@@ -166,7 +166,7 @@ impl Server {
         let upkeep = tokio::spawn(compact_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
-        let hooks = tokio::spawn(Hooks::follow(configs, self.telemetry.watch().clone()));
+        let hooks = tokio::spawn(WebhookTasks::follow(configs, self.telemetry.watch().clone()));
 
         shutdown.await;
         readiness.start_draining();
@@ -190,7 +190,7 @@ async fn last_minutes(sharing: Option<tokio::task::JoinHandle<()>>) {
     }
 }
 
-async fn last_spans(exporting: Option<Exporting>) {
+async fn last_spans(exporting: Option<ExportTask>) {
     if let Some(exporting) = exporting {
         exporting.finish(FLUSH_TIMEOUT).await;
     }

@@ -221,7 +221,7 @@ fn what_is_wrong_with_each_of_several_routes_is_said_with_its_line() {
         (8, "charged together anyway"),
         (11, "`ftp://127.0.0.1` is no upstream"),
         (12, "`/a<b` cannot replace a path"),
-        (14, "`a` is no path pattern"),
+        (14, "`a` is not a path pattern"),
         (15, "there is no upstream"),
         (16, "`two words` is no name"),
     ];

@@ -56,7 +56,7 @@ async fn with_a_token_nothing_is_shown_to_whoever_does_not_know_it() {
         browser
             .until(
                 "the refusal",
-                "return document.getElementById('gate-text').textContent.includes('not the token')",
+                "return document.getElementById('gate-text').textContent.includes('not valid')",
             )
             .await;
     }

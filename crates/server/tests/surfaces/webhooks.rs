@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use spile_observe::webhook::{Secret, verify};
+use spile_observe::webhook::{SigningSecret, verify};
 use tempfile::TempDir;
 
 use crate::support::{Spile, receiver, until};
@@ -31,7 +31,7 @@ async fn a_webhook_in_the_file_hears_of_a_tenant_over_its_limit() {
     let (headers, body) = hears.recv().await.expect("the receiver runs");
     let field = |name: &str| headers[name].to_str().expect("header fields are ASCII");
     let timestamp = field("spile-timestamp").parse().expect("seconds");
-    assert!(verify(&Secret::from(SECRET), timestamp, &body, field("spile-signature")));
+    assert!(verify(&SigningSecret::from(SECRET), timestamp, &body, field("spile-signature")));
     let body: Value = serde_json::from_slice(&body).expect("JSON");
     assert_eq!(body["events"][0]["type"], "tenant_over");
     assert_eq!(body["events"][0]["tenant"], "acme");

@@ -1,4 +1,4 @@
-//! Idle timeouts for two bodies at once.
+//! IdleTimer timeouts for two bodies at once.
 //!
 //! A call in which only one side sends is not idle: the timeout of each body runs only while the other one is silent
 //! too.
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use spile_listener::Idle;
+use spile_listener::IdleTimer;
 
 /// One body's view of the activity in an exchange. Clones belong to the same exchange.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Activity {
 /// An idle timeout for one body that starts again when the other one moves.
 #[derive(Debug)]
 pub(crate) struct SharedIdleTimer {
-    idle: Idle,
+    idle: IdleTimer,
     activity: Activity,
 }
 
@@ -49,23 +49,23 @@ impl Activity {
 
 impl SharedIdleTimer {
     pub(crate) fn after(limit: Duration, activity: Activity) -> Self {
-        Self { idle: Idle::after(limit), activity }
+        Self { idle: IdleTimer::after(limit), activity }
     }
 
     /// Records that a frame of this body has arrived.
     pub(crate) fn record(&mut self) {
-        self.idle.stir();
+        self.idle.reset();
         self.activity.record();
     }
 
     /// Ready once both sides have been silent for too long.
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            ready!(self.idle.poll_over(cx));
+            ready!(self.idle.poll_expired(cx));
             if !self.activity.other_side_moved() {
                 return Poll::Ready(());
             }
-            self.idle.stir();
+            self.idle.reset();
         }
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     fn is_over(side: &mut SharedIdleTimer) -> bool {
-        side.poll_over(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+        side.poll_expired(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
     #[tokio::test(start_paused = true)]
@@ -105,7 +105,7 @@ mod tests {
         let (mut side, _other) = sides();
         side.record();
         let start = Instant::now();
-        poll_fn(|cx| side.poll_over(cx)).await;
+        poll_fn(|cx| side.poll_expired(cx)).await;
         assert!(start.elapsed().abs_diff(LIMIT) < Duration::from_millis(10));
     }
 
@@ -114,7 +114,7 @@ mod tests {
         let (mut one, mut other) = sides();
         one.record();
         let start = Instant::now();
-        poll_fn(|cx| other.poll_over(cx)).await;
+        poll_fn(|cx| other.poll_expired(cx)).await;
         assert!(start.elapsed() <= 2 * LIMIT + Duration::from_millis(10));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use spile_listener::{Deadline, Paced};
+use spile_listener::{Deadline, PacedBody};
 
 use super::activity::{Activity, SharedIdleTimer};
 use crate::upstream::{Http1Body, Http2Body, InFlightRequest};
@@ -73,7 +73,7 @@ impl DownloadSource {
             Self::Http1(body) => Pin::new(body).poll_frame(cx),
             Self::Http2 { body, idle } => {
                 let Poll::Ready(frame) = Pin::new(&mut body.received).poll_frame(cx) else {
-                    return idle.poll_over(cx).map(|()| Some(Err(IncompleteBody)));
+                    return idle.poll_expired(cx).map(|()| Some(Err(IncompleteBody)));
                 };
                 idle.record();
                 Poll::Ready(frame.map(|frame| frame.map_err(|_| IncompleteBody)))
@@ -82,7 +82,7 @@ impl DownloadSource {
     }
 }
 
-impl Paced for Download {
+impl PacedBody for Download {
     fn read_at_most(&mut self, bytes: usize) {
         if let DownloadSource::Http1(body) = &mut self.body {
             body.read_at_most(bytes);
@@ -98,7 +98,7 @@ impl Body for Download {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, IncompleteBody>>> {
-        let frame = match self.deadline.poll_over(cx) {
+        let frame = match self.deadline.poll_expired(cx) {
             Poll::Ready(()) => Some(Err(IncompleteBody)),
             Poll::Pending => ready!(self.body.poll_frame(cx)),
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use spile_listener::{ClientBody, Paced};
+use spile_listener::{ClientBody, PacedBody};
 use tokio::time::Instant;
 
 use super::activity::{Activity, SharedIdleTimer};
@@ -146,7 +146,7 @@ impl UploadStream {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             self.progress.await_client();
-            ready!(self.idle.poll_over(cx));
+            ready!(self.idle.poll_expired(cx));
             return Poll::Ready(Some(Err(self.failed(UploadError::Stalled))));
         };
         self.idle.record();
@@ -186,7 +186,7 @@ fn sanitized(frame: Frame<Bytes>) -> Frame<Bytes> {
     }
 }
 
-impl Paced for Upload {
+impl PacedBody for Upload {
     /// Request bodies are read as they arrive, so there is nothing to limit.
     fn read_at_most(&mut self, _bytes: usize) {}
 }

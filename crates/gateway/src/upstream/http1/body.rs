@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use spile_listener::Idle;
+use spile_listener::IdleTimer;
 
 use super::chunked::{ChunkStep, ChunkedDecoder};
 use super::connection::Http1Connection;
@@ -127,7 +127,7 @@ impl Http1Body {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), IncompleteBody>> {
         let at_most = self.read_at_most;
-        let (read, idle): (_, &mut Idle) = match &mut self.source {
+        let (read, idle): (_, &mut IdleTimer) = match &mut self.source {
             BodySource::Connection(connection) => {
                 (poll_bytes(&mut connection.transport, cx, at_most), &mut connection.idle)
             }
@@ -135,14 +135,14 @@ impl Http1Body {
             BodySource::Gone => return Poll::Ready(Err(IncompleteBody)),
         };
         let Poll::Ready(read) = read else {
-            ready!(idle.poll_over(cx));
+            ready!(idle.poll_expired(cx));
             while self.activity.other_side_moved() {
-                idle.stir();
-                ready!(idle.poll_over(cx));
+                idle.reset();
+                ready!(idle.poll_expired(cx));
             }
             return Poll::Ready(Err(IncompleteBody));
         };
-        idle.stir();
+        idle.reset();
         self.activity.record();
         self.arrived = read.map_err(|_| IncompleteBody)?;
         if self.arrived.is_empty() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Response;
-use spile_listener::Idle;
+use spile_listener::IdleTimer;
 use tokio::io::AsyncWrite;
 
 use super::MalformedResponse;
@@ -27,7 +27,7 @@ pub(crate) struct Http1Connection {
     pub(super) transport: UpstreamIo,
     /// Expires when the upstream is silent. It is kept between requests, because setting up a timer costs more than
     /// leaving it running.
-    pub(super) idle: Idle,
+    pub(super) idle: IdleTimer,
     /// `None` if the upstream is given by its address.
     connected_to: Option<ConnectedAddress>,
 }
@@ -47,7 +47,7 @@ struct Http1Exchange<'r> {
 
 impl Http1Connection {
     pub(crate) fn new(transport: UpstreamIo) -> Self {
-        Self { transport, idle: Idle::default(), connected_to: None }
+        Self { transport, idle: IdleTimer::default(), connected_to: None }
     }
 
     /// Sets the address of a name that the connection leads to.
@@ -104,7 +104,7 @@ impl Http1Connection {
 impl Http1Exchange<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Response<()>, bytes::Bytes), AttemptError>> {
         let Http1Connection { transport, idle, .. } = &mut *self.connection;
-        match self.writer.poll(cx, transport, self.upload, || idle.stir()) {
+        match self.writer.poll(cx, transport, self.upload, || idle.reset()) {
             Poll::Ready(Err(SendError::Upload(UploadError::Broken | UploadError::Stalled)))
                 if self.await_answer =>
             {
@@ -128,7 +128,7 @@ impl Http1Exchange<'_> {
                     if let Some(whole) = self.answer.push(bytes)? {
                         return Poll::Ready(Ok(whole));
                     }
-                    idle.stir();
+                    idle.reset();
                 }
                 Ok(_) | Err(_) if self.answer.has_begun() => {
                     return Poll::Ready(Err(AttemptError::InvalidResponse));
@@ -138,10 +138,10 @@ impl Http1Exchange<'_> {
         }
         // The upstream cannot respond before the client has sent more. The upload has an idle timeout of its own.
         if self.upload.is_waiting() && self.writer.is_under_way() {
-            idle.stir();
+            idle.reset();
             return Poll::Pending;
         }
-        idle.poll_over(cx).map(|()| Err(AttemptError::TimedOut))
+        idle.poll_expired(cx).map(|()| Err(AttemptError::TimedOut))
     }
 }
 

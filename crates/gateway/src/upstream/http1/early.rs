@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 
-use spile_listener::Idle;
+use spile_listener::IdleTimer;
 use tokio::io::{AsyncWriteExt, ReadHalf, split};
 use tokio::task::AbortHandle;
 
@@ -18,7 +18,7 @@ use crate::forward::body::Upload;
 #[derive(Debug)]
 pub(super) struct EarlyResponse {
     pub(super) reader: ReadHalf<UpstreamIo>,
-    pub(super) idle: Idle,
+    pub(super) idle: IdleTimer,
     sending: AbortHandle,
 }
 

@@ -10,7 +10,7 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use http_body::Body;
-use spile_listener::{Idle, Received, Sending, Unsent};
+use spile_listener::{IdleTimer, ReceiveBody, SendBody, SendError};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -25,13 +25,13 @@ const MIN_AGE_TO_CANCEL: Duration = Duration::from_millis(100);
 /// The body of a response. The stream counts as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Http2Body {
-    pub(crate) received: Received,
+    pub(crate) received: ReceiveBody,
     _permit: StreamPermit,
 }
 
 /// A request that is being sent while the response may already arrive.
 struct Http2Exchange {
-    sending: Option<Sending<Upload>>,
+    sending: Option<SendBody<Upload>>,
     sent_bytes: u64,
     /// Whether the rest of the request is not sent.
     stopped: bool,
@@ -39,7 +39,7 @@ struct Http2Exchange {
     await_answer: bool,
     body_incomplete: bool,
     pending: PendingResponse,
-    silence: Idle,
+    silence: IdleTimer,
 }
 
 /// A request without a response yet. If the client disconnects at once, the request is cancelled a moment later: many
@@ -90,8 +90,8 @@ impl Http2Stream {
         let pending = self.connection.sender.send_request(head, bodiless);
         let (response, stream) = pending.map_err(|why| not_sent(&why))?;
         let body = (!bodiless).then(|| mem::replace(upload, Upload::none()));
-        let sending = body.map(|body| Sending::new(stream, body, timeouts.idle));
-        let silence = Idle::after(timeouts.first_byte);
+        let sending = body.map(|body| SendBody::new(stream, body, timeouts.idle));
+        let silence = IdleTimer::after(timeouts.first_byte);
         let (stopped, body_incomplete) = (false, false);
         let pending =
             PendingResponse { response: Some(response), at: Instant::now(), permit: self.permit.clone() };
@@ -113,14 +113,14 @@ impl Http2Stream {
                 if why == AttemptError::TimedOut {
                     self.connection.retire();
                 }
-                *upload = rest.map_or_else(Upload::none, Sending::into_body);
+                *upload = rest.map_or_else(Upload::none, SendBody::into_body);
                 Err(why)
             }
         }
     }
 
     /// The response. The rest of the request is sent by a separate task.
-    fn answered(self, answer: Response<RecvStream>, rest: Option<Sending<Upload>>) -> Response<Http2Body> {
+    fn answered(self, answer: Response<RecvStream>, rest: Option<SendBody<Upload>>) -> Response<Http2Body> {
         if let Some(rest) = rest {
             let permit = self.permit.clone();
             tokio::spawn(async move {
@@ -130,7 +130,7 @@ impl Http2Stream {
             });
         }
         let (head, stream) = answer.into_parts();
-        let received = Received::new(stream, &head.headers);
+        let received = ReceiveBody::new(stream, &head.headers);
         Response::from_parts(head, Http2Body { received, _permit: self.permit })
     }
 }
@@ -145,10 +145,10 @@ impl Http2Exchange {
         }
         if awaits_client {
             // The upstream has nothing to respond to yet.
-            self.silence.stir();
+            self.silence.reset();
             return Poll::Pending;
         }
-        self.silence.poll_over(cx).map(|()| Err(AttemptError::TimedOut))
+        self.silence.poll_expired(cx).map(|()| Err(AttemptError::TimedOut))
     }
 
     /// Sends more of the request's body. Returns whether the client has yet to send more.
@@ -157,16 +157,16 @@ impl Http2Exchange {
         match Pin::new(&mut *sending).poll(cx) {
             Poll::Pending => {
                 if mem::replace(&mut self.sent_bytes, sending.sent_bytes()) != sending.sent_bytes() {
-                    self.silence.stir();
+                    self.silence.reset();
                 }
                 Ok(sending.awaits_body())
             }
-            Poll::Ready(Err(Unsent::Broken(why))) if !self.await_answer => Err(why),
+            Poll::Ready(Err(SendError::Broken(why))) if !self.await_answer => Err(why),
             // An upstream may respond without reading the whole request. If it does not respond, that says why.
             Poll::Ready(stream_ended) => {
-                self.body_incomplete = matches!(stream_ended, Err(Unsent::Broken(_)));
+                self.body_incomplete = matches!(stream_ended, Err(SendError::Broken(_)));
                 self.stopped = true;
-                self.silence.stir();
+                self.silence.reset();
                 Ok(false)
             }
         }

@@ -1,4 +1,4 @@
-//! What `/metrics` answers with, and how many such answers are held for clients that do not read them.
+//! The responses of `/metrics`. Their number in memory is bounded, because clients may read them slowly or not at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use parking_lot::Mutex;
 use spile_core::{Clock, Micros, SystemClock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Answers that are held before some are shared.
+/// How many responses may be in memory before clients share one.
 const MAX_HELD: usize = 32;
-/// How old an answer may be that is shared.
+/// How old a shared response may be.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The answers that are held. Clones hold them together.
+/// The responses in memory. Clones share them.
 #[derive(Clone)]
 pub(super) struct Expositions(Arc<State>);
 
 struct State {
     clock: SystemClock,
     places: Arc<Semaphore>,
-    /// The latest one, and when it was made.
+    /// The latest response, and when it was rendered.
     latest: Mutex<(Micros, Bytes)>,
 }
 
-/// A text that keeps its place until the last reader is done with it.
+/// A response that holds its permit until its last reader is done.
 struct Held {
     text: String,
     _place: Option<OwnedSemaphorePermit>,
@@ -42,7 +42,7 @@ impl Expositions {
         Self(Arc::new(State { clock: SystemClock::new(), places, latest: Mutex::default() }))
     }
 
-    /// A new answer, or the latest one while too many are held: clients that read nothing share what they do not read.
+    /// Renders a response, or returns the latest one if too many are in memory.
     pub(super) fn next(&self, render: impl FnOnce() -> String) -> Bytes {
         let State { clock, places, latest } = &*self.0;
         let (now, place) = (clock.now(), Arc::clone(places).try_acquire_owned().ok());

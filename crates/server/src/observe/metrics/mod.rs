@@ -1,4 +1,4 @@
-//! What is counted, under the names that dashboards know. Labels are rules, limits and outcomes, never keys.
+//! The metrics of a server. Labels are rules, limits and outcomes, never keys.
 
 mod exposition;
 mod refused;
@@ -29,7 +29,8 @@ use crate::config::ObserveConfig;
 
 const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 
-/// One server's own series. Each server has its own, so that several in one process do not count for each other.
+/// The recorder and the watch of one server. Each server has its own, so that several in one process have metrics of their
+/// own.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
     recorder: Arc<PrometheusRecorder>,
@@ -40,39 +41,39 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Where it is not enabled, series are there and stay at zero.
+    /// If metrics are not enabled, all series exist and stay at zero.
     pub(crate) fn new(config: &ObserveConfig) -> Result<Self, BuildError> {
         let mut builder = PrometheusBuilder::new();
         for (name, bounds) in HISTOGRAMS {
             builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), bounds)?;
         }
         let recorder = Arc::new(builder.build_recorder());
-        let watch = Watch::builder().recorder(recorder.clone()).show_names(config.show_keys).build();
+        let watch = Watch::builder().recorder(recorder.clone()).show_keys(config.show_keys).build();
         let (routes, expositions) = (RouteSeries::default(), Expositions::new());
         Ok(Self { recorder, watch, routes, expositions, enabled: config.enabled })
     }
 
-    /// Hears of every decision.
+    /// The observer of all decisions.
     pub(crate) const fn watch(&self) -> &Watch {
         &self.watch
     }
 
-    /// Whether anything is counted and timed.
+    /// Whether metrics are enabled.
     pub(crate) const fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// The routes whose series are shown.
+    /// The routes whose series are exported.
     pub(crate) const fn routes(&self) -> &RouteSeries {
         &self.routes
     }
 
-    /// What `/metrics` shows.
+    /// The response of `/metrics`.
     pub(crate) fn exposition(&self) -> Bytes {
         self.expositions.next(|| self.routes.shown_of(&self.recorder.handle().render()))
     }
 
-    /// The series of a listener's requests.
+    /// The metrics of a listener's requests.
     pub(crate) fn requests(&self, listener: &'static str) -> RequestMetrics {
         if !self.enabled {
             return RequestMetrics::disabled();
@@ -81,12 +82,12 @@ impl Telemetry {
         self.register(|| RequestMetrics::lazy(listener, move |make| telemetry.register(make)))
     }
 
-    /// What folds histograms, which grow until somebody does.
+    /// Compacts histograms. They grow until this runs.
     pub(crate) fn handle(&self) -> PrometheusHandle {
         self.recorder.handle()
     }
 
-    /// Takes a handle on a series, to be held: looking a series up costs more than counting in it.
+    /// Makes metric handles. Callers keep them, because looking up a series costs more than counting.
     pub(crate) fn register<T>(&self, make: impl FnOnce() -> T) -> T {
         metrics::with_local_recorder(&*self.recorder, make)
     }

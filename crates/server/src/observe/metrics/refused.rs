@@ -1,4 +1,4 @@
-//! Whether something is refused that should be in force, for as long as it is.
+//! Shows whether the current configuration file or registry is refused.
 
 use metrics::{Gauge, describe_gauge, gauge};
 
@@ -6,7 +6,7 @@ use super::Telemetry;
 
 const REFUSED: &str = "ratelimit_config_refused";
 
-/// 1 while the file, or what the registry holds, is refused and something older is in force.
+/// 1 while the file, or the content of the registry, is refused and an older version is in force.
 pub(crate) struct RefusedGauges {
     file: Gauge,
     registry: Gauge,

@@ -1,4 +1,4 @@
-//! How the registry stands: its version, what of it is not in force, and how often its file failed.
+//! Metrics of the registry: its version, its quarantined entries, and how often its file could not be written.
 
 use std::sync::OnceLock;
 
@@ -11,12 +11,12 @@ const VERSION: &str = "ratelimit_registry_version";
 const QUARANTINED: &str = "spile_registry_quarantined";
 const FILE_FAILURES: &str = "spile_registry_file_failures_total";
 
-/// The series of the registry.
+/// The metrics of the registry.
 pub(crate) struct RegistryMetrics {
     telemetry: Telemetry,
-    /// Only where instances share a registry, once it has been read.
+    /// Set once a shared registry has been read.
     version: OnceLock<Gauge>,
-    /// One for each kind, and one for names of no kind.
+    /// One gauge for each kind of entry, and one for entries of an unknown kind.
     quarantined: [(Option<Kind>, Gauge); 4],
     file_failures: Counter,
 }
@@ -29,7 +29,7 @@ impl RegistryMetrics {
                 QUARANTINED,
                 "Entries of the registry that do not go together with the file and are not in force."
             );
-            describe_counter!(FILE_FAILURES, "Changes that the registry file could not keep.");
+            describe_counter!(FILE_FAILURES, "Changes that could not be written to the registry file.");
             let of_kind = |kind: Option<Kind>| {
                 let label = kind.map_or(OTHER, Kind::as_str);
                 (kind, gauge!(QUARANTINED, "kind" => label))

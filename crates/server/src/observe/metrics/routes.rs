@@ -1,8 +1,7 @@
-//! Which series of routes are shown: those of the routes that are served.
+//! Filters the series of routes: only those of configured routes are exported.
 //!
-//! The recorder keeps every series until the process ends. What it says of a route or an upstream that a reload has taken
-//! away would look like news of one that is there, so it is left out, and goes on where it stopped if the route comes
-//! back.
+//! The recorder keeps every series until the process ends. The series of a route or an upstream that a reload has removed
+//! would look as if it still existed, so they are left out. If the route comes back, its counters continue.
 
 use std::sync::Arc;
 
@@ -14,17 +13,17 @@ use crate::config::Route;
 
 const PREFIX: &str = "gateway_";
 
-/// The series of routes that are served, each by its beginning: `gateway_upstream_up{route="a",upstream="b:80"`.
+/// The series of configured routes, each by the beginning of its line: `gateway_upstream_up{route="a",upstream="b:80"`.
 #[derive(Clone, Default)]
 pub(crate) struct RouteSeries(Arc<ArcSwap<HashSet<String>>>);
 
 impl RouteSeries {
-    /// Shows the series of these routes from now on, and of no others.
+    /// Exports the series of these routes from now on, and of no others.
     pub(crate) fn follow(&self, routes: &[Route]) {
         self.0.store(Arc::new(routes.iter().flat_map(series_of).collect()));
     }
 
-    /// The exposition without what is not shown.
+    /// Removes the series of other routes from the text.
     pub(super) fn shown_of(&self, exposition: &str) -> String {
         let served = self.0.load();
         let is_shown = |line: &&str| beginning(line).is_none_or(|beginning| served.contains(beginning));
@@ -48,7 +47,7 @@ fn series_of(route: &Route) -> impl Iterator<Item = String> {
     series.into_iter()
 }
 
-/// The line up to its route and upstream; nothing where it is about no route.
+/// The beginning of a line, up to its route and upstream. `None` if the line has no route.
 fn beginning(line: &str) -> Option<&str> {
     let labels = line.strip_prefix(PREFIX)?.split_once("{route=\"")?.1;
     let mut end = line.len() - labels.len() + value_end(labels)?;
@@ -58,7 +57,7 @@ fn beginning(line: &str) -> Option<&str> {
     Some(&line[..end])
 }
 
-/// Where the value of a label ends, its closing quote included.
+/// The end of a label's value, after the closing quote.
 fn value_end(value: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in value.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Counts what comes by listeners whose answers are no HTTP statuses, by how it was answered.
+//! Counts the requests of listeners that do not answer with an HTTP status, by result.
 
 use metrics::{Counter, counter, describe_counter};
 use spile_observe::trace::Tracer;
@@ -8,24 +8,24 @@ use super::Telemetry;
 const REQUESTS: &str = "rpc_server_requests_total";
 const UNMATCHED: &str = "ratelimit_unmatched_descriptors_total";
 
-/// How a request was answered, as it is labelled.
+/// The result of a request, as metrics label it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answered {
     Allowed,
     Limited,
-    /// The store failed, and the policy is to refuse.
+    /// The store failed, and the failure policy denies.
     Unavailable,
-    /// Something was wrong with it; nothing was charged.
+    /// The request was invalid, and nothing was charged.
     Refused,
-    /// It asked for no decision.
+    /// The request was not for a decision.
     Other,
-    /// It could not be read, and was refused as one over a limit is.
+    /// The request could not be parsed, and was answered like one over the limit.
     Unreadable,
 }
 
 const RESULTS: [&str; 6] = ["allowed", "limited", "unavailable", "refused", "other", "unreadable"];
 
-/// The series of one listener.
+/// The metrics of one listener.
 pub(crate) struct RpcMetrics {
     enabled: bool,
     requests: [Counter; RESULTS.len()],
@@ -35,19 +35,22 @@ pub(crate) struct RpcMetrics {
 impl RpcMetrics {
     pub(crate) fn new(telemetry: &Telemetry, listener: &'static str) -> Self {
         let requests = telemetry.register(|| {
-            describe_counter!(REQUESTS, "Requests answered by listeners whose answers are no HTTP statuses.");
+            describe_counter!(
+                REQUESTS,
+                "Requests of listeners that do not answer with an HTTP status, by listener and result."
+            );
             RESULTS.map(|result| counter!(REQUESTS, "listener" => listener, "result" => result))
         });
         Self { enabled: telemetry.is_enabled(), requests, tracer: None }
     }
 
-    /// Makes a span of every request from now on.
+    /// Traces every request from now on.
     pub(crate) fn traced_by(mut self, tracer: Option<Tracer>) -> Self {
         self.tracer = tracer;
         self
     }
 
-    /// Answers a request, as a span of this name where it is traced.
+    /// Answers a request, as a span of this name if there is a tracer.
     pub(crate) fn traced<T>(
         &self,
         name: &'static str,
@@ -63,7 +66,7 @@ impl RpcMetrics {
     }
 }
 
-/// Counts descriptors that no rule is for, and that were let pass.
+/// Counts descriptors that match no rule and were allowed.
 pub(crate) struct Unmatched {
     enabled: bool,
     descriptors: Counter,
@@ -72,7 +75,7 @@ pub(crate) struct Unmatched {
 impl Unmatched {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
         let descriptors = telemetry.register(|| {
-            describe_counter!(UNMATCHED, "Descriptors that no rule is for, and that were let pass.");
+            describe_counter!(UNMATCHED, "Descriptors that match no rule and were allowed.");
             counter!(UNMATCHED)
         });
         Self { enabled: telemetry.is_enabled(), descriptors }

@@ -1,4 +1,4 @@
-//! Counts how often buckets were saved, and shows when they last were.
+//! Metrics of saving buckets to a file.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use spile_core::Clock;
 
 use super::Telemetry;
 
-/// The series of saves.
+/// The metrics of saves.
 pub(crate) struct SaveMetrics {
     saved: Counter,
     failed: Counter,

@@ -1,4 +1,4 @@
-//! Times every call to the store, and tells how it stands.
+//! Times every call to the store, and shows the state of the store.
 
 use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram};
 use spile_core::{Clock, Micros, StoreError, SystemClock};
@@ -8,7 +8,7 @@ use spile_redis::{RedisErrorKind, Stats};
 
 use super::{STORE_DURATION, Telemetry};
 
-/// What a store is asked to do, as it is labelled.
+/// An operation of the store, as metrics label it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     Spend,
@@ -18,7 +18,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// What its span is called.
+    /// The name of its span.
     pub(crate) const fn span(self) -> &'static str {
         match self {
             Self::Spend => "store spend",
@@ -46,28 +46,28 @@ impl StoreMetrics {
         Self { watch: telemetry.watch().clone(), clock, enabled, durations: OPERATIONS.map(duration) }
     }
 
-    /// Begins to time a call.
+    /// Starts to time a call.
     pub(crate) fn timing(&self, operation: Operation) -> Timing<'_> {
         Timing { metrics: self, operation, started: self.enabled.then(|| self.clock.now()) }
     }
 }
 
-/// A call that is being timed. Notes the time when dropped, so that a call which its caller gave up on counts too.
+/// Times a call. Records the duration when it is dropped, so that cancelled calls count too.
 pub(crate) struct Timing<'a> {
     metrics: &'a StoreMetrics,
     operation: Operation,
-    /// `None` if nothing is to be noted.
+    /// `None` if the call is not recorded.
     started: Option<Micros>,
 }
 
 impl Timing<'_> {
-    /// Ends a call that was answered. A call that was not sent took no time, and is counted apart.
+    /// Ends a call. A call that was not sent has no duration and is counted apart.
     pub(crate) fn end<T>(mut self, answer: &Result<T, StoreError>) {
         if let Err(why) = answer
             && !why.was_asked()
             && self.started.take().is_some()
         {
-            self.metrics.watch.store_not_asked(why);
+            self.metrics.watch.count_unsent_call(why);
         }
     }
 }
@@ -77,14 +77,14 @@ impl Drop for Timing<'_> {
         if let Some(started) = self.started {
             let us = self.metrics.clock.now().since_us(started);
             self.metrics.durations[self.operation as usize].record(us as f64 / 1e6);
-            self.metrics.watch.store_took(us);
+            self.metrics.watch.record_store_call(us);
         }
     }
 }
 
 const REFUSALS: &str = "ratelimit_store_refusals_total";
 
-/// How a Redis store stands, looked at whenever metrics are asked for.
+/// The state of a Redis store, updated whenever metrics are read.
 #[derive(Clone)]
 pub(crate) struct RedisGauges {
     breaker: Gauge,
@@ -95,7 +95,7 @@ pub(crate) struct RedisGauges {
 impl RedisGauges {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
         telemetry.register(|| {
-            describe_counter!(REFUSALS, "Requests that Redis could be asked and did not run, by kind.");
+            describe_counter!(REFUSALS, "Requests that Redis received and refused to run, by kind.");
             Self {
                 breaker: gauge!("ratelimit_breaker_state"),
                 queue: gauge!("ratelimit_queue_depth"),
@@ -104,7 +104,7 @@ impl RedisGauges {
         })
     }
 
-    /// The breaker's state is the number of nodes that are not being asked: zero is well.
+    /// The breaker's state is the number of nodes whose circuit breaker is open.
     pub(crate) fn show(&self, stats: Stats) {
         self.breaker.set(stats.breakers_open as f64);
         self.queue.set(stats.waiting as f64);
@@ -114,7 +114,7 @@ impl RedisGauges {
     }
 }
 
-/// What this process holds of buckets, looked at whenever metrics are asked for.
+/// The buckets in the memory of this process, updated whenever metrics are read.
 #[derive(Clone)]
 pub(crate) struct EmbeddedMetrics {
     keys: Gauge,
@@ -126,8 +126,8 @@ impl EmbeddedMetrics {
         const KEYS: &str = "ratelimit_embedded_keys";
         const EVICTIONS: &str = "ratelimit_embedded_evictions_total";
         telemetry.register(|| {
-            describe_gauge!(KEYS, "Buckets held in this process.");
-            describe_counter!(EVICTIONS, "Buckets forgotten at the bound before they were full.");
+            describe_gauge!(KEYS, "Buckets in the memory of this process.");
+            describe_counter!(EVICTIONS, "Buckets evicted at the bound before they were full again.");
             Self { keys: gauge!(KEYS), evictions: counter!(EVICTIONS) }
         })
     }

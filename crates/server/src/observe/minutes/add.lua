@@ -1,8 +1,8 @@
--- Adds what one instance has counted to the minutes of all. A batch that was added before adds nothing.
+-- Adds the counts of one instance to the shared minutes. A batch that was already added changes nothing.
 --
--- KEYS: the instance's, which holds the number of its last batch; then the hash of each minute
--- ARGV: the number of this batch; the seconds that all keys live; the most fields of a minute; then for each count which
---       minute it belongs to (1 for KEYS[2]), its field and the number
+-- KEYS: the key of the instance, which holds the number of its last batch; then the hash of each minute
+-- ARGV: the number of this batch; the time to live of all keys in seconds; the most fields of a minute; then for each count
+--       the index of its minute (1 for KEYS[2]), its field and the number
 local number, ttl, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local overflow = '__overflow__'
 
@@ -20,7 +20,7 @@ end
 for i = 4, #ARGV, 3 do
   local at, field, count = tonumber(ARGV[i]) + 1, ARGV[i + 1], ARGV[i + 2]
   if room[at] <= 0 and redis.call('HEXISTS', KEYS[at], field) == 0 then
-    -- What is beyond the bound is counted as one: the first four bytes say by what and which way.
+    -- Beyond the bound, names are counted together. The first four bytes are the group and the outcome.
     field = string.sub(field, 1, 4) .. overflow
   end
   local sum = redis.pcall('HINCRBY', KEYS[at], field, count)
@@ -31,7 +31,7 @@ for i = 4, #ARGV, 3 do
   end
 end
 for i = 2, #KEYS do
-  -- Whoever has read the minute sees by this that it has changed since.
+  -- The revision tells readers that the minute has changed.
   if type(redis.pcall('HINCRBY', KEYS[i], 'v', 1)) == 'table' then
     redis.call('HSET', KEYS[i], 'v', 1)
   end

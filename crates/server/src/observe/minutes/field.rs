@@ -1,60 +1,35 @@
-//! How the count of one rule or tenant is named in a minute: `r:a:login` is what the rule `login` allowed.
+//! The field names of a minute's hash: `r:a:login` counts what the rule `login` allowed.
 
-use spile_observe::{By, Tally};
+use spile_observe::{DecisionCounts, GroupBy};
 
-/// Which way decisions went.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Way {
-    Allowed,
-    Denied,
-    Shadow,
-}
-
-impl Way {
-    const ALL: [(char, Self); 3] = [('a', Self::Allowed), ('d', Self::Denied), ('s', Self::Shadow)];
-}
-
-/// The fields of a tally and their counts, without those that are zero.
-pub(super) fn fields(by: By, name: &str, tally: Tally) -> impl Iterator<Item = (String, u64)> {
-    let by = letter(by);
-    Way::ALL.into_iter().filter_map(move |(way, which)| {
-        let count = of(tally, which);
-        (count > 0).then(|| (format!("{by}:{way}:{name}"), count))
-    })
-}
-
-/// What a field counts; nothing where it is none of ours.
-pub(super) fn read(field: &str, count: u64) -> Option<(By, &str, Tally)> {
-    let (by, rest) = field.split_once(':')?;
-    let (way, name) = rest.split_once(':')?;
+/// The fields of these counts, without those that are zero.
+pub(super) fn fields(by: GroupBy, name: &str, counts: DecisionCounts) -> impl Iterator<Item = (String, u64)> {
     let by = match by {
-        "r" => By::Rule,
-        "t" => By::Tenant,
+        GroupBy::Rule => 'r',
+        GroupBy::Tenant => 't',
+    };
+    let counts = [('a', counts.allowed), ('d', counts.denied), ('s', counts.shadow)];
+    let non_zero = counts.into_iter().filter(|(_, count)| *count > 0);
+    non_zero.map(move |(outcome, count)| (format!("{by}:{outcome}:{name}"), count))
+}
+
+/// What a field counts. `None` if the field has another format.
+pub(super) fn read(field: &str, count: u64) -> Option<(GroupBy, &str, DecisionCounts)> {
+    let (by, rest) = field.split_once(':')?;
+    let (outcome, name) = rest.split_once(':')?;
+    let by = match by {
+        "r" => GroupBy::Rule,
+        "t" => GroupBy::Tenant,
         _ => return None,
     };
-    let mut tally = Tally::default();
-    match way {
-        "a" => tally.allowed = count,
-        "d" => tally.denied = count,
-        "s" => tally.shadow = count,
+    let mut counts = DecisionCounts::default();
+    match outcome {
+        "a" => counts.allowed = count,
+        "d" => counts.denied = count,
+        "s" => counts.shadow = count,
         _ => return None,
     }
-    Some((by, name, tally))
-}
-
-const fn letter(by: By) -> char {
-    match by {
-        By::Rule => 'r',
-        By::Tenant => 't',
-    }
-}
-
-const fn of(tally: Tally, way: Way) -> u64 {
-    match way {
-        Way::Allowed => tally.allowed,
-        Way::Denied => tally.denied,
-        Way::Shadow => tally.shadow,
-    }
+    Some((by, name, counts))
 }
 
 #[cfg(test)]
@@ -63,17 +38,17 @@ mod tests {
 
     #[test]
     fn a_tally_reads_back_whatever_the_name_is() {
-        let tally = Tally { allowed: 3, denied: 2, shadow: 1 };
-        for (by, name) in [(By::Rule, "login"), (By::Tenant, "a:b:c"), (By::Rule, "")] {
-            let mut sum = Tally::default();
-            for (field, count) in fields(by, name, tally) {
+        let counts = DecisionCounts { allowed: 3, denied: 2, shadow: 1 };
+        for (by, name) in [(GroupBy::Rule, "login"), (GroupBy::Tenant, "a:b:c"), (GroupBy::Rule, "")] {
+            let mut sum = DecisionCounts::default();
+            for (field, count) in fields(by, name, counts) {
                 let (by_read, name_read, part) = read(&field, count).expect("it was written here");
                 assert_eq!((by_read, name_read), (by, name));
                 sum += part;
             }
-            assert_eq!(sum, tally);
+            assert_eq!(sum, counts);
         }
-        assert_eq!(fields(By::Rule, "x", Tally::default()).count(), 0);
+        assert_eq!(fields(GroupBy::Rule, "x", DecisionCounts::default()).count(), 0);
         assert_eq!(read("x:a:login", 1), None);
         assert_eq!(read("login", 1), None);
     }

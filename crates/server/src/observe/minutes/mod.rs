@@ -1,9 +1,8 @@
 //! The minutes of all instances, added up in Redis.
 //!
-//! There is one hash for each minute, which goes after a day. Every instance brings what it has counted in numbered
-//! batches, and the number of the last one is kept with the sums: one that is brought again because its answer was lost
-//! adds nothing. Each minute also counts how often it was added to, so that a day is read whole once, and after that only
-//! what has changed of it.
+//! There is one hash for each minute, which expires after a day. Every instance adds its counts in numbered batches, and the
+//! number of the last one is stored with the sums: a batch that is sent again because its answer was lost adds nothing. Each
+//! minute also has a revision, so that a whole day is read once, and after that only the minutes that have changed.
 
 mod field;
 
@@ -11,7 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use spile_observe::{Answer, Batch, By, MinuteRow, MinuteSums, PackedMinutes, SumsError, Tally};
+use spile_observe::{
+    DecisionCounts, GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError, MinuteStoreFuture,
+    PackedMinutes,
+};
 use spile_redis::{RedisStore, Script, Session, SessionError, Value};
 
 use crate::hex::Hex;
@@ -20,29 +22,29 @@ static ADD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("add.lu
 static REVISIONS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("revisions.lua")));
 static ROWS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("rows.lua")));
 
-/// How often instances bring what they have counted.
+/// How often an instance adds its counts.
 pub(crate) const FLUSH: Duration = Duration::from_secs(2);
 /// How long one call may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a minute is kept after it was last added to: an hour more than a day.
+/// How long a minute is kept after the last change: an hour more than a day.
 const KEPT_SECONDS: &str = "90000";
-/// The most fields that a minute holds. A rule or tenant takes up to three, by the ways its decisions went.
+/// The most fields of a minute. A rule or tenant has up to three, one for each outcome.
 const MOST_FIELDS: &str = "3000";
-/// How many minutes are asked for at once, and how many bytes of them are answered, about.
+/// How many minutes are requested at once, and about how many bytes one reply has.
 const MINUTES: usize = 120;
 const PAGE_BYTES: &[u8] = b"262144";
-/// How many minutes are asked about at once, whether they have changed: a fraction of a millisecond of Redis's time.
+/// How many revisions are read at once. This takes Redis a fraction of a millisecond.
 const REVISIONS_AT_ONCE: usize = 240;
 
-/// Where all instances on one Redis meet.
+/// The minutes that all instances on one Redis share.
 pub(crate) struct RedisMinutes {
     session: Session,
-    /// The key of this instance's own. Every start makes a new instance.
+    /// The key of this instance. Every start is a new instance.
     own: String,
 }
 
-/// Sums that are being put together.
-type Sums = BTreeMap<(u64, By, String), Tally>;
+/// The sums of one reply.
+type Sums = BTreeMap<(u64, GroupBy, String), DecisionCounts>;
 
 impl RedisMinutes {
     pub(crate) fn new(store: &RedisStore) -> Result<Self, getrandom::Error> {
@@ -57,16 +59,16 @@ impl RedisMinutes {
         self.session.key(&minute.to_string())
     }
 
-    async fn bring(&self, batch: &Batch) -> Result<(), SessionError> {
+    async fn add_batch(&self, batch: &MinuteBatch) -> Result<(), SessionError> {
         let mut keys = vec![self.own.clone()];
         let mut positions: BTreeMap<u64, usize> = BTreeMap::new();
         let mut arguments = vec![batch.number.to_string(), KEPT_SECONDS.to_owned(), MOST_FIELDS.to_owned()];
-        for MinuteRow { minute, by, name, tally } in &batch.rows {
+        for MinuteRow { minute, by, name, counts } in &batch.rows {
             let at = *positions.entry(*minute).or_insert_with(|| {
                 keys.push(self.key(*minute));
                 keys.len() - 1
             });
-            for (field, count) in field::fields(*by, name, *tally) {
+            for (field, count) in field::fields(*by, name, *counts) {
                 arguments.extend([at.to_string(), field, count.to_string()]);
             }
         }
@@ -74,12 +76,12 @@ impl RedisMinutes {
         self.session.run(&ADD, &keys, &arguments, PATIENCE).await.map(drop)
     }
 
-    /// Reads minutes page by page, and hands over the fields of each.
+    /// Reads minutes page by page, and calls `note` with the fields of each.
     async fn read(
         &self,
         mut minutes: &[u64],
         mut note: impl FnMut(u64, &[Value]) + Send,
-    ) -> Result<(), SumsError> {
+    ) -> Result<(), MinuteStoreError> {
         while !minutes.is_empty() {
             let page = &minutes[..minutes.len().min(MINUTES)];
             let keys: Vec<String> = page.iter().map(|minute| self.key(*minute)).collect();
@@ -93,12 +95,13 @@ impl RedisMinutes {
         Ok(())
     }
 
-    /// Those of the minutes that are not as `day` has them, each with its revision. What is gone is taken out of `day`.
+    /// The minutes that have changed since `day` was read, with their revisions. Minutes that no longer exist are removed from
+    /// `day`.
     async fn changed(
         &self,
         minutes: &[u64],
         day: &mut PackedMinutes,
-    ) -> Result<BTreeMap<u64, i64>, SumsError> {
+    ) -> Result<BTreeMap<u64, i64>, MinuteStoreError> {
         let mut changed = BTreeMap::new();
         for asked in minutes.chunks(REVISIONS_AT_ONCE) {
             let keys: Vec<String> = asked.iter().map(|minute| self.key(*minute)).collect();
@@ -119,32 +122,32 @@ impl RedisMinutes {
     }
 }
 
-impl MinuteSums for RedisMinutes {
-    fn add<'a>(&'a self, batch: &'a Batch) -> Answer<'a, ()> {
-        Box::pin(async move { self.bring(batch).await.map_err(failed) })
+impl MinuteStore for RedisMinutes {
+    fn add<'a>(&'a self, batch: &'a MinuteBatch) -> MinuteStoreFuture<'a, ()> {
+        Box::pin(async move { self.add_batch(batch).await.map_err(failed) })
     }
 
-    fn rows(&self, from: u64, to: u64) -> Answer<'_, Vec<MinuteRow>> {
+    fn rows(&self, from: u64, to: u64) -> MinuteStoreFuture<'_, Vec<MinuteRow>> {
         Box::pin(async move {
             let mut sums = Sums::new();
             let add = |minute, fields: &[Value]| {
-                for (by, name, tally) in tallies(fields) {
-                    *sums.entry((minute, by, name.to_owned())).or_default() += tally;
+                for (by, name, counts) in counts_of_fields(fields) {
+                    *sums.entry((minute, by, name.to_owned())).or_default() += counts;
                 }
             };
             self.read(&began_in(from, to), add).await?;
-            let row = |((minute, by, name), tally)| MinuteRow { minute, by, name, tally };
+            let row = |((minute, by, name), counts)| MinuteRow { minute, by, name, counts };
             Ok(sums.into_iter().map(row).collect())
         })
     }
 
-    fn bring_up_to_date<'a>(&'a self, day: &'a mut PackedMinutes, from: u64, to: u64) -> Answer<'a, ()> {
+    fn update<'a>(&'a self, day: &'a mut PackedMinutes, from: u64, to: u64) -> MinuteStoreFuture<'a, ()> {
         Box::pin(async move {
-            day.keep(from, to);
+            day.retain(from, to);
             let changed = self.changed(&began_in(from, to), day).await?;
             let minutes: Vec<u64> = changed.keys().copied().collect();
-            // What is added after the revision was asked for has another, and is read the next time.
-            let put = |minute, fields: &[Value]| day.put(minute, changed[&minute], tallies(fields));
+            // A minute that changes after its revision was read has a new revision, and is read again the next time.
+            let put = |minute, fields: &[Value]| day.put(minute, changed[&minute], counts_of_fields(fields));
             self.read(&minutes, put).await
         })
     }
@@ -155,21 +158,21 @@ fn began_in(from: u64, to: u64) -> Vec<u64> {
     (from.div_ceil(60) * 60..to).step_by(60).collect()
 }
 
-/// What the fields of one minute count. Those that are none of ours are left out.
-fn tallies(fields: &[Value]) -> impl Iterator<Item = (By, &str, Tally)> {
+/// The counts of a minute's fields. Fields of another format are ignored.
+fn counts_of_fields(fields: &[Value]) -> impl Iterator<Item = (GroupBy, &str, DecisionCounts)> {
     fields.chunks_exact(2).filter_map(|pair| {
         let count = pair[1].as_str()?.parse().ok()?;
         field::read(pair[0].as_str()?, count)
     })
 }
 
-fn misshapen() -> SumsError {
-    SumsError("a reply of another shape".to_owned())
+fn misshapen() -> MinuteStoreError {
+    MinuteStoreError("a reply of another shape".to_owned())
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
-fn failed(why: SessionError) -> SumsError {
-    SumsError(why.to_string())
+fn failed(why: SessionError) -> MinuteStoreError {
+    MinuteStoreError(why.to_string())
 }
 
 #[cfg(test)]
@@ -177,7 +180,7 @@ mod tests {
     use std::sync::Arc;
 
     use spile_core::{FakeClock, Micros};
-    use spile_observe::{Analytics, Asked, Day, Scope, Watch};
+    use spile_observe::{Analytics, AnalyticsQuery, Day, Scope, Watch};
     use spile_testkit::redis::RedisServer;
 
     use super::*;
@@ -185,13 +188,13 @@ mod tests {
     const MINUTE: u64 = 1_800_000_000;
     const KEY: &str = "spile:{:minutes}:1800000000";
 
-    fn batch(number: u64, names: impl IntoIterator<Item = String>) -> Batch {
-        let tally = Tally { allowed: 2, denied: 1, shadow: 0 };
-        let row = |name| MinuteRow { minute: MINUTE, by: By::Rule, name, tally };
-        Batch { number, rows: names.into_iter().map(row).collect() }
+    fn batch(number: u64, names: impl IntoIterator<Item = String>) -> MinuteBatch {
+        let counts = DecisionCounts { allowed: 2, denied: 1, shadow: 0 };
+        let row = |name| MinuteRow { minute: MINUTE, by: GroupBy::Rule, name, counts };
+        MinuteBatch { number, rows: names.into_iter().map(row).collect() }
     }
 
-    fn login(number: u64) -> Batch {
+    fn login(number: u64) -> MinuteBatch {
         batch(number, ["login".to_owned()])
     }
 
@@ -201,8 +204,8 @@ mod tests {
 
     async fn sum(minutes: &RedisMinutes) -> (usize, u64, u64) {
         let rows = minutes.rows(MINUTE - 600, MINUTE + 60).await.unwrap();
-        let allowed = rows.iter().map(|row| row.tally.allowed).sum();
-        (rows.len(), allowed, rows.iter().map(|row| row.tally.denied).sum())
+        let allowed = rows.iter().map(|row| row.counts.allowed).sum();
+        (rows.len(), allowed, rows.iter().map(|row| row.counts.denied).sum())
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!((allowed, denied), (10_000, 5_000), "nothing is left out");
         minutes.add(&batch(11, ["rule-1-0".to_owned()])).await.unwrap();
         let known = minutes.rows(MINUTE, MINUTE + 60).await.unwrap();
-        let known = known.iter().find(|row| row.name == "rule-1-0").map(|row| row.tally.allowed);
+        let known = known.iter().find(|row| row.name == "rule-1-0").map(|row| row.counts.allowed);
         assert_eq!(known, Some(4), "who was there stays on its own");
     }
 
@@ -273,17 +276,17 @@ mod tests {
         let minutes = minutes(&redis);
         let mut rows = Vec::new();
         for minute in 0..300 {
-            let tally = Tally { allowed: 1, ..Tally::default() };
+            let counts = DecisionCounts { allowed: 1, ..DecisionCounts::default() };
             let row = |name: u64| MinuteRow {
                 minute: MINUTE + 60 * minute,
-                by: By::Tenant,
+                by: GroupBy::Tenant,
                 name: format!("{name:0>100}"),
-                tally,
+                counts,
             };
             rows.extend((0..100).map(row));
         }
         for (number, rows) in (1..).zip(rows.chunks(500)) {
-            minutes.add(&Batch { number, rows: rows.to_vec() }).await.unwrap();
+            minutes.add(&MinuteBatch { number, rows: rows.to_vec() }).await.unwrap();
         }
         assert_eq!(minutes.rows(MINUTE, MINUTE + 60 * 300).await.unwrap(), rows);
         assert_eq!(
@@ -310,7 +313,7 @@ mod tests {
 
     fn allowed(day: &Day) -> u64 {
         assert_eq!(day.scope, Scope::All);
-        day.rows.iter().map(|row| row.tally.allowed).sum()
+        day.rows.iter().map(|row| row.counts.allowed).sum()
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -362,7 +365,7 @@ mod tests {
         let (analytics, clock) = analytics(&redis);
         let seen = allowed(&*analytics.day().await);
         assert_eq!(seen, 8);
-        assert!(analytics.rows(&Asked::default()).await.is_ok_and(|rows| rows.len() == 2));
+        assert!(analytics.rows(&AnalyticsQuery::default()).await.is_ok_and(|rows| rows.len() == 2));
         redis.command(&["HSET", KEY, "t:a:acme", "2"]);
         clock.advance(Duration::from_secs(10));
         assert_eq!(allowed(&*analytics.day().await), seen + 2);

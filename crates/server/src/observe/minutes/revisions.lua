@@ -1,8 +1,8 @@
--- Says how often each minute was added to, so that those that have not changed need not be read. Changes nothing.
+-- Reads the revision of each minute, so that unchanged ones need not be read. Changes nothing.
 --
 -- KEYS: the hash of each minute
--- Returns a number for each: 0 if there is no such minute. One that an older version alone has added to does not count its
--- changes; the number of its fields, negative, is the next best.
+-- Returns a number for each: 0 if there is no such minute. A minute that only an older version of Spile has written has no
+-- revision; its revision is the negative number of its fields.
 local revisions = {}
 for i = 1, #KEYS do
   local revision = redis.pcall('HGET', KEYS[i], 'v')

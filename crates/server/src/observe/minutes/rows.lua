@@ -1,13 +1,13 @@
--- Reads minutes, as many of them as fit into one reply. Changes nothing.
+-- Reads as many minutes as fit into one reply. Changes nothing.
 --
 -- KEYS: the hash of each minute, in order
--- ARGV: how many bytes the reply may hold; at least one minute is read
+-- ARGV: the most bytes of the reply; at least one minute is read
 -- Returns the fields and counts of the first minutes, a list for each.
 local most, bytes, minutes = tonumber(ARGV[1]), 0, {}
 for i = 1, #KEYS do
   local fields = redis.pcall('HGETALL', KEYS[i])
   if fields.err then
-    -- Other hands have put something else there.
+    -- Another program has written another type to this key.
     fields = {}
   end
   minutes[i] = fields

@@ -205,7 +205,7 @@ fn of_headers(answer: &Answer) -> String {
         }
         (503, ..) => "closed".to_owned(),
         (401, ..) => "401".to_owned(),
-        (403, ..) if answer.text.contains("passes here") || answer.text.contains("lets nothing pass") => {
+        (403, ..) if answer.text.contains("passes here") || answer.text.contains("denies every request") => {
             "banned".to_owned()
         }
         (403, ..) => "never".to_owned(),
@@ -215,7 +215,8 @@ fn of_headers(answer: &Answer) -> String {
 
 /// What is wrong with a question.
 fn of_words(words: &str) -> String {
-    let table = [("can never pass", "never"), ("for tenants alone", "401"), ("lets nothing pass", "banned")];
+    let table =
+        [("can never pass", "never"), ("only for tenants", "401"), ("denies every request", "banned")];
     let known = table.iter().find(|(part, _)| words.contains(part));
     known.map_or_else(|| words.to_owned(), |(_, told)| (*told).to_owned())
 }

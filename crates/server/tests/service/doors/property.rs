@@ -6,7 +6,7 @@ use http::{HeaderMap, Method};
 use smol_str::SmolStr;
 use spile_core::{Cost, Decision, FakeClock, Limit, Plan, Reason, SystemClock};
 use spile_limiter::{Ask, RateLimiter};
-use spile_policy::{Chain, Facts, KeyList, Owed, Policy, Refusal, Rule, RulePlans, Tenant};
+use spile_policy::{Chain, Facts, KeyList, Owed, Policy, PolicyRefusal, Rule, RulePlans, Tenant};
 use spile_testkit::model::ModelStore;
 
 use super::door::Door;
@@ -118,14 +118,14 @@ async fn modelled(
     let headers = HeaderMap::new();
     let tenant = (caller == Acme).then(|| policy.tenant_of_claim("acme", None));
     let facts = Facts::new(&Method::GET, "/x", &headers).address([203, 0, 113, 7].into()).tenant(tenant);
-    let Owed { enforced, watched, refusal } = policy.owed(&facts);
+    let Owed { enforced, shadow: watched, refusal } = policy.owed(&facts);
     let mut last = None;
     for chain in watched.iter().chain(&enforced) {
         last = Some(decided(model, chain).await);
     }
     match (refusal, last) {
-        (Some(Refusal::NoKey { .. } | Refusal::NoTenant { .. }), _) => "401".to_owned(),
-        (Some(Refusal::Banned { .. }), _) => "banned".to_owned(),
+        (Some(PolicyRefusal::NoKey { .. } | PolicyRefusal::NoTenant { .. }), _) => "401".to_owned(),
+        (Some(PolicyRefusal::Banned { .. }), _) => "banned".to_owned(),
         (Some(_), _) => "never".to_owned(),
         (None, None) => "free".to_owned(),
         (None, Some(decision)) => words(&decision),

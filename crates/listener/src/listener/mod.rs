@@ -1,0 +1,191 @@
+//! Accepts a bounded number of connections, passes each to its protocol, and drains when it is told to stop.
+
+mod bounds;
+mod drain;
+mod metrics;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+
+pub use self::bounds::Bounds;
+pub(crate) use self::drain::Drain;
+pub use self::drain::DrainWatcher;
+use self::metrics::ConnectionMetrics;
+use crate::tls::Tls;
+
+/// How long to wait after a failed accept, which mostly means that file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A client's byte stream, with or without TLS.
+pub trait ClientIo: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<I: AsyncRead + AsyncWrite + Send + Unpin + 'static> ClientIo for I {}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestOrigin {
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub secure: bool,
+    /// Whether the length of the request is ambiguous, or the end of the request before it is not known. Always false if the
+    /// protocol is not HTTP/1.
+    pub ambiguous: bool,
+}
+
+/// A client's connection and its permit.
+pub struct AcceptedConnection<I> {
+    /// The byte stream.
+    pub stream: I,
+    /// Where it comes from.
+    pub origin: RequestOrigin,
+    /// Says when the listener drains.
+    pub watcher: DrainWatcher,
+    /// Held until the connection is closed, even if it becomes a tunnel.
+    pub permit: ConnectionPermit,
+}
+
+/// Counts one connection against the bound of its listener for as long as it is held.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    _permit: OwnedSemaphorePermit,
+    metrics: ConnectionMetrics,
+}
+
+/// The protocol of a listener.
+pub trait ListenerProtocol: Clone + Send + 'static {
+    /// Serves one connection to its end.
+    fn serve<I: ClientIo>(self, connection: AcceptedConnection<I>) -> impl Future<Output = ()> + Send;
+
+    /// Resolves when everything that outlives its connection, such as a tunnel, has ended.
+    fn finished(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// Accepts connections. Clones share one bound, so that a listener can be served on several runtimes.
+#[derive(Clone)]
+pub struct Listener {
+    bounds: Bounds,
+    tls: Option<Tls>,
+    room: Arc<Semaphore>,
+    metrics: ConnectionMetrics,
+}
+
+impl Listener {
+    /// A listener whose metrics have this name. They are registered in the recorder that is installed now.
+    pub fn new(name: &'static str, bounds: &Bounds) -> Self {
+        let room = Arc::new(Semaphore::new(bounds.connections.min(Semaphore::MAX_PERMITS)));
+        let metrics = ConnectionMetrics::new(name);
+        Self { bounds: bounds.clone(), tls: None, room, metrics }
+    }
+
+    /// Requires TLS. `None` means plain connections.
+    #[must_use]
+    pub fn tls(mut self, tls: Option<Tls>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Whether it requires TLS.
+    pub const fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads certificates again if their files have changed. Blocks while it reads.
+    pub fn refresh_files(&self) {
+        if let Some(tls) = &self.tls {
+            tls.refresh();
+        }
+    }
+
+    /// Accepts until `shutdown` resolves, then lets open requests finish.
+    pub async fn serve(
+        &self,
+        socket: TcpListener,
+        protocol: impl ListenerProtocol,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let (drain, mut shutdown) = (Drain::new(), std::pin::pin!(shutdown));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                accepted = self.accept(&socket) => match accepted {
+                    Ok((stream, peer, permit)) => self.open(stream, peer, permit, drain.watcher(), protocol.clone()),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+            }
+        }
+        drop(socket);
+        let finished = async {
+            drain.drain().await;
+            protocol.finished().await;
+        };
+        // A connection that has not ended by then is cut off.
+        let _in_time = tokio::time::timeout(self.bounds.drain, finished).await;
+    }
+
+    /// The next connection, once there is a permit for it.
+    async fn accept(&self, socket: &TcpListener) -> io::Result<(TcpStream, SocketAddr, ConnectionPermit)> {
+        if self.room.available_permits() == 0 {
+            self.metrics.full();
+        }
+        let permit = Arc::clone(&self.room).acquire_owned().await.map_err(io::Error::other)?;
+        let (stream, peer) = socket.accept().await?;
+        // Without Nagle's algorithm: waiting to fill a segment would only delay responses.
+        stream.set_nodelay(true)?;
+        Ok((stream, peer, ConnectionPermit::new(permit, self.metrics.clone())))
+    }
+
+    fn open(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        permit: ConnectionPermit,
+        mut watcher: DrainWatcher,
+        protocol: impl ListenerProtocol,
+    ) {
+        let origin = RequestOrigin { peer, secure: self.tls.is_some(), ambiguous: false };
+        let Some(tls) = &self.tls else {
+            tokio::spawn(protocol.serve(AcceptedConnection { stream, origin, watcher, permit }));
+            return;
+        };
+        let (acceptor, within) = (TlsAcceptor::from(tls.config()), self.bounds.handshake_timeout);
+        tokio::spawn(async move {
+            let handshake = tokio::time::timeout(within, acceptor.accept(stream));
+            match watcher.unless_draining(handshake).await {
+                Some(Ok(Ok(stream))) => {
+                    protocol.serve(AcceptedConnection { stream, origin, watcher, permit }).await
+                }
+                Some(Ok(Err(_)) | Err(_)) => permit.metrics.handshake_failed(),
+                None => {}
+            }
+        });
+    }
+}
+
+impl ConnectionPermit {
+    fn new(permit: OwnedSemaphorePermit, metrics: ConnectionMetrics) -> Self {
+        metrics.opened();
+        Self { _permit: permit, metrics }
+    }
+
+    /// Counts that the connection was ended because its client took too long.
+    pub fn timed_out(&self) {
+        self.metrics.timed_out();
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.metrics.closed();
+    }
+}

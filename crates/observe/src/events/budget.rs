@@ -1,0 +1,164 @@
+//! Limits how many events of one kind are emitted per minute, and how often about the same subject.
+
+use std::collections::VecDeque;
+
+use foldhash::HashSet;
+use metrics::{Counter, counter};
+use spile_core::Micros;
+
+use crate::metrics::{EVENTS_SUPPRESSED, Registrar};
+
+/// The budget is per window, and within a window each subject has at most one event.
+const WINDOW_US: u64 = 60_000_000;
+/// The most events of one kind in any window.
+pub(crate) const MAX_EVENTS: usize = 200;
+/// The size of the bitmap that counts suppressed subjects.
+const BITS: usize = 1 << 16;
+
+/// The budget of one kind of event. Its memory is bounded by [`MAX_EVENTS`] subjects and [`BITS`] bits.
+///
+/// It uses a monotonic clock, so that setting the wall clock neither repeats nor suppresses events.
+pub(crate) struct EventBudget {
+    kind: &'static str,
+    /// The subjects that had an event in the last window, and when. The oldest is first.
+    recent: VecDeque<(Micros, u64)>,
+    recent_subjects: HashSet<u64>,
+    suppressed: Suppressed,
+    counter: Counter,
+}
+
+/// The subjects that had no event because the budget was spent.
+struct Suppressed {
+    /// One bit for each subject. Two subjects that share a bit count as one, so that the count is never too high.
+    bitmap: Box<[u64]>,
+    count: u64,
+    since: Micros,
+}
+
+impl EventBudget {
+    pub(crate) fn new(kind: &'static str, registrar: &Registrar) -> Self {
+        let counter = registrar.register(|| counter!(EVENTS_SUPPRESSED, "kind" => kind));
+        // The series exists from the start, so that an alert sees the first suppressed event as a rise.
+        counter.increment(0);
+        Self {
+            kind,
+            recent: VecDeque::new(),
+            recent_subjects: HashSet::default(),
+            suppressed: Suppressed::new(),
+            counter,
+        }
+    }
+
+    pub(crate) const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Whether to emit an event for this subject now. True if it had none in the last minute and the budget is not spent.
+    pub(crate) fn spend(&mut self, subject: u64, now: Micros) -> bool {
+        self.expire(now);
+        if self.recent_subjects.contains(&subject) {
+            return false;
+        }
+        if self.recent.len() == MAX_EVENTS {
+            self.counter.increment(self.suppressed.add(subject, now));
+            return false;
+        }
+        self.recent.push_back((now, subject));
+        self.recent_subjects.insert(subject);
+        true
+    }
+
+    /// At least how many subjects were suppressed. Reported once a minute, or immediately if this is the `last` call.
+    pub(crate) fn take_suppressed(&mut self, now: Micros, last: bool) -> Option<u64> {
+        let Suppressed { count, since, .. } = self.suppressed;
+        let is_due = count > 0 && (last || now.since_us(since) >= WINDOW_US);
+        if is_due {
+            self.suppressed = Suppressed::new();
+        }
+        is_due.then_some(count)
+    }
+
+    /// Removes subjects whose event is older than a window, or in the future: the clock of a test may step back.
+    fn expire(&mut self, now: Micros) {
+        while let Some(&(at, subject)) = self.recent.front() {
+            if at <= now && now.since_us(at) < WINDOW_US {
+                return;
+            }
+            self.recent.pop_front();
+            self.recent_subjects.remove(&subject);
+        }
+    }
+}
+
+impl Suppressed {
+    fn new() -> Self {
+        Self { bitmap: Box::default(), count: 0, since: Micros::new(0) }
+    }
+
+    /// Adds a subject. Returns by how much the count grew: 0 or 1.
+    fn add(&mut self, subject: u64, now: Micros) -> u64 {
+        if self.count == 0 {
+            self.bitmap = vec![0; BITS / 64].into();
+            self.since = now;
+        }
+        let place = subject as usize % BITS;
+        let (word, bit) = (&mut self.bitmap[place / 64], 1 << (place % 64));
+        let more = u64::from(*word & bit == 0);
+        *word |= bit;
+        self.count += more;
+        more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget() -> EventBudget {
+        EventBudget::new("key_denied", &Registrar::default())
+    }
+
+    #[test]
+    fn no_minute_has_more_than_the_budget_nor_a_subject_twice_however_many_there_are() {
+        let mut budget = budget();
+        let mut recent: Vec<(u64, u64)> = Vec::new();
+        for round in 0..300 {
+            for subject in 0..3_000_u64 {
+                let subject = subject.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                if budget.spend(subject, Micros::from_secs(round)) {
+                    recent.push((round, subject));
+                }
+            }
+        }
+        for began in 0..300 {
+            let window = recent.iter().filter(|(at, _)| (began..began + 60).contains(at));
+            let subjects: HashSet<u64> = window.clone().map(|(_, subject)| *subject).collect();
+            assert_eq!(window.count(), subjects.len(), "nobody twice from second {began} on");
+            assert!(subjects.len() <= MAX_EVENTS, "{} from second {began} on", subjects.len());
+        }
+        assert_eq!(recent.len(), 5 * MAX_EVENTS, "the budget is used");
+        assert!(budget.recent.len() <= MAX_EVENTS && budget.recent_subjects.len() <= MAX_EVENTS);
+    }
+
+    #[test]
+    fn those_left_out_are_counted_once_each_and_never_too_high() {
+        let mut budget = budget();
+        for _ in 0..5 {
+            for subject in 0..20_000_u64 {
+                budget.spend(subject.wrapping_mul(0x9E37_79B9_7F4A_7C15), Micros::from_secs(1));
+            }
+        }
+        assert_eq!(budget.take_suppressed(Micros::from_secs(60), false), None, "a minute is not over");
+        let left_out = budget.take_suppressed(Micros::from_secs(61), false).expect("some were left out");
+        assert!((15_000..=19_800).contains(&left_out), "{left_out}");
+        assert_eq!(budget.take_suppressed(Micros::from_secs(200), true), None, "they are told of once");
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_silences_nothing() {
+        let mut budget = budget();
+        assert!(budget.spend(5, Micros::from_secs(1_000)));
+        assert!(!budget.spend(5, Micros::from_secs(1_059)));
+        assert!(budget.spend(5, Micros::from_secs(10)));
+    }
+}

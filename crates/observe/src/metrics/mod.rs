@@ -1,0 +1,28 @@
+//! What is counted and timed: the metrics by name, and the counters, histograms and gauges behind them.
+
+mod failures;
+mod fingerprint;
+mod latencies;
+mod names;
+mod outcome;
+mod rates;
+mod registrar;
+mod series_table;
+mod store_health;
+mod timed_store;
+
+pub(crate) use self::failures::FailureCounters;
+pub(crate) use self::fingerprint::Fingerprints;
+pub use self::latencies::LatencyPercentiles;
+pub(crate) use self::latencies::{Latencies, RecentLatencies};
+pub(crate) use self::names::*;
+pub use self::names::{DURATION_BUCKETS, HISTOGRAMS, LEVEL_BUCKETS};
+pub use self::outcome::DecisionCounts;
+pub(crate) use self::outcome::DecisionOutcome;
+pub(crate) use self::rates::DecisionRates;
+pub use self::rates::SecondRow;
+pub(crate) use self::registrar::Registrar;
+pub(crate) use self::series_table::{OVERFLOW, SeriesInfo, SeriesSubject, SeriesTable};
+pub(crate) use self::store_health::StoreHealthTracker;
+pub use self::store_health::{HealthProbe, StoreHealth};
+pub use self::timed_store::TimedStore;

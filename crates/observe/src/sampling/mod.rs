@@ -1,0 +1,192 @@
+//! Sampled decisions: heavy hitters, bucket levels and events.
+
+mod levels;
+mod sketch;
+
+use serde::{Deserialize, Serialize};
+use spile_core::{Key, Micros};
+use spile_limiter::Observed;
+
+pub use self::levels::BucketLevel;
+use self::levels::BucketLevels;
+use self::sketch::{HeavyHitter, Sketch};
+use crate::events::{EventBudget, EventKind, Events};
+use crate::metrics::{DecisionOutcome, Fingerprints, Registrar};
+
+/// The keys of each sketch. A key with more than 1/2048 of the total is certain to be in it.
+const SKETCH_KEYS: usize = 2_048;
+/// How many keys of a sketch are shown.
+const TOP: usize = 10;
+/// The most characters of a key that are shown.
+const MAX_NAME: usize = 80;
+/// A tenant that has less than this share left is near its limit.
+const NEAR_LIMIT: f64 = 0.2;
+/// The window of levels, in seconds. Sketches fade after ten windows.
+const LEVEL_WINDOW_S: u64 = 30;
+
+/// One of the keys that were denied most, or that spent most.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TopKey {
+    /// The key, or a hash of it unless keys are allowed in plain text.
+    pub key: String,
+    /// Denials, or tokens. Halved every five minutes, so that it reflects recent traffic.
+    pub count: u64,
+    /// By how much the count may be too high.
+    pub error: u64,
+}
+
+/// What is kept of sampled decisions.
+pub(crate) struct SampledDecisions {
+    fingerprints: Fingerprints,
+    keys_shown: bool,
+    denied: Sketch,
+    spent: Sketch,
+    levels: BucketLevels,
+    keys_denied: EventBudget,
+    tenants_near: EventBudget,
+    tenants_over: EventBudget,
+    ticks: u64,
+}
+
+impl SampledDecisions {
+    pub(crate) fn new(registrar: Registrar, fingerprints: Fingerprints, keys_shown: bool) -> Self {
+        Self {
+            fingerprints,
+            keys_shown,
+            denied: Sketch::new(SKETCH_KEYS),
+            spent: Sketch::new(SKETCH_KEYS),
+            keys_denied: EventBudget::new("key_denied", &registrar),
+            tenants_near: EventBudget::new("tenant_near", &registrar),
+            tenants_over: EventBudget::new("tenant_over", &registrar),
+            levels: BucketLevels::new(registrar),
+            ticks: 0,
+        }
+    }
+
+    /// Records a sampled decision that represents `weight` decisions. `now` is the time of the watch, because the clock of
+    /// the store may be set.
+    pub(crate) fn record(
+        &mut self,
+        seen: &Observed<'_>,
+        outcome: DecisionOutcome,
+        weight: u64,
+        now: Micros,
+        events: &Events,
+    ) {
+        let decision = seen.decision();
+        if !decision.degraded() {
+            decision.limits().iter().for_each(|status| self.levels.record(status));
+        }
+        if let Some(key) = seen.key() {
+            match outcome {
+                DecisionOutcome::Denied => self.record_denial(seen, key, weight, now, events),
+                _ => self.record_spending(key, weight * u64::from(decision.binding().cost().get())),
+            }
+        }
+        if let Some(tenant) = seen.tenant() {
+            self.check_tenant(seen, tenant, outcome, now, events);
+        }
+    }
+
+    /// Emits how many events were suppressed because a budget was spent: once a minute, or immediately if this is the
+    /// `last` call.
+    pub(crate) fn emit_suppressed(&mut self, now: Micros, last: bool, events: &Events) {
+        for budget in [&mut self.keys_denied, &mut self.tenants_near, &mut self.tenants_over] {
+            if let Some(count) = budget.take_suppressed(now, last) {
+                events.emit(EventKind::EventsSuppressed { kind: budget.kind().to_owned(), count });
+            }
+        }
+    }
+
+    pub(crate) fn tick(&mut self) {
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(LEVEL_WINDOW_S) {
+            self.levels.rotate();
+        }
+        if self.ticks.is_multiple_of(10 * LEVEL_WINDOW_S) {
+            self.denied.fade();
+            self.spent.fade();
+        }
+    }
+
+    pub(crate) fn top_denied(&self) -> Vec<TopKey> {
+        self.denied.top(TOP).into_iter().map(top_key).collect()
+    }
+
+    pub(crate) fn top_spending(&self) -> Vec<TopKey> {
+        self.spent.top(TOP).into_iter().map(top_key).collect()
+    }
+
+    pub(crate) fn levels(&self) -> Vec<BucketLevel> {
+        self.levels.recent()
+    }
+
+    fn record_denial(
+        &mut self,
+        seen: &Observed<'_>,
+        key: Key<'_>,
+        weight: u64,
+        now: Micros,
+        events: &Events,
+    ) {
+        let print = self.fingerprints.key(key);
+        let name = self.name_of(key);
+        self.denied.add(print, weight, || name.clone());
+        let (decision, limit) = (seen.decision(), seen.decision().binding());
+        if self.keys_denied.spend(print ^ limit.tag(), now) {
+            let what = EventKind::KeyDenied {
+                key: name.map_or_else(|| Fingerprints::mask(print), String::from),
+                rule: seen.rule().unwrap_or_default().to_owned(),
+                limit: limit.name().to_string(),
+                retry_after_ms: u64::try_from(decision.retry_after().as_millis()).unwrap_or(u64::MAX),
+            };
+            events.emit(what);
+        }
+    }
+
+    fn record_spending(&mut self, key: Key<'_>, tokens: u64) {
+        let print = self.fingerprints.key(key);
+        let name = self.name_of(key);
+        self.spent.add(print, tokens, || name);
+    }
+
+    /// Emits an event when a tenant has used most, or all, of a limit: at most once a minute each.
+    fn check_tenant(
+        &mut self,
+        seen: &Observed<'_>,
+        tenant: &str,
+        outcome: DecisionOutcome,
+        now: Micros,
+        events: &Events,
+    ) {
+        let (decision, status) = (seen.decision(), seen.decision().binding());
+        let (over, near) =
+            (outcome == DecisionOutcome::Denied && !decision.degraded(), status.level() <= NEAR_LIMIT);
+        if !over && !near {
+            return;
+        }
+        let subject = self.fingerprints.tenant(tenant, 0) ^ status.tag();
+        let budget = if over { &mut self.tenants_over } else { &mut self.tenants_near };
+        if budget.spend(subject, now) {
+            let (tenant, limit) = (tenant.to_owned(), status.name().to_string());
+            let used_percent = ((1.0 - status.level()) * 100.0).round() as u32;
+            let what = if over {
+                EventKind::TenantOver { tenant, limit }
+            } else {
+                EventKind::TenantNear { tenant, limit, used_percent }
+            };
+            events.emit(what);
+        }
+    }
+
+    fn name_of(&self, key: Key<'_>) -> Option<Box<str>> {
+        self.keys_shown.then(|| key.as_str().chars().take(MAX_NAME).collect())
+    }
+}
+
+fn top_key(hitter: HeavyHitter) -> TopKey {
+    let key = hitter.name.map_or_else(|| Fingerprints::mask(hitter.fingerprint), String::from);
+    TopKey { key, count: hitter.count, error: hitter.error }
+}

@@ -1,0 +1,56 @@
+//! The figures that the dashboard and `spile top` show.
+
+use serde::{Deserialize, Serialize};
+
+use crate::events::Event;
+use crate::metrics::{DecisionCounts, LatencyPercentiles, SecondRow, StoreHealth};
+use crate::sampling::{BucketLevel, TopKey};
+
+/// The figures of one moment.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// Milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Milliseconds since the watch was built.
+    pub up_ms: u64,
+    /// Decisions since the watch was built.
+    pub totals: DecisionCounts,
+    /// Decisions that were made without the store since then.
+    pub degraded: u64,
+    /// Decisions per second, the mean of the last five whole seconds.
+    pub per_second: DecisionCounts,
+    /// The share of the last five seconds' decisions that was denied.
+    pub denial_ratio: f64,
+    /// The last two minutes, second by second.
+    pub seconds: Vec<SecondRow>,
+    /// How long calls to the store take.
+    pub store_latency: LatencyPercentiles,
+    /// The state of the store.
+    pub store: StoreHealth,
+    /// Whether the store is out of reach.
+    pub store_lost: bool,
+    /// How full buckets are, by limit.
+    pub levels: Vec<BucketLevel>,
+    /// The keys that are denied most.
+    pub top_denied: Vec<TopKey>,
+    /// The keys that spend most.
+    pub top_spending: Vec<TopKey>,
+    /// The limits with the most decisions.
+    pub top_limits: Vec<TopLimit>,
+    /// Recent events, the latest first.
+    pub events: Vec<Event>,
+}
+
+/// The decisions of one limit since the watch was built.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TopLimit {
+    /// The limit.
+    pub limit: String,
+    /// What it decided.
+    #[serde(flatten)]
+    pub counts: DecisionCounts,
+}

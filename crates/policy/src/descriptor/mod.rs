@@ -1,0 +1,276 @@
+//! What a request of Envoy owes: each descriptor is charged by itself, and costs for the same bucket add up.
+
+mod pattern;
+
+use std::fmt::Write;
+
+use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
+
+pub(crate) use self::pattern::{ANY, DescriptorEntry};
+pub use self::pattern::{DescriptorMatch, DescriptorMatchError, EntryPattern};
+use crate::facts::CallerTenant;
+use crate::key::ResolvedKey;
+use crate::owed::Chain;
+use crate::policy::{OVERRIDE, Policy};
+use crate::rule::{Rule, RulePlans};
+
+/// The entry whose value is the id of a tenant.
+const TENANT_ENTRY: &[u8] = b"tenant";
+
+/// One descriptor of a request.
+#[derive(Clone, Debug)]
+pub struct Descriptor<'a> {
+    /// Its entries, in order: key and value, any bytes.
+    pub entries: Vec<(&'a [u8], &'a [u8])>,
+    /// The limit that the request contains, instead of the limits of a rule.
+    pub limit: Option<DescriptorLimit>,
+    /// How many tokens, and whether they are spent or refunded.
+    pub hits: Hits,
+}
+
+/// A limit that is part of the request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DescriptorLimit {
+    /// The limit, or `None` if no request is allowed.
+    pub limit: Option<Limit>,
+    /// The unit of time. Limits of different units have different buckets.
+    pub unit: &'static str,
+}
+
+/// How many hits a descriptor counts. Each costs as much as the rule says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hits {
+    /// They are spent.
+    Spend(u64),
+    /// They are refunded.
+    Refund(u64),
+}
+
+/// What a request's descriptors owe.
+#[derive(Clone, Debug, Default)]
+pub struct DescriptorsOwed {
+    /// The charges of all enforced descriptors together.
+    pub enforced: Option<Chain>,
+    /// What each descriptor owes, in order.
+    pub each: Vec<DescriptorOwed>,
+}
+
+/// What one descriptor owes.
+#[derive(Clone, Debug)]
+pub enum DescriptorOwed {
+    /// No rule matches it.
+    Unmatched,
+    /// Its rule does not limit it, or is in shadow mode and cannot be applied.
+    Unlimited,
+    /// The indexes of its buckets in the chain of all enforced descriptors.
+    Enforced(Vec<usize>),
+    /// The charges of a rule in shadow mode.
+    Shadow(Chain),
+    /// The charges to refund.
+    Refund(Chain),
+}
+
+impl Policy {
+    /// What these descriptors of a domain owe. Costs for the same bucket add up.
+    pub fn owed_by_descriptors(
+        &self,
+        domain: &[u8],
+        descriptors: &[Descriptor<'_>],
+    ) -> Result<DescriptorsOwed, ChargeError> {
+        let mut owed = DescriptorsOwed::default();
+        for descriptor in descriptors {
+            let each = self.owed_by_descriptor(domain, descriptor, &mut owed.enforced)?;
+            owed.each.push(each);
+        }
+        Ok(owed)
+    }
+
+    fn owed_by_descriptor(
+        &self,
+        domain: &[u8],
+        descriptor: &Descriptor<'_>,
+        enforced: &mut Option<Chain>,
+    ) -> Result<DescriptorOwed, ChargeError> {
+        let matched = self.rule_for_descriptor(domain, &descriptor.entries);
+        let (rule, entries) = match (matched, descriptor.limit) {
+            (Some((rule, entries)), _) => (Some(rule), entries),
+            (None, Some(_)) => (None, descriptor.entries.clone()),
+            (None, None) => return Ok(DescriptorOwed::Unmatched),
+        };
+        let tenant = self.tenant_of_descriptor(&descriptor.entries);
+        let pays_as_tenant = descriptor.limit.is_none()
+            && rule.is_some_and(|rule| matches!(rule.plans, RulePlans::Tenant { .. }));
+        // A tenant has the same key at every listener. Other callers are keyed by the descriptor.
+        let key = match tenant.as_ref().filter(|_| pays_as_tenant) {
+            Some(tenant) => ResolvedKey::tenant(&tenant.id),
+            None => key(domain, &entries),
+        };
+        let chain = match self.descriptor_chain(rule, &key, tenant.as_ref(), descriptor) {
+            Err(_) if rule.is_some_and(|rule| rule.shadow) => return Ok(DescriptorOwed::Unlimited),
+            chain => chain?,
+        };
+        let shadow = chain.is_shadow();
+        Ok(match descriptor.hits {
+            _ if chain.is_empty() => DescriptorOwed::Unlimited,
+            Hits::Refund(_) => DescriptorOwed::Refund(chain),
+            // A rule in shadow mode never blocks, even if it cannot be applied.
+            Hits::Spend(_) if shadow && chain.never_passes().is_some() => DescriptorOwed::Unlimited,
+            Hits::Spend(_) if shadow => DescriptorOwed::Shadow(chain),
+            Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
+                None => {
+                    let places = (0..chain.buckets().len()).collect();
+                    *enforced = Some(chain);
+                    places
+                }
+                Some(all) => {
+                    if let Some(policy) = chain.failure_policy() {
+                        all.tighten_failure_policy(policy);
+                    }
+                    all.add(&chain)?
+                }
+            }),
+        })
+    }
+
+    /// What one descriptor owes under its own limit, or under its rule and the rules in its `also` list. A bucket that two of
+    /// these rules share is charged once.
+    fn descriptor_chain(
+        &self,
+        rule: Option<&Rule>,
+        key: &ResolvedKey,
+        tenant: Option<&CallerTenant>,
+        descriptor: &Descriptor<'_>,
+    ) -> Result<Chain, ChargeError> {
+        let (Hits::Spend(hits) | Hits::Refund(hits)) = descriptor.hits;
+        let mut chain = Chain::new(Some(rule.map_or(OVERRIDE, |rule| &rule.id)))
+            .for_tenant(tenant.map(|tenant| tenant.id.as_str()))
+            .shadow(rule.is_some_and(|rule| rule.shadow));
+        if let Some(own) = descriptor.limit {
+            chain.tighten_failure_policy(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
+            let name = override_name(own.unit);
+            match own.limit {
+                Some(limit) => chain.charge_limit(key, NamedLimit::new(name, limit), hits)?,
+                None => chain.close(key, NamedLimit::new(name, smallest_limit()))?,
+            }
+            return Ok(chain);
+        }
+        for rule in rule.into_iter().flat_map(|rule| self.with_also(rule)) {
+            let refuses = match &rule.plans {
+                RulePlans::Unlimited => continue,
+                RulePlans::Banned => true,
+                RulePlans::Tenant { anonymous: None } => tenant.is_none(),
+                _ => false,
+            };
+            let key = rule.key.shared().unwrap_or(key);
+            let cost = hits.saturating_mul(rule.cost.get().into());
+            chain.tighten_failure_policy(self.failure_policy_of(rule));
+            if refuses {
+                chain.close(key, NamedLimit::new(banned_name(), smallest_limit()))?;
+            }
+            for plan in self.plans_of(rule, tenant) {
+                chain.charge(key, plan, cost)?;
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The tenant that the entry `tenant` names.
+    fn tenant_of_descriptor(&self, entries: &[DescriptorEntry<'_>]) -> Option<CallerTenant> {
+        let (_, id) = entries.iter().find(|(key, _)| *key == TENANT_ENTRY)?;
+        Some(self.tenant(std::str::from_utf8(id).ok()?)?.caller())
+    }
+}
+
+/// The name of the limit of a rule that denies everything.
+fn banned_name() -> LimitName {
+    LimitName::new("banned").expect("it is a name")
+}
+
+fn override_name(unit: &str) -> LimitName {
+    let namespace = PlanName::new(OVERRIDE).expect("it is a name");
+    LimitName::within(&namespace, unit).expect("a unit is a name")
+}
+
+/// A placeholder for a limit of zero. It is never spent.
+fn smallest_limit() -> Limit {
+    Limit::per_second(1).build().expect("one token per second is a limit")
+}
+
+/// The domain and the entries as one text that is different for different descriptors: separators and bytes that are not
+/// printable are percent-encoded. A text that is too long is replaced by its hash. Values come from callers, and none of
+/// them may cause an error, because Envoy would let the request pass.
+fn key(domain: &[u8], entries: &[DescriptorEntry<'_>]) -> ResolvedKey {
+    let mut text = String::new();
+    push(&mut text, domain, b"=");
+    for (key, value) in entries {
+        text.push('|');
+        push(&mut text, key, b"=");
+        text.push('=');
+        push(&mut text, value, b"");
+    }
+    ResolvedKey::of(&[&text])
+}
+
+fn push(text: &mut String, part: &[u8], also: &[u8]) {
+    for &byte in part {
+        if matches!(byte, b' '..=b'~') && !b"%|".contains(&byte) && !also.contains(&byte) {
+            text.push(byte.into());
+        } else {
+            // Writing to a String cannot fail.
+            let _written = write!(text, "%{byte:02X}");
+        }
+    }
+}
+
+impl DescriptorsOwed {
+    /// How many descriptors match no rule.
+    pub fn unmatched(&self) -> usize {
+        self.each.iter().filter(|owed| matches!(owed, DescriptorOwed::Unmatched)).count()
+    }
+
+    /// Whether the enforced descriptors could pass together.
+    pub fn can_pass(&self) -> bool {
+        self.enforced.as_ref().is_none_or(|chain| chain.never_passes().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(domain: &str, entries: &[(&str, &str)]) -> String {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+        key(domain.as_bytes(), &entries).as_str().to_owned()
+    }
+
+    #[test]
+    fn a_key_reads_like_its_descriptor() {
+        assert_eq!(of("edge", &[("path", "/a b?c=d"), ("ip", "::1")]), "edge|path=/a b?c=d|ip=::1");
+        assert_eq!(of("e=|", &[("k=", "100%\n|é")]), "e%3D%7C|k%3D=100%25%0A%7C%C3%A9");
+        assert_eq!(key(b"edge", &[(b"user", b"bob\xff")]).as_str(), "edge|user=bob%FF");
+        let long = of("edge", &[("path", &"x".repeat(5_000))]);
+        assert!(long.starts_with("sha256:") && long.len() == 71, "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn two_descriptors_never_share_a_key(
+            one in prop::collection::vec(("[a=|%]{1,3}", "[a=|%]{0,3}"), 1..3),
+            other in prop::collection::vec(("[a=|%]{1,3}", "[a=|%]{0,3}"), 1..3),
+        ) {
+            let text = |entries: &[(String, String)]| {
+                let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
+                key(b"edge", &entries)
+            };
+            prop_assert_eq!(text(&one) == text(&other), one == other);
+        }
+
+        #[test]
+        fn every_key_can_be_asked_for(domain in "\\PC{0,40}", value in prop::collection::vec(any::<u8>(), 0..2000)) {
+            let key = key(domain.as_bytes(), &[(b"k", &value)]);
+            prop_assert!(spile_core::Key::new(key.as_str()).is_ok(), "{}", key.as_str());
+        }
+    }
+}

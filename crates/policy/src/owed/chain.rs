@@ -1,0 +1,427 @@
+//! The charges of one request, which are spent together or not at all, and what applies if the store fails.
+
+use std::time::Duration;
+
+use smol_str::SmolStr;
+use spile_core::{Charge, ChargeError, Charges, Cost, FailurePolicy, Few, Limit, NamedLimit, Plan};
+
+use crate::key::ResolvedKey;
+
+/// The charges of one request, for which rule and tenant, and what applies if the store fails. It owns all data, so that it
+/// can be kept until the request is settled.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    rule: Option<SmolStr>,
+    tenant: Option<SmolStr>,
+    on_failure: Option<FailurePolicy>,
+    shadow: bool,
+    /// The factor by which limits are multiplied when they are charged.
+    load: f64,
+    keys: Few<ResolvedKey>,
+    buckets: Few<BucketCharge>,
+}
+
+/// One bucket of a chain and its cost.
+#[derive(Clone, Debug)]
+pub struct BucketCharge {
+    /// The index of the bucket's key in the chain.
+    key: usize,
+    limit: NamedLimit,
+    cost: u64,
+    /// Denies every request, whatever it costs.
+    closed: bool,
+}
+
+/// The buckets of a chain that have the same key and the same cost.
+#[derive(Clone, Debug)]
+pub struct ChainPart {
+    /// The cost of each bucket.
+    pub cost: u64,
+    /// A chain of only these buckets.
+    pub chain: Chain,
+    /// Where they are among the [buckets](Chain::buckets) of the whole chain.
+    pub places: Vec<usize>,
+}
+
+/// How two charges of a chain for the same bucket are combined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SameBucket {
+    /// One charge at the higher cost.
+    Highest,
+    /// One charge at the sum of both costs.
+    Sum,
+}
+
+impl Chain {
+    /// A chain without charges, for a rule if there is one.
+    #[inline]
+    pub fn new(rule: Option<&str>) -> Self {
+        Self {
+            rule: rule.map(SmolStr::new),
+            tenant: None,
+            on_failure: None,
+            shadow: false,
+            load: 1.0,
+            keys: Few::new(),
+            buckets: Few::new(),
+        }
+    }
+
+    /// Sets the tenant.
+    #[must_use]
+    #[inline]
+    pub fn for_tenant(mut self, tenant: Option<&str>) -> Self {
+        self.tenant = tenant.map(SmolStr::new);
+        self
+    }
+
+    /// Sets the policy if the store fails. `None` leaves that to the limiter.
+    #[must_use]
+    #[inline]
+    pub const fn on_failure(mut self, policy: Option<FailurePolicy>) -> Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// Sets shadow mode: the decision is counted and never blocks.
+    #[must_use]
+    #[inline]
+    pub const fn shadow(mut self, shadow: bool) -> Self {
+        self.shadow = shadow;
+        self
+    }
+
+    /// Multiplies all limits by `factor`, from 0 to 1.
+    #[must_use]
+    pub(crate) const fn load(mut self, factor: f64) -> Self {
+        self.load = factor;
+        self
+    }
+
+    /// Charges a key under every limit of the plan. A bucket that is already in the chain is charged once, at the higher cost.
+    #[inline]
+    pub fn charge(&mut self, key: &ResolvedKey, plan: &Plan, tokens: u64) -> Result<(), ChargeError> {
+        if self.buckets.is_empty() {
+            // The limits of one plan all have different buckets, and are never more than a chain can hold.
+            let key = self.key_index(key);
+            let bucket =
+                |limit: &NamedLimit| BucketCharge { key, limit: limit.clone(), cost: tokens, closed: false };
+            self.buckets = plan.limits().iter().map(bucket).collect();
+            return Ok(());
+        }
+        plan.limits().iter().try_for_each(|limit| self.charge_limit(key, limit.clone(), tokens))
+    }
+
+    /// Charges a key under one limit, in the same way.
+    #[inline]
+    pub fn charge_limit(
+        &mut self,
+        key: &ResolvedKey,
+        limit: NamedLimit,
+        tokens: u64,
+    ) -> Result<(), ChargeError> {
+        let key = self.key_index(key);
+        self.put(BucketCharge { key, limit, cost: tokens, closed: false }, SameBucket::Highest).map(drop)
+    }
+
+    /// Adds a bucket that denies every request.
+    pub(crate) fn close(&mut self, key: &ResolvedKey, limit: NamedLimit) -> Result<(), ChargeError> {
+        let key = self.key_index(key);
+        self.put(BucketCharge { key, limit, cost: 0, closed: true }, SameBucket::Highest).map(drop)
+    }
+
+    /// Adds the charges of another chain. Costs for the same bucket add up. Returns the index of each added bucket.
+    pub(crate) fn add(&mut self, other: &Self) -> Result<Vec<usize>, ChargeError> {
+        let add = |bucket: &BucketCharge| {
+            let key = self.key_index(&other.keys[bucket.key]);
+            self.put(BucketCharge { key, ..bucket.clone() }, SameBucket::Sum)
+        };
+        other.buckets.iter().map(add).collect()
+    }
+
+    /// If the store fails, uses the stricter one of the current policy and this one.
+    pub(crate) fn tighten_failure_policy(&mut self, policy: FailurePolicy) {
+        self.on_failure = Some(self.on_failure.map_or(policy, |own| own.stricter(policy)));
+    }
+
+    /// The rule that applies.
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+
+    /// The tenant that sent the request.
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// The policy if the store fails, or `None` if that is left to the limiter.
+    pub const fn failure_policy(&self) -> Option<FailurePolicy> {
+        self.on_failure
+    }
+
+    /// Whether it is in shadow mode.
+    pub const fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Whether nothing is charged.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
+    }
+
+    /// Whether nothing is spent: all costs are zero, or a bucket can never pass.
+    pub fn is_peek(&self) -> bool {
+        self.buckets.iter().all(|bucket| bucket.cost == 0) || self.never_passes().is_some()
+    }
+
+    /// Whether a bucket of this key is charged.
+    pub(crate) fn pays(&self, key: &ResolvedKey) -> bool {
+        self.buckets.iter().any(|bucket| self.keys[bucket.key] == *key)
+    }
+
+    /// The buckets, in the order of a decision's limits.
+    pub fn buckets(&self) -> &[BucketCharge] {
+        &self.buckets
+    }
+
+    /// The first bucket whose cost is above its capacity, or that is closed.
+    #[inline]
+    pub fn never_passes(&self) -> Option<&BucketCharge> {
+        self.buckets.iter().find(|bucket| bucket.can_never_pass())
+    }
+
+    /// The charges. If one of them can never pass, all costs are zero, so that nothing is spent.
+    ///
+    /// # Panics
+    /// If the chain is [empty](Self::is_empty).
+    #[inline]
+    pub fn charges(&self) -> Charges<'_> {
+        // Most chains have one limit. Collecting an iterator of one would cost more than the charge.
+        if let Some(bucket) = self.buckets.only()
+            && !bucket.can_never_pass()
+        {
+            return Charges::from(self.charge_of(bucket, bucket.cost, bucket.scaled(self.load)));
+        }
+        let looks = self.never_passes().is_some();
+        self.charges_with(|bucket| if looks { 0 } else { bucket.cost }, self.load)
+    }
+
+    /// The charges at other costs, each at most the capacity of its limit, under limits that are not scaled. For refunds,
+    /// and for charges once the real cost is known.
+    ///
+    /// # Panics
+    /// If the chain is [empty](Self::is_empty).
+    pub fn charges_at(&self, cost: impl Fn(&BucketCharge) -> u64) -> Charges<'_> {
+        self.charges_with(cost, 1.0)
+    }
+
+    /// The charges at the same cost for each bucket. Fails if the cost is above the capacity of a limit.
+    pub fn priced(&self, tokens: u64) -> Result<Charges<'_>, ChargeError> {
+        let charge = |bucket: &BucketCharge| {
+            let cost = Cost::new(tokens).map_err(|_| bucket.cost_above_capacity(tokens))?;
+            Charge::new(self.keys[bucket.key].as_key(), bucket.limit.clone(), cost)
+        };
+        Charges::new(self.buckets.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of one
+    /// key does not limit another key.
+    pub fn by_key_and_cost(&self) -> Vec<ChainPart> {
+        let mut parts: Vec<ChainPart> = Vec::new();
+        for (place, bucket) in self.buckets.iter().enumerate() {
+            let key = &self.keys[bucket.key];
+            let same = |part: &ChainPart| part.cost == bucket.cost && part.chain.keys[0] == *key;
+            let at = parts.iter().position(same).unwrap_or_else(|| {
+                let chain = Self { keys: Few::one(key.clone()), buckets: Few::new(), ..self.clone() };
+                parts.push(ChainPart { cost: bucket.cost, chain, places: Vec::new() });
+                parts.len() - 1
+            });
+            parts[at].chain.buckets.push(BucketCharge { key: 0, ..bucket.clone() });
+            parts[at].places.push(place);
+        }
+        parts
+    }
+
+    fn charges_with(&self, cost: impl Fn(&BucketCharge) -> u64, load: f64) -> Charges<'_> {
+        let charge = |bucket: &BucketCharge| self.charge_of(bucket, cost(bucket), bucket.scaled(load));
+        Charges::distinct(self.buckets.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
+    }
+
+    #[inline]
+    fn charge_of(&self, bucket: &BucketCharge, cost: u64, limit: NamedLimit) -> Charge<'_> {
+        let capacity = u64::from(limit.limit().capacity());
+        let cost = Cost::new(cost.min(capacity)).expect("no limit holds more than a cost can be");
+        let key = self.keys[bucket.key].as_key();
+        Charge::new(key, limit, cost).expect("the cost is within the capacity")
+    }
+
+    #[inline]
+    fn key_index(&mut self, key: &ResolvedKey) -> usize {
+        self.keys.iter().position(|known| known == key).unwrap_or_else(|| {
+            self.keys.push(key.clone());
+            self.keys.len() - 1
+        })
+    }
+
+    /// Adds a bucket to the chain and returns its index.
+    #[inline]
+    fn put(&mut self, bucket: BucketCharge, meeting: SameBucket) -> Result<usize, ChargeError> {
+        let same =
+            |other: &BucketCharge| other.key == bucket.key && other.limit.name() == bucket.limit.name();
+        let Some(at) = self.buckets.iter().position(same) else {
+            if self.buckets.len() == Charges::MAX {
+                return Err(ChargeError::TooMany);
+            }
+            self.buckets.push(bucket);
+            return Ok(self.buckets.len() - 1);
+        };
+        let there = &mut self.buckets[at];
+        there.closed |= bucket.closed;
+        // If two limits share a bucket, the smaller one applies.
+        if bucket.limit.limit().capacity() < there.limit.limit().capacity() {
+            there.limit = bucket.limit;
+        }
+        there.cost = match meeting {
+            SameBucket::Highest => there.cost.max(bucket.cost),
+            SameBucket::Sum => there.cost.saturating_add(bucket.cost),
+        };
+        Ok(at)
+    }
+}
+
+impl BucketCharge {
+    /// The limit, with its name.
+    pub const fn limit(&self) -> &NamedLimit {
+        &self.limit
+    }
+
+    /// The cost in tokens.
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The error for a cost that is above the capacity.
+    pub fn above_capacity(&self) -> ChargeError {
+        self.cost_above_capacity(self.cost)
+    }
+
+    fn cost_above_capacity(&self, tokens: u64) -> ChargeError {
+        ChargeError::CostAboveCapacity {
+            limit: self.limit.name().clone(),
+            cost: u32::try_from(tokens).unwrap_or(u32::MAX),
+            capacity: self.limit.limit().capacity(),
+        }
+    }
+
+    /// True if waiting cannot help: the cost is above the capacity, or the bucket is closed.
+    #[inline]
+    pub fn can_never_pass(&self) -> bool {
+        self.closed || self.cost > u64::from(self.limit.limit().capacity())
+    }
+
+    /// The limit with its rate and burst multiplied by `factor`. Its capacity stays at least as large as the cost if the whole
+    /// limit covers it, so that such a request passes later. The bucket stays the same, so that no tokens are lost or
+    /// gained when the factor changes.
+    #[inline]
+    fn scaled(&self, factor: f64) -> NamedLimit {
+        if factor >= 1.0 { self.limit.clone() } else { self.scaled_down(factor) }
+    }
+
+    #[cold]
+    fn scaled_down(&self, factor: f64) -> NamedLimit {
+        let whole = self.limit.limit();
+        let capacity = (f64::from(whole.capacity()) * factor) as u64;
+        let capacity = capacity.max(self.cost).max(1).min(whole.capacity().into());
+        // The same tokens in a longer period. If the bucket would take too long to fill, only the burst is reduced.
+        let longer = |period: Duration| {
+            let micros = (period.as_micros() as f64 / factor).ceil();
+            Limit::per(whole.refill().into(), Duration::from_micros(micros as u64)).burst(capacity).build()
+        };
+        let as_it_is = || Limit::per(whole.refill().into(), whole.period()).burst(capacity).build();
+        let cut = longer(whole.period()).or_else(|_| as_it_is()).unwrap_or(*whole);
+        NamedLimit::new(self.limit.name().clone(), cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use spile_core::Plan;
+
+    use super::*;
+
+    fn plan(name: &str, capacity: u64) -> Plan {
+        Plan::new(name, Limit::per_second(1).burst(capacity)).expect("a plan")
+    }
+
+    fn key(name: &str) -> ResolvedKey {
+        ResolvedKey::of(&["static:", name])
+    }
+
+    #[test]
+    fn a_bucket_that_two_rules_charge_is_charged_once_at_the_higher_cost() {
+        let mut chain = Chain::new(Some("a"));
+        for (name, cost) in [("free", 2), ("pro", 1), ("free", 5), ("free", 3)] {
+            chain.charge(&key("ann"), &plan(name, 10), cost).expect("room for it");
+        }
+        chain.charge(&key("bob"), &plan("free", 10), 1).expect("room for it");
+        let costs: Vec<u32> = chain.charges().iter().map(|charge| charge.cost().get()).collect();
+        assert_eq!(costs, [5, 1, 1]);
+    }
+
+    #[test]
+    fn chains_that_are_added_sum_up_in_the_buckets_where_they_meet() {
+        let mut all = Chain::new(Some("a"));
+        let mut one = Chain::new(Some("a"));
+        one.charge(&key("ann"), &plan("free", 10), 4).expect("room for it");
+        assert_eq!(all.add(&one), Ok(vec![0]));
+        assert_eq!(all.add(&one), Ok(vec![0]));
+        assert_eq!(all.buckets()[0].cost(), 8);
+        assert!(all.never_passes().is_none());
+        assert_eq!(all.add(&one), Ok(vec![0]));
+        assert!(all.never_passes().is_some());
+        assert!(all.charges().iter().all(|charge| charge.cost() == Cost::ZERO), "it is only looked at");
+    }
+
+    #[test]
+    fn a_closed_bucket_lets_nothing_pass() {
+        let mut chain = Chain::new(Some("a"));
+        chain.close(&key("ann"), plan("free", 10).limits()[0].clone()).expect("room for it");
+        assert!(chain.never_passes().is_some());
+    }
+
+    #[test]
+    fn a_chain_has_a_bound() {
+        let mut chain = Chain::new(None);
+        for count in 0..32 {
+            chain.charge(&key(&count.to_string()), &plan("free", 10), 1).expect("room for it");
+        }
+        assert_eq!(chain.charge(&key("more"), &plan("free", 10), 1), Err(ChargeError::TooMany));
+        assert_eq!(chain.charge(&key("7"), &plan("free", 10), 2), Ok(()), "that bucket is there already");
+    }
+
+    proptest! {
+        #[test]
+        fn a_scaled_limit_covers_what_the_whole_one_covers_and_no_more(
+            capacity in 1_u64..10_000, cost in 0_u64..20_000, factor in 0.001_f64..1.0, refill in 1_u64..1_000,
+            period in prop::sample::select(vec![1_u64, 7, 60, 3_600, 86_400]),
+        ) {
+            let whole = Limit::per(refill, Duration::from_secs(period)).burst(capacity);
+            let Ok(plan) = Plan::new("free", whole) else { return Ok(()) };
+            let mut chain = Chain::new(None).load(factor);
+            chain.charge(&key("ann"), &plan, cost).expect("room for it");
+            prop_assert_eq!(chain.never_passes().is_some(), cost > capacity);
+            let limit = *chain.charges()[0].limit().limit();
+            prop_assert!(u64::from(limit.capacity()) <= capacity);
+            let cut = ((capacity as f64 * factor) as u64).max(1);
+            prop_assert_eq!(u64::from(limit.capacity()), cut.max(cost.min(capacity)).min(capacity));
+            // Its rate is cut as well, unless it would take too long to fill then.
+            let whole = *plan.limits()[0].limit();
+            let too_long = f64::from(limit.capacity()) / (whole.rate() * factor) > Limit::MAX_FILL.as_secs_f64() * 0.99;
+            prop_assert!(limit.rate() < whole.rate() || factor > 0.999_999 || too_long);
+            if cost <= capacity {
+                prop_assert!(u64::from(limit.capacity()) >= cost);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Builds a policy.
+
+use std::cmp::Reverse;
+
+use smol_str::SmolStr;
+use spile_core::{FailurePolicy, Plan, PlanName};
+
+use super::{Map, Policy};
+use crate::rule::{HostPattern, Rule};
+use crate::tenant::Tenant;
+
+/// Builds a [`Policy`]. Without rules nothing is limited.
+#[derive(Clone, Debug)]
+#[must_use = "call build()"]
+pub struct PolicyBuilder {
+    plans: Vec<Plan>,
+    rules: Vec<Rule>,
+    route_limits: Vec<(String, Vec<Rule>)>,
+    tenants: Vec<Tenant>,
+    expects_tenants: bool,
+    on_failure: FailurePolicy,
+    ipv6_prefix: u8,
+}
+
+impl PolicyBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            plans: Vec::new(),
+            rules: Vec::new(),
+            route_limits: Vec::new(),
+            tenants: Vec::new(),
+            expects_tenants: false,
+            on_failure: FailurePolicy::default(),
+            ipv6_prefix: 64,
+        }
+    }
+
+    /// Adds plans.
+    pub fn plans(mut self, plans: impl IntoIterator<Item = Plan>) -> Self {
+        self.plans.extend(plans);
+        self
+    }
+
+    /// Adds rules. Of those that match a request, the most specific one applies; of two that are equally specific, the one
+    /// that was added first.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules.extend(rules);
+        self
+    }
+
+    /// Adds limits to the route of that name. Each client has buckets of its own for the route.
+    pub fn route_limits(mut self, route: &str, limits: impl IntoIterator<Item = Rule>) -> Self {
+        self.route_limits.push((route.to_owned(), limits.into_iter().collect()));
+        self
+    }
+
+    /// Adds tenants.
+    pub fn tenants(mut self, tenants: impl IntoIterator<Item = Tenant>) -> Self {
+        self.tenants.extend(tenants);
+        self
+    }
+
+    /// Reads API keys even if there is no tenant yet, because tenants exist but are not loaded at the moment.
+    pub const fn expects_tenants(mut self, expects: bool) -> Self {
+        self.expects_tenants = expects;
+        self
+    }
+
+    /// Uses this policy if the store fails, unless a rule has its own.
+    pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// Groups IPv6 addresses by networks with this prefix length. 64 by default.
+    pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.ipv6_prefix = bits;
+        self
+    }
+
+    /// Builds the policy. Fails if a rule or a tenant names a plan or a rule that does not exist.
+    pub fn build(self) -> Result<Policy, PolicyError> {
+        let Self { plans, rules, route_limits, tenants, expects_tenants, on_failure, ipv6_prefix } = self;
+        let plans: Map<_, _> = plans.into_iter().map(|plan| (plan.name().clone(), plan)).collect();
+        let by_id: Map<SmolStr, usize> =
+            rules.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
+        for rule in rules.iter().chain(route_limits.iter().flat_map(|(_, limits)| limits)) {
+            if let Some(plan) = rule.plans.known().iter().find(|name| !plans.contains_key(*name)) {
+                return Err(PolicyError::Plan { of: rule.id.clone(), plan: plan.clone() });
+            }
+            if let Some(other) = rule.also.iter().find(|id| !by_id.contains_key(*id)) {
+                return Err(PolicyError::Also { rule: rule.id.clone(), other: other.clone() });
+            }
+        }
+        if let Some(tenant) = tenants.iter().find(|tenant| !plans.contains_key(&tenant.plan)) {
+            return Err(PolicyError::Plan { of: tenant.id.clone(), plan: tenant.plan.clone() });
+        }
+        let keys = |tenant: &Tenant| {
+            let id = tenant.id.clone();
+            tenant.api_keys.clone().into_iter().map(move |key| (key, id.clone()))
+        };
+        Ok(Policy {
+            by_id,
+            by_specificity: by_specificity(&rules),
+            by_domain: by_domain(&rules),
+            tenant_by_key: tenants.iter().flat_map(keys).collect(),
+            expects_tenants,
+            tenants: tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),
+            route_limits: route_limits.into_iter().collect(),
+            plans,
+            rules,
+            on_failure,
+            ipv6_prefix,
+        })
+    }
+}
+
+/// The rules for HTTP requests in order of specificity, once for each of their hosts. The first match applies. Its
+/// specificity is that of the matching host, and not that of another host of the same rule.
+fn by_specificity(rules: &[Rule]) -> Vec<(Option<HostPattern>, usize)> {
+    let http = rules.iter().enumerate().filter(|(_, rule)| rule.matcher.descriptor.is_none());
+    let mut ordered: Vec<(Option<HostPattern>, usize)> = http
+        .flat_map(|(at, rule)| {
+            let any = rule.matcher.hosts.is_empty().then_some((None, at));
+            any.into_iter().chain(rule.matcher.hosts.iter().map(move |host| (Some(host.clone()), at)))
+        })
+        .collect();
+    // The sort is stable: of two equally specific rules, the one that was added first wins.
+    ordered.sort_by_key(|(host, at)| {
+        Reverse((host.as_ref().map(HostPattern::specificity), rules[*at].matcher.specificity()))
+    });
+    ordered
+}
+
+fn by_domain(rules: &[Rule]) -> Map<String, Vec<usize>> {
+    let mut found: Map<String, Vec<usize>> = Map::default();
+    for (at, rule) in rules.iter().enumerate() {
+        if let Some(descriptor) = &rule.matcher.descriptor {
+            found.entry(descriptor.domain.clone()).or_default().push(at);
+        }
+    }
+    for ordered in found.values_mut() {
+        ordered.sort_by_key(|at| {
+            Reverse(rules[*at].matcher.descriptor.as_ref().map(crate::DescriptorMatch::specificity))
+        });
+    }
+    found
+}
+
+/// Why a policy cannot be built.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A rule or a tenant names a plan that does not exist.
+    #[error("`{of}` names the plan `{plan}`, and there is no such plan")]
+    Plan {
+        /// The rule or tenant.
+        of: SmolStr,
+        /// The plan.
+        plan: PlanName,
+    },
+    /// The `also` list of a rule names a rule that does not exist.
+    #[error("rule `{rule}` is charged with `{other}`, and there is no such rule")]
+    Also {
+        /// The rule.
+        rule: SmolStr,
+        /// The other.
+        other: SmolStr,
+    },
+}

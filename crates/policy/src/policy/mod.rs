@@ -1,0 +1,419 @@
+//! Everything in force at one moment, in one immutable value that is replaced as a whole, so that no request sees half of a
+//! change.
+
+mod builder;
+mod named;
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use http::HeaderName;
+use smol_str::SmolStr;
+use spile_core::{ChargeError, FailurePolicy, Few, Limit, LimitName, NamedLimit, Plan, PlanName};
+
+pub use self::builder::{PolicyBuilder, PolicyError};
+pub use self::named::AskError;
+use crate::descriptor::{ANY, DescriptorEntry};
+use crate::facts::{CallerTenant, Credential, Facts};
+use crate::key::{InvalidIdentity, ResolvedKey, header_key};
+use crate::owed::{Chain, Owed, PolicyRefusal};
+use crate::path::PathPattern;
+use crate::rule::{HostPattern, Rule, RulePlans};
+use crate::tenant::{ApiKeyHash, Tenant};
+
+/// The rule for requests that match no other rule.
+pub const DEFAULT_RULE: &str = "default";
+/// The rule and the limit of `CL.THROTTLE`. No plan may have this name, so that the buckets of the limit do not depend on the
+/// plans.
+pub const THROTTLE: &str = "cl.throttle";
+/// The prefix of a tenant's key.
+pub const TENANT_KEY: &str = "tenant:";
+/// The namespace of limits that callers send under the name of a plan.
+pub(crate) const OWN: &str = "own";
+/// The namespace of limits that Envoy's descriptors contain, and their rule if no other matches.
+pub(crate) const OVERRIDE: &str = "envoy.override";
+/// The namespace of the limits on addresses that send unknown API keys.
+const ADDRESS: &str = "by.address";
+/// Names that plans must not have: they have another meaning in a rule, or are namespaces of limits.
+pub const RESERVED_PLANS: [&str; 7] = ["tenant", "unlimited", "banned", OWN, THROTTLE, OVERRIDE, ADDRESS];
+/// The plan of addresses that guess credentials, if no rule has a plan for anonymous callers.
+const ANONYMOUS_PLAN: &str = "free";
+/// An address may spend this many times its plan with unknown API keys.
+const UNKNOWN_KEYS_FACTOR: u32 = 10;
+
+pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Plans, rules and tenants. It computes what a request owes.
+#[derive(Debug, Default)]
+pub struct Policy {
+    pub(crate) plans: Map<PlanName, Plan>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) by_id: Map<SmolStr, usize>,
+    /// The rules for HTTP requests, each with each of its hosts, the most specific first.
+    pub(crate) by_specificity: Vec<(Option<HostPattern>, usize)>,
+    /// The rules for descriptors of each domain, the most specific first.
+    pub(crate) by_domain: Map<String, Vec<usize>>,
+    /// The limits of routes, by the name of the route.
+    pub(crate) route_limits: Map<String, Vec<Rule>>,
+    pub(crate) tenants: Map<SmolStr, Tenant>,
+    pub(crate) expects_tenants: bool,
+    pub(crate) tenant_by_key: Map<ApiKeyHash, SmolStr>,
+    pub(crate) on_failure: FailurePolicy,
+    pub(crate) ipv6_prefix: u8,
+}
+
+impl Policy {
+    /// A builder without plans, rules and tenants.
+    pub fn builder() -> PolicyBuilder {
+        PolicyBuilder::new()
+    }
+
+    /// The plan of that name.
+    pub fn plan(&self, name: &str) -> Option<&Plan> {
+        self.plans.get(name)
+    }
+
+    /// Every plan, by name.
+    pub fn plans(&self) -> Vec<&Plan> {
+        let mut plans: Vec<_> = self.plans.values().collect();
+        plans.sort_by_key(|plan| plan.name());
+        plans
+    }
+
+    /// The rule of that id.
+    pub fn rule(&self, id: &str) -> Option<&Rule> {
+        self.by_id.get(id).map(|&at| &self.rules[at])
+    }
+
+    /// The tenant of that id.
+    pub fn tenant(&self, id: &str) -> Option<&Tenant> {
+        self.tenants.get(id)
+    }
+
+    /// Every tenant, by id.
+    pub fn tenants(&self) -> Vec<&Tenant> {
+        let mut tenants: Vec<_> = self.tenants.values().collect();
+        tenants.sort_by_key(|tenant| &tenant.id);
+        tenants
+    }
+
+    /// Whether there are tenants. Without any, API keys are ignored.
+    pub fn has_tenants(&self) -> bool {
+        self.expects_tenants || !self.tenants.is_empty()
+    }
+
+    /// The policy if the store fails, unless a rule has its own.
+    pub const fn on_failure(&self) -> FailurePolicy {
+        self.on_failure
+    }
+
+    /// Each rule with each limit that it may charge, so that metrics can be created before the first decision.
+    pub fn rule_limits(&self) -> impl Iterator<Item = (&str, &LimitName)> {
+        self.rules.iter().chain(self.route_limits.values().flatten()).flat_map(|rule| {
+            let plans = rule.plans.known().iter().filter_map(|name| self.plans.get(name));
+            plans.flat_map(Plan::limits).map(|limit| (rule.id.as_str(), limit.name()))
+        })
+    }
+
+    /// The most limits that a rule may charge, including the rules in its `also` list, for the tenant whose plan has the most
+    /// limits.
+    pub fn most_limits(&self, rule: &Rule) -> usize {
+        let of_plans = |names: &[PlanName]| -> usize {
+            names.iter().filter_map(|name| self.plans.get(name)).map(|plan| plan.limits().len()).sum()
+        };
+        let longest =
+            || self.tenants.values().map(|tenant| of_plans(std::slice::from_ref(&tenant.plan))).max();
+        let of_rule = |rule: &Rule| match &rule.plans {
+            RulePlans::Tenant { .. } => of_plans(rule.plans.known()).max(longest().unwrap_or(0)),
+            plans => of_plans(plans.known()),
+        };
+        self.with_also(rule).into_iter().map(of_rule).sum()
+    }
+
+    /// The tenant with this API key, and its plan.
+    pub fn tenant_of_key(&self, api_key: &[u8]) -> Option<CallerTenant> {
+        if self.tenant_by_key.is_empty() {
+            return None;
+        }
+        Some(self.tenants.get(self.tenant_by_key.get(&ApiKeyHash::of(api_key))?)?.caller())
+    }
+
+    /// The tenant that a signed token names. Its plan is the one that the token claims if that plan exists, else the plan of
+    /// the tenant in this policy.
+    pub fn tenant_of_claim(&self, id: &str, plan: Option<&str>) -> CallerTenant {
+        let claimed = plan.and_then(|plan| self.plans.get(plan)).map(|plan| plan.name().clone());
+        let known = || self.tenants.get(id).map(|tenant| tenant.plan.clone());
+        CallerTenant { id: SmolStr::new(id), plan: claimed.or_else(known) }
+    }
+
+    /// What a request owes under the most specific rule that matches it, and under the limits of its route.
+    pub fn owed(&self, facts: &Facts<'_>) -> Owed {
+        self.owed_under(self.rule_for(facts), facts)
+    }
+
+    /// What a request owes under the rule of that id, or `None` if there is no such rule.
+    pub fn owed_by_rule(&self, id: &str, facts: &Facts<'_>) -> Option<Owed> {
+        Some(self.owed_under(Some(self.rule(id)?), facts))
+    }
+
+    /// What a request owes that is identified by the API key that it sends, checked or not. A caller without a tenant is keyed
+    /// by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain little. If
+    /// another rule than `default` matches the path, it is applied as it is.
+    pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
+        let rule = self.rule_for(facts);
+        let sent = facts.headers.get(header).filter(|value| !value.is_empty());
+        let (Some(default), Some(sent), Some(address)) =
+            (rule.filter(|rule| rule.id == DEFAULT_RULE), sent, facts.address)
+        else {
+            return self.owed_under(rule, facts);
+        };
+        if facts.tenant.is_some() {
+            return self.owed_under(rule, facts);
+        }
+        let by_key = Facts { sent: Some((header, sent)), ..facts.clone() };
+        let mut owed = self.owed_under(rule, &by_key);
+        let address = ResolvedKey::address(address, self.ipv6_prefix);
+        let cost = default.cost.get().into();
+        if owed.refusal.is_some() {
+            return owed;
+        }
+        if let Some(chain) = owed.shadow.first_mut().or(owed.enforced.as_mut()) {
+            for limit in self.plans_of(default, None).flat_map(Plan::limits) {
+                if let Err(why) = chain.charge_limit(&address, address_limit(limit), cost) {
+                    return Owed::refused(PolicyRefusal::TooManyLimits(why));
+                }
+            }
+        }
+        owed
+    }
+
+    /// Whether a rule, or a limit of the route, limits requests on a route with this path and these hosts.
+    pub fn limits_route(&self, route: &str, path: &PathPattern, hosts: &[HostPattern]) -> bool {
+        let of_route = self.route_limits.get(route).into_iter().flatten();
+        let for_host = |rule: &Rule| {
+            let meets = |own: &HostPattern| hosts.iter().any(|host| own.overlaps(host));
+            rule.matcher.hosts.is_empty() || hosts.is_empty() || rule.matcher.hosts.iter().any(meets)
+        };
+        let for_path = |rule: &Rule| {
+            let pattern = rule.matcher.path.as_ref();
+            rule.matcher.descriptor.is_none() && pattern.is_none_or(|pattern| pattern.overlaps(path))
+        };
+        let rules = self.rules.iter().filter(|rule| for_host(rule) && for_path(rule));
+        let charges = |rule: &Rule| rule.plans != RulePlans::Unlimited;
+        of_route.chain(rules).any(|rule| !rule.shadow && self.with_also(rule).into_iter().any(charges))
+    }
+
+    /// The most specific rule for a request.
+    fn rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
+        let fits = |(host, at): &&(Option<HostPattern>, usize)| {
+            host.as_ref().is_none_or(|host| host.matches(facts.host))
+                && self.rules[*at].matcher.matches_path(facts)
+        };
+        self.by_specificity.iter().find(fits).map(|&(_, at)| &self.rules[at])
+    }
+
+    /// The most specific rule for a descriptor, and the entries that its key is made of.
+    pub(crate) fn rule_for_descriptor<'e>(
+        &self,
+        domain: &[u8],
+        entries: &[DescriptorEntry<'e>],
+    ) -> Option<(&Rule, Vec<DescriptorEntry<'e>>)> {
+        let own = std::str::from_utf8(domain).ok().and_then(|domain| self.by_domain.get(domain));
+        let any = self.by_domain.get(ANY);
+        own.into_iter().chain(any).flatten().find_map(|&at| {
+            let rule = &self.rules[at];
+            Some((rule, rule.matcher.descriptor.as_ref()?.matched(entries)?))
+        })
+    }
+
+    /// A rule and the rules in its `also` list, transitively. Each occurs once.
+    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> Few<&'p Rule> {
+        let mut rules = Few::one(rule);
+        let mut at = 0;
+        while let Some(&rule) = rules.get(at) {
+            for other in rule.also.iter().filter_map(|id| self.rule(id)) {
+                if !rules.iter().any(|there| there.id == other.id) {
+                    rules.push(other);
+                }
+            }
+            at += 1;
+        }
+        rules
+    }
+
+    pub(crate) fn failure_policy_of(&self, rule: &Rule) -> FailurePolicy {
+        rule.on_failure.unwrap_or(self.on_failure)
+    }
+
+    /// The plans that apply to a tenant, or to an anonymous caller, under a rule. A tenant's own limits replace those of its
+    /// plan.
+    pub(crate) fn plans_of<'p>(
+        &'p self,
+        rule: &'p Rule,
+        tenant: Option<&CallerTenant>,
+    ) -> impl Iterator<Item = &'p Plan> {
+        let of_tenant = tenant.and_then(|tenant| tenant.plan.as_ref());
+        let (listed, single) = match (&rule.plans, of_tenant) {
+            (RulePlans::Tenant { .. }, Some(plan)) => (&[][..], self.plans.get(plan)),
+            (plans, _) => (plans.known(), None),
+        };
+        let plans = single.into_iter().chain(listed.iter().filter_map(|name| self.plans.get(name)));
+        let own = self.own_plan(tenant);
+        plans.map(move |plan| own.filter(|own| own.name() == plan.name()).unwrap_or(plan))
+    }
+
+    /// A tenant's plan with its own limits, if it has any.
+    pub(crate) fn own_plan(&self, tenant: Option<&CallerTenant>) -> Option<&Plan> {
+        self.tenants.get(&tenant?.id)?.own()
+    }
+
+    fn owed_under(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Owed {
+        let mut owed = Owed::default();
+        let routes =
+            facts.route.and_then(|route| self.route_limits.get(route)).map_or(&[][..], Vec::as_slice);
+        let limits = routes.iter().filter(|limit| limit.matcher.matches(facts));
+        let paid = (rule.into_iter().map(|rule| (rule, false)))
+            .chain(limits.map(|limit| (limit, true)))
+            .try_for_each(|(rule, by_route)| self.add_rule(&mut owed, rule, by_route, facts));
+        let never = || {
+            let bucket = owed.enforced.as_ref()?.never_passes()?;
+            Some(PolicyRefusal::NeverPasses(bucket.above_capacity()))
+        };
+        let refusal = paid.err().or_else(never);
+        if refusal.is_some() {
+            owed.enforced = None;
+        }
+        let unnamed = matches!(
+            refusal,
+            Some(
+                PolicyRefusal::NoKey { .. }
+                    | PolicyRefusal::NoIdentity { .. }
+                    | PolicyRefusal::NoTenant { .. }
+            )
+        );
+        owed.refusal = refusal;
+        let is_guess = match facts.credential {
+            Credential::Accepted => false,
+            Credential::Unknown => unnamed,
+            Credential::Refused => true,
+        };
+        if is_guess && let Err(why) = self.charge_guess(&mut owed, rule, facts) {
+            owed.refusal = Some(PolicyRefusal::TooManyLimits(why));
+        }
+        owed
+    }
+
+    /// Adds the charges of a rule and the rules in its `also` list. A rule in shadow mode is left out if it cannot be applied.
+    fn add_rule(
+        &self,
+        owed: &mut Owed,
+        rule: &Rule,
+        by_route: bool,
+        facts: &Facts<'_>,
+    ) -> Result<(), PolicyRefusal> {
+        if rule.shadow {
+            let mut chain = new_chain(rule, facts).shadow(true);
+            let charged = self.charge_rules(&mut chain, rule, by_route, facts);
+            if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
+                owed.shadow.push(chain);
+            }
+            return Ok(());
+        }
+        let mut chain = owed.enforced.take().unwrap_or_else(|| new_chain(rule, facts));
+        let charged = self.charge_rules(&mut chain, rule, by_route, facts);
+        owed.enforced = Some(chain).filter(|chain| !chain.is_empty());
+        charged
+    }
+
+    fn charge_rules(
+        &self,
+        chain: &mut Chain,
+        rule: &Rule,
+        by_route: bool,
+        facts: &Facts<'_>,
+    ) -> Result<(), PolicyRefusal> {
+        for rule in self.with_also(rule) {
+            match &rule.plans {
+                RulePlans::Unlimited => continue,
+                RulePlans::Banned => return Err(PolicyRefusal::Banned { rule: rule.id.clone() }),
+                RulePlans::Tenant { anonymous: None }
+                    if facts.tenant.as_ref().is_none_or(|tenant| tenant.plan.is_none()) =>
+                {
+                    return Err(PolicyRefusal::NoTenant { rule: rule.id.clone() });
+                }
+                _ => {}
+            }
+            let key = match facts.sent {
+                Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
+                _ => rule.key.resolve(facts, self.ipv6_prefix),
+            };
+            let key = key.map_err(|why| no_identity(rule, why))?.ok_or_else(|| no_key(rule))?;
+            let key = match facts.route.filter(|_| by_route) {
+                // A bucket for each client and route.
+                Some(route) => ResolvedKey::joined(&[key, ResolvedKey::of(&["route:", route])]),
+                None => key,
+            };
+            chain.tighten_failure_policy(self.failure_policy_of(rule));
+            for plan in self.plans_of(rule, facts.tenant.as_ref()) {
+                chain.charge(&key, plan, rule.cost.get().into()).map_err(PolicyRefusal::TooManyLimits)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges a credential that is not accepted to the address, unless the address is charged already: one token of the plan
+    /// for anonymous callers. Without this, a rule whose key is what callers send would give each guess a new bucket.
+    fn charge_guess(
+        &self,
+        owed: &mut Owed,
+        rule: Option<&Rule>,
+        facts: &Facts<'_>,
+    ) -> Result<(), ChargeError> {
+        let (Some(plan), Some(address)) = (self.anonymous_plan(rule), facts.address) else { return Ok(()) };
+        let key = ResolvedKey::address(address, self.ipv6_prefix);
+        let id = rule.map_or(DEFAULT_RULE, |rule| &rule.id);
+        let chain = owed.enforced.get_or_insert_with(|| Chain::new(Some(id)));
+        if chain.pays(&key) {
+            return Ok(());
+        }
+        chain.tighten_failure_policy(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
+        chain.charge(&key, plan, 1)
+    }
+
+    fn anonymous_plan(&self, rule: Option<&Rule>) -> Option<&Plan> {
+        let anonymous = |rule: &Rule| match &rule.plans {
+            RulePlans::Tenant { anonymous } => anonymous.clone(),
+            _ => None,
+        };
+        let named = rule.and_then(anonymous).or_else(|| self.rule(DEFAULT_RULE).and_then(anonymous));
+        named.and_then(|name| self.plans.get(&name)).or_else(|| self.plans.get(ANONYMOUS_PLAN))
+    }
+}
+
+/// A chain for the rule, without charges.
+fn new_chain(rule: &Rule, facts: &Facts<'_>) -> Chain {
+    let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
+    Chain::new(Some(&rule.id)).for_tenant(tenant).load(facts.load)
+}
+
+fn no_key(rule: &Rule) -> PolicyRefusal {
+    PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") }
+}
+
+fn no_identity(rule: &Rule, InvalidIdentity { place, why }: InvalidIdentity) -> PolicyRefusal {
+    PolicyRefusal::NoIdentity { rule: rule.id.clone(), place, why }
+}
+
+/// The limit of an address that sends unknown API keys: ten times the limit of one key.
+fn address_limit(limit: &NamedLimit) -> NamedLimit {
+    let whole = limit.limit();
+    let tenfold = |tokens: u32| u64::from(tokens.saturating_mul(UNKNOWN_KEYS_FACTOR).min(Limit::MAX_TOKENS));
+    let held = Limit::per(tenfold(whole.refill()), whole.period()).burst(tenfold(whole.capacity())).build();
+    let namespace = PlanName::new(ADDRESS).expect("it is a name");
+    // The full name keeps limits of two plans apart that have the same own name.
+    let name = limit.name().as_str().replace('/', "..");
+    let name = LimitName::within(&namespace, &name)
+        .or_else(|_| LimitName::within(&namespace, &format!("{:016x}", limit.tag())))
+        .expect("sixteen digits are a name");
+    NamedLimit::new(name, held.unwrap_or(*whole))
+}
