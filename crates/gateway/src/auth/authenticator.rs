@@ -66,8 +66,7 @@ impl Authenticator {
         Ok(Caller { key_in_bearer: true, ..self.by_key(token.as_bytes(), attempt)? })
     }
 
-    /// Whether the field holds the caller's API key, in any equivalent spelling of its name. The key must not reach the
-    /// upstream.
+    /// Whether the field holds the caller's API key, which upstreams must not get, in any equivalent spelling.
     pub(crate) fn holds_key(&self, caller: &Caller, name: &HeaderName) -> bool {
         (is_equivalent(name.as_str(), X_API_KEY.as_str()) && self.policy.has_tenants())
             || (caller.key_in_bearer && *name == AUTHORIZATION)

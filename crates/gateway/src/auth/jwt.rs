@@ -16,14 +16,19 @@ use super::caller::Caller;
 
 /// Longer tokens are refused without being parsed.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// The shortest secret, as long as the output of HS256 (RFC 7518, 3.2). A shorter one can be found by trying all
-/// secrets against a token.
+/// The shortest secret, as long as the output of HS256 (RFC 7518, 3.2). A shorter one can be found by brute force.
 const MIN_SECRET_BYTES: usize = 32;
+
+const SUBJECT_ERRORS: [&str; 2] =
+    ["the token's subject holds a control character", "the token's subject has more than 1024 bytes"];
+const TENANT_ERRORS: [&str; 2] =
+    ["the token's tenant holds a control character", "the token's tenant has more than 1024 bytes"];
 
 /// Accepts tokens by their signature, issuer, audience and time.
 ///
 /// A token is checked only with the algorithm that the key is for, whatever the token's header claims, so a public key
 /// can never be used as if it were a shared secret.
+#[must_use = "a verifier does nothing until a gateway has it"]
 pub struct JwtVerifier {
     keys: WatchedFiles<Vec<TokenKey>>,
     issuer: Option<String>,
@@ -62,35 +67,30 @@ impl JwtVerifier {
     }
 
     /// Accepts only tokens of this issuer.
-    #[must_use]
     pub fn issuer(mut self, issuer: &str) -> Self {
         self.issuer = Some(issuer.to_owned());
         self
     }
 
     /// Accepts only tokens for this audience, or for another one that was added.
-    #[must_use]
     pub fn audience(mut self, audience: &str) -> Self {
         self.audiences.push(audience.to_owned());
         self
     }
 
     /// Tolerates clocks that differ by this much. One minute by default.
-    #[must_use]
     pub const fn leeway(mut self, leeway: Duration) -> Self {
         self.leeway = leeway;
         self
     }
 
     /// Reads the tenant's id from this claim.
-    #[must_use]
     pub fn tenant_claim(mut self, claim: &str) -> Self {
         self.tenant_claim = Some(claim.to_owned());
         self
     }
 
     /// Reads the tenant's plan from this claim.
-    #[must_use]
     pub fn plan_claim(mut self, claim: &str) -> Self {
         self.plan_claim = Some(claim.to_owned());
         self
@@ -106,11 +106,7 @@ impl JwtVerifier {
         self.check_times(&claims, now)?;
         self.check_issuer_and_audience(&claims)?;
         let subject = claim(&claims, "sub").ok_or(AuthError::Invalid("the token names no subject"))?;
-        check_identity(
-            subject,
-            "the token's subject holds a control character",
-            "the token's subject has more than 1024 bytes",
-        )?;
+        check_identity(subject, SUBJECT_ERRORS)?;
         let principal = Some(subject.to_owned());
         Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, key_in_bearer: false })
     }
@@ -178,11 +174,7 @@ impl JwtVerifier {
     ) -> Result<Option<CallerTenant>, AuthError> {
         let id = self.tenant_claim.as_deref().and_then(|name| claim(claims, name));
         if let Some(id) = id {
-            check_identity(
-                id,
-                "the token's tenant holds a control character",
-                "the token's tenant has more than 1024 bytes",
-            )?;
+            check_identity(id, TENANT_ERRORS)?;
         }
         let plan = self.plan_claim.as_deref().and_then(|name| claim(claims, name));
         Ok(id.map(|id| policy.tenant_of_claim(id, plan)))
@@ -200,7 +192,7 @@ fn claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c str> {
 }
 
 /// Refuses names that could not be a key of a limit.
-fn check_identity(name: &str, control: &'static str, long: &'static str) -> Result<(), AuthError> {
+fn check_identity(name: &str, [control, long]: [&'static str; 2]) -> Result<(), AuthError> {
     match Key::new(name) {
         Ok(_) => Ok(()),
         Err(KeyError::Control { .. }) => Err(AuthError::Invalid(control)),

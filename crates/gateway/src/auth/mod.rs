@@ -1,5 +1,4 @@
-//! Who sends a request: a tenant known by its API key, a principal known by a signed token, or an anonymous client
-//! known by its address.
+//! Who sends a request: a tenant with an API key, a principal with a signed token, or an anonymous address.
 
 mod authenticator;
 mod caller;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, UPGRADE};
-use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, Version};
 use http_body::Body;
@@ -16,14 +15,14 @@ use tokio::time::Instant;
 
 use super::outbound_request::OutboundRequest;
 use super::retries::{FailedAttempt, RetryState, RetryTarget};
-use crate::forward::body::{Activity, Download, Upload, UploadError, UploadProgress};
+use crate::forward::body::{Activity, Download, SharedIdleTimer, Upload, UploadError, UploadProgress};
 use crate::limit::CallerKey;
 use crate::refusal::GatewayRefusal;
-use crate::route::RouteState;
+use crate::route::{Route, RouteState};
 use crate::upstream::{
     AbandonedRequest, AttemptError, ConnectPurpose, ConnectionPool, Connector, Http1Body, Http1Connection,
     Http1Request, Http2Body, Http2Stream, InFlightRequest, NewConnection, ReadyConnection, UpgradedUpstream,
-    Upstream, UpstreamHealth,
+    UpstreamEndpoint,
 };
 
 /// How long an idle HTTP/2 connection may take to answer a ping before it is used again.
@@ -106,11 +105,15 @@ impl ProxyExchange<'_> {
                     acquired
                 }
             };
-            let (started, answers) = (Instant::now(), balancer.endpoints()[index].health.answers());
-            let attempt = Attempt { exchange: self, index, sent_at: now, started, answers };
+            let attempt = Attempt::new(self, index, now);
             let failed = match attempt.run(retry.is_none(), outbound, upload, deadline).await {
                 Ok(response) => {
-                    return Ok(UpstreamResponse { response, in_flight, activity: self.activity() });
+                    let activity = self.progress.as_ref().map(|progress| progress.activity());
+                    return Ok(UpstreamResponse {
+                        response,
+                        in_flight,
+                        activity: activity.unwrap_or_default(),
+                    });
                 }
                 Err(failed) => failed,
             };
@@ -133,151 +136,19 @@ impl ProxyExchange<'_> {
 
     /// The time since `sent_at` that upstreams took, without the time that they waited for the client's body.
     fn upstream_time(&self, sent_at: Micros, now: Micros) -> Duration {
-        let took = Duration::from_micros(now.since_us(sent_at));
-        took.saturating_sub(self.progress.as_ref().map_or(Duration::ZERO, |progress| progress.waited()))
+        Duration::from_micros(now.since_us(sent_at)).saturating_sub(self.waited())
     }
 
-    /// Sends the request over the pooled connection, or over a new one. `reused` becomes false then.
-    async fn send(
-        &self,
-        index: usize,
-        pooled: Option<ReadyConnection>,
-        reused: &mut bool,
-        upgrades: bool,
-        outbound: &mut OutboundRequest<'_>,
-        upload: &mut Upload,
-    ) -> Result<Response<UpstreamBody>, AttemptError> {
-        let connection = if let Some(connection) = self.check_alive(pooled).await {
-            connection
-        } else {
-            *reused = false;
-            // Boxed, because TLS makes the future large, and few requests open a connection.
-            Box::pin(self.connect(index, upgrades)).await?
-        };
-        match connection {
-            ReadyConnection::Http1(connection) => self.send_http1(index, connection, outbound, upload).await,
-            // Boxed, so that the futures of requests over HTTP/1.1 stay small.
-            ReadyConnection::Http2(stream) => {
-                Box::pin(self.send_http2(index, stream, outbound, upload)).await
-            }
-        }
-    }
-
-    /// Whether the request is an upgrade over TLS. The handshake must not agree on HTTP/2 then, which has no upgrades.
-    fn needs_http1_over_tls(&self, index: usize, parts: &Parts) -> bool {
-        let upstream = self.upstream(index);
-        upstream.speaks_tls() && parts.headers.contains_key(UPGRADE)
-    }
-
-    /// The connection, unless it was idle for long and does not answer a ping.
-    async fn check_alive(&self, pooled: Option<ReadyConnection>) -> Option<ReadyConnection> {
-        match pooled? {
-            ReadyConnection::Http2(stream) => {
-                let within = self.route.settings.timeouts.connect.min(ALIVE_WITHIN);
-                stream.is_alive(within).await.then_some(ReadyConnection::Http2(stream))
-            }
-            connection @ ReadyConnection::Http1(_) => Some(connection),
-        }
-    }
-
-    /// Opens a connection. If it may speak HTTP/2, only one is opened at a time, because all waiting requests can share
-    /// it.
-    async fn connect(&self, index: usize, upgrades: bool) -> Result<ReadyConnection, AttemptError> {
-        let (upstream, pool) = (self.upstream(index), &self.pools[index]);
-        let is_shared = || !upgrades && upstream.may_speak_http2() && pool.expects_http2();
-        if !is_shared() {
-            return self.connect_now(index, upgrades).await;
-        }
-        let waited = tokio::time::timeout(self.route.settings.timeouts.connect, pool.lock_connect()).await;
-        match pool.checkout_stream() {
-            Some(stream) => Ok(ReadyConnection::Http2(stream)),
-            // Another request is still connecting, and records a failure of the upstream if it fails.
-            None if waited.is_err() => Err(AttemptError::NotConnected),
-            None => {
-                let lock = waited.ok().filter(|_| is_shared());
-                let connection = self.connect_now(index, upgrades).await;
-                drop(lock);
-                connection
-            }
-        }
-    }
-
-    async fn connect_now(&self, index: usize, upgrades: bool) -> Result<ReadyConnection, AttemptError> {
-        let (upstream, pool) = (self.upstream(index), &self.pools[index]);
-        let purpose = if upgrades { ConnectPurpose::Upgrade } else { ConnectPurpose::Request };
-        match self.connector.connect(upstream, purpose, self.route.settings.timeouts.connect).await {
-            // An upstream that only speaks HTTP/2 is still healthy.
-            Err(_) if upgrades => Err(AttemptError::NotConnected),
-            Err(why) => Err(why.outcome()),
-            Ok(NewConnection::Http1(connection)) => {
-                if !upgrades {
-                    pool.expect_http1();
-                }
-                Ok(ReadyConnection::Http1(connection))
-            }
-            Ok(NewConnection::Http2(connection)) => {
-                pool.add_http2(connection).map(ReadyConnection::Http2).ok_or(AttemptError::Unreachable)
-            }
-        }
-    }
-
-    async fn send_http1(
-        &self,
-        index: usize,
-        connection: Box<Http1Connection>,
-        outbound: &OutboundRequest<'_>,
-        upload: &mut Upload,
-    ) -> Result<Response<UpstreamBody>, AttemptError> {
-        let own = self.upstream(index).authority.as_str();
-        let host = if self.authority.is_empty() { own } else { self.authority };
-        let (parts, write_more) =
-            (&outbound.parts, &|text: &mut Vec<u8>| outbound.write_separate_fields(text));
-        let (method, path, headers) = (&parts.method, &self.path, &parts.headers);
-        // A client of HTTP/2 may send many requests and read no response, so less is buffered for each.
-        let read_at_most = if parts.version == Version::HTTP_2 { FIRST_READ } else { usize::MAX };
-        let await_answer = self.route.settings.cost_from_response;
-        let request = Http1Request { method, path, host, headers, read_at_most, write_more, await_answer };
-        let answer =
-            connection.send(request, upload, &self.route.settings.timeouts, &self.pools[index]).await;
-        answer.map(|response| response.map(UpstreamBody::Http1))
-    }
-
-    async fn send_http2(
-        &self,
-        index: usize,
-        stream: Http2Stream,
-        outbound: &mut OutboundRequest<'_>,
-        upload: &mut Upload,
-    ) -> Result<Response<UpstreamBody>, AttemptError> {
-        let mut head = Request::new(());
-        *head.method_mut() = outbound.parts.method.clone();
-        // The original is kept for another attempt.
-        *head.headers_mut() = outbound.merged_headers().clone();
-        // HTTP/2 has no upgrades. The upstream responds as if the client had not asked for one.
-        for name in [CONNECTION, UPGRADE, HOST] {
-            head.headers_mut().remove(name);
-        }
-        *head.uri_mut() = self.upstream(index).uri(&self.path);
-        *head.version_mut() = Version::HTTP_2;
-        let route = &self.route.settings;
-        let answer = stream.send(head, upload, &route.timeouts, route.cost_from_response).await;
-        answer.map(|response| response.map(UpstreamBody::Http2))
-    }
-
-    fn upstream(&self, index: usize) -> &Upstream {
-        &self.route.balancer.endpoints()[index].upstream
-    }
-
-    fn activity(&self) -> Activity {
-        self.progress.as_ref().map_or_else(Activity::default, |progress| progress.activity())
+    /// How long the client's body was waited for.
+    fn waited(&self) -> Duration {
+        self.progress.as_ref().map_or(Duration::ZERO, |progress| progress.waited())
     }
 
     /// The refusal after the total timeout, if the upstream did not use up most of it.
     fn deadline_refusal(&self) -> GatewayRefusal {
         let route = &self.route.settings;
-        let waited = self.progress.as_ref().map_or(Duration::ZERO, |progress| progress.waited());
         match route.timeouts.total {
-            Some(total) if waited >= total / 2 => GatewayRefusal::BodyStalled,
+            Some(total) if self.waited() >= total / 2 => GatewayRefusal::BodyStalled,
             _ if route.concurrency.is_some() => GatewayRefusal::Busy,
             _ => GatewayRefusal::TimedOut,
         }
@@ -307,15 +178,26 @@ impl ProxyExchange<'_> {
 /// One attempt at one upstream. If it is dropped before there is a response, the client has disconnected.
 struct Attempt<'a> {
     exchange: &'a ProxyExchange<'a>,
-    index: usize,
+    endpoint: &'a UpstreamEndpoint,
+    pool: &'a Arc<ConnectionPool>,
     sent_at: Micros,
     /// The same by the machine's clock. The gateway's clock may be a fake one.
     started: Instant,
-    /// The upstream's [`UpstreamHealth::answers`] before the attempt.
+    /// `answers()` of the endpoint's health before the attempt.
     answers: usize,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    fn new(exchange: &'a ProxyExchange<'a>, index: usize, sent_at: Micros) -> Self {
+        let (endpoint, pool) = (&*exchange.route.balancer.endpoints()[index], &exchange.pools[index]);
+        let (started, answers) = (Instant::now(), endpoint.health.answers());
+        Self { exchange, endpoint, pool, sent_at, started, answers }
+    }
+
+    const fn settings(&self) -> &'a Route {
+        &self.exchange.route.settings
+    }
+
     /// The response of the upstream, over a pooled connection if it `may_reuse` one.
     async fn run(
         self,
@@ -324,26 +206,142 @@ impl Attempt<'_> {
         upload: &mut Upload,
         deadline: &mut Deadline,
     ) -> Result<Response<UpstreamBody>, FailedAttempt> {
-        let (exchange, index) = (self.exchange, self.index);
-        let upgrades = exchange.needs_http1_over_tls(index, outbound.parts);
-        let pool = &exchange.pools[index];
-        let pooled = if upgrades || !may_reuse { None } else { pool.checkout() };
+        // An upgrade must not agree on HTTP/2 in the handshake, for HTTP/2 has no upgrades.
+        let upgrades = self.endpoint.upstream.speaks_tls() && outbound.parts.headers.contains_key(UPGRADE);
+        let pooled = if upgrades || !may_reuse { None } else { self.pool.checkout() };
         if let Some(ReadyConnection::Http2(_)) = pooled {
-            let within = exchange.route.settings.timeouts.connect;
-            pool.add_missing_address(exchange.connector, exchange.upstream(index), within);
+            let (connector, within) = (self.exchange.connector, self.settings().timeouts.connect);
+            self.pool.add_missing_address(connector, &self.endpoint.upstream, within);
         }
         let mut reused = pooled.is_some();
-        let sending = exchange.send(index, pooled, &mut reused, upgrades, outbound, upload);
+        let sending = self.send(pooled, &mut reused, upgrades, outbound, upload);
         let answer = deadline.run(sending).await.unwrap_or_else(|| Err(self.deadline_error()));
         let result = match answer {
             Ok(response) => {
-                self.health().record_answer(self.sent_at);
+                self.endpoint.health.record_answer(self.sent_at);
                 Ok(response)
             }
             Err(why) => Err(self.failure(why, reused, outbound, upload)),
         };
         mem::forget(self);
         result
+    }
+
+    /// Sends the request over the pooled connection, or over a new one. `reused` becomes false then.
+    async fn send(
+        &self,
+        pooled: Option<ReadyConnection>,
+        reused: &mut bool,
+        upgrades: bool,
+        outbound: &mut OutboundRequest<'_>,
+        upload: &mut Upload,
+    ) -> Result<Response<UpstreamBody>, AttemptError> {
+        let connection = if let Some(connection) = self.check_alive(pooled).await {
+            connection
+        } else {
+            *reused = false;
+            // Boxed, because TLS makes the future large, and few requests open a connection.
+            Box::pin(self.connect(upgrades)).await?
+        };
+        match connection {
+            ReadyConnection::Http1(connection) => self.send_http1(connection, outbound, upload).await,
+            // Boxed, so that the futures of requests over HTTP/1.1 stay small.
+            ReadyConnection::Http2(stream) => Box::pin(self.send_http2(stream, outbound, upload)).await,
+        }
+    }
+
+    /// The connection, unless it was idle for long and does not answer a ping.
+    async fn check_alive(&self, pooled: Option<ReadyConnection>) -> Option<ReadyConnection> {
+        match pooled? {
+            ReadyConnection::Http2(stream) => {
+                let within = self.settings().timeouts.connect.min(ALIVE_WITHIN);
+                stream.is_alive(within).await.then_some(ReadyConnection::Http2(stream))
+            }
+            connection @ ReadyConnection::Http1(_) => Some(connection),
+        }
+    }
+
+    /// Opens a connection. Of those that may speak HTTP/2, one is opened at a time, for all waiting requests to share.
+    async fn connect(&self, upgrades: bool) -> Result<ReadyConnection, AttemptError> {
+        let pool = self.pool;
+        let is_shared = || !upgrades && self.endpoint.upstream.may_speak_http2() && pool.expects_http2();
+        if !is_shared() {
+            return self.connect_now(upgrades).await;
+        }
+        let waited = tokio::time::timeout(self.settings().timeouts.connect, pool.lock_connect()).await;
+        match pool.checkout_stream() {
+            Some(stream) => Ok(ReadyConnection::Http2(stream)),
+            // Another request is still connecting, and records a failure of the upstream if it fails.
+            None if waited.is_err() => Err(AttemptError::NotConnected),
+            None => {
+                let lock = waited.ok().filter(|_| is_shared());
+                let connection = self.connect_now(upgrades).await;
+                drop(lock);
+                connection
+            }
+        }
+    }
+
+    async fn connect_now(&self, upgrades: bool) -> Result<ReadyConnection, AttemptError> {
+        let (upstream, within) = (&self.endpoint.upstream, self.settings().timeouts.connect);
+        let purpose = if upgrades { ConnectPurpose::Upgrade } else { ConnectPurpose::Request };
+        match self.exchange.connector.connect(upstream, purpose, within).await {
+            // An upstream that only speaks HTTP/2 is still healthy.
+            Err(_) if upgrades => Err(AttemptError::NotConnected),
+            Err(why) => Err(why.outcome()),
+            Ok(NewConnection::Http1(connection)) => {
+                if !upgrades {
+                    self.pool.expect_http1();
+                }
+                Ok(ReadyConnection::Http1(connection))
+            }
+            Ok(NewConnection::Http2(connection)) => {
+                self.pool.add_http2(connection).map(ReadyConnection::Http2).ok_or(AttemptError::Unreachable)
+            }
+        }
+    }
+
+    async fn send_http1(
+        &self,
+        connection: Box<Http1Connection>,
+        outbound: &OutboundRequest<'_>,
+        upload: &mut Upload,
+    ) -> Result<Response<UpstreamBody>, AttemptError> {
+        let (exchange, parts, settings) = (self.exchange, &outbound.parts, self.settings());
+        let own = self.endpoint.upstream.authority.as_str();
+        let request = Http1Request {
+            method: &parts.method,
+            path: &exchange.path,
+            host: if exchange.authority.is_empty() { own } else { exchange.authority },
+            headers: &parts.headers,
+            // A client of HTTP/2 may send many requests and read no response, so less is buffered for each.
+            read_at_most: if parts.version == Version::HTTP_2 { FIRST_READ } else { usize::MAX },
+            write_more: &|text: &mut Vec<u8>| outbound.write_separate_fields(text),
+            await_answer: settings.cost_from_response,
+        };
+        let answer = connection.send(request, upload, &settings.timeouts, self.pool).await;
+        answer.map(|response| response.map(UpstreamBody::Http1))
+    }
+
+    async fn send_http2(
+        &self,
+        stream: Http2Stream,
+        outbound: &mut OutboundRequest<'_>,
+        upload: &mut Upload,
+    ) -> Result<Response<UpstreamBody>, AttemptError> {
+        let mut head = Request::new(());
+        *head.method_mut() = outbound.parts.method.clone();
+        // The original is kept for another attempt.
+        *head.headers_mut() = outbound.merged_headers().clone();
+        // HTTP/2 has no upgrades. The upstream responds as if the client had not asked for one.
+        for name in [CONNECTION, UPGRADE, HOST] {
+            head.headers_mut().remove(name);
+        }
+        *head.uri_mut() = self.endpoint.upstream.uri(&self.exchange.path);
+        *head.version_mut() = Version::HTTP_2;
+        let Route { timeouts, cost_from_response, .. } = self.settings();
+        let answer = stream.send(head, upload, timeouts, *cost_from_response).await;
+        answer.map(|response| response.map(UpstreamBody::Http2))
     }
 
     fn failure(
@@ -353,24 +351,21 @@ impl Attempt<'_> {
         outbound: &OutboundRequest<'_>,
         upload: &Upload,
     ) -> FailedAttempt {
-        let (progress, now) = (self.exchange.progress.as_deref(), self.exchange.clock.now());
-        let stale =
-            reused && self.started.elapsed() <= STALE_WITHIN && matches!(why, AttemptError::Closed { .. });
+        let progress = self.exchange.progress.as_deref();
+        let closed_at_once =
+            self.started.elapsed() <= STALE_WITHIN && matches!(why, AttemptError::Closed { .. });
+        let stale = reused && closed_at_once;
         if why.is_upstreams_fault(stale) {
-            self.health().record_failure(now);
+            self.endpoint.health.record_failure(self.exchange.clock.now());
         }
         let body_unused = progress.is_none_or(|progress| progress.frames() == 0 && !upload.is_end_stream());
-        FailedAttempt {
-            why,
-            stale,
-            body_unused,
-            idempotent: progress.is_none() && is_idempotent(&outbound.parts.method),
-        }
+        let idempotent = progress.is_none() && is_idempotent(&outbound.parts.method);
+        FailedAttempt { why, stale, body_unused, idempotent }
     }
 
     /// The error after the total timeout.
     fn deadline_error(&self) -> AttemptError {
-        let total = self.exchange.route.settings.timeouts.total.unwrap_or_default();
+        let total = self.settings().timeouts.total.unwrap_or_default();
         match self.silence() {
             None => AttemptError::RequestBody,
             Some(silence) if silence >= total / 2 => AttemptError::TimedOut,
@@ -380,15 +375,11 @@ impl Attempt<'_> {
 
     /// How long the upstream has been silent. `None` if it waits for the client's body.
     fn silence(&self) -> Option<Duration> {
-        let started = self.started.elapsed();
+        let elapsed = self.started.elapsed();
         match &self.exchange.progress {
-            None => Some(started),
-            Some(progress) => (!progress.is_waiting()).then(|| started.min(progress.idle_for())),
+            None => Some(elapsed),
+            Some(progress) => (!progress.is_waiting()).then(|| elapsed.min(progress.idle_for())),
         }
-    }
-
-    fn health(&self) -> &UpstreamHealth {
-        &self.exchange.route.balancer.endpoints()[self.index].health
     }
 }
 
@@ -396,9 +387,9 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let (route, now) = (self.exchange.route, self.exchange.clock.now());
         let Some(silence) = self.silence() else { return };
-        let left =
-            AbandonedRequest { silence, timeout: route.settings.timeouts.first_byte, answers: self.answers };
-        if self.health().record_abandoned(now, left) {
+        let timeout = self.settings().timeouts.first_byte;
+        let request = AbandonedRequest { silence, timeout, answers: self.answers };
+        if self.endpoint.health.record_abandoned(now, request) {
             route.record_abandoned(now, silence);
         }
     }
@@ -410,7 +401,9 @@ impl UpstreamResponse {
         let Self { response, in_flight, activity } = self;
         response.map(|body| match body {
             UpstreamBody::Http1(body) => Download::http1(body, activity, in_flight),
-            UpstreamBody::Http2(body) => Download::http2(body, max_idle, activity, in_flight),
+            UpstreamBody::Http2(body) => {
+                Download::http2(body, SharedIdleTimer::after(max_idle, activity), in_flight)
+            }
         })
     }
 

@@ -1,5 +1,4 @@
-//! Connections that change their protocol: the client's request for it, and the tunnel that carries bytes both ways
-//! afterwards.
+//! Upgraded connections: the client's request, and the tunnel that carries bytes both ways.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,8 +45,7 @@ impl UpgradeRequest {
     }
 }
 
-/// Copies bytes between a client and an upstream that have both switched protocols, until either closes or both are
-/// idle for too long.
+/// Copies bytes between client and upstream, after the upgrade, until either closes or both are idle for too long.
 pub(crate) async fn tunnel(client: OnUpgrade, upstream: UpgradedUpstream, max_idle: Duration) {
     let Ok(client) = client.await else { return };
     let activity = LastActivity { start: Instant::now(), after_us: AtomicU64::new(0) };

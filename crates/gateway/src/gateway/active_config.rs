@@ -71,14 +71,13 @@ impl ActiveConfig {
         &self.pools.by_route[route]
     }
 
-    /// Closes the worker's connections that have been idle for too long, or lead to an address that their upstream's name
-    /// no longer has.
+    /// Closes connections that were idle for too long, or lead to an address that the upstream's name no longer has.
     pub(crate) fn sweep_pools(&self) {
         self.pools.by_upstream.values().for_each(|pool| pool.sweep());
     }
 
-    /// The response for a refusal, with the route's page or the gateway's if there is one. Refusals of gRPC calls have
-    /// status 200 and so never a page.
+    /// The response for a refusal, with the page of the route or the gateway if there is one. gRPC calls never get a
+    /// page.
     pub(crate) fn refuse(
         &self,
         refusal: GatewayRefusal,

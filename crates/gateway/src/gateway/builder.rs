@@ -48,15 +48,13 @@ impl<S: Store> GatewayBuilder<S> {
         }
     }
 
-    /// Adds a route. Of the routes that match a request, the most specific one serves it, in whatever order they were
-    /// added.
+    /// Adds a route. The most specific route that matches a request serves it, whatever the order.
     pub fn route(mut self, route: Route) -> Self {
         self.settings = self.settings.route(route);
         self
     }
 
-    /// Limits requests by this policy, which also knows tenants by their API keys. Without a policy, nothing is
-    /// limited.
+    /// Limits requests by this policy, which also knows tenants by their API keys. There are no limits without one.
     pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
         self.settings = self.settings.policy(policy);
         self
@@ -92,8 +90,7 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
-    /// Trusts TLS upstreams whose certificates these authorities have signed, on routes without TLS settings of their
-    /// own.
+    /// Trusts these authorities for TLS upstreams of routes without TLS settings of their own.
     pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self

@@ -52,14 +52,13 @@ impl<S> Gateway<S> {
         self.0.replace(settings)
     }
 
-    /// Replaces the policy in one step, for all clones. Routes and their upstreams stay as they are, so this is cheap
-    /// enough for every change to a tenant.
+    /// Replaces the policy in one step, for all clones. Cheap enough for every change to a tenant: routes stay as they
+    /// are.
     pub fn replace_policy(&self, policy: impl Into<Arc<Policy>>) {
         self.0.replace_policy(&policy.into());
     }
 
-    /// Reads certificates and the keys of tokens again, now. They are also read every second while the gateway is served.
-    /// Blocks while it reads.
+    /// Reads certificates and keys again, now and not only at the next second. Blocks while it reads.
     pub fn refresh_files(&self) {
         self.0.refresh_files();
     }

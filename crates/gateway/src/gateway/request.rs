@@ -97,8 +97,8 @@ impl<S: Store + 'static> Worker<S> {
         }
     }
 
-    /// Proxies the request in a task of its own, so that the cost that the upstream reports is charged even if the client
-    /// disconnects first.
+    /// Proxies in a separate task, so that the cost that the upstream reports is charged even if the client
+    /// disconnects.
     async fn proxy_in_task(
         self: &Arc<Self>,
         config: Arc<ActiveConfig>,
@@ -245,8 +245,7 @@ impl<S: Store + 'static> Worker<S> {
         self.client_response(route, answer, upgrade, deadline)
     }
 
-    /// The upstream's answer to a request whose header is ready. Not an `async fn`, which would keep its arguments twice
-    /// in its future.
+    /// The upstream's answer. Not an `async fn`, which would keep its arguments twice in its future.
     #[expect(clippy::too_many_arguments, reason = "a struct of them would be kept twice in the future")]
     fn exchange<'r>(
         &'r self,

@@ -43,15 +43,13 @@ impl Settings {
         }
     }
 
-    /// Adds a route. Of the routes that match a request, the most specific one serves it, in whatever order they were
-    /// added.
+    /// Adds a route. The most specific route that matches a request serves it, whatever the order.
     pub fn route(mut self, route: Route) -> Self {
         self.routes.push(route);
         self
     }
 
-    /// Limits requests by this policy, which also knows tenants by their API keys. Without it, the policy in force
-    /// stays.
+    /// Limits requests by this policy, which also knows tenants by their API keys.
     pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
         self.policy = Some(policy.into());
         self

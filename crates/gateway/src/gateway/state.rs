@@ -52,8 +52,7 @@ impl<S> GatewayState<S> {
         config
     }
 
-    /// Replaces the settings, or changes nothing if they are wrong. Requests under way keep the ones that they started
-    /// with.
+    /// Replaces the settings, or changes nothing if they are wrong. Requests under way keep the old ones.
     pub(crate) fn replace(&self, settings: Settings) -> Result<(), GatewayBuildError> {
         let mut configs = self.configs.lock();
         let new = ActiveConfig::new(settings, Some(&configs.current))?;

@@ -104,8 +104,7 @@ fn parent_context(headers: &mut HeaderMap) -> Option<TraceContext> {
     parent
 }
 
-/// Makes the current span the parent of the upstream's. Without a current span, because the trace is not sampled, the
-/// client's header stays.
+/// Makes the current span the parent of the upstream's. If the trace is not sampled, the client's header stays.
 pub(super) fn write_traceparent(headers: &mut HeaderMap) {
     if let Some(Ok(context)) = trace::current().map(|context| HeaderValue::try_from(context.to_string())) {
         headers.insert(TRACEPARENT, context);

@@ -1,5 +1,4 @@
-//! Adaptive limits: a factor on every limit of a route, cut when its upstreams fail or slow down and raised in steps
-//! when they do not.
+//! Adaptive limits: a factor on the limits of a route that is cut while its upstreams fail or are slow.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

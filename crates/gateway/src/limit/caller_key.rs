@@ -9,8 +9,7 @@ use crate::auth::Caller;
 /// The bits of an IPv6 address that identify the network of one client.
 const NETWORK: u128 = u128::MAX << 64;
 
-/// The caller that a request counts for. Kinds are kept apart, because the subject of a token may have the same name as
-/// a tenant.
+/// The caller that a request counts for. The kinds are kept apart: a principal may be named like a tenant.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum CallerKey {
     Tenant(SmolStr),

@@ -17,8 +17,8 @@ use crate::gateway::metrics::QueueGauges;
 pub struct Concurrency {
     /// Requests in flight at one upstream. Default 100.
     pub per_upstream: usize,
-    /// Requests in flight of one caller: a tenant, a principal or an address. `None`, the default, is half of
-    /// `per_upstream`, rounded up.
+    /// Requests in flight of one tenant, principal or address. `None`, the default, is half of `per_upstream`, rounded
+    /// up.
     pub per_caller: Option<usize>,
     /// Requests that wait for one upstream; more are refused with 503. Default 1,000.
     pub queue: usize,
@@ -49,7 +49,7 @@ pub(crate) struct FairQueue {
 }
 
 /// The state of a queue. If a permit is free, all callers that wait already hold as many as they may.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct QueueState {
     free: usize,
     waiting: usize,
@@ -72,8 +72,7 @@ struct CallerQueue {
     waiters: BTreeMap<Ticket, Waiter>,
 }
 
-/// A request that waits in this queue and maybe in those of other upstreams. It takes the first permit from any of
-/// them.
+/// A request that waits, maybe for other upstreams too. It takes the first permit from any of them.
 #[derive(Debug)]
 struct Waiter {
     /// The index of this upstream among those that the request waits for.
@@ -99,8 +98,7 @@ enum Admission {
     Full,
 }
 
-/// A permit for a request of `caller` at one of these upstreams, and which one: the first that has a free permit, else
-/// whichever has one first.
+/// A permit for a request of `caller` at the first of these upstreams that has one, and the index of the upstream.
 pub(crate) async fn acquire_any(
     queues: &[(usize, &Arc<FairQueue>)],
     caller: &CallerKey,
@@ -163,14 +161,7 @@ impl Drop for QueuedRequest<'_> {
 
 impl FairQueue {
     pub(crate) fn new(settings: Concurrency, gauges: QueueGauges) -> Self {
-        let state = QueueState {
-            free: settings.per_upstream.max(1),
-            waiting: 0,
-            held: HashMap::default(),
-            queues: HashMap::default(),
-            turns: BTreeMap::new(),
-            last_ticket: 0,
-        };
+        let state = QueueState { free: settings.per_upstream.max(1), ..QueueState::default() };
         Self { settings, state: Mutex::new(state), gauges }
     }
 

@@ -22,8 +22,7 @@ pub(crate) struct RateLimits<S> {
     pub(crate) tracer: Option<Tracer>,
 }
 
-/// The decision about a request, and what the request was charged. Always boxed, because it is passed through many
-/// futures.
+/// The decision about a request, and what was charged. Always boxed, to keep futures small.
 pub(crate) struct RateDecision {
     decision: Decision,
     chain: Chain,
@@ -82,8 +81,7 @@ impl<S: Store> RateLimits<S> {
         self.decision(decision, chain)
     }
 
-    /// Charges the enforced chain and each shadow one. Watched chains are separate calls, so that none of them
-    /// prevents the charge of another.
+    /// Charges the enforced chain, and each shadow one by itself, so that one denial prevents no other charge.
     async fn allow_each(&self, enforced: Option<Chain>, shadow: Vec<Chain>) -> Option<Box<RateDecision>> {
         let enforced = async { Some(self.allow_chain(enforced?).await) };
         let shadow = join_all(shadow.into_iter().map(|chain| self.allow_chain(chain)));

@@ -143,8 +143,7 @@ impl RefusalPages {
         self
     }
 
-    /// Renders the response with the page of its kind: of these pages, else of the `usual` ones. Header fields stay,
-    /// except for `Content-Type`.
+    /// Renders the response with the page of its kind, from these pages or else the `usual` ones. Other headers stay.
     pub(crate) fn apply(&self, usual: &Self, response: &mut Response<Bytes>) {
         let page = RefusalKind::of(response.status()).and_then(|kind| self.find(kind).or(usual.find(kind)));
         if let Some(page) = page {

@@ -22,6 +22,7 @@ const MAX_BODY: u64 = 64 * 1024 * 1024;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "a route does nothing until a gateway has it"]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Route {
     pub(crate) name: Box<str>,
@@ -76,7 +77,6 @@ impl Route {
     }
 
     /// Sets the name in metrics and in the policy. The path by default.
-    #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
         self
@@ -89,14 +89,12 @@ impl Route {
     }
 
     /// Sets how requests are spread over the upstreams.
-    #[must_use]
     pub const fn balance(mut self, balance: Balance) -> Self {
         self.balance = balance;
         self
     }
 
     /// Sets how long to wait for the upstreams.
-    #[must_use]
     pub const fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
@@ -105,28 +103,24 @@ impl Route {
     /// Sets how often a request is retried if no upstream has run it. A request that may have run is retried at most
     /// once, only if it is idempotent and has no body, and never with 0 retries. Once by default, and never for more
     /// than one request in five.
-    #[must_use]
     pub const fn retries(mut self, retries: u8) -> Self {
         self.retries = retries;
         self
     }
 
     /// Whether requests without a valid credential are refused with 401.
-    #[must_use]
     pub const fn require_auth(mut self, required: bool) -> Self {
         self.require_auth = required;
         self
     }
 
     /// Sets the largest request body, in bytes. 64 MiB by default.
-    #[must_use]
     pub const fn max_body(mut self, bytes: u64) -> Self {
         self.max_body = bytes;
         self
     }
 
     /// Whether the route's path is removed before the request is forwarded.
-    #[must_use]
     pub const fn strip_prefix(mut self, strip: bool) -> Self {
         self.strip_prefix = strip;
         self
@@ -140,7 +134,6 @@ impl Route {
     }
 
     /// Changes the header of requests, after everything that the gateway itself writes.
-    #[must_use]
     pub fn request_headers(mut self, changes: HeaderChanges) -> Self {
         self.request_changes = changes;
         self
@@ -148,42 +141,36 @@ impl Route {
 
     /// Changes the header of responses, after everything that the gateway itself writes. In the gateway's own
     /// responses, fields about content and caching are not changed.
-    #[must_use]
     pub fn response_headers(mut self, changes: HeaderChanges) -> Self {
         self.response_changes = changes;
         self
     }
 
     /// Whether clients are told of limits in `X-RateLimit-…` and `RateLimit` fields. `Retry-After` is sent in any case.
-    #[must_use]
     pub const fn rate_limit_headers(mut self, shown: bool) -> Self {
         self.rate_limit_headers = shown;
         self
     }
 
     /// Renders refusals with these pages. Kinds that have none use the gateway's.
-    #[must_use]
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.refusals = pages;
         self
     }
 
     /// Checks the health of the upstreams, and sends no requests to unhealthy ones.
-    #[must_use]
     pub fn health_check(mut self, check: HealthCheck) -> Self {
         self.health = Some(check);
         self
     }
 
     /// Allows only tenants on one of these plans. Others are refused with 403.
-    #[must_use]
     pub fn only_plans<'p>(mut self, plans: impl IntoIterator<Item = &'p str>) -> Self {
         self.allowed_plans = plans.into_iter().map(Into::into).collect();
         self
     }
 
     /// Allows connections to be upgraded to these protocols only. `websocket` by default.
-    #[must_use]
     pub fn upgrades<'p>(mut self, protocols: impl IntoIterator<Item = &'p str>) -> Self {
         self.upgrades = protocols.into_iter().map(Into::into).collect();
         self
@@ -191,28 +178,24 @@ impl Route {
 
     /// Whether the upstream reports the final cost of a request in `X-RateLimit-Cost`. The difference is charged or
     /// refunded, and the client does not get the field.
-    #[must_use]
     pub const fn cost_from_response(mut self, reported: bool) -> Self {
         self.cost_from_response = reported;
         self
     }
 
     /// Lowers the limits of this route while its upstreams fail or are slow.
-    #[must_use]
     pub const fn adaptive(mut self, settings: Adaptive) -> Self {
         self.adaptive = Some(settings);
         self
     }
 
     /// Caps the requests in flight at each upstream. Callers take turns in the queue.
-    #[must_use]
     pub const fn concurrency(mut self, settings: Concurrency) -> Self {
         self.concurrency = Some(settings);
         self
     }
 
     /// Sets TLS for `https://` upstreams: authorities, client certificate and server name.
-    #[must_use]
     pub fn upstream_tls(mut self, tls: &UpstreamTls) -> Self {
         for upstream in self.upstreams.iter_mut().filter(|upstream| upstream.speaks_tls()) {
             upstream.tls = Some(tls.clone());

@@ -13,8 +13,7 @@ use crate::limit::AdaptiveLimit;
 use crate::refusal::GatewayRefusal;
 use crate::upstream::LoadBalancer;
 
-/// A route and what all workers know of its upstreams. Lives until the next reload, and passes on what it knows if the
-/// route is still there then.
+/// A route and what all workers know of its upstreams. Lives until the next reload, which takes over what is known.
 #[derive(Debug)]
 pub(crate) struct RouteState {
     pub(crate) settings: Route,
@@ -45,8 +44,7 @@ impl RouteState {
         self.adaptive.as_ref().map_or(1.0, |adaptive| adaptive.factor(now))
     }
 
-    /// Records the result of a request. `took` is the time of the upstream alone, without time in the queue or waiting
-    /// for the client.
+    /// Records the result of a request. `took` is the time without queueing and without waiting for the client.
     pub(crate) fn observe(
         &self,
         now: Micros,

@@ -108,8 +108,7 @@ impl FromStr for Upstream {
     }
 }
 
-/// The path of a Unix socket. `None` if it is not absolute or too long for the kernel. `unix:///run/a` is the same as
-/// `unix:/run/a`.
+/// The path of a Unix socket, from `/run/a` or `///run/a`. `None` if it is not absolute or too long for the kernel.
 fn socket(text: &str) -> Option<Box<Path>> {
     let path = text.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(text);
     let names_file = path.starts_with('/') && !path.starts_with("//") && !path.ends_with('/');

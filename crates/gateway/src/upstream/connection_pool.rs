@@ -52,8 +52,7 @@ impl NewConnection {
     }
 }
 
-/// An idle connection and the number of sweeps it has survived. Counting sweeps is cheaper than reading the clock twice
-/// for every request.
+/// An idle connection and the sweeps it has survived, which cost less to count than reading the clock per request.
 type IdleConnection = (Box<Http1Connection>, u32);
 
 /// The connections of one worker to one upstream. Lives as long as the worker and a route to the upstream.
@@ -175,10 +174,7 @@ impl ConnectionPool {
             *sweeps += 1;
             *sweeps <= MAX_SWEEPS && connection.is_open()
         });
-        self.http2
-            .lock()
-            .connections
-            .retain(|connection| connection.is_open() && connection.sweep() <= MAX_SWEEPS);
+        self.http2.lock().connections.retain(|http2| http2.is_open() && http2.sweep() <= MAX_SWEEPS);
         // The name may have other addresses by now.
         self.may_miss_address.store(true, Ordering::Relaxed);
     }

@@ -34,8 +34,7 @@ pub(crate) struct Connector {
     /// For upstreams without TLS settings of their own.
     tls: UpstreamTls,
     resolver: Arc<Resolver>,
-    /// The HTTP/2 flow-control window of each stream: the bytes of a response that may arrive before the client takes
-    /// them.
+    /// The HTTP/2 flow-control window of each stream, in bytes.
     stream_window: u32,
     /// When the warning was last logged.
     last_warned: Arc<Mutex<Option<Instant>>>,
@@ -147,8 +146,7 @@ impl Connector {
         }
     }
 
-    /// Opens a connection to the first address that works (Happy Eyeballs). The next one is tried as soon as one fails
-    /// or is slow.
+    /// Connects to the first address that works (Happy Eyeballs). The next is tried when one fails or is slow.
     async fn race_addresses(
         &self,
         upstream: &Upstream,
@@ -174,8 +172,7 @@ impl Connector {
                 }
                 Ok(Some((address, Err(why)))) => {
                     address.record_connect(false);
-                    // That this machine does not support the address family of one address says nothing about the
-                    // others.
+                    // This machine may not support the family of one address. That says nothing about the others.
                     if failure.is_none() || !why.is_local() {
                         failure = Some(why);
                     }
@@ -315,8 +312,7 @@ mod tests {
         for _ in 0..20 {
             connections.push(connector.connect(&upstream, ConnectPurpose::Request, PATIENCE).await.unwrap());
         }
-        // All connections are in the accept queues by now. An address that a busy machine was slow to reach loses its
-        // turn.
+        // All connections are in the accept queues by now. An address that was slow to connect loses its turn.
         let waiting = |listener: TcpListener| {
             let listener = listener.into_std().unwrap();
             std::iter::from_fn(|| listener.accept().ok()).count()

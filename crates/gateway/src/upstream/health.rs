@@ -7,8 +7,7 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use spile_core::Micros;
 
-/// An upstream is ejected after this many requests in a row without a response, if all of them failed or all of their
-/// clients disconnected.
+/// An upstream is ejected after this many requests in a row that failed, or that were abandoned by their clients.
 const MAX_UNANSWERED: u32 = 5;
 /// A client that disconnects sooner says nothing about the upstream.
 const SHORTEST_SILENCE: Duration = Duration::from_millis(10);
@@ -83,8 +82,7 @@ struct AbandonedStreak {
     /// [`UpstreamHealth::answers`] when the requests were sent.
     answers: usize,
     clients: u32,
-    /// How long at least one of the clients was waiting. Many clients that disconnect at once prove no more than one of
-    /// them.
+    /// How long at least one client was waiting. Many that disconnect at once prove no more than one.
     waited: Duration,
     last_left: Micros,
 }
@@ -126,8 +124,7 @@ impl UpstreamHealth {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
-        // An ejected upstream still gets requests if all of them are ejected. A response to a request from before the
-        // ejection does not end it.
+        // If all upstreams are ejected, they still get requests. Only responses to later requests end the ejection.
         let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
         if ejected_at_us != 0 && asked.get() > ejected_at_us {
             self.end_ejection(ejected_at_us);
@@ -165,8 +162,7 @@ impl UpstreamHealth {
         }
     }
 
-    /// Whether the upstream is ejected. Ends an ejection whose time is over, and one that seems to lie in the future
-    /// because the clock was set back.
+    /// Whether the upstream is ejected. Ends an ejection that is over, or in the future of a clock that was set back.
     fn is_ejected(&self, now: Micros) -> bool {
         let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
         if ejected_at_us == 0 {

@@ -30,8 +30,7 @@ pub(crate) struct LoadBalancer {
     balance: Balance,
     /// The number of requests so far.
     turn: AtomicUsize,
-    /// The number of retries so far. They have turns of their own: with one counter for both, the same upstreams could
-    /// get all retries.
+    /// The number of retries so far. With one counter for both, the same upstreams could get all retries.
     repeat_turn: AtomicUsize,
 }
 

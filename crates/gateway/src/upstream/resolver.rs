@@ -33,7 +33,7 @@ pub(crate) struct Resolver {
 }
 
 /// A name and its current addresses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ResolvedHost {
     host: Box<str>,
     /// `None` until the first lookup succeeds.
@@ -150,14 +150,7 @@ impl Resolver {
 
 impl ResolvedHost {
     fn new(host: &str) -> Self {
-        Self {
-            host: host.into(),
-            addresses: ArcSwapOption::empty(),
-            resolving: Arc::default(),
-            lookups: AtomicU64::new(0),
-            lookup_requested: Notify::new(),
-            failing: AtomicBool::new(false),
-        }
+        Self { host: host.into(), ..Self::default() }
     }
 
     /// Asks for a lookup soon, because none of the addresses accepted a connection.
@@ -190,8 +183,7 @@ impl ResolvedHost {
 }
 
 impl HostAddresses {
-    /// Each address once. IPv4 and IPv6 alternate, so that a family that does not work delays connections only a
-    /// little.
+    /// Each address once. IPv4 and IPv6 alternate, so that a family that does not work costs little time.
     fn new(mut found: Vec<SocketAddr>) -> Self {
         let mut seen = HashSet::new();
         found.retain(|address| seen.insert(address.ip()));

@@ -22,7 +22,7 @@ use self::standing::Trouble;
 use crate::config::{Config, LoadError, Offered};
 use crate::decide::Decider;
 use crate::document;
-use crate::gateway::Front;
+use crate::gateway::GatewayHandle;
 use crate::observe::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
 use crate::registry::{
     Entries, Kind, MOST_NAMED, Quarantine, Registry, RegistryError, Which, Written, split,
@@ -36,7 +36,7 @@ const TRIES: usize = 20;
 /// The one place that changes go through. One at a time: a second writer sees what the first one wrote.
 pub(crate) struct Control {
     decider: Arc<Decider>,
-    gateway: Option<Arc<Front>>,
+    gateway: Option<Arc<GatewayHandle>>,
     /// Held by whoever changes what is in force.
     registry: tokio::sync::Mutex<Registry>,
     /// The registry's entries that what is in force was made with.
@@ -67,7 +67,7 @@ impl Control {
     pub(crate) fn new(
         config: &Config,
         decider: Arc<Decider>,
-        gateway: Option<Arc<Front>>,
+        gateway: Option<Arc<GatewayHandle>>,
         telemetry: &Telemetry,
     ) -> Result<Self, ControlError> {
         let file = config.admin.registry_file.as_deref();
@@ -344,7 +344,7 @@ fn tell_quarantine(before: &Quarantine, now: &Quarantine, metrics: &RegistryMetr
 }
 
 /// Has everybody work by this configuration.
-fn put_to_work(decider: &Decider, gateway: Option<&Front>, config: &Config) {
+fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Config) {
     decider.replace(config);
     if let Some(gateway) = gateway {
         gateway.follow(config, decider.policy());

@@ -1,4 +1,4 @@
-//! The `gateway` listener: the server's plans, rules and tenants before the routes of the file, of one moment each time.
+//! The `gateway` listener: builds the gateway from the configuration, and keeps it up to date.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::decide::AnyStore;
 use crate::decide::Decider;
 use crate::observe::metrics::Telemetry;
 
-/// The gateway, and what it was last told.
-pub(crate) struct Front {
+/// The gateway, and the settings that it has.
+pub(crate) struct GatewayHandle {
     pub(crate) gateway: Gateway<AnyStore>,
     telemetry: Telemetry,
-    /// The settings in force, as the file would have them, but for the policy.
-    told: Mutex<String>,
+    /// The settings in force without the policy, as text, to find out whether they change.
+    applied: Mutex<String>,
 }
 
-impl Front {
-    /// The gateway that the configuration asks for, if it asks for one.
+impl GatewayHandle {
+    /// The gateway of the configuration. `None` if it has no `gateway` listener.
     pub(crate) fn new(
         config: &Config,
         decider: &Decider,
@@ -47,15 +47,15 @@ impl Front {
         }
         let gateway = telemetry.register(|| builder.build())?;
         telemetry.routes().follow(&config.routes);
-        Ok(Some(Self { gateway, telemetry: telemetry.clone(), told: Mutex::new(words(config)) }))
+        Ok(Some(Self { gateway, telemetry: telemetry.clone(), applied: Mutex::new(settings_text(config)) }))
     }
 
-    /// Follows the configuration, and the policy made of it, in what a gateway can change while it runs. A request sees
-    /// all of it or none.
+    /// Applies a new configuration, and the policy made of it, as far as a gateway can change while it runs. A request
+    /// sees all of it or none.
     pub(crate) fn follow(&self, config: &Config, policy: Arc<Policy>) {
-        let words = words(config);
-        let mut told = self.told.lock();
-        if *told == words {
+        let new = settings_text(config);
+        let mut applied = self.applied.lock();
+        if *applied == new {
             self.gateway.replace_policy(policy);
             return;
         }
@@ -63,31 +63,31 @@ impl Front {
         match replaced {
             Ok(()) => {
                 self.telemetry.routes().follow(&config.routes);
-                *told = words;
+                *applied = new;
             }
             Err::<_, anyhow::Error>(why) => {
-                tracing::error!(target: "spile::reload", "the gateway keeps its routes and rules: {why}");
+                tracing::error!(target: "spile::reload", "the gateway keeps its old routes and rules: {why}");
             }
         }
     }
 }
 
-/// What the gateway follows, written out: settings that read the same are the same.
-fn words(config: &Config) -> String {
+/// The settings as text, without the policy. Two configurations with the same text have the same settings.
+fn settings_text(config: &Config) -> String {
     use std::fmt::Write;
     let pages = digest(&config.gateway.refusals.pages);
-    let mut words =
+    let mut text =
         format!("{:?} {} {pages}\n", config.clients.trusted_words, config.clients.principal_header);
     if let Some(jwt) = &config.gateway.jwt {
-        let _ = write!(words, "{jwt}");
+        let _ = write!(text, "{jwt}");
     }
     for route in &config.routes {
-        let _ = write!(words, "{route}{:?}{}", route.upstream_tls.loaded, digest(&route.refusals.pages));
+        let _ = write!(text, "{route}{:?}{}", route.upstream_tls.loaded, digest(&route.refusals.pages));
     }
-    words
+    text
 }
 
-/// Tells pages from others without writing them out: they may come from files that have changed.
+/// Distinguishes pages, which may come from files that have changed, without their whole text.
 fn digest(pages: &RefusalPages) -> u64 {
     let mut hasher = DefaultHasher::new();
     pages.hash(&mut hasher);

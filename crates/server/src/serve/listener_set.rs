@@ -10,7 +10,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admin::Admin;
 use crate::config::{Config, TlsConfig};
-use crate::gateway::Front;
+use crate::gateway::GatewayHandle;
 use crate::grpc::{Grpc, GrpcHealth};
 use crate::http::Api;
 use crate::observe::metrics::Telemetry;
@@ -38,7 +38,7 @@ pub(crate) struct Handlers {
     pub(crate) admin: Http<Admin>,
     pub(crate) grpc: Option<(Http<Traced<Grpc>>, GrpcHealth)>,
     pub(crate) resp: Option<Resp>,
-    pub(crate) gateway: Option<Arc<Front>>,
+    pub(crate) gateway: Option<Arc<GatewayHandle>>,
 }
 
 /// Listeners that are being served.

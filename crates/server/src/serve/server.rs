@@ -24,7 +24,7 @@ use crate::decide::AnyStore;
 use crate::decide::Clocks;
 use crate::decide::Decider;
 use crate::decide::PersistentStore;
-use crate::gateway::Front;
+use crate::gateway::GatewayHandle;
 use crate::grpc::{Grpc, GrpcHealth};
 use crate::http::{Api, HostCheck};
 use crate::observe::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
@@ -51,7 +51,7 @@ pub struct Server {
     exporting: Option<ExportTask>,
     grpc: Option<(Grpc, GrpcHealth)>,
     resp: Option<Resp>,
-    gateway: Option<Arc<Front>>,
+    gateway: Option<Arc<GatewayHandle>>,
     keeper: Option<Keeper>,
     listeners: ListenerSet,
     guesses: Arc<GuessLimiter>,
@@ -84,7 +84,7 @@ impl Server {
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
         let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
-        let gateway = Front::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
+        let gateway = GatewayHandle::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let guesses = Arc::new(GuessLimiter::default());
         let resp = config.listen.resp.map(|_| {

@@ -39,11 +39,16 @@ impl Activity {
         }
     }
 
-    /// Whether the other side has moved since this side last checked.
-    pub(crate) fn other_side_moved(&mut self) -> bool {
-        let Some(moves) = &self.moves else { return false };
-        let moves = moves.load(Ordering::Relaxed);
-        std::mem::replace(&mut self.seen, moves) != moves
+    /// Ready once this side's timeout has expired and the other side was silent too. The timeout starts again if not.
+    pub(crate) fn poll_idle(&mut self, idle: &mut IdleTimer, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(idle.poll_expired(cx));
+            let moves = self.moves.as_ref().map_or(self.seen, |moves| moves.load(Ordering::Relaxed));
+            if std::mem::replace(&mut self.seen, moves) == moves {
+                return Poll::Ready(());
+            }
+            idle.reset();
+        }
     }
 }
 
@@ -60,13 +65,7 @@ impl SharedIdleTimer {
 
     /// Ready once both sides have been silent for too long.
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            ready!(self.idle.poll_expired(cx));
-            if !self.activity.other_side_moved() {
-                return Poll::Ready(());
-            }
-            self.idle.reset();
-        }
+        self.activity.poll_idle(&mut self.idle, cx)
     }
 }
 

@@ -1,5 +1,4 @@
-//! The rest of a refused request's body. If it is small it is read and dropped, so that the connection can carry the
-//! next request.
+//! The rest of a refused request's body. If it is small it is read and dropped, so that the connection stays usable.
 
 use std::time::Duration;
 

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -16,7 +15,7 @@ use crate::upstream::{Http1Body, Http2Body, InFlightRequest};
 #[derive(Debug)]
 pub(crate) struct Download {
     body: DownloadSource,
-    place: Option<InFlightRequest>,
+    in_flight: Option<InFlightRequest>,
     deadline: Deadline,
 }
 
@@ -32,23 +31,18 @@ enum DownloadSource {
 pub(crate) struct IncompleteBody;
 
 impl Download {
-    pub(crate) fn http1(mut body: Http1Body, activity: Activity, place: InFlightRequest) -> Self {
+    pub(crate) fn http1(mut body: Http1Body, activity: Activity, in_flight: InFlightRequest) -> Self {
         body.share_activity(activity);
         body.release_at_end();
-        Self::new(DownloadSource::Http1(body), place)
+        Self::new(DownloadSource::Http1(body), in_flight)
     }
 
-    pub(crate) fn http2(
-        body: Http2Body,
-        max_idle: Duration,
-        activity: Activity,
-        place: InFlightRequest,
-    ) -> Self {
-        Self::new(DownloadSource::Http2 { body, idle: SharedIdleTimer::after(max_idle, activity) }, place)
+    pub(crate) fn http2(body: Http2Body, idle: SharedIdleTimer, in_flight: InFlightRequest) -> Self {
+        Self::new(DownloadSource::Http2 { body, idle }, in_flight)
     }
 
-    fn new(body: DownloadSource, place: InFlightRequest) -> Self {
-        let mut download = Self { body, place: Some(place), deadline: Deadline::after(None) };
+    fn new(body: DownloadSource, in_flight: InFlightRequest) -> Self {
+        let mut download = Self { body, in_flight: Some(in_flight), deadline: Deadline::after(None) };
         download.release_at_end();
         download
     }
@@ -62,7 +56,7 @@ impl Download {
     /// Ends the request in flight as soon as the body has ended. A body that says it has ended is not polled again.
     fn release_at_end(&mut self) {
         if self.is_end_stream() {
-            self.place = None;
+            self.in_flight = None;
         }
     }
 }
@@ -104,7 +98,7 @@ impl Body for Download {
         };
         match frame {
             Some(Ok(_)) => self.release_at_end(),
-            Some(Err(_)) | None => self.place = None,
+            Some(Err(_)) | None => self.in_flight = None,
         }
         Poll::Ready(frame)
     }

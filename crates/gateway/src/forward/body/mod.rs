@@ -8,7 +8,7 @@ mod upload;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 
-pub(crate) use activity::Activity;
+pub(crate) use activity::{Activity, SharedIdleTimer};
 pub(crate) use discard::discard;
 pub(crate) use download::{Download, IncompleteBody};
 pub(crate) use upload::{Upload, UploadError, UploadProgress};

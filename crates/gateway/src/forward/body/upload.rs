@@ -14,8 +14,7 @@ use tokio::time::Instant;
 use super::activity::{Activity, SharedIdleTimer};
 use crate::forward::headers::sanitize;
 
-/// A body that is read from the client only as fast as the upstream takes it, with a limit on its size and an idle
-/// timeout.
+/// A body that is read only as fast as the upstream takes it, with a limit on its size and an idle timeout.
 #[derive(Debug)]
 pub(crate) struct Upload(Option<UploadStream>);
 

@@ -14,8 +14,7 @@ pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Writes the fields. What a trusted proxy wrote is kept and added to. What any other peer wrote has been removed
-/// before.
+/// Writes the fields. Those of a trusted proxy are kept and added to. Those of other peers were removed before.
 pub(super) fn write_forwarded(headers: &mut HeaderMap, downstream: &Downstream, authority: &str) {
     let own = ForwardedElement::new(downstream, authority);
     if downstream.trusted {
@@ -103,8 +102,7 @@ fn add_to_forwarded(headers: &mut HeaderMap, own: &ForwardedElement) {
     append(headers, FORWARDED, &own.whole);
 }
 
-/// Appends an item to a list that may be spread over several fields. Fields that are not text are dropped, because
-/// upstreams could not read them either.
+/// Appends an item to a list that may be spread over several fields. Fields that are not text are dropped.
 fn append(headers: &mut HeaderMap, name: HeaderName, item: &HeaderValue) {
     let mut list = Vec::new();
     for line in headers.get_all(&name).iter().filter(|line| line.to_str().is_ok()) {

@@ -27,8 +27,7 @@ pub(crate) struct ForwardingHeaders<'r> {
 }
 
 impl ForwardingHeaders<'_> {
-    /// Whether the fields do not depend on the request's own. Those of a trusted proxy do, for the gateway adds to
-    /// them.
+    /// Whether the fields are independent of the request's own. Those of a trusted proxy are added to.
     pub(crate) const fn is_independent(&self) -> bool {
         !self.downstream.trusted
     }
@@ -60,8 +59,7 @@ impl ForwardingHeaders<'_> {
         write_field(lines, &X_REQUEST_ID, &[self.id.as_bytes()]);
     }
 
-    /// The tenant, unless its id cannot be the value of a field. The plan is left out then too: a plan without a tenant
-    /// would mislead the upstream.
+    /// The tenant, unless its id cannot be the value of a field. A plan without a tenant would mislead the upstream.
     fn tenant(&self) -> Option<&CallerTenant> {
         self.caller.tenant.as_ref().filter(|tenant| is_value(&tenant.id))
     }

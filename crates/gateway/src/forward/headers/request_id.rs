@@ -12,8 +12,7 @@ const MAX_BYTES: usize = 128;
 pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// The id that a trusted proxy sent, else a new one. An id from any other peer is ignored, because it could be the
-    /// id of another request.
+    /// The id that a trusted proxy sent, else a new one. Other peers could send the id of another request.
     pub(crate) fn of(headers: &HeaderMap, trusted: bool) -> Self {
         let given = if trusted { headers.get(&X_REQUEST_ID).filter(|value| is_valid(value)) } else { None };
         given.map_or_else(Self::new, |value| Self(value.clone()))

@@ -29,8 +29,7 @@ const RESERVED_FIELDS: [HeaderName; 6] =
 
 /// The prefix of the fields in which proxies describe earlier hops.
 const FORWARDED_PREFIX: &str = "x-forwarded";
-/// Fields that make some servers serve another path than the one requested. Rules and routes have matched the requested
-/// one.
+/// Fields that make some servers serve another path than the one that routes and rules have matched.
 const PATH_OVERRIDES: [HeaderName; 2] =
     [HeaderName::from_static("x-original-url"), HeaderName::from_static("x-rewrite-url")];
 
@@ -59,8 +58,7 @@ pub(crate) fn sanitize_trailers(trailers: &mut HeaderMap) {
     drop_hop_by_hop(trailers, |name| is_reserved(name, false) || of_headers(name));
 }
 
-/// Removes from a response the fields that the client must not get. Returns the cost that the upstream reports for the
-/// request, if any.
+/// Removes the fields that the client must not get. Returns the cost that the upstream reports, if any.
 pub(crate) fn sanitize_response(headers: &mut HeaderMap, version: Version) -> Option<u64> {
     let cost = headers.remove(X_RATELIMIT_COST);
     drop_hop_by_hop(headers, |_| false);

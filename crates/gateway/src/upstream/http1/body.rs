@@ -83,8 +83,8 @@ impl Http1Body {
         }
     }
 
-    /// Releases the connection if the body has ended. It is closed if any bytes are left on it: they would be taken for
-    /// the response to the next request.
+    /// Releases the connection if the body has ended. It is closed if bytes are left, which could pass for the next
+    /// response.
     pub(crate) fn release_at_end(&mut self) {
         if !matches!(self.left, BodyLeft::Nothing) {
             return;
@@ -135,12 +135,7 @@ impl Http1Body {
             BodySource::Gone => return Poll::Ready(Err(IncompleteBody)),
         };
         let Poll::Ready(read) = read else {
-            ready!(idle.poll_expired(cx));
-            while self.activity.other_side_moved() {
-                idle.reset();
-                ready!(idle.poll_expired(cx));
-            }
-            return Poll::Ready(Err(IncompleteBody));
+            return self.activity.poll_idle(idle, cx).map(|()| Err(IncompleteBody));
         };
         idle.reset();
         self.activity.record();

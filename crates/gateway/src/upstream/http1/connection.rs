@@ -25,8 +25,7 @@ use crate::upstream::{AttemptError, ConnectedAddress, ConnectionPool};
 #[derive(Debug)]
 pub(crate) struct Http1Connection {
     pub(super) transport: UpstreamIo,
-    /// Expires when the upstream is silent. It is kept between requests, because setting up a timer costs more than
-    /// leaving it running.
+    /// Expires when the upstream is silent. Kept between requests, because a new timer costs more than a running one.
     pub(super) idle: IdleTimer,
     /// `None` if the upstream is given by its address.
     connected_to: Option<ConnectedAddress>,
@@ -114,8 +113,7 @@ impl Http1Exchange<'_> {
                 let _told = Pin::new(&mut *transport).poll_shutdown(cx);
             }
             Poll::Ready(Err(SendError::Upload(_))) => return Poll::Ready(Err(AttemptError::RequestBody)),
-            // An upstream may respond and close the connection without reading the whole request. The response still
-            // counts.
+            // An upstream may respond and close without reading the whole request. The response still counts.
             Poll::Ready(Err(SendError::Io(_))) if !self.writer.is_unsent() => self.writer.give_up(),
             Poll::Ready(Err(SendError::Io(_))) => {
                 return Poll::Ready(Err(AttemptError::Closed { sent: false }));

@@ -82,8 +82,7 @@ fn joined(first: &[u8], second: &[u8]) -> Bytes {
     both.freeze()
 }
 
-/// The end of the header, if it has arrived. Lines must end in CR LF: some upstreams take a bare LF for a part of the
-/// line.
+/// The end of the header, if it has arrived. Lines must end in CR LF, because servers disagree about a bare LF.
 fn end_of_head(bytes: &[u8], looked_at: usize) -> Result<Option<usize>, MalformedResponse> {
     for step in memchr::memchr_iter(b'\n', &bytes[looked_at..]) {
         let line = &bytes[..=looked_at + step];

@@ -20,8 +20,7 @@ pub(crate) struct Http1Request<'r> {
     pub(crate) method: &'r Method,
     pub(crate) path: &'r PathAndQuery,
     pub(crate) host: &'r str,
-    /// All other fields. `Content-Length` and `Transfer-Encoding` among them are ignored: the framing follows from the
-    /// body.
+    /// All other fields. Those that frame the body are ignored: the framing follows from the body.
     pub(crate) headers: &'r HeaderMap,
     /// The most bytes of one read of the response, until its reader sets another limit.
     pub(crate) read_at_most: usize,

@@ -152,8 +152,7 @@ impl Http2Connection {
         alive
     }
 
-    /// Resolves once the upstream has answered a ping, or at once if another request has shown meanwhile that the
-    /// connection works.
+    /// Resolves when the upstream answers a ping, or at once if another request has shown that it does.
     async fn ping_if_suspect(&self) -> Result<(), h2::Error> {
         let mut pings = self.state.pings.lock().await;
         if self.state.suspect.load(Ordering::Relaxed) {
@@ -206,8 +205,7 @@ impl Http2Stream {
         self.connection.connected_to().map(ConnectedAddress::address)
     }
 
-    /// Whether the connection still works. A middlebox may have dropped an idle one, which shows only when nothing
-    /// comes back.
+    /// Whether the connection still works. A middlebox may have dropped it while it was idle.
     pub(crate) async fn is_alive(&self, within: Duration) -> bool {
         let connection = &self.connection;
         !connection.state.suspect.load(Ordering::Relaxed)
