@@ -16,7 +16,6 @@ pub mod cli;
 mod config;
 mod control;
 mod decide;
-mod document;
 mod fault;
 mod gateway;
 mod grpc;

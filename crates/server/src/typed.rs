@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
 use spile_core::{Charges, Key, Limit, LimitError, RefundId};
 use spile_policy::{Chain, Policy};
 
@@ -158,12 +158,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-impl<T: Serialize> Serialize for Object<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
 /// A list of which no more than `MOST` elements are held. The rest is only counted.
 #[derive(Debug)]
 pub(crate) struct AtMost<T, const MOST: usize> {
@@ -273,12 +267,6 @@ impl<'de> Deserialize<'de> for Whole {
         }
 
         deserializer.deserialize_u64(WholeVisitor)
-    }
-}
-
-impl Serialize for Whole {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0)
     }
 }
 

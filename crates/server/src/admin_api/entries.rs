@@ -4,20 +4,19 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Office;
 use super::condition::condition;
 use super::extract::JsonBody;
 use crate::audit::Audit;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Faults, Node, Origin, Spec};
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
-use crate::document::Document;
 use crate::fault::Fault;
 use crate::http::Problem;
 use crate::registry::{Kind, RegistryError, Which};
 use crate::segment::segment;
-use crate::typed::{Object, parse};
 
 pub(super) fn list(office: &Office, kind: Kind) -> Response {
     let entries = office.control.list(kind);
@@ -31,7 +30,7 @@ pub(super) fn show(office: &Office, kind: Kind, name: String) -> Result<Response
     match office.control.get(&which) {
         Some(entry) => Ok(shown(StatusCode::OK, entry)),
         None => Err(match config.quarantine().why(&which) {
-            // It is not in force, so nothing is shown; what is wrong with it is said.
+            // It is not in force, so it is not shown. What is wrong with it is.
             Some(why) => Problem::new(StatusCode::NOT_FOUND, format!("path: this is in quarantine: {why}"))
                 .with("field", "path"),
             None => ControlError::Missing.into(),
@@ -39,48 +38,62 @@ pub(super) fn show(office: &Office, kind: Kind, name: String) -> Result<Response
     }
 }
 
-pub(super) async fn put<D: Document>(
+pub(super) async fn put(
     office: Office,
-    name: String,
+    which: Which,
     headers: HeaderMap,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
     let condition = condition(&headers)?;
-    let Object(document) = parse::<Object<D>>(&body)?;
-    let kept = document.kept_as(&name).map_err(|fault| unfit(&fault))?;
-    let which = Which { kind: D::KIND, name: name.clone() };
-    let put = office.control.change(&which, &Change::Put(kept), &condition).await;
-    let Changed { entry, is_new } = put.map_err(|why| refused::<D>(why, &name))?;
+    let (name, spec) = read(&which, &body)?;
+    if name.is_some_and(|name| name != which.name) {
+        let why = "is not the name in the path; leave it out, or write that one";
+        return Err(unfit(&Fault::new(which.kind.name_member(), why)));
+    }
+    let put = office.control.change(&which, &Change::Put(spec), &condition).await;
+    let Changed { entry, is_new } = put.map_err(|why| refused(why, &which))?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(shown(status, entry.ok_or(ControlError::Missing)?))
 }
 
 /// Makes an entry under the name that it brings along, unless the name is taken.
-pub(super) async fn create<D: Document>(
+pub(super) async fn create(
     office: Office,
+    kind: Kind,
     audit: Audit,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
-    let Object(document) = parse::<Object<D>>(&body)?;
-    let name = document.name().map(str::to_owned).ok_or_else(|| {
-        let bound = D::bound_of(D::NAME).unwrap_or_default();
-        unfit(&Fault::new(D::NAME, format_args!("is missing: {bound}")))
-    })?;
-    let kept = document.kept_as(&name).map_err(|fault| unfit(&fault))?;
-    let which = Which { kind: D::KIND, name: name.clone() };
+    let member = kind.name_member();
+    let (name, spec) = read(&Which { kind, name: String::new() }, &body)?;
+    let name = name.ok_or_else(|| unfit(&Fault::new(member, "is missing: what the entry is called")))?;
     audit.name(&*name);
-    match office.control.change(&which, &Change::Put(kept), &Condition::Absent).await {
+    let which = Which { kind, name };
+    match office.control.change(&which, &Change::Put(spec), &Condition::Absent).await {
         Ok(Changed { entry, .. }) => {
             let mut response = shown(StatusCode::CREATED, entry.ok_or(ControlError::Missing)?);
-            response.headers_mut().insert(LOCATION, place(D::KIND, &name));
+            response.headers_mut().insert(LOCATION, place(&which));
             Ok(response)
         }
         Err(ControlError::Changed) => {
-            let detail = format!("{}: `{name}` is taken; PUT changes what has that name", D::NAME);
-            Err(Problem::new(StatusCode::CONFLICT, detail).with("field", D::NAME))
+            let detail = format!("{member}: `{}` is taken; PUT changes what has that name", which.name);
+            Err(Problem::new(StatusCode::CONFLICT, detail).with("field", member))
         }
-        Err(why) => Err(refused::<D>(why, &name)),
+        Err(why) => Err(refused(why, &which)),
     }
+}
+
+/// What was sent, and the name that it says it has. Everything that is wrong with it is told.
+fn read(which: &Which, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let node = Node::deserialize(&mut json).map_err(|why| Fault::new("body", why))?;
+    json.end().map_err(|_| Fault::new("body", "holds more than one JSON value"))?;
+    if !matches!(node, Node::Table(_)) {
+        return Err(Fault::new("body", "is no object; it takes an object").into());
+    }
+    let mut faults = Faults::default();
+    Spec::read(which, &node, &mut faults).ok_or_else(|| {
+        wrong(StatusCode::BAD_REQUEST, own_lines(&faults.into_error(&Origin::default()), which))
+    })
 }
 
 pub(super) async fn remove(
@@ -98,7 +111,7 @@ pub(super) async fn remove(
 }
 
 /// Where the entry of this name is.
-fn place(kind: Kind, name: &str) -> HeaderValue {
+fn place(Which { kind, name }: &Which) -> HeaderValue {
     let path = format!("/admin/v1/{kind}/{}", segment(name));
     HeaderValue::from_str(&path).expect("what is not plain is spelt out")
 }
@@ -124,7 +137,9 @@ impl From<ControlError> for Problem {
             ControlError::InFile | ControlError::Quarantined(_) => (StatusCode::CONFLICT, "path"),
             ControlError::Changed => (StatusCode::PRECONDITION_FAILED, "If-Match"),
             ControlError::TooManyKeys(_) => (StatusCode::CONFLICT, "apiKeys"),
-            ControlError::Wrong(wrong) => return unworkable(wrong.lines().collect()),
+            ControlError::Wrong(wrong) => {
+                return self::wrong(StatusCode::UNPROCESSABLE_ENTITY, wrong.lines().collect());
+            }
             ControlError::Full => return Self::new(StatusCode::CONFLICT, why.to_string()),
             ControlError::Registry(RegistryError::File(_)) | ControlError::TwoRegistries => {
                 return Self::new(StatusCode::INTERNAL_SERVER_ERROR, why.to_string());
@@ -143,10 +158,10 @@ fn unfit(fault: &Fault) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()).with("field", fault.field())
 }
 
-/// Why an entry was not put. What is wrong with it is said in its sender's words.
-fn refused<D: Document>(why: ControlError, name: &str) -> Problem {
+/// Why an entry was not put. Mistakes in it are told in its sender's words.
+fn refused(why: ControlError, which: &Which) -> Problem {
     match why {
-        ControlError::Wrong(wrong) => unworkable(own_lines(&wrong, &format!("{}/{name}", D::KIND), D::NAME)),
+        ControlError::Wrong(why) => wrong(StatusCode::UNPROCESSABLE_ENTITY, own_lines(&why, which)),
         other => other.into(),
     }
 }
@@ -157,9 +172,9 @@ fn in_use(lines: Vec<String>) -> Problem {
     Problem::new(StatusCode::CONFLICT, detail).with("field", "path").with("errors", lines)
 }
 
-/// A document that does not go with the rest: everything that is wrong, each with its place.
-fn unworkable(lines: Vec<String>) -> Problem {
-    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, lines.join("; "));
+/// Everything that is wrong with an entry, each with its place.
+fn wrong(status: StatusCode, lines: Vec<String>) -> Problem {
+    let problem = Problem::new(status, lines.join("; "));
     let problem = match lines.first().and_then(|first| first.split_once(": ")) {
         Some((field, _)) => problem.with("field", field),
         None => problem,
@@ -167,11 +182,11 @@ fn unworkable(lines: Vec<String>) -> Problem {
     problem.with("errors", lines)
 }
 
-/// What is wrong, with the places in the entry itself as its sender knows them: `refill`, not `plans/gold.refill`.
-fn own_lines(wrong: &ConfigError, place: &str, name: &str) -> Vec<String> {
-    let own = |line: String| match line.strip_prefix(place) {
+/// Each mistake, with places in the entry itself as its sender knows them: `refill`, not `plans/gold.refill`.
+fn own_lines(wrong: &ConfigError, which: &Which) -> Vec<String> {
+    let own = |line: String| match line.strip_prefix(&which.to_string()) {
         Some(rest) if rest.starts_with('.') => rest[1..].to_owned(),
-        Some(rest) if rest.starts_with(':') => format!("{name}{rest}"),
+        Some(rest) if rest.starts_with(':') => format!("{}{rest}", which.kind.name_member()),
         _ => line,
     };
     wrong.lines().map(own).collect()

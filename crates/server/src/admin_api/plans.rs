@@ -9,18 +9,18 @@ use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
 use crate::audit::Audit;
-use crate::document::{PlanDocument, PlanEntry};
+use crate::config::PlanSpec;
 use crate::http::Problem;
 use crate::openapi::{
     BadName, Conditions, Guarded, Kept, Made, Missing, NamedPlan, Put, Shown, StillThere, Unchanged, Unmade,
 };
-use crate::registry::Kind;
+use crate::registry::{Kind, Which};
 
 /// All plans, by name.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "entries are JSON already when they are listed")]
 pub(super) struct PlanList {
-    plans: Vec<PlanEntry>,
+    plans: Vec<PlanSpec>,
 }
 
 /// Lists the plans.
@@ -44,14 +44,14 @@ pub(super) async fn list(State(office): State<Office>) -> Response {
     operation_id = "createPlan",
     security(("token" = [])),
     request_body = NamedPlan,
-    responses(Made<PlanEntry>, Unmade, Guarded)
+    responses(Made<PlanSpec>, Unmade, Guarded)
 )]
 pub(super) async fn create(
     State(office): State<Office>,
     audit: Audit,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    entries::create::<PlanDocument>(office, audit, body).await
+    entries::create(office, Kind::Plans, audit, body).await
 }
 
 /// Shows a plan.
@@ -62,7 +62,7 @@ pub(super) async fn create(
     operation_id = "showPlan",
     security(("token" = [])),
     params(("name" = String, Path, description = "What the plan is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")),
-    responses(Shown<PlanEntry>, BadName, Missing, Guarded)
+    responses(Shown<PlanSpec>, BadName, Missing, Guarded)
 )]
 pub(super) async fn show(State(office): State<Office>, Name(name): Name) -> Result<Response, Problem> {
     entries::show(&office, Kind::Plans, name)
@@ -76,8 +76,8 @@ pub(super) async fn show(State(office): State<Office>, Name(name): Name) -> Resu
     operation_id = "putPlan",
     security(("token" = [])),
     params(("name" = String, Path, description = "What the plan is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$"), Conditions),
-    request_body = PlanDocument,
-    responses(Put<PlanEntry>, Unchanged, Guarded)
+    request_body = PlanSpec,
+    responses(Put<PlanSpec>, Unchanged, Guarded)
 )]
 pub(super) async fn put(
     State(office): State<Office>,
@@ -85,7 +85,7 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    entries::put::<PlanDocument>(office, name, headers, body).await
+    entries::put(office, Which { kind: Kind::Plans, name }, headers, body).await
 }
 
 /// Removes a plan from the registry. What the file says about that name holds again.

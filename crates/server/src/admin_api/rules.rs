@@ -9,18 +9,18 @@ use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
 use crate::audit::Audit;
-use crate::document::{RuleDocument, RuleEntry};
+use crate::config::RuleSpec;
 use crate::http::Problem;
 use crate::openapi::{
     BadName, Conditions, Guarded, Kept, Made, Missing, NamedRule, Put, Shown, StillThere, Unchanged, Unmade,
 };
-use crate::registry::Kind;
+use crate::registry::{Kind, Which};
 
 /// All rules, by name.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "entries are JSON already when they are listed")]
 pub(super) struct RuleList {
-    rules: Vec<RuleEntry>,
+    rules: Vec<RuleSpec>,
 }
 
 /// Lists the rules.
@@ -44,14 +44,14 @@ pub(super) async fn list(State(office): State<Office>) -> Response {
     operation_id = "createRule",
     security(("token" = [])),
     request_body = NamedRule,
-    responses(Made<RuleEntry>, Unmade, Guarded)
+    responses(Made<RuleSpec>, Unmade, Guarded)
 )]
 pub(super) async fn create(
     State(office): State<Office>,
     audit: Audit,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    entries::create::<RuleDocument>(office, audit, body).await
+    entries::create(office, Kind::Rules, audit, body).await
 }
 
 /// Shows a rule.
@@ -62,7 +62,7 @@ pub(super) async fn create(
     operation_id = "showRule",
     security(("token" = [])),
     params(("id" = String, Path, description = "What the rule is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")),
-    responses(Shown<RuleEntry>, BadName, Missing, Guarded)
+    responses(Shown<RuleSpec>, BadName, Missing, Guarded)
 )]
 pub(super) async fn show(State(office): State<Office>, Name(id): Name) -> Result<Response, Problem> {
     entries::show(&office, Kind::Rules, id)
@@ -76,8 +76,8 @@ pub(super) async fn show(State(office): State<Office>, Name(id): Name) -> Result
     operation_id = "putRule",
     security(("token" = [])),
     params(("id" = String, Path, description = "What the rule is called.", min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$"), Conditions),
-    request_body = RuleDocument,
-    responses(Put<RuleEntry>, Unchanged, Guarded)
+    request_body = RuleSpec,
+    responses(Put<RuleSpec>, Unchanged, Guarded)
 )]
 pub(super) async fn put(
     State(office): State<Office>,
@@ -85,7 +85,7 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    entries::put::<RuleDocument>(office, id, headers, body).await
+    entries::put(office, Which { kind: Kind::Rules, name: id }, headers, body).await
 }
 
 /// Removes a rule from the registry. What the file says about that name holds again.

@@ -12,8 +12,8 @@ use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
 use crate::audit::Audit;
+use crate::config::TenantSpec;
 use crate::control::{Change, Condition};
-use crate::document::{TenantDocument, TenantEntry};
 use crate::hex::Hex;
 use crate::http::Problem;
 use crate::openapi::{
@@ -29,7 +29,7 @@ const KEY_BYTES: usize = 24;
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "entries are JSON already when they are listed")]
 pub(super) struct TenantList {
-    tenants: Vec<TenantEntry>,
+    tenants: Vec<TenantSpec>,
 }
 
 /// Lists the tenants.
@@ -53,14 +53,14 @@ pub(super) async fn list(State(office): State<Office>) -> Response {
     operation_id = "createTenant",
     security(("token" = [])),
     request_body = NamedTenant,
-    responses(Made<TenantEntry>, Unmade, Guarded)
+    responses(Made<TenantSpec>, Unmade, Guarded)
 )]
 pub(super) async fn create(
     State(office): State<Office>,
     audit: Audit,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    entries::create::<TenantDocument>(office, audit, body).await
+    entries::create(office, Kind::Tenants, audit, body).await
 }
 
 /// Shows a tenant.
@@ -71,7 +71,7 @@ pub(super) async fn create(
     operation_id = "showTenant",
     security(("token" = [])),
     params(("id" = String, Path, description = "What the tenant is called.", min_length = 1, max_length = 1024, format = "identity")),
-    responses(Shown<TenantEntry>, BadName, Missing, Guarded)
+    responses(Shown<TenantSpec>, BadName, Missing, Guarded)
 )]
 pub(super) async fn show(State(office): State<Office>, Name(id): Name) -> Result<Response, Problem> {
     entries::show(&office, Kind::Tenants, id)
@@ -85,8 +85,8 @@ pub(super) async fn show(State(office): State<Office>, Name(id): Name) -> Result
     operation_id = "putTenant",
     security(("token" = [])),
     params(("id" = String, Path, description = "What the tenant is called.", min_length = 1, max_length = 1024, format = "identity"), Conditions),
-    request_body = TenantDocument,
-    responses(Put<TenantEntry>, Unchanged, Guarded)
+    request_body = TenantSpec,
+    responses(Put<TenantSpec>, Unchanged, Guarded)
 )]
 pub(super) async fn put(
     State(office): State<Office>,
@@ -94,7 +94,7 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<Response, Problem> {
-    entries::put::<TenantDocument>(office, id, headers, body).await
+    entries::put(office, Which { kind: Kind::Tenants, name: id }, headers, body).await
 }
 
 /// Removes a tenant from the registry. What the file says about that name holds again.

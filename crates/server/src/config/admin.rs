@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use spile_listener::Tls;
+use serde::{Deserialize, Serialize};
 
-use super::file::{AdminFile, Faults, Place, Spot};
+use super::source::{At, Faults};
 use super::tls::TlsConfig;
 use super::{Config, StoreUrl};
 use crate::secret::{NoSecret, Secret};
@@ -13,43 +13,48 @@ use crate::secret::{NoSecret, Secret};
 /// The variable that holds the token, before any file.
 const TOKEN: &str = "SPILE_ADMIN_TOKEN";
 
-/// Who may change things, and where changes are kept.
-#[derive(Clone, Debug, Default)]
+/// `[admin]`: who may change things, and where changes are kept.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct AdminConfig {
-    /// Nobody may, where there is none.
+    /// The admin API is closed if there is no token.
+    #[serde(skip)]
     pub(crate) token: Option<Secret>,
     pub(crate) token_file: Option<PathBuf>,
-    /// Changes are forgotten with the process where there is none.
+    /// Changes are forgotten with the process if there is no file.
     pub(crate) registry_file: Option<PathBuf>,
-    /// The certificate that clients see; plain HTTP if there is none.
+    /// The certificate that clients see; plain HTTP if `None`.
+    #[serde(skip)]
     pub tls: Option<TlsConfig>,
 }
 
 impl AdminConfig {
-    /// Relative paths start from the folder of the configuration file.
-    pub(super) fn check(
-        file: AdminFile,
+    /// Reads the token. Relative paths start from the folder of the configuration file.
+    pub(super) fn finish(
+        mut self,
+        at: &At<'_>,
         store: &StoreUrl,
         variables: &[(String, String)],
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
         let from_variable = variables.iter().find(|(name, _)| name == TOKEN);
-        let token = match (from_variable, &file.token_file) {
-            (Some((name, token)), _) => check_token(token, &Place::Environment(name.clone()), faults),
-            (None, Some(path)) => read_token(path, folder, faults),
+        self.token = match (from_variable, &self.token_file) {
+            (Some((name, token)), _) => check_token(token, &At::variable(name), faults),
+            (None, Some(path)) => read_token(&folder.join(path), &at.key("token_file"), faults),
             (None, None) => None,
         };
-        let registry_file = file.registry_file.map(|Spot { value, place }| {
+        if let Some(path) = self.registry_file {
             if *store != StoreUrl::Memory {
+                let path = path.display();
                 let message =
-                    format!("`{value}` is for the embedded store, and the registry lives in {store}");
-                faults.add(&place, message, "leave it out, or write `url = \"memory:\"`");
+                    format!("`{path}` is for the embedded store, and the registry lives in {store}");
+                let fix = "leave it out, or write `url = \"memory:\"`";
+                faults.add(&at.key("registry_file"), message, fix);
             }
-            folder.join(value)
-        });
-        let tls = TlsConfig::check(file.tls, Tls::HTTP, folder, faults);
-        Self { token, token_file: file.token_file.map(|path| path.value.into()), registry_file, tls }
+            self.registry_file = Some(folder.join(path));
+        }
+        self
     }
 }
 
@@ -81,19 +86,19 @@ impl Config {
     }
 }
 
-fn read_token(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<Secret> {
-    match std::fs::read_to_string(folder.join(value)) {
-        Ok(token) => check_token(token.trim(), place, faults),
+fn read_token(path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
+    match std::fs::read_to_string(path) {
+        Ok(token) => check_token(token.trim(), at, faults),
         // Without a token the admin API stays closed, which is a safe thing to start with.
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => None,
         Err(why) => {
-            faults.add(place, format_args!("the token cannot be read: {why}"), "a file that holds the token");
+            faults.add(at, format_args!("the token cannot be read: {why}"), "a file that holds the token");
             None
         }
     }
 }
 
-fn check_token(token: &str, place: &Place, faults: &mut Faults) -> Option<Secret> {
+fn check_token(token: &str, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
     let secret = Secret::new(token);
-    secret.map_err(|why: NoSecret| faults.add(place, why, "`openssl rand -hex 32` makes one")).ok()
+    secret.map_err(|why: NoSecret| faults.add(at, why, "`openssl rand -hex 32` makes one")).ok()
 }

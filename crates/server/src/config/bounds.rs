@@ -1,47 +1,65 @@
 //! What a listener puts up with.
 
-use std::fmt;
+use std::time::Duration;
 
-use humantime::format_duration as span;
+use serde::{Deserialize, Serialize};
 use spile_listener::Bounds;
 
-use super::bounded::{self, show_size};
-use super::duration;
-use super::file::{BoundsFile, Faults};
+use super::value::{RequestSpan, Size, within};
 
-/// The bounds that were typed, and these where none was.
-pub(super) fn check(mut bounds: Bounds, file: BoundsFile, faults: &mut Faults) -> Bounds {
-    let waits = [
-        (&mut bounds.header_timeout, file.header_timeout),
-        (&mut bounds.write_timeout, file.write_timeout),
-        (&mut bounds.handshake_timeout, file.handshake_timeout),
-        (&mut bounds.drain, file.drain_timeout),
-    ];
-    for (wait, text) in waits {
-        *wait = text.and_then(|text| duration::check(&text, duration::REQUEST, faults)).unwrap_or(*wait);
-    }
-    let counts = [
-        (&mut bounds.connections, file.max_connections, 1..=1_000_000),
-        (&mut bounds.header_fields, file.max_header_fields, 10..=1_000),
-    ];
-    for (count, number, within) in counts {
-        *count = bounded::check(number, within, faults).map_or(*count, |number| number as usize);
-    }
+/// The bounds of a listener, in `[listen]` and `[gateway]`.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct BoundsSpec {
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
+    max_connections: usize,
     // hyper reads into a buffer of 8 KiB at least.
-    let header = bounded::check_size(file.max_header_bytes, 8 << 10..=1 << 20, faults);
-    bounds.header_bytes = header.map_or(bounds.header_bytes, |bytes| bytes as usize);
-    let streams = bounded::check(file.max_streams, 1..=10_000, faults);
-    bounds.streams = streams.map_or(bounds.streams, |streams| streams as u32);
-    bounds
+    #[serde(with = "Size::<8_192, 1_048_576>")]
+    max_header_bytes: usize,
+    #[serde(deserialize_with = "within::<10, 1_000, _, _>")]
+    max_header_fields: usize,
+    #[serde(deserialize_with = "within::<1, 10_000, _, _>")]
+    max_streams: u32,
+    #[serde(with = "RequestSpan")]
+    header_timeout: Duration,
+    #[serde(with = "RequestSpan")]
+    write_timeout: Duration,
+    #[serde(with = "RequestSpan")]
+    handshake_timeout: Duration,
+    #[serde(with = "RequestSpan")]
+    drain_timeout: Duration,
 }
 
-/// As a file would have them.
-pub(super) fn show(bounds: &Bounds, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "max_connections = {}", bounds.connections)?;
-    writeln!(f, "max_header_bytes = \"{}\"", show_size(bounds.header_bytes as u64))?;
-    writeln!(f, "max_header_fields = {}\nmax_streams = {}", bounds.header_fields, bounds.streams)?;
-    writeln!(f, "header_timeout = \"{}\"", span(bounds.header_timeout))?;
-    writeln!(f, "write_timeout = \"{}\"", span(bounds.write_timeout))?;
-    writeln!(f, "handshake_timeout = \"{}\"", span(bounds.handshake_timeout))?;
-    writeln!(f, "drain_timeout = \"{}\"", span(bounds.drain))
+impl Default for BoundsSpec {
+    fn default() -> Self {
+        Self::from(&Bounds::default())
+    }
+}
+
+impl From<&Bounds> for BoundsSpec {
+    fn from(bounds: &Bounds) -> Self {
+        Self {
+            max_connections: bounds.connections,
+            max_header_bytes: bounds.header_bytes,
+            max_header_fields: bounds.header_fields,
+            max_streams: bounds.streams,
+            header_timeout: bounds.header_timeout,
+            write_timeout: bounds.write_timeout,
+            handshake_timeout: bounds.handshake_timeout,
+            drain_timeout: bounds.drain,
+        }
+    }
+}
+
+impl BoundsSpec {
+    pub(super) const fn apply(&self, bounds: &mut Bounds) {
+        bounds.connections = self.max_connections;
+        bounds.header_bytes = self.max_header_bytes;
+        bounds.header_fields = self.max_header_fields;
+        bounds.streams = self.max_streams;
+        bounds.header_timeout = self.header_timeout;
+        bounds.write_timeout = self.write_timeout;
+        bounds.handshake_timeout = self.handshake_timeout;
+        bounds.drain = self.drain_timeout;
+    }
 }

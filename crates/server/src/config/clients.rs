@@ -1,18 +1,44 @@
 //! How a caller's address and name are found.
 
+use std::fmt;
+
 use http::HeaderName;
+use serde::{Deserialize, Serialize};
 use spile_tower::client::Networks;
 
-use super::file::{ClientsFile, Faults, Spot};
+use super::value::{Text, Texts, Written, within};
 
-/// Whose word counts about who a caller is.
-#[derive(Clone, Debug)]
+/// `[clients]`: which proxies are believed about who a caller is, and how callers are told apart.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Clients {
+    #[serde(skip)]
     pub(crate) trusted_proxies: Networks,
-    /// What was written, for `config show`.
-    pub(crate) trusted_words: Vec<String>,
+    /// The same as it was written.
+    #[serde(rename = "trusted_proxies", with = "Texts")]
+    pub(crate) trusted_words: Vec<Network>,
+    #[serde(deserialize_with = "within::<1, 128, _, _>")]
     pub(crate) ipv6_prefix: u8,
+    #[serde(with = "Text")]
     pub(crate) principal_header: HeaderName,
+}
+
+/// A network in the words of the operator.
+#[derive(Clone, Debug)]
+pub(crate) struct Network(String);
+
+impl Written for Network {
+    const RIGHT: &'static str = "an address and a prefix, as in `10.0.0.0/8`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Networks::parse([text]).map(|_| Self(text.to_owned())).map_err(|why| why.to_string())
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 impl Default for Clients {
@@ -27,38 +53,9 @@ impl Default for Clients {
 }
 
 impl Clients {
-    pub(super) fn check(file: ClientsFile, faults: &mut Faults) -> Self {
-        let mut clients = Self::default();
-        if let Some(Spot { value: networks, .. }) = file.trusted_proxies {
-            for Spot { value, place } in &networks {
-                if let Err(why) = Networks::parse([value.as_str()]) {
-                    faults.add(place, why, "an address and a prefix, as in `10.0.0.0/8`");
-                }
-            }
-            clients.trusted_words = networks.into_iter().map(|network| network.value).collect();
-            let words = clients.trusted_words.iter().map(String::as_str);
-            clients.trusted_proxies = Networks::parse(words).unwrap_or_default();
-        }
-        if let Some(Spot { value, place }) = file.ipv6_prefix {
-            match u8::try_from(value) {
-                Ok(bits @ 1..=128) => clients.ipv6_prefix = bits,
-                _ => faults.add(
-                    &place,
-                    format_args!("an IPv6 prefix of {value} bits"),
-                    "1 to 128; 64 is usual",
-                ),
-            }
-        }
-        if let Some(Spot { value, place }) = file.principal_header {
-            match value.parse() {
-                Ok(name) => clients.principal_header = name,
-                Err(_) => faults.add(
-                    &place,
-                    format_args!("`{value}` is no header name"),
-                    "for instance `x-forwarded-user`",
-                ),
-            }
-        }
-        clients
+    pub(super) fn finish(mut self) -> Self {
+        let words = self.trusted_words.iter().map(|network| network.0.as_str());
+        self.trusted_proxies = Networks::parse(words).unwrap_or_default();
+        self
     }
 }

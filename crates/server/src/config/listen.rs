@@ -2,65 +2,63 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
 use spile_listener::Bounds;
+use spile_policy::HostPattern;
 
-use super::bounds;
-use super::file::{Faults, ListenFile, Spot};
+use super::bounds::BoundsSpec;
+use super::value::{OptionalText, Text, Texts};
 
-/// The addresses of the listeners.
-#[derive(Clone, Debug)]
+/// `[listen]`: the addresses of the listeners, and what all but the gateway put up with.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Listen {
     /// The decision API and the sample endpoint.
+    #[serde(with = "Text")]
     pub http: SocketAddr,
     /// Health and metrics; never the same listener as callers.
+    #[serde(with = "Text")]
     pub admin: SocketAddr,
     /// Envoy's rate limit service.
+    #[serde(with = "OptionalText")]
     pub grpc: Option<SocketAddr>,
     /// The Redis protocol.
+    #[serde(with = "OptionalText")]
     pub resp: Option<SocketAddr>,
     /// The reverse proxy.
+    #[serde(with = "OptionalText")]
     pub gateway: Option<SocketAddr>,
+    /// The names, besides those of loopback, by which `http` and `admin` are asked, and the hosts whose pages may ask them.
+    #[serde(with = "Texts", skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostPattern>,
     /// What all but the gateway put up with.
+    #[serde(skip, default = "usual_bounds")]
     pub bounds: Bounds,
 }
 
 impl Default for Listen {
     fn default() -> Self {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let (http, admin, bounds) = (loopback(8080), loopback(8081), usual_bounds());
-        Self { http, admin, grpc: None, resp: None, gateway: None, bounds }
-    }
-}
-
-impl Listen {
-    pub(super) fn check(file: ListenFile, faults: &mut Faults) -> Self {
-        let bounds = bounds::check(usual_bounds(), file.bounds, faults);
-        let mut address = |text: Option<Spot<String>>| text.and_then(|text| check_address(&text, faults));
-        let usual = Self::default();
         Self {
-            http: address(file.http).unwrap_or(usual.http),
-            admin: address(file.admin).unwrap_or(usual.admin),
-            grpc: address(file.grpc),
-            resp: address(file.resp),
-            gateway: address(file.gateway),
-            bounds,
+            http: loopback(8080),
+            admin: loopback(8081),
+            grpc: None,
+            resp: None,
+            gateway: None,
+            hosts: Vec::new(),
+            bounds: usual_bounds(),
         }
     }
 }
 
-fn check_address(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> Option<SocketAddr> {
-    let address = value.parse().ok();
-    if address.is_none() {
-        faults.add(
-            place,
-            format_args!("`{value}` is no address"),
-            "an address and a port, as in `127.0.0.1:8080`",
-        );
+impl Listen {
+    pub(super) fn with_bounds(mut self, bounds: &BoundsSpec) -> Self {
+        bounds.apply(&mut self.bounds);
+        self
     }
-    address
 }
 
-/// Requests are small here, and so is what of them may wait to be read.
+/// Requests are small here, and so is the part of them that may wait to be read.
 fn usual_bounds() -> Bounds {
     let mut bounds = Bounds::default();
     bounds.stream_window = 64 << 10;

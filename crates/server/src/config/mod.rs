@@ -1,14 +1,11 @@
 //! What the server runs with. Every value here is one that works.
 //!
-//! Two steps lead here: [`file`] holds what was typed, and each table is then checked into a type that cannot be
-//! wrong. Whatever is wrong is said at once, each with its line.
+//! [`source`] reads the file, the environment and JSON into serde types: settings, and a `…Spec` for each kind of thing that
+//! can be listed. A spec is then checked into a type that cannot be wrong. All mistakes are told at once, each with its line.
 
 mod admin;
-mod bounded;
 mod bounds;
 mod clients;
-mod duration;
-mod file;
 mod flags;
 mod forward_auth;
 mod gateway;
@@ -17,45 +14,53 @@ mod listen;
 mod observe;
 mod origin;
 mod overlay;
-mod plans;
-mod quoted;
+mod plan;
 mod resp;
 mod restart;
 mod route;
-mod rules;
+mod rule;
 mod show;
+mod source;
+mod spec;
 mod store;
-mod tenants;
+mod tenant;
 mod tls;
+mod toml_writer;
+mod value;
 mod warnings;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use spile_core::Plan;
 use spile_listener::Tls;
 
 pub use self::admin::{AdminConfig, OpenAdmin};
 pub use self::clients::Clients;
-pub(crate) use self::file::environment;
-pub use self::file::{ConfigError, NotText, Unreadable};
-use self::file::{ConfigFile, Faults, PASS, PlanFile, RouteFile, RuleFile, Spot, TenantFile, UNMATCHED};
 pub use self::flags::Flags;
 pub use self::forward_auth::{ForwardAuth, Proxy};
 pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::grpc::GrpcConfig;
 pub use self::listen::Listen;
 pub(crate) use self::observe::ObserveConfig;
-use self::origin::Origin;
-pub(crate) use self::origin::Stamp;
+pub(crate) use self::origin::{Origin, Stamp};
+pub(crate) use self::plan::PlanSpec;
 pub use self::resp::RespConfig;
 pub use self::route::Route;
 use self::route::RouteFiles;
-use self::rules::Known;
-pub(crate) use self::show::refill;
+use self::rule::Known;
+pub(crate) use self::rule::RuleSpec;
+use self::source::{At, ConfigFile, PASS, Specs, UNMATCHED};
+pub use self::source::{ConfigError, NotText, Unreadable};
+pub(crate) use self::source::{Faults, Node, environment};
+pub(crate) use self::spec::{Source, Spec};
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
+pub(crate) use self::tenant::TenantSpec;
+use self::tls::HasTls;
 pub use self::tls::TlsConfig;
-use spile_policy::{DEFAULT_RULE, HostPattern, Policy, Rule, Tenant};
+use spile_policy::{DEFAULT_RULE, Policy, Rule, Tenant};
 
+use self::overlay::Defined;
 pub(crate) use self::overlay::Offered;
 use crate::registry::{Entries, Kind, Overlay, Quarantine};
 
@@ -67,11 +72,8 @@ pub const STARTER: &str = include_str!("starter.toml");
 pub struct Config {
     /// Where the server listens.
     pub listen: Listen,
-    /// The certificate of the decision API's listener; plain HTTP if there is none.
+    /// The certificate of the decision API's listener; plain HTTP if `None`.
     pub http_tls: Option<TlsConfig>,
-    /// `listen.hosts`: the names, besides those of loopback, by which `http` and `admin` are asked, and the hosts whose pages
-    /// may ask them.
-    pub hosts: Vec<HostPattern>,
     /// Where buckets live.
     pub store: StoreConfig,
     /// Who may change things.
@@ -80,7 +82,7 @@ pub struct Config {
     pub grpc: GrpcConfig,
     /// What clients of the Redis protocol have to know.
     pub resp: RespConfig,
-    /// Whose word counts about who a caller is.
+    /// Which proxies are believed about who a caller is.
     pub clients: Clients,
     /// How proxies describe the request that they ask about.
     pub forward_auth: ForwardAuth,
@@ -95,6 +97,8 @@ pub struct Config {
     /// What the gateway forwards.
     pub routes: Vec<Route>,
     route_files: RouteFiles,
+    /// Plans, rules, tenants and routes as the file has them.
+    specs: Arc<Specs>,
     origin: Origin,
     /// The registry's part in it.
     overlay: Overlay,
@@ -187,48 +191,51 @@ impl Config {
 
     fn build(origin: Origin) -> Result<Self, ConfigError> {
         let mut faults = Faults::default();
-        let file = ConfigFile::read(&origin.text, &origin.variables, &Overlay::default(), &mut faults);
+        let file = ConfigFile::read(&origin.text, &origin.variables, &mut faults);
         let config = Self::check(file, origin, &mut faults);
-        if faults.is_empty() {
-            Ok(config)
-        } else {
-            Err(faults.into_error(config.origin.name(), &config.origin.text))
-        }
+        if faults.is_empty() { Ok(config) } else { Err(faults.into_error(&config.origin)) }
     }
 
-    fn check(mut file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
-        let clients = Clients::check(file.clients, faults);
-        let mut route_files = RouteFiles::new(origin.folder());
-        let gateway = GatewayConfig::check(file.gateway, origin.folder(), &mut route_files, faults);
-        let policies =
-            Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, faults);
-        let unmatched_pass = check_unmatched(file.unmatched.as_ref(), &policies.rules, faults);
-        let mut store = StoreConfig::read(file.store, origin.folder(), faults);
-        let hosts = rules::check_hosts(file.listen.hosts.take(), faults);
-        let mut listen = Listen::check(file.listen, faults);
+    fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
+        let (folder, variables) = (origin.folder(), &origin.variables);
+        let mut route_files = RouteFiles::new(folder);
+        let (gateway, gateway_bounds) = file.gateway;
+        let gateway = GatewayConfig::check(gateway, &gateway_bounds, folder, &mut route_files, faults);
+        let overlay = Overlay::default();
+        let Checked { plans, rules, routes, tenants } =
+            Checked::new(&file.specs, &overlay, &mut route_files, faults);
+        let unmatched_pass = check_unmatched(file.specs.unmatched.as_deref(), &rules, faults);
+        let mut store = file.store.finish(&At::FILE.key("store"), folder, faults);
+        let (listen, bounds) = file.listen;
+        let mut listen = listen.with_bounds(&bounds);
         origin.flags.apply(&mut listen, &mut store);
-        let admin = AdminConfig::check(file.admin, &store.url, &origin.variables, origin.folder(), faults);
-        let resp = RespConfig::check(file.resp, &origin.variables, origin.folder(), faults);
+        let mut tls = |listener: &str, spec: HasTls, protocols| {
+            TlsConfig::load(spec.tls, &At::FILE.key(listener), protocols, folder, faults)
+        };
+        let http_tls = tls("http", file.http, Tls::HTTP);
+        let admin = AdminConfig { tls: tls("admin", file.admin.1, Tls::HTTP), ..file.admin.0 };
+        let grpc = GrpcConfig { tls: tls("grpc", file.grpc.1, Tls::HTTP2), ..file.grpc.0 };
+        let resp = RespConfig { tls: tls("resp", file.resp.1, Tls::OTHER), ..file.resp.0 };
         Self {
             listen,
-            http_tls: TlsConfig::check(file.http.tls, Tls::HTTP, origin.folder(), faults),
-            hosts,
+            http_tls,
+            admin: admin.finish(&At::FILE.key("admin"), &store.url, variables, folder, faults),
             store,
-            admin,
-            grpc: GrpcConfig::check(file.grpc, origin.folder(), faults),
-            resp,
-            observe: ObserveConfig::check(file.observe, file.webhooks, origin.folder(), faults),
+            grpc,
+            resp: resp.finish(&At::FILE.key("resp"), variables, folder, faults),
+            observe: ObserveConfig::check(file.observe, file.webhooks, folder, faults),
             gateway,
             route_files,
-            clients,
-            forward_auth: ForwardAuth::check(file.forward_auth, faults),
+            clients: file.clients.finish(),
+            forward_auth: file.forward_auth,
             unmatched_pass,
-            plans: policies.plans,
-            rules: policies.rules,
-            routes: policies.routes,
-            tenants: policies.tenants,
+            plans,
+            rules,
+            routes,
+            tenants,
+            specs: Arc::new(file.specs),
             origin,
-            overlay: Overlay::default(),
+            overlay,
         }
     }
 }
@@ -242,35 +249,28 @@ struct Checked {
 }
 
 impl Checked {
-    fn new(
-        plans: Vec<PlanFile>,
-        rules: Vec<RuleFile>,
-        routes: Vec<RouteFile>,
-        tenants: Vec<TenantFile>,
-        files: &mut RouteFiles,
-        faults: &mut Faults,
-    ) -> Self {
-        let (plans, plan_names) = plans::check_all(plans, faults);
+    fn new(specs: &Specs, overlay: &Overlay, files: &mut RouteFiles, faults: &mut Faults) -> Self {
+        let (plans, plan_names) = plan::check_all(&Defined::all(&specs.plans, overlay), faults);
         let known = Known::new(&plans, &plan_names);
-        let rules = rules::check_all(rules, &known, faults);
-        let routes = route::check_all(routes, &rules, &known, files, faults);
-        let tenants = tenants::check_all(tenants, &known, faults);
+        let rules = rule::check_all(&Defined::all(&specs.rules, overlay), &known, faults);
+        let routes = route::check_all(&specs.routes, &rules, &known, files, faults);
+        let tenants = tenant::check_all(&Defined::all(&specs.tenants, overlay), &known, faults);
         drop(known);
         Self { plans, rules, routes, tenants }
     }
 }
 
 /// Whether requests that no rule matches are not limited. A rule for all that no other matches says the opposite.
-fn check_unmatched(word: Option<&Spot<String>>, rules: &[Rule], faults: &mut Faults) -> bool {
-    let Some(Spot { value, place }) = word else { return false };
-    if value != PASS {
-        let message = format!("`{value}` is no choice for `{UNMATCHED}`");
-        faults.add(place, message, "`pass`, or leave it out: requests without a rule then fall to `default`");
+fn check_unmatched(word: Option<&str>, rules: &[Rule], faults: &mut Faults) -> bool {
+    let (Some(word), at) = (word, At::FILE.key(UNMATCHED)) else { return false };
+    if word != PASS {
+        let message = format!("`{word}` is no choice for `{UNMATCHED}`");
+        faults.add(&at, message, "`pass`, or leave it out: requests without a rule then fall to `default`");
     } else if rules.iter().any(|rule| rule.id == DEFAULT_RULE) {
         let message = format!("`{UNMATCHED} = \"{PASS}\"` leaves nothing for the rule `{DEFAULT_RULE}`");
-        faults.add(place, message, "leave one of them out");
+        faults.add(&at, message, "leave one of them out");
     }
-    value == PASS
+    word == PASS
 }
 
 fn read(path: &Path) -> Result<(Option<Stamp>, String), Unreadable> {

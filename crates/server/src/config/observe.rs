@@ -1,11 +1,13 @@
-//! What whoever watches may see, and who is told of events.
+//! What is counted, traced and shown, and who is told of events.
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use spile_observe::trace::Otlp;
 use spile_observe::webhook::Webhook;
 
-use super::file::{Faults, ObserveFile, Spot, WebhookFile};
+use super::source::{At, Faults, did_you_mean};
+use super::value::each;
 
 /// What may happen, as webhooks name it.
 const EVENTS: [&str; 8] = [
@@ -19,14 +21,34 @@ const EVENTS: [&str; 8] = [
     "events_suppressed",
 ];
 
-/// What whoever watches may see, and who is told of events.
+/// `[observe]`.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct ObserveSpec {
+    enabled: bool,
+    show_keys: bool,
+    otlp: Option<String>,
+    otlp_percent: Option<u64>,
+}
+
+/// `[[webhooks]]`: a place that is told of events.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct WebhookSpec {
+    url: Option<String>,
+    secret_file: Option<String>,
+    events: Vec<String>,
+    allow_private: bool,
+}
+
+/// What is counted, traced and shown, and who is told of events.
 #[derive(Clone, Debug)]
 pub(crate) struct ObserveConfig {
     /// Decisions, requests and store calls are counted and timed.
     pub(crate) enabled: bool,
     /// Keys are shown as they are, not hashed.
     pub(crate) show_keys: bool,
-    /// Where spans go; nothing is traced where there is none.
+    /// Where spans go. `None` if nothing is traced.
     pub(crate) otlp: Option<OtlpConfig>,
     pub(crate) webhooks: Vec<HookConfig>,
 }
@@ -35,33 +57,49 @@ pub(crate) struct ObserveConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct OtlpConfig {
     pub(crate) otlp: Otlp,
-    pub(crate) endpoint: String,
-    pub(crate) percent: u64,
+    endpoint: String,
+    percent: u64,
 }
 
 /// A webhook, and how it was written for `config show`.
 #[derive(Clone, Debug)]
 pub(crate) struct HookConfig {
     pub(crate) webhook: Webhook,
-    pub(crate) url: String,
-    pub(crate) secret_file: String,
-    pub(crate) events: Vec<String>,
-    pub(crate) allow_private: bool,
+    pub(super) spec: WebhookSpec,
+}
+
+impl Default for ObserveSpec {
+    fn default() -> Self {
+        Self { enabled: true, show_keys: false, otlp: None, otlp_percent: None }
+    }
+}
+
+impl From<&ObserveConfig> for ObserveSpec {
+    fn from(config: &ObserveConfig) -> Self {
+        let (otlp, otlp_percent) =
+            config.otlp.as_ref().map(|otlp| (otlp.endpoint.clone(), otlp.percent)).unzip();
+        Self { enabled: config.enabled, show_keys: config.show_keys, otlp, otlp_percent }
+    }
 }
 
 impl ObserveConfig {
     /// Relative paths start from the folder of the configuration file.
     pub(super) fn check(
-        file: ObserveFile,
-        webhooks: Vec<WebhookFile>,
+        spec: ObserveSpec,
+        webhooks: Vec<WebhookSpec>,
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
-        let show_keys = file.show_keys.is_some_and(|shown| shown.value);
-        let otlp = file.otlp.and_then(|endpoint| OtlpConfig::check(endpoint, file.otlp_percent, faults));
-        let webhooks = webhooks.into_iter().filter_map(|hook| HookConfig::check(hook, folder, faults));
-        let enabled = file.enabled.is_none_or(|enabled| enabled.value);
-        Self { enabled, show_keys, otlp, webhooks: webhooks.collect() }
+        let ObserveSpec { enabled, show_keys, otlp, otlp_percent } = spec;
+        let otlp = otlp.and_then(|endpoint| OtlpConfig::check(endpoint, otlp_percent, faults));
+        let at = At::FILE.key("webhooks");
+        let hook = |(index, hook)| HookConfig::check(hook, &at.item(index), folder, faults);
+        Self {
+            enabled,
+            show_keys,
+            otlp,
+            webhooks: webhooks.into_iter().enumerate().filter_map(hook).collect(),
+        }
     }
 }
 
@@ -78,17 +116,19 @@ impl PartialEq for OtlpConfig {
 }
 
 impl OtlpConfig {
-    fn check(endpoint: Spot<String>, percent: Option<Spot<u64>>, faults: &mut Faults) -> Option<Self> {
-        let above = percent.as_ref().filter(|percent| percent.value > 100);
-        if let Some(Spot { value, place }) = above {
-            faults.add(place, format_args!("{value} percent of the requests"), "0 to 100");
+    fn check(endpoint: String, percent: Option<u64>, faults: &mut Faults) -> Option<Self> {
+        let (at, percent) = (At::FILE.key("observe"), percent.unwrap_or(100));
+        if percent > 100 {
+            faults.add(
+                &at.key("otlp_percent"),
+                format_args!("{percent} percent of the requests"),
+                "0 to 100",
+            );
         }
-        let (percent, Spot { value: endpoint, place }) =
-            (percent.map_or(100, |percent| percent.value), endpoint);
         match Otlp::new(&endpoint) {
             Ok(otlp) => Some(Self { otlp: otlp.ratio(percent as f64 / 100.0), endpoint, percent }),
             Err(why) => {
-                faults.add(&place, why, "for instance `http://127.0.0.1:4318`");
+                faults.add(&at.key("otlp"), why, "for instance `http://127.0.0.1:4318`");
                 None
             }
         }
@@ -96,51 +136,40 @@ impl OtlpConfig {
 }
 
 impl HookConfig {
-    /// Everything is looked at before anything is given up, so that every mistake is found.
-    fn check(file: WebhookFile, folder: &Path, faults: &mut Faults) -> Option<Self> {
-        let allow_private = file.allow_private.is_some_and(|allowed| allowed.value);
-        let events = check_events(file.events.map(|events| events.value).unwrap_or_default(), faults);
-        let secret =
-            file.secret_file.and_then(|file| Some((read_secret(&file, folder, faults)?, file.value)));
-        let url = file.url.filter(|url| check_url(url, faults))?.value;
-        let (secret, secret_file) = secret?;
-        let webhook = Webhook::new(&url, secret.as_str()).ok()?;
-        let webhook = webhook.allow_private(allow_private).only(events.clone());
-        Some(Self { webhook, url, secret_file, events, allow_private })
-    }
-}
-
-fn check_url(Spot { value, place }: &Spot<String>, faults: &mut Faults) -> bool {
-    // Whether it is a place to send to does not depend on the secret.
-    let checked = Webhook::new(value, "");
-    if let Err(why) = &checked {
-        faults.add(place, why, "for instance `https://ops.example.com/spile`");
-    }
-    checked.is_ok()
-}
-
-fn check_events(words: Vec<Spot<String>>, faults: &mut Faults) -> Vec<String> {
-    for Spot { value, place } in &words {
-        if !EVENTS.contains(&value.as_str()) {
-            faults.add(place, format_args!("`{value}` is no event"), format_args!("one of {EVENTS:?}"));
+    /// Checks everything before it gives up, so that every mistake is found.
+    fn check(spec: WebhookSpec, at: &At<'_>, folder: &Path, faults: &mut Faults) -> Option<Self> {
+        for (at, event) in each(&spec.events, &at.key("events")) {
+            if !EVENTS.contains(&event) {
+                let guess = did_you_mean(event, EVENTS);
+                faults.add(
+                    &at,
+                    format_args!("`{event}` is no event"),
+                    format_args!("{guess}one of {EVENTS:?}"),
+                );
+            }
         }
+        let url = faults.required(at, "url", spec.url.as_deref());
+        // Whether a URL can be sent to does not depend on the secret.
+        if let Some(Err(why)) = url.map(|url| Webhook::new(url, "")) {
+            faults.add(&at.key("url"), why, "for instance `https://ops.example.com/spile`");
+        }
+        let file = faults.required(at, "secret_file", spec.secret_file.as_deref());
+        let secret = read_secret(&folder.join(file?), &at.key("secret_file"), faults)?;
+        let webhook = Webhook::new(url?, secret.as_str()).ok()?;
+        Some(Self { webhook: webhook.allow_private(spec.allow_private).only(spec.events.clone()), spec })
     }
-    words.into_iter().map(|word| word.value).collect()
 }
 
-fn read_secret(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<String> {
-    match std::fs::read_to_string(folder.join(value)) {
+fn read_secret(path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<String> {
+    match std::fs::read_to_string(path) {
         Ok(secret) if secret.trim().len() >= 16 => Some(secret.trim().to_owned()),
         Ok(_) => {
-            faults.add(place, "the secret has fewer than 16 bytes", "`openssl rand -hex 32` makes one");
+            faults.add(at, "the secret has fewer than 16 bytes", "`openssl rand -hex 32` makes one");
             None
         }
         Err(why) => {
-            faults.add(
-                place,
-                format_args!("the secret cannot be read: {why}"),
-                "a file that holds the secret",
-            );
+            let message = format!("the secret cannot be read: {why}");
+            faults.add(at, message, "a file that holds the secret");
             None
         }
     }

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use foldhash::HashSet;
 
-use super::file::{ConfigFile, Faults};
+use super::source::{At, Faults};
+use super::spec::{OfKind, Spec};
 use super::{Checked, Config, ConfigError, LoadError, check_unmatched, read};
-use crate::registry::{Entries, Overlay, Quarantine, Which};
+use crate::registry::{Entries, Kind, Overlay, Quarantine, Which};
 
 /// What a registry holds.
 #[derive(Clone, Debug, Default)]
@@ -30,20 +31,16 @@ impl Config {
         Ok(Self::build(origin)?.with_overlay_and(self.overlay.clone(), offered)?)
     }
 
-    /// The same file with one entry put, or removed if there is no document. `offered` is what the registry then holds.
+    /// The same file with one entry put, or removed if `spec` is `None`. `offered` is what the registry then holds.
     pub(crate) fn with_change(
         &self,
         which: &Which,
-        document: Option<Value>,
+        spec: Option<Arc<Spec>>,
         offered: &Offered,
     ) -> Result<Self, ConfigError> {
         let mut overlay = self.overlay.clone();
         overlay.quarantine.remove(&which.to_string());
-        let entries = Arc::make_mut(&mut overlay.entries);
-        match document {
-            Some(document) => entries.put(which.kind, &which.name, document),
-            None => drop(entries.remove(which.kind, &which.name)),
-        }
+        Arc::make_mut(&mut overlay.entries).set(which, spec);
         self.with_overlay_and(overlay, offered)
     }
 
@@ -61,7 +58,7 @@ impl Config {
                     return Ok(config);
                 }
                 let Some(entry) = self.culprit(&overlay, &faults) else {
-                    return Err(faults.into_error(self.origin.name(), &self.origin.text));
+                    return Err(faults.into_error(&self.origin));
                 };
                 let why = faults.first_message().unwrap_or_default();
                 wrong.add(&entry, format!("the file does not go together with it: {why}"));
@@ -74,7 +71,7 @@ impl Config {
     fn with_overlay_and(&self, overlay: Overlay, offered: &Offered) -> Result<Self, ConfigError> {
         let (made, faults) = self.overlaid(overlay, Faults::default());
         if !faults.is_empty() {
-            return Err(faults.into_error(self.origin.name(), &self.origin.text));
+            return Err(faults.into_error(&self.origin));
         }
         if made.quarantine().is_empty() {
             return Ok(made);
@@ -103,19 +100,15 @@ impl Config {
         overlay.entries.iter().nth(without).map(|(kind, name, _)| format!("{kind}/{name}"))
     }
 
-    /// The same file, as it was read, with other entries of the registry. Only what entries can change is checked again:
-    /// the files that the configuration names are left alone.
+    /// The same file with other entries of the registry. Nothing is read again: neither the file nor the files that it names.
     fn overlaid(&self, overlay: Overlay, mut faults: Faults) -> (Self, Faults) {
-        let origin = &self.origin;
-        let file = ConfigFile::read(&origin.text, &origin.variables, &overlay, &mut faults);
         let mut route_files = self.route_files.clone();
-        let policies =
-            Checked::new(file.plans, file.rules, file.routes, file.tenants, &mut route_files, &mut faults);
-        check_unmatched(file.unmatched.as_ref(), &policies.rules, &mut faults);
+        let Checked { plans, rules, routes, tenants } =
+            Checked::new(&self.specs, &overlay, &mut route_files, &mut faults);
+        check_unmatched(self.specs.unmatched.as_deref(), &rules, &mut faults);
         let config = Self {
             listen: self.listen.clone(),
             http_tls: self.http_tls.clone(),
-            hosts: self.hosts.clone(),
             store: self.store.clone(),
             admin: self.admin.clone(),
             clients: self.clients.clone(),
@@ -125,15 +118,68 @@ impl Config {
             grpc: self.grpc.clone(),
             resp: self.resp.clone(),
             gateway: self.gateway.clone(),
+            specs: Arc::clone(&self.specs),
+            origin: self.origin.clone(),
             route_files,
-            origin: origin.clone(),
             overlay,
-            plans: policies.plans,
-            rules: policies.rules,
-            routes: policies.routes,
-            tenants: policies.tenants,
+            plans,
+            rules,
+            routes,
+            tenants,
         };
         (config, faults)
+    }
+}
+
+/// A plan, rule or tenant, and where it is defined.
+#[derive(Debug)]
+pub(super) struct Defined<'a, T> {
+    pub(super) spec: &'a T,
+    pub(super) name: Option<&'a str>,
+    /// Its place in the list of the file. `None` if it is an entry of the registry.
+    pub(super) index: Option<usize>,
+    kind: Kind,
+}
+
+impl<'a, T: OfKind> Defined<'a, T> {
+    /// Everything of a kind: each entry of the registry in place of what the file has under its name, or after it.
+    ///
+    /// A tenant whose entry is in quarantine is not taken from the file either: the entry may have taken keys away from it
+    /// that the file still lists.
+    pub(super) fn all(file: &'a [T], overlay: &'a Overlay) -> Vec<Self> {
+        let kind = T::KIND;
+        let entry = |name: &'a str| overlay.entries.get(kind, name).and_then(|spec| T::of(spec));
+        let entries = overlay.entries.of_kind(kind);
+        let hidden: HashSet<&str> = match kind {
+            Kind::Tenants => overlay.quarantine.names(kind).filter(|name| entry(name).is_none()).collect(),
+            Kind::Plans | Kind::Rules => HashSet::default(),
+        };
+        let (mut all, mut names) = (Vec::with_capacity(file.len() + entries.len()), HashSet::default());
+        for (index, spec) in file.iter().enumerate() {
+            let name = spec.name();
+            // Of two that are called the same, the first is replaced.
+            let entry = name.filter(|name| names.insert(*name)).and_then(entry);
+            match entry {
+                Some(spec) => all.push(Self { spec, name, index: None, kind }),
+                None if name.is_some_and(|name| hidden.contains(name)) => {}
+                None => all.push(Self { spec, name, index: Some(index), kind }),
+            }
+        }
+        let new = entries.iter().filter(|(name, _)| !names.contains(name.as_str()));
+        all.extend(new.filter_map(|(name, spec)| {
+            Some(Self { spec: T::of(spec)?, name: Some(name), index: None, kind })
+        }));
+        all
+    }
+}
+
+impl<T> Defined<'_, T> {
+    /// The way to it, from the list in the file that it may be part of.
+    pub(super) fn at<'b>(&'b self, list: &'b At<'b>) -> At<'b> {
+        match self.index {
+            Some(index) => list.item(index),
+            None => At::entry(self.kind, self.name.unwrap_or_default()),
+        }
     }
 }
 
@@ -143,12 +189,8 @@ fn set_aside(overlay: &mut Overlay, wrong: &Quarantine, standing: &Entries) {
         overlay.quarantine.add(entry, why);
         let Some(Which { kind, name }) = Which::parse(entry) else { continue };
         let entries = Arc::make_mut(&mut overlay.entries);
-        match standing.get(kind, &name) {
-            Some(before) if entries.get(kind, &name) != Some(before) => {
-                entries.put(kind, &name, before.clone());
-            }
-            _ => drop(entries.remove(kind, &name)),
-        }
+        let before = standing.get(kind, &name).filter(|before| entries.get(kind, &name) != Some(before));
+        entries.set(&Which { kind, name }, before.cloned());
     }
 }
 
@@ -156,19 +198,24 @@ fn set_aside(overlay: &mut Overlay, wrong: &Quarantine, standing: &Entries) {
 mod tests {
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::registry::Kind;
 
     fn config(text: &str) -> Config {
         Config::parse(Path::new("spile.toml"), text.to_owned(), []).expect("the file works")
     }
 
+    fn put(entries: &mut Entries, kind: Kind, name: &str, document: Value) {
+        let which = Which { kind, name: name.to_owned() };
+        let spec = Spec::read_text(&which, document.to_string().as_bytes()).expect("it can be read");
+        entries.set(&which, Some(Arc::new(spec)));
+    }
+
     fn offered(entries: &[(Kind, &str, Value)]) -> Offered {
         let mut all = Entries::default();
         for (kind, name, document) in entries {
-            all.put(*kind, name, document.clone());
+            put(&mut all, *kind, name, document.clone());
         }
         Offered { entries: Arc::new(all), broken: Quarantine::default() }
     }
@@ -195,9 +242,9 @@ mod tests {
     fn a_hundred_thousand_tenants_on_a_plan_that_is_gone_are_found_at_once() {
         let mut all = Entries::default();
         for tenant in 0..3_000 {
-            all.put(Kind::Tenants, &format!("t{tenant}"), json!({"plan": "gold"}));
+            put(&mut all, Kind::Tenants, &format!("t{tenant}"), json!({"plan": "gold"}));
         }
-        all.put(Kind::Tenants, "acme", json!({"plan": "pro"}));
+        put(&mut all, Kind::Tenants, "acme", json!({"plan": "pro"}));
         let offered = Offered { entries: Arc::new(all), broken: Quarantine::default() };
         let adopted = config("").adopt(&offered).expect("the rest works");
         assert_eq!((adopted.quarantine().len(), adopted.tenants.len()), (3_000, 1));
@@ -223,7 +270,8 @@ mod tests {
         let second = offered(&[(Kind::Plans, "gold", json!({"capacity": 0, "refill": "1/s"})), acme]);
         let adopted = adopted.adopt(&second).expect("the rest works");
         assert_eq!(quarantined(&adopted), ["plans/gold"]);
-        assert_eq!(adopted.entries().get(Kind::Plans, "gold"), Some(&good));
+        let gold = adopted.entries().get(Kind::Plans, "gold").map(|spec| spec.to_json());
+        assert_eq!(gold, Some(good));
         assert_eq!(quarantined(&adopted.adopt(&first).expect("all of it works")), [""; 0]);
     }
 
@@ -233,10 +281,10 @@ mod tests {
                     plans = [\"enterprise\"]\ncost = 300\n";
         let mut all = Entries::default();
         for plan in 0..40 {
-            all.put(Kind::Plans, &format!("p{plan}"), json!({"refill": "1/s"}));
+            put(&mut all, Kind::Plans, &format!("p{plan}"), json!({"refill": "1/s"}));
         }
-        all.put(Kind::Plans, "pro", json!({"refill": "1/s"}));
-        all.put(Kind::Plans, "enterprise", json!({"refill": "1/s"}));
+        put(&mut all, Kind::Plans, "pro", json!({"refill": "1/s"}));
+        put(&mut all, Kind::Plans, "enterprise", json!({"refill": "1/s"}));
         let offered = Offered { entries: Arc::new(all), broken: Quarantine::default() };
         let adopted = config(file).adopt(&offered).expect("the rest works");
         assert_eq!(quarantined(&adopted), ["plans/enterprise", "plans/pro"]);

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use spile_listener::Tls;
+use serde::{Deserialize, Serialize};
 
-use super::duration;
-use super::file::{Faults, Place, RespFile, Spot};
+use super::source::{At, Faults};
 use super::tls::TlsConfig;
+use super::value::RequestSpan;
 use crate::secret::{NoSecret, Secret};
 
 /// The variable that holds the password, before any file.
@@ -15,14 +15,18 @@ const PASSWORD: &str = "SPILE_RESP_PASSWORD";
 const FIX: &str = "`openssl rand -hex 32` makes one";
 
 /// `[resp]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
 pub struct RespConfig {
-    /// Whoever connects may ask, where there is none.
+    /// Every client may ask if there is no password.
+    #[serde(skip)]
     pub(crate) password: Option<Secret>,
     pub(crate) password_file: Option<PathBuf>,
     /// How long a connection may be idle.
+    #[serde(with = "RequestSpan")]
     pub idle_timeout: Duration,
-    /// The certificate that clients see; none is spoken if there is none.
+    /// The certificate that clients see; no TLS is spoken if `None`.
+    #[serde(skip)]
     pub tls: Option<TlsConfig>,
 }
 
@@ -34,45 +38,37 @@ impl Default for RespConfig {
 }
 
 impl RespConfig {
-    /// Relative paths start from the folder of the configuration file.
-    pub(super) fn check(
-        file: RespFile,
+    /// Reads the password. Relative paths start from the folder of the configuration file.
+    pub(super) fn finish(
+        mut self,
+        at: &At<'_>,
         variables: &[(String, String)],
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
-        let usual = Self::default();
-        let idle = file.idle_timeout.and_then(|text| duration::check(&text, duration::REQUEST, faults));
         let from_variable = variables.iter().find(|(name, _)| name == PASSWORD);
-        let password = match (from_variable, &file.password_file) {
-            (Some((name, password)), _) => {
-                check_password(password, &Place::Environment(name.clone()), faults)
-            }
-            (None, Some(path)) => read_password(path, folder, faults),
+        self.password = match (from_variable, &self.password_file) {
+            (Some((name, password)), _) => check_password(password, &At::variable(name), faults),
+            (None, Some(path)) => read_password(&folder.join(path), &at.key("password_file"), faults),
             (None, None) => None,
         };
-        Self {
-            password,
-            password_file: file.password_file.map(|path| path.value.into()),
-            idle_timeout: idle.unwrap_or(usual.idle_timeout),
-            tls: TlsConfig::check(file.tls, Tls::OTHER, folder, faults),
-        }
+        self
     }
 }
 
 /// A file that is not there is an error: without a password the listener would be open to everybody.
-fn read_password(Spot { value, place }: &Spot<String>, folder: &Path, faults: &mut Faults) -> Option<Secret> {
-    match std::fs::read_to_string(folder.join(value)) {
-        Ok(password) => check_password(password.trim(), place, faults),
+fn read_password(path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
+    match std::fs::read_to_string(path) {
+        Ok(password) => check_password(password.trim(), at, faults),
         Err(why) => {
             let message = format!("the password cannot be read: {why}");
-            faults.add(place, message, "a file that holds the password");
+            faults.add(at, message, "a file that holds the password");
             None
         }
     }
 }
 
-fn check_password(password: &str, place: &Place, faults: &mut Faults) -> Option<Secret> {
+fn check_password(password: &str, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
     let secret = Secret::new(password);
-    secret.map_err(|NoSecret| faults.add(place, "the password is empty", FIX)).ok()
+    secret.map_err(|NoSecret| faults.add(at, "the password is empty", FIX)).ok()
 }

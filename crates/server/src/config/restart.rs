@@ -14,7 +14,7 @@ impl Config {
             ("listen.grpc", listen.grpc != next_listen.grpc),
             ("listen.resp", listen.resp != next_listen.resp),
             ("listen.gateway", listen.gateway != next_listen.gateway),
-            ("listen.hosts", self.hosts != next.hosts),
+            ("listen.hosts", listen.hosts != next_listen.hosts),
             ("the bounds in listen", listen.bounds != next_listen.bounds),
             ("http.tls", files(&self.http_tls) != files(&next.http_tls)),
             ("admin.tls", files(&self.admin.tls) != files(&next.admin.tls)),

@@ -1,230 +1,97 @@
 //! The configuration that is in force, written as a file would have it. Secrets are left out.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-use spile_core::{Limit, Plan};
-use spile_policy::{Rule, RulePlans, Tenant};
+use serde::Serialize;
+use spile_policy::Tenant;
 
-use super::quoted::{Quoted, QuotedList};
-use super::{Config, TimeOf, bounds};
+use super::bounds::BoundsSpec;
+use super::gateway::GatewaySpec;
+use super::observe::ObserveSpec;
+use super::tls::TlsSpec;
+use super::toml_writer::{members, quoted};
+use super::{Config, JwtConfig, PlanSpec, Route, RuleSpec, TenantSpec};
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.unmatched_pass {
             writeln!(f, "unmatched = \"pass\"\n")?;
         }
-        self.show_listen(f)?;
-        self.show_store(f)?;
-        self.show_grpc(f)?;
-        self.show_resp(f)?;
-        self.show_clients(f)?;
-        self.plans.iter().try_for_each(|plan| show_plan(f, plan))?;
-        self.rules.iter().try_for_each(|rule| show_rule(f, rule))?;
-        self.tenants.iter().try_for_each(|tenant| show_tenant(f, tenant))?;
-        if self.shows_gateway() {
-            write!(f, "{}", self.gateway)?;
+        writeln!(f, "[listen]")?;
+        members(&self.listen, f)?;
+        table("", &BoundsSpec::from(&self.listen.bounds), f)?;
+        let tls = [
+            ("[http.tls]", &self.http_tls),
+            ("[admin.tls]", &self.admin.tls),
+            ("[grpc.tls]", &self.grpc.tls),
+            ("[resp.tls]", &self.resp.tls),
+        ];
+        for (header, tls) in tls {
+            tls.as_ref().map_or(Ok(()), |tls| table(header, &TlsSpec::from(tls), f))?;
         }
-        self.routes.iter().try_for_each(|route| write!(f, "{route}"))?;
-        self.show_observe(f)
+        table("[store]", &self.store, f)?;
+        if self.admin.token_file.is_some() || self.admin.registry_file.is_some() {
+            table("[admin]", &self.admin, f)?;
+        }
+        // How long clients may take is of interest if there are any.
+        if self.listen.grpc.is_some() {
+            table("[grpc]", &self.grpc, f)?;
+        }
+        if self.listen.resp.is_some() || self.resp.password_file.is_some() {
+            table("[resp]", &self.resp, f)?;
+        }
+        table("[clients]", &self.clients, f)?;
+        if self.forward_auth.proxy.is_some() {
+            table("[forward_auth]", &self.forward_auth, f)?;
+        }
+        self.fmt_lists(f)?;
+        table("[observe]", &ObserveSpec::from(&self.observe), f)?;
+        self.observe.webhooks.iter().try_for_each(|hook| table("[[webhooks]]", &hook.spec, f))
     }
 }
 
 impl Config {
-    /// What the gateway puts up with is of interest where there is one.
-    const fn shows_gateway(&self) -> bool {
-        self.listen.gateway.is_some() || !self.routes.is_empty() || self.gateway.jwt.is_some()
-    }
-
-    fn show_listen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let listen = &self.listen;
-        writeln!(f, "[listen]\nhttp = \"{}\"\nadmin = \"{}\"", listen.http, listen.admin)?;
-        let optional = [("grpc", listen.grpc), ("resp", listen.resp), ("gateway", listen.gateway)];
-        for (name, address) in optional {
-            if let Some(address) = address {
-                writeln!(f, "{name} = \"{address}\"")?;
-            }
+    fn fmt_lists(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for plan in &self.plans {
+            let header = format!("[plans.{}]", quoted(plan.name().as_str()));
+            table(&header, &PlanSpec { name: None, ..PlanSpec::from(plan) }, f)?;
         }
-        if !self.hosts.is_empty() {
-            writeln!(f, "hosts = {}", QuotedList(&self.hosts))?;
+        self.rules.iter().try_for_each(|rule| table("[[rules]]", &RuleSpec::from(rule), f))?;
+        self.tenants.iter().try_for_each(|tenant| show_tenant(tenant, f))?;
+        if self.listen.gateway.is_some() || !self.routes.is_empty() || self.gateway.jwt.is_some() {
+            writeln!(f, "[gateway]")?;
+            members(&BoundsSpec::from(&self.gateway.bounds), f)?;
+            table("", &GatewaySpec::from(&self.gateway), f)?;
         }
-        bounds::show(&listen.bounds, f)?;
-        writeln!(f)?;
-        let tls = [
-            ("http", &self.http_tls),
-            ("admin", &self.admin.tls),
-            ("grpc", &self.grpc.tls),
-            ("resp", &self.resp.tls),
-        ];
-        tls.into_iter().try_for_each(|(name, tls)| tls.as_ref().map_or(Ok(()), |tls| tls.show(name, f)))
-    }
-
-    fn show_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let store = &self.store;
-        writeln!(f, "[store]\nurl = {}\nprefix = {}", Quoted(&store.url), Quoted(&store.prefix))?;
-        writeln!(f, "timeout = \"{}\"", humantime::format_duration(store.timeout))?;
-        writeln!(f, "on_failure = \"{}\"", store.on_failure)?;
-        let wait = humantime::format_duration(store.fail_closed_retry_after);
-        writeln!(f, "fail_closed_retry_after = \"{wait}\"\nreplicas = {}", store.replicas)?;
-        writeln!(
-            f,
-            "connections = {}\nflights = {}\nqueue = {}",
-            store.connections, store.flights, store.queue
-        )?;
-        let time = if store.time == TimeOf::Server { "server" } else { "client" };
-        writeln!(f, "time = \"{time}\"")?;
-        writeln!(f, "max_keys = {}", store.max_keys)?;
-        if let Some(path) = &store.path {
-            writeln!(f, "path = {}", Quoted(path.display()))?;
-        }
-        writeln!(f, "save_every = \"{}\"\n", humantime::format_duration(store.save_every))?;
-        let files = [("token", &self.admin.token_file), ("registry", &self.admin.registry_file)];
-        if files.iter().all(|(_, file)| file.is_none()) {
-            return Ok(());
-        }
-        writeln!(f, "[admin]")?;
-        for (name, path) in files {
-            if let Some(path) = path {
-                writeln!(f, "{name}_file = {}", Quoted(path.display()))?;
-            }
-        }
-        writeln!(f)
-    }
-
-    fn show_grpc(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.listen.grpc.is_none() {
-            return Ok(());
-        }
-        writeln!(f, "[grpc]\ntimeout = \"{}\"\n", humantime::format_duration(self.grpc.timeout))
-    }
-
-    /// How long its clients may be idle is of interest where there are any.
-    fn show_resp(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let resp = &self.resp;
-        if self.listen.resp.is_none() && resp.password_file.is_none() {
-            return Ok(());
-        }
-        writeln!(f, "[resp]")?;
-        if let Some(path) = &resp.password_file {
-            writeln!(f, "password_file = {}", Quoted(path.display()))?;
-        }
-        writeln!(f, "idle_timeout = \"{}\"\n", humantime::format_duration(resp.idle_timeout))
-    }
-
-    fn show_observe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "[observe]\nenabled = {}", self.observe.enabled)?;
-        writeln!(f, "show_keys = {}", self.observe.show_keys)?;
-        if let Some(otlp) = &self.observe.otlp {
-            writeln!(f, "otlp = {}\notlp_percent = {}", Quoted(&otlp.endpoint), otlp.percent)?;
-        }
-        writeln!(f)?;
-        for hook in &self.observe.webhooks {
-            let (url, secret_file) = (Quoted(&hook.url), Quoted(&hook.secret_file));
-            writeln!(f, "[[webhooks]]\nurl = {url}\nsecret_file = {secret_file}")?;
-            writeln!(f, "events = {}\nallow_private = {}\n", QuotedList(&hook.events), hook.allow_private)?;
-        }
-        Ok(())
-    }
-
-    fn show_clients(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clients = &self.clients;
-        writeln!(f, "[clients]\ntrusted_proxies = {}", QuotedList(&clients.trusted_words))?;
-        writeln!(
-            f,
-            "ipv6_prefix = {}\nprincipal_header = \"{}\"\n",
-            clients.ipv6_prefix, clients.principal_header
-        )?;
-        match self.forward_auth.proxy {
-            Some(proxy) => writeln!(f, "[forward_auth]\nproxy = \"{proxy}\"\n"),
-            None => Ok(()),
-        }
+        self.routes.iter().try_for_each(|route| write!(f, "{route}"))
     }
 }
 
-fn show_plan(f: &mut fmt::Formatter<'_>, plan: &Plan) -> fmt::Result {
-    writeln!(f, "[plans.{}]", Quoted(plan.name()))?;
-    match plan.limits() {
-        [only] if only.name().as_str() == plan.name().as_str() => {
-            writeln!(f, "capacity = {}\nrefill = \"{}\"\n", only.limit().capacity(), refill(only.limit()))
-        }
-        limits => {
-            writeln!(f, "limits = [")?;
-            for limit in limits {
-                let own = limit.own_name();
-                let (capacity, refill) = (limit.limit().capacity(), refill(limit.limit()));
-                writeln!(f, "  {{ name = \"{own}\", capacity = {capacity}, refill = \"{refill}\" }},")?;
-            }
-            writeln!(f, "]\n")
-        }
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table("[[routes]]", &self.spec, f)
     }
 }
 
-/// The part of a limit after its capacity: `1/s`.
-pub(crate) fn refill(limit: &Limit) -> String {
-    let text = limit.to_string();
-    text.split_once(", ").map_or_else(|| text.clone(), |(_, refill)| refill.to_owned())
+impl fmt::Display for JwtConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        members(&self.spec, f)
+    }
 }
 
-fn show_rule(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
-    writeln!(f, "[[rules]]")?;
-    show_rule_body(f, rule)
+/// A table and an empty line. Without a header it goes on from the table before.
+fn table(header: &str, value: &impl Serialize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if !header.is_empty() {
+        writeln!(f, "{header}")?;
+    }
+    members(value, f)?;
+    writeln!(f)
 }
 
-/// A rule without the name of its table.
-pub(super) fn show_rule_body(f: &mut fmt::Formatter<'_>, rule: &Rule) -> fmt::Result {
-    writeln!(f, "id = \"{}\"", rule.id)?;
-    let mut parts = Vec::new();
-    if let Some(path) = &rule.matcher.path {
-        parts.push(format!("path = {}", Quoted(path)));
-    }
-    if !rule.matcher.hosts.is_empty() {
-        parts.push(format!("hosts = {}", QuotedList(&rule.matcher.hosts)));
-    }
-    if !rule.matcher.methods.is_empty() {
-        parts.push(format!("methods = {}", QuotedList(&rule.matcher.methods)));
-    }
-    if let Some(descriptor) = &rule.matcher.descriptor {
-        let (domain, entries) = (Quoted(&descriptor.domain), QuotedList(&descriptor.entries));
-        let subset = if descriptor.subset { ", subset = true" } else { "" };
-        parts.push(format!("domain = {domain}, entries = {entries}{subset}"));
-    }
-    if !parts.is_empty() {
-        writeln!(f, "match = {{ {} }}", parts.join(", "))?;
-    }
-    if rule.matcher.descriptor.is_none() {
-        writeln!(f, "key = {}", QuotedList(rule.key.words()))?;
-    }
-    match &rule.plans {
-        RulePlans::Listed(plans) => writeln!(f, "plans = {}", QuotedList(plans))?,
-        RulePlans::Unlimited => writeln!(f, "plans = \"unlimited\"")?,
-        RulePlans::Banned => writeln!(f, "plans = \"banned\"")?,
-        RulePlans::Tenant { anonymous } => {
-            writeln!(f, "plans = \"tenant\"")?;
-            if let Some(plan) = anonymous {
-                writeln!(f, "anonymous_plan = \"{plan}\"")?;
-            }
-        }
-    }
-    writeln!(f, "cost = {}\nmode = \"{}\"", rule.cost.get(), if rule.shadow { "shadow" } else { "enforce" })?;
-    if let Some(policy) = rule.on_failure {
-        writeln!(f, "on_failure = \"{policy}\"")?;
-    }
-    if !rule.also.is_empty() {
-        writeln!(f, "also = {}", QuotedList(&rule.also))?;
-    }
-    f.write_char('\n')
-}
-
-/// Hashes of keys are no keys, but whoever reads a configuration over somebody's shoulder needs neither.
-fn show_tenant(f: &mut fmt::Formatter<'_>, tenant: &Tenant) -> fmt::Result {
-    writeln!(f, "[[tenants]]\nid = {}\nplan = \"{}\"", Quoted(&tenant.id), tenant.plan)?;
-    for limit in tenant.own_limits() {
-        let (name, capacity) = (limit.own_name(), limit.limit().capacity());
-        writeln!(
-            f,
-            "limits.\"{name}\" = {{ capacity = {capacity}, refill = \"{}\" }}",
-            refill(limit.limit())
-        )?;
-    }
+/// Hashes of keys are no keys, but a reader of the configuration needs neither.
+fn show_tenant(tenant: &Tenant, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "[[tenants]]")?;
+    members(&TenantSpec::from(tenant), f)?;
     writeln!(f, "# {} API keys, not shown\n", tenant.api_keys.len())
 }
 

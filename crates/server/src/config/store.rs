@@ -1,59 +1,70 @@
 //! Where buckets live and what happens when they cannot be reached.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize};
 use spile_core::{Clock, FailurePolicy};
 use spile_memory::MemoryStore;
 use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder};
 
-use super::file::{Faults, Spot, StoreFile};
-use super::{bounded, duration, rules};
+use super::source::{At, Faults, wrong};
+use super::value::{RequestSpan, Span, StoreSpan, Text, Written, within};
 
 /// The schemes that name a Redis.
 const REDIS_SCHEMES: [&str; 7] =
     ["redis", "rediss", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"];
 
-/// How many buckets an embedded store can be told to hold. A hundred million take up to 8 GB.
-const MAX_KEYS: RangeInclusive<u64> = 1_000..=100_000_000;
-
-/// The store and its manners.
-#[derive(Clone, Debug)]
+/// `[store]`: where buckets live, and what happens when they cannot be reached.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
 pub struct StoreConfig {
     /// Where buckets live.
+    #[serde(with = "Text")]
     pub url: StoreUrl,
     /// What every Redis key begins with.
+    #[serde(deserialize_with = "prefix")]
     pub prefix: String,
     /// How long the store may take to answer.
+    #[serde(with = "StoreSpan")]
     pub timeout: Duration,
     /// What is decided when the store fails, unless a rule says otherwise.
+    #[serde(with = "Text")]
     pub on_failure: FailurePolicy,
     /// When those who are refused because the store failed may come back.
+    #[serde(with = "RequestSpan")]
     pub fail_closed_retry_after: Duration,
     /// How many instances share each limit while every one decides alone.
+    #[serde(deserialize_with = "within::<1, 10_000, _, _>")]
     pub replicas: u32,
     /// Connections to each Redis node.
+    #[serde(deserialize_with = "within::<1, 64, _, _>")]
     pub connections: usize,
     /// Calls that may be under way on one connection.
+    #[serde(deserialize_with = "within::<1, 256, _, _>")]
     pub flights: usize,
     /// Charges that may wait for Redis or be under way to it.
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     pub queue: usize,
     /// Whose clock decides.
     pub time: TimeOf,
-    /// The most buckets that the embedded store holds, and the one behind the policy `local`.
+    /// The most buckets that the embedded store holds, and the one behind the policy `local`. A hundred million take up to
+    /// 8 GB.
+    #[serde(deserialize_with = "within::<1_000, 100_000_000, _, _>")]
     pub max_keys: usize,
-    /// Where the embedded store keeps its buckets over a restart; nowhere, unless said.
+    /// Where the embedded store keeps its buckets over a restart. `None` if it does not keep them.
     pub path: Option<PathBuf>,
     /// How much of what was spent a crash may lose there.
+    #[serde(with = "Span::<10, 3_600_000>")]
     pub save_every: Duration,
 }
 
 /// Whose clock decides.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TimeOf {
     /// The store's, so that the skew of instances cannot matter.
     #[default]
@@ -93,7 +104,7 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// The Redis store to be, where there is one.
+    /// Builds the Redis store. `None` if the store is embedded.
     pub(crate) fn redis(&self) -> Option<RedisStoreBuilder> {
         match &self.url {
             StoreUrl::Memory => None,
@@ -108,7 +119,7 @@ impl StoreConfig {
         }
     }
 
-    /// The embedded store to be, told the time by `clock`.
+    /// Builds the embedded store on this clock.
     pub(crate) fn embedded(&self, clock: Arc<dyn Clock>) -> spile_memory::Builder<Arc<dyn Clock>> {
         MemoryStore::builder().clock(clock).max_keys(self.max_keys)
     }
@@ -128,73 +139,40 @@ impl StoreConfig {
 }
 
 impl StoreConfig {
-    /// Relative paths start from the folder of the configuration file.
-    pub(super) fn read(file: StoreFile, folder: &Path, faults: &mut Faults) -> Self {
-        let mut store = Self::default();
-        let url_place = file.url.as_ref().map(|url| url.place.clone());
-        if let Some(Spot { value, place }) = file.url {
-            match value.parse() {
-                Ok(url) => store.url = url,
-                Err(why) => faults.add(&place, why, "for instance `redis://127.0.0.1:6379`"),
+    /// Checks what one value says about another. Relative paths start from the folder of the configuration file.
+    pub(super) fn finish(mut self, at: &At<'_>, folder: &Path, faults: &mut Faults) -> Self {
+        if let Some(path) = self.path {
+            if self.url != StoreUrl::Memory {
+                let message = format!(
+                    "`{}` is for the embedded store, and buckets live in {}",
+                    path.display(),
+                    self.url
+                );
+                faults.add(&at.key("path"), message, "leave it out, or write `url = \"memory:\"`");
             }
+            self.path = Some(folder.join(path));
         }
-        if let Some(Spot { value, place }) = file.prefix {
-            match check_prefix(&value) {
-                Ok(()) => store.prefix = value,
-                Err(why) => faults.add(&place, why, "for instance `spile`"),
-            }
+        if let Err(why) = self.check() {
+            faults.add(&at.key("url"), why, "a store that can be set up");
         }
-        let mut span =
-            |text: Option<Spot<String>>, bounds| text.and_then(|text| duration::check(&text, bounds, faults));
-        store.timeout = span(file.timeout, duration::STORE).unwrap_or(store.timeout);
-        let wait = span(file.fail_closed_retry_after, duration::REQUEST);
-        store.fail_closed_retry_after = wait.unwrap_or(store.fail_closed_retry_after);
-        store.save_every = span(file.save_every, duration::SAVING).unwrap_or(store.save_every);
-        if let Some(policy) = file.on_failure.and_then(|policy| rules::check_policy(&policy, faults)) {
-            store.on_failure = policy;
-        }
-        if let Some(Spot { value, place }) = file.replicas {
-            match u32::try_from(value) {
-                Ok(replicas @ 1..=10_000) => store.replicas = replicas,
-                _ => faults.add(&place, format_args!("{value} replicas"), "1 to 10000"),
-            }
-        }
-        for (setting, number, bounds) in [
-            (&mut store.connections, file.connections, 1..=64),
-            (&mut store.flights, file.flights, 1..=256),
-            (&mut store.queue, file.queue, 1..=1_000_000),
-        ] {
-            *setting = bounded::check(number, bounds, faults).map_or(*setting, |number| number as usize);
-        }
-        if let Some(Spot { value, place }) = file.time {
-            match value.as_str() {
-                "server" => store.time = TimeOf::Server,
-                "client" => store.time = TimeOf::Client,
-                _ => faults.add(&place, format_args!("`{value}` is nobody's clock"), "`server` or `client`"),
-            }
-        }
-        if let Some(keys) = bounded::check(file.max_keys, MAX_KEYS, faults) {
-            store.max_keys = keys as usize;
-        }
-        if let Some(Spot { value, place }) = file.path {
-            if store.url != StoreUrl::Memory {
-                let message =
-                    format!("`{value}` is for the embedded store, and buckets live in {}", store.url);
-                faults.add(&place, message, "leave it out, or write `url = \"memory:\"`");
-            }
-            store.path = Some(folder.join(value));
-        }
-        if let (Some(place), Err(why)) = (url_place, store.check()) {
-            faults.add(&place, why, "a store that can be set up");
-        }
-        store
+        self
     }
 }
 
-/// Whether keys may begin so, in whichever Redis: `--store` may name one where the file does not.
-fn check_prefix(prefix: &str) -> Result<(), RedisBuildError> {
-    let url = StoreUrl::Redis("redis://127.0.0.1".to_owned());
-    StoreConfig { url, prefix: prefix.to_owned(), ..StoreConfig::default() }.check()
+/// What keys may begin with, in whichever Redis: `--store` may name one where the file does not.
+fn prefix<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let (prefix, url) = (String::deserialize(from)?, StoreUrl::Redis("redis://127.0.0.1".to_owned()));
+    let store = StoreConfig { url, prefix, ..StoreConfig::default() };
+    store.check().map_err(|why| wrong(why, "for instance `spile`"))?;
+    Ok(store.prefix)
+}
+
+impl Written for StoreUrl {
+    const RIGHT: &'static str = "for instance `redis://127.0.0.1:6379`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|why: UnknownStore| why.to_string())
+    }
 }
 
 impl StoreUrl {

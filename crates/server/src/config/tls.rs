@@ -1,14 +1,29 @@
 //! The certificate that clients of a listener see, and who vouches for theirs.
 
-use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use spile_listener::{Tls, TlsFiles};
 
-use super::file::{Faults, TlsFile};
-use super::quoted::Quoted;
+use super::source::{At, Faults};
 
-/// The files of one listener. They were there and belonged together when they were read.
+/// `[http.tls]`, `[admin.tls]` and so on.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct TlsSpec {
+    certificate_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
+    client_ca_file: Option<PathBuf>,
+}
+
+/// The part of a listener's table that says how it speaks TLS.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct HasTls {
+    pub(super) tls: Option<TlsSpec>,
+}
+
+/// The files of one listener. They existed and belonged together when they were read.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
     /// Where they are.
@@ -17,39 +32,38 @@ pub struct TlsConfig {
 }
 
 impl TlsConfig {
-    /// Relative paths start from the folder of the configuration file.
-    pub(super) fn check(
-        file: Option<TlsFile>,
+    /// Reads the files of the table at `at`. Relative paths start from the folder of the configuration file.
+    pub(super) fn load(
+        spec: Option<TlsSpec>,
+        at: &At<'_>,
         protocols: &'static [&str],
         folder: &Path,
         faults: &mut Faults,
     ) -> Option<Self> {
-        let file = file?;
-        let (chain, key) = (file.certificate?, file.key?);
+        let spec = spec?;
+        let at = at.key("tls");
+        let chain = faults.required(&at, "certificate_file", spec.certificate_file);
+        let key = faults.required(&at, "key_file", spec.key_file);
         let files = TlsFiles {
-            certificate_file: folder.join(chain.value),
-            key_file: folder.join(key.value),
-            client_ca_file: file.client_ca.map(|path| folder.join(path.value)),
+            certificate_file: folder.join(chain?),
+            key_file: folder.join(key?),
+            client_ca_file: spec.client_ca_file.map(|path| folder.join(path)),
         };
         match Tls::from_files(files.clone(), protocols) {
             Ok(tls) => Some(Self { files, tls }),
             Err(why) => {
                 let fix = "a chain in PEM, the key that belongs to it in `key_file`, and in `client_ca_file` who \
                            vouches for clients, if they must show a certificate";
-                faults.add(&chain.place, why, fix);
+                faults.add(&at.key("certificate_file"), why, fix);
                 None
             }
         }
     }
+}
 
-    /// As a file would have it, in the table of this name.
-    pub(super) fn show(&self, table: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TlsFiles { certificate_file, key_file, client_ca_file } = &self.files;
-        writeln!(f, "[{table}.tls]\ncertificate_file = {}", Quoted(certificate_file.display()))?;
-        writeln!(f, "key_file = {}", Quoted(key_file.display()))?;
-        if let Some(authorities) = client_ca_file {
-            writeln!(f, "client_ca_file = {}", Quoted(authorities.display()))?;
-        }
-        writeln!(f)
+impl From<&TlsConfig> for TlsSpec {
+    fn from(TlsConfig { files, .. }: &TlsConfig) -> Self {
+        let TlsFiles { certificate_file, key_file, client_ca_file } = files.clone();
+        Self { certificate_file: Some(certificate_file), key_file: Some(key_file), client_ca_file }
     }
 }

@@ -3,7 +3,7 @@
 use spile_core::{Charges, Cost};
 use spile_policy::{HostPattern, Matcher, PathPattern, Policy, Rule, RulePlans};
 
-use super::file::near_misses;
+use super::source::near_misses;
 use super::{Config, Route};
 
 impl Config {

@@ -1,22 +1,21 @@
-//! A change that somebody asks for, worked out against what is in force when its turn comes.
+//! A change that an operator asks for, worked out against what is in force when its turn comes.
 
-use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
 use spile_policy::{ApiKeyHash, Tenant};
 
-use super::ControlError;
-use crate::config::Config;
-use crate::document;
-use crate::registry::{Kind, Registry, Which};
+use super::{ControlError, Entry};
+use crate::config::{Config, Spec, TenantSpec};
+use crate::registry::{Registry, Which};
 
-const API_KEYS: &str = "apiKeys";
 /// The most API keys that a tenant can be given one by one.
 const MOST_KEYS: usize = 100;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// This document in place of whatever has the name.
-    Put(Map<String, Value>),
+    /// This in place of whatever has the name.
+    Put(Spec),
     /// One more API key for a tenant that is there.
     AddKey(ApiKeyHash),
     /// The registry's entry goes. What the file says about the name holds again.
@@ -30,17 +29,10 @@ pub(crate) enum Condition {
     Always,
     /// It is there.
     Present,
-    /// It is there, and its tag is one of these: nobody has changed it since.
+    /// It is there, and its tag is one of these: it was not changed since.
     Unchanged(Vec<String>),
     /// It is not there.
     Absent,
-}
-
-/// An entry as it is in force.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) document: Value,
-    pub(crate) tag: String,
 }
 
 impl Change {
@@ -53,17 +45,15 @@ impl Change {
         }
     }
 
-    /// The document that the registry is to hold, or nothing where it is to hold none. `config` is what is in force.
-    pub(super) fn document(
+    /// What the registry is to hold, or `None` if it is to hold no such entry. `config` is what is in force.
+    pub(super) fn spec(
         &self,
         which: &Which,
         config: &Config,
         registry: &Registry,
-    ) -> Result<Option<Value>, ControlError> {
+    ) -> Result<Option<Arc<Spec>>, ControlError> {
         match self {
-            Self::Put(document) => {
-                Ok(Some(Value::Object(with_keys(which, config, registry, document.clone()))))
-            }
+            Self::Put(spec) => Ok(Some(Arc::new(with_keys(which, config, registry, spec)))),
             Self::AddKey(key) => {
                 if let Some(why) = config.quarantine().why(which) {
                     return Err(ControlError::Quarantined(why.to_owned()));
@@ -72,13 +62,13 @@ impl Change {
                 if tenant.api_keys.len() >= MOST_KEYS {
                     return Err(ControlError::TooManyKeys(tenant.api_keys.len()));
                 }
-                let keys = tenant.api_keys.iter().chain([key]).map(ToString::to_string);
-                let keys: Vec<String> = keys.collect();
-                let limits = document::own_limits(tenant);
-                Ok(Some(json!({"plan": tenant.plan.as_str(), "apiKeys": keys, "limits": limits})))
+                let mut api_keys = hashes(tenant);
+                api_keys.push(key.to_string());
+                let spec = TenantSpec { id: None, api_keys: Some(api_keys), ..TenantSpec::from(tenant) };
+                Ok(Some(Arc::new(Spec::Tenant(spec))))
             }
             Self::Delete if registry.holds(which) => Ok(None),
-            Self::Delete => Err(match document::one(config, which) {
+            Self::Delete => Err(match Entry::one(config, which) {
                 Some(_) => ControlError::InFile,
                 None => ControlError::Missing,
             }),
@@ -96,26 +86,25 @@ impl Condition {
     }
 }
 
-/// A tenant keeps its keys unless the document speaks of them: they are not shown, and so cannot be sent back. One in
-/// quarantine keeps those of its entry.
-fn with_keys(
-    which: &Which,
-    config: &Config,
-    registry: &Registry,
-    mut document: Map<String, Value>,
-) -> Map<String, Value> {
-    if which.kind != Kind::Tenants || document.contains_key(API_KEYS) {
-        return document;
-    }
-    let kept = match config.quarantine().why(which) {
-        Some(_) => {
-            registry.entries().get(which.kind, &which.name).and_then(|entry| entry.get(API_KEYS)).cloned()
-        }
-        None => tenant(config, &which.name)
-            .map(|tenant| json!(tenant.api_keys.iter().map(ToString::to_string).collect::<Vec<_>>())),
+/// A tenant keeps its keys unless the new entry has a list of them: they are not shown, and so cannot be sent back. A
+/// tenant in quarantine keeps those of its entry.
+fn with_keys(which: &Which, config: &Config, registry: &Registry, spec: &Spec) -> Spec {
+    let Spec::Tenant(TenantSpec { api_keys: None, .. }) = spec else { return spec.clone() };
+    let api_keys = match config.quarantine().why(which) {
+        Some(_) => registry.entries().get(which.kind, &which.name).and_then(|entry| match &**entry {
+            Spec::Tenant(tenant) => tenant.api_keys.clone(),
+            Spec::Plan(_) | Spec::Rule(_) => None,
+        }),
+        None => tenant(config, &which.name).map(hashes),
     };
-    document.extend(kept.map(|kept| (API_KEYS.to_owned(), kept)));
-    document
+    match spec.clone() {
+        Spec::Tenant(spec) => Spec::Tenant(TenantSpec { api_keys, ..spec }),
+        other => other,
+    }
+}
+
+fn hashes(tenant: &Tenant) -> Vec<String> {
+    tenant.api_keys.iter().map(ToString::to_string).collect()
 }
 
 fn tenant<'c>(config: &'c Config, id: &str) -> Option<&'c Tenant> {

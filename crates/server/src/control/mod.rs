@@ -1,6 +1,7 @@
 //! Who changes what the server runs with, while it runs: all of a change, or none of it.
 
 mod change;
+mod entry;
 mod error;
 mod follower;
 mod standing;
@@ -9,19 +10,18 @@ pub(crate) mod watcher;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::Value;
 use spile_observe::Watch;
 use spile_redis::Subscription;
 use tokio::sync::watch;
 
-pub(crate) use self::change::{Change, Condition, Entry};
+pub(crate) use self::change::{Change, Condition};
+pub(crate) use self::entry::Entry;
 pub(crate) use self::error::ControlError;
 pub(crate) use self::follower::follow;
 pub(crate) use self::standing::Standing;
 use self::standing::Trouble;
-use crate::config::{Config, LoadError, Offered};
+use crate::config::{Config, LoadError, Offered, Spec};
 use crate::decide::Decider;
-use crate::document;
 use crate::gateway::GatewayHandle;
 use crate::observe::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
 use crate::registry::{
@@ -184,11 +184,11 @@ impl Control {
 
     /// Every entry of a kind, by name.
     pub(crate) fn list(&self, kind: Kind) -> Vec<Entry> {
-        document::all(&self.config(), kind)
+        Entry::all(&self.config(), kind)
     }
 
     pub(crate) fn get(&self, which: &Which) -> Option<Entry> {
-        document::one(&self.config(), which)
+        Entry::one(&self.config(), which)
     }
 
     /// Makes one change: it works and is kept, here and for all who share the registry, or it is not made.
@@ -203,19 +203,19 @@ impl Control {
             // What somebody has just put through another instance must be there to build on.
             self.catch_up_with(&mut registry).await?;
             let config = self.config();
-            let standing = document::one(&config, which);
+            let standing = Entry::one(&config, which);
             condition.check(standing.as_ref())?;
             // What others have put and does not work here has no tag that anybody could have read.
             if config.quarantine().why(which).is_some() && *condition != Condition::Always {
                 return Err(ControlError::Changed);
             }
-            let document = change.document(which, &config, &registry)?;
-            let next = next(&registry, which, document.clone())?;
+            let spec = change.spec(which, &config, &registry)?;
+            let next = next(&registry, which, spec.clone())?;
             let made = {
-                let (which, document, next) = (which.clone(), document.clone(), next.clone());
-                blocking(move || config.with_change(&which, document, &next)).await?
+                let (which, spec, next) = (which.clone(), spec.clone(), next.clone());
+                blocking(move || config.with_change(&which, spec, &next)).await?
             };
-            let written = registry.write(which, document.as_ref(), Arc::clone(&next.entries)).await;
+            let written = registry.write(which, spec.as_deref(), Arc::clone(&next.entries)).await;
             if written.inspect_err(|why| self.unwritten(which, change, why))? == Written::Yes {
                 self.put_to_work(made, next.entries).await;
                 self.in_step(&registry);
@@ -352,14 +352,11 @@ fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Conf
 }
 
 /// What the registry holds after the change.
-fn next(registry: &Registry, which: &Which, document: Option<Value>) -> Result<Offered, ControlError> {
+fn next(registry: &Registry, which: &Which, spec: Option<Arc<Spec>>) -> Result<Offered, ControlError> {
     let mut next = offered(registry);
     next.broken.remove(&which.to_string());
     let entries = Arc::make_mut(&mut next.entries);
-    match document {
-        Some(document) => entries.put(which.kind, &which.name, document),
-        None => drop(entries.remove(which.kind, &which.name)),
-    }
+    entries.set(which, spec);
     if entries.len() > MOST_ENTRIES { Err(ControlError::Full) } else { Ok(next) }
 }
 

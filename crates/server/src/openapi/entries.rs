@@ -9,7 +9,7 @@ use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
 
 use super::headers;
-use crate::document::{Document, PlanDocument, RuleDocument, TenantDocument};
+use crate::config::{PlanSpec, RuleSpec, TenantSpec};
 
 /// An entry and its tag.
 pub(crate) struct Shown<T>(PhantomData<T>);
@@ -42,22 +42,23 @@ impl<T: ToSchema> IntoResponses for Made<T> {
     }
 }
 
-/// A document that says what it is called, for there is no name in the path.
+/// An entry that says what it is called, for there is no name in the path.
 pub(crate) struct Named<T>(PhantomData<T>);
 
-pub(crate) type NamedPlan = Named<PlanDocument>;
-pub(crate) type NamedRule = Named<RuleDocument>;
-pub(crate) type NamedTenant = Named<TenantDocument>;
+pub(crate) type NamedPlan = Named<PlanSpec>;
+pub(crate) type NamedRule = Named<RuleSpec>;
+pub(crate) type NamedTenant = Named<TenantSpec>;
 
-impl<T: Document + ToSchema> PartialSchema for Named<T> {
+impl<T: ToSchema> PartialSchema for Named<T> {
     fn schema() -> RefOr<Schema> {
+        let member = if T::name() == PlanSpec::name() { "name" } else { "id" };
         let text = ObjectBuilder::new().schema_type(Type::String);
-        let named = ObjectBuilder::new().property(T::NAME, text).required(T::NAME);
+        let named = ObjectBuilder::new().property(member, text).required(member);
         AllOfBuilder::new().item(Ref::from_schema_name(schema_name::<T>())).item(named).into()
     }
 }
 
-impl<T: Document + ToSchema> ToSchema for Named<T> {
+impl<T: ToSchema> ToSchema for Named<T> {
     fn name() -> Cow<'static, str> {
         format!("Named{}", schema_name::<T>()).into()
     }

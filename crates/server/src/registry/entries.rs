@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
-use serde_json::Value;
+use crate::config::Spec;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -26,6 +27,14 @@ impl Kind {
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The member that says what an entry is called.
+    pub(crate) const fn name_member(self) -> &'static str {
+        match self {
+            Self::Plans => "name",
+            Self::Rules | Self::Tenants => "id",
+        }
     }
 }
 
@@ -57,37 +66,50 @@ impl fmt::Display for Which {
     }
 }
 
-/// Documents as they were put. Whether they work is for the configuration to say.
+/// Entries as they were put. Whether they work is for the configuration to say.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entries(BTreeMap<(Kind, String), Value>);
+pub(crate) struct Entries([BTreeMap<String, Arc<Spec>>; 3]);
 
 impl Entries {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Kind, &str, &Value)> {
-        self.0.iter().map(|((kind, name), document)| (*kind, name.as_str(), document))
+    /// All entries, plans before rules and rules before tenants.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Kind, &str, &Arc<Spec>)> {
+        Kind::ALL
+            .into_iter()
+            .zip(&self.0)
+            .flat_map(|(kind, entries)| entries.iter().map(move |(name, spec)| (kind, name.as_str(), spec)))
+    }
+
+    pub(crate) const fn of_kind(&self, kind: Kind) -> &BTreeMap<String, Arc<Spec>> {
+        &self.0[kind as usize]
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.0.iter().map(BTreeMap::len).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
-    /// The first so many, plans before rules and rules before tenants.
+    /// The first so many, in the order of [`Self::iter`].
     pub(crate) fn first(&self, count: usize) -> Self {
-        Self(self.0.iter().take(count).map(|(name, document)| (name.clone(), document.clone())).collect())
+        let mut first = Self::default();
+        for (kind, name, spec) in self.iter().take(count) {
+            first.0[kind as usize].insert(name.to_owned(), Arc::clone(spec));
+        }
+        first
     }
 
-    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Value> {
-        self.0.get(&(kind, name.to_owned()))
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Arc<Spec>> {
+        self.of_kind(kind).get(name)
     }
 
-    pub(crate) fn put(&mut self, kind: Kind, name: &str, document: Value) {
-        self.0.insert((kind, name.to_owned()), document);
-    }
-
-    pub(crate) fn remove(&mut self, kind: Kind, name: &str) -> Option<Value> {
-        self.0.remove(&(kind, name.to_owned()))
+    /// Puts an entry in place of the one of its name, or removes that one if `spec` is `None`.
+    pub(crate) fn set(&mut self, which: &Which, spec: Option<Arc<Spec>>) {
+        let entries = &mut self.0[which.kind as usize];
+        match spec {
+            Some(spec) => drop(entries.insert(which.name.clone(), spec)),
+            None => drop(entries.remove(&which.name)),
+        }
     }
 }

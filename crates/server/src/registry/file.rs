@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,7 +19,8 @@ use redb::{
 use spile_core::{Clock, Micros, SystemClock};
 
 use super::entries::{Entries, Which};
-use super::quarantine::Quarantine;
+use super::quarantine::{NO_ENTRY, Quarantine};
+use crate::config::Spec;
 
 /// `plans/gold` to the document in JSON.
 const ENTRIES: TableDefinition<'_, &str, &str> = TableDefinition::new("entries");
@@ -144,17 +146,19 @@ fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(
     let mut gone = Vec::new();
     for row in table.iter()? {
         let (key, document) = row?;
-        let which = Which::parse(key.value());
-        let is_entry = serde_json::from_str::<serde_json::Value>(document.value()).is_ok();
-        if which.is_some_and(|which| is_entry && known.get(which.kind, &which.name).is_none()) {
+        let is_gone = |which: &Which| {
+            known.get(which.kind, &which.name).is_none()
+                && Spec::read_text(which, document.value().as_bytes()).is_ok()
+        };
+        if Which::parse(key.value()).as_ref().is_some_and(is_gone) {
             gone.push(key.value().to_owned());
         }
     }
     for key in gone {
         table.remove(key.as_str())?;
     }
-    for (kind, name, document) in known.iter() {
-        table.insert(format!("{kind}/{name}").as_str(), document.to_string().as_str())?;
+    for (kind, name, spec) in known.iter() {
+        table.insert(format!("{kind}/{name}").as_str(), spec.to_json().to_string().as_str())?;
     }
     Ok(())
 }
@@ -214,10 +218,10 @@ fn rows(transaction: &ReadTransaction) -> Result<Vec<(String, String)>, redb::Er
 fn sorted(rows: Vec<(String, String)>) -> (Entries, Quarantine) {
     let (mut entries, mut broken) = (Entries::default(), Quarantine::default());
     for (key, document) in rows {
-        match (Which::parse(&key), serde_json::from_str(&document)) {
-            (Some(Which { kind, name }), Ok(document)) => entries.put(kind, &name, document),
-            (Some(_), Err(why)) => broken.add(&key, format!("{key} is no JSON: {why}")),
-            (None, _) => broken.add(&key, "this is not the name of a plan, rule or tenant"),
+        let read = |which: Which| Ok((Spec::read_text(&which, document.as_bytes())?, which));
+        match Which::parse(&key).ok_or_else(|| NO_ENTRY.to_owned()).and_then(read) {
+            Ok((spec, which)) => entries.set(&which, Some(Arc::new(spec))),
+            Err(why) => broken.add(&key, why),
         }
     }
     (entries, broken)
@@ -235,10 +239,8 @@ pub(crate) enum RegistryFileError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    use serde_json::json;
     use spile_core::FakeClock;
 
     use super::*;
@@ -301,7 +303,9 @@ mod tests {
     fn entries(names: &[&str]) -> Entries {
         let mut entries = Entries::default();
         for name in names {
-            entries.put(Kind::Plans, name, json!({"refill": "1/s"}));
+            let which = Which { kind: Kind::Plans, name: (*name).to_owned() };
+            let spec = Spec::read_text(&which, br#"{"refill":"1/s"}"#).expect("it is a plan");
+            entries.set(&which, Some(Arc::new(spec)));
         }
         entries
     }
@@ -350,7 +354,7 @@ mod tests {
                 }
                 let again = entries
                     .iter()
-                    .map(|(kind, name, document)| (format!("{kind}/{name}"), document.to_string()));
+                    .map(|(kind, name, spec)| (format!("{kind}/{name}"), spec.to_json().to_string()));
                 let (same, none) = sorted(again.collect());
                 // Numbers of very many digits are rounded, and again when they are read.
                 let names = |entries: &Entries| {

@@ -11,7 +11,6 @@ mod shared;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
 use spile_redis::{RedisStore, Subscription};
 
 pub(crate) use self::entries::{Entries, Kind, Which};
@@ -19,6 +18,7 @@ pub(crate) use self::error::RegistryError;
 pub(crate) use self::file::{RegistryFile, RegistryFileError};
 pub(crate) use self::quarantine::{MOST_NAMED, OTHER, Overlay, Quarantine, split};
 use self::shared::SharedRegistry;
+use crate::config::Spec;
 
 /// Where entries are kept, and those that are, as far as this instance knows.
 pub(crate) enum Registry {
@@ -97,23 +97,23 @@ impl Registry {
         }
     }
 
-    /// Keeps the document, or forgets it where there is none any more, if nobody else has changed anything since the
-    /// last look. `next` are the entries after that.
+    /// Keeps an entry, or removes it if `spec` is `None`, unless another instance has changed anything since the last look.
+    /// `next` are the entries after that.
     pub(crate) async fn write(
         &mut self,
         which: &Which,
-        document: Option<&Value>,
+        spec: Option<&Spec>,
         next: Arc<Entries>,
     ) -> Result<Written, RegistryError> {
+        let document = spec.map(|spec| spec.to_json().to_string());
         match self {
             Self::Own { file, entries, broken } => {
-                let document = document.map(ToString::to_string);
                 write_own(Arc::clone(file), which.to_string(), document, Arc::clone(entries)).await?;
                 *entries = next;
                 broken.remove(&which.to_string());
                 Ok(Written::Yes)
             }
-            Self::Shared(shared) => shared.write(which, document, next).await,
+            Self::Shared(shared) => shared.write(which, document.as_deref(), next).await,
         }
     }
 }

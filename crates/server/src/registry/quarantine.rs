@@ -11,6 +11,9 @@ pub(crate) const MOST_NAMED: usize = 20;
 /// What is called like no kind of entry.
 pub(crate) const OTHER: &str = "other";
 
+/// What is wrong with something that is called like no entry.
+pub(crate) const NO_ENTRY: &str = "this is not the name of a plan, rule or tenant";
+
 /// The entries by their names where entries are kept (`plans/gold`), each with what is wrong with it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Quarantine(BTreeMap<String, String>);

@@ -117,7 +117,7 @@ impl Server {
             listeners: ListenerSet::new(config, &telemetry),
             guesses,
             bounds: config.listen.bounds.clone(),
-            hosts: config.hosts.clone(),
+            hosts: config.listen.hosts.clone(),
             patience: config.store.timeout,
             telemetry,
         })

@@ -149,7 +149,7 @@ fn what_is_wrong_with_the_gateway_is_said_with_its_line() {
         (6, "nowhere.pem"),
         (7, "`gateway.tls` has no `certificate_file`"),
         (10, "nowhere.json"),
-        (11, "`pgp` is no kind of keys"),
+        (11, "`gateway.jwt.keys` cannot be `pgp`"),
     ];
     assert_faults(file, &faults);
 }
@@ -176,7 +176,7 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         (4, "`http://127.0.0.1:9000/path` is no upstream"),
         (4, "`unix:app.sock` is no upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path"),
         (5, "`not a host` is no host"),
-        (6, "`fairly` is no way to balance"),
+        (6, "`routes.balance` cannot be `fairly`"),
         (7, "9 is out of bounds"),
         (8, "`2EiB` is no size"),
         (9, "no plan is called `platinum`"),
@@ -216,7 +216,7 @@ fn what_is_wrong_with_each_of_several_routes_is_said_with_its_line() {
         name = "two words"
     "#;
     let faults = [
-        (6, "rule `default` stands twice"),
+        (6, "rule `default` is defined twice"),
         (7, "no plan is called `platinum`"),
         (8, "charged together anyway"),
         (11, "`ftp://127.0.0.1` is no upstream"),

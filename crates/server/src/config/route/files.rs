@@ -1,4 +1,4 @@
-//! What is in the files that routes name: read once for a configuration, however often its routes are checked.
+//! The contents of files that routes name. They are read once for a configuration, however often its routes are checked.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use spile_gateway::{RefusalPage, Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
-use crate::config::file::{Faults, Place, Spot, UpstreamTlsFile};
+use super::spec::UpstreamTlsSpec;
+use crate::config::source::{At, Faults};
 
 /// Files that routes name, and what was in them.
 #[derive(Clone, Debug, Default)]
@@ -24,9 +25,9 @@ pub(crate) struct RouteFiles {
 /// How a route meets its `https://` upstreams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTls {
-    /// What the route itself says.
+    /// The route's own files.
     pub(super) own: UpstreamTlsFiles,
-    /// Together with what holds for all routes. `None` if there is neither.
+    /// Together with those of all routes. `None` if there are neither.
     pub(crate) loaded: Option<UpstreamTls>,
 }
 
@@ -35,26 +36,32 @@ impl RouteFiles {
         Self { folder: folder.to_owned(), ..Self::default() }
     }
 
-    /// What holds for all routes, unless there is something wrong with it.
+    /// The files of all routes, from `upstream_ca_file` and so on in the table at `at`.
     pub(in crate::config) fn check_usual(
         &mut self,
-        file: &UpstreamTlsFile,
+        spec: &UpstreamTlsSpec,
+        at: &At<'_>,
         faults: &mut Faults,
     ) -> UpstreamTlsFiles {
-        let RouteTls { own, loaded } = self.check_tls(file, faults);
+        let RouteTls { own, loaded } = self.check_tls(spec, at, "upstream_", faults);
         if loaded.is_some() {
             self.usual = own.clone();
         }
         own
     }
 
-    /// How a route meets its upstreams: what it says itself, and the rest as for all.
-    pub(super) fn check_tls(&mut self, file: &UpstreamTlsFile, faults: &mut Faults) -> RouteTls {
-        let path = |text: &Option<Spot<String>>| text.as_ref().map(|text| self.folder.join(&text.value));
+    /// How a route meets its upstreams: by its own files, and otherwise by those of all routes. Keys begin with `prefix`.
+    pub(super) fn check_tls(
+        &mut self,
+        spec: &UpstreamTlsSpec,
+        at: &At<'_>,
+        prefix: &str,
+        faults: &mut Faults,
+    ) -> RouteTls {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| self.folder.join(path));
         let mut own = UpstreamTlsFiles::default();
-        (own.ca_file, own.certificate_file) = (path(&file.ca_file), path(&file.certificate_file));
-        (own.key_file, own.server_name) =
-            (path(&file.key_file), file.server_name.as_ref().map(|name| name.value.clone()));
+        (own.ca_file, own.certificate_file) = (path(&spec.ca_file), path(&spec.certificate_file));
+        (own.key_file, own.server_name) = (path(&spec.key_file), spec.server_name.clone());
         let mut whole = own.clone();
         whole.ca_file = whole.ca_file.or_else(|| self.usual.ca_file.clone());
         if whole.certificate_file.is_none() && whole.key_file.is_none() {
@@ -64,12 +71,15 @@ impl RouteFiles {
         if whole == UpstreamTlsFiles::default() {
             return RouteTls::default();
         }
-        let loaded = self.load(whole).map_err(|why| tell(file, &own, why, faults)).ok();
-        RouteTls { own, loaded }
+        let loaded = self.load(whole).map_err(|why| {
+            let (key, fix) = to_blame(&own, &why);
+            faults.add(&at.key(&format!("{prefix}{key}")), why, fix);
+        });
+        RouteTls { loaded: loaded.ok(), own }
     }
 
     /// The whole path of a page, and what is in it. Of a file that is too large, just enough to tell.
-    pub(super) fn read_page(&mut self, path: &str) -> (PathBuf, io::Result<Bytes>) {
+    pub(super) fn read_page(&mut self, path: &Path) -> (PathBuf, io::Result<Bytes>) {
         let path = self.folder.join(path);
         if let Some(page) = self.pages.get(&path) {
             let page = page.clone();
@@ -95,18 +105,15 @@ impl RouteFiles {
     }
 }
 
-/// Says what is wrong where it was written.
-fn tell(file: &UpstreamTlsFile, own: &UpstreamTlsFiles, why: UpstreamTlsError, faults: &mut Faults) {
-    let UpstreamTlsFile { ca_file, certificate_file, key_file, server_name } = file;
+/// The key that an error is about, and what would be right.
+fn to_blame(own: &UpstreamTlsFiles, why: &UpstreamTlsError) -> (&'static str, &'static str) {
     let bad_authorities = own.ca_file.as_ref().is_some_and(|path| Roots::from_file(path).is_err());
-    let (spot, fix) = match &why {
-        UpstreamTlsError::ServerName(_) => (server_name, "the name in their certificate: `api.internal`"),
-        UpstreamTlsError::File(_) if bad_authorities => (ca_file, "the authorities' certificates, in PEM"),
-        _ if certificate_file.is_some() => {
-            (certificate_file, "a chain in PEM, and the key that belongs to it")
+    match why {
+        UpstreamTlsError::ServerName(_) => ("server_name", "the name in their certificate: `api.internal`"),
+        UpstreamTlsError::File(_) if bad_authorities => ("ca_file", "the authorities' certificates, in PEM"),
+        _ if own.certificate_file.is_some() => {
+            ("certificate_file", "a chain in PEM, and the key that belongs to it")
         }
-        _ => (key_file, "a key in PEM, and the chain that belongs to it"),
-    };
-    let nowhere = Place::File(0..0);
-    faults.add(spot.as_ref().map_or(&nowhere, |spot| &spot.place), why, fix);
+        _ => ("key_file", "a key in PEM, and the chain that belongs to it"),
+    }
 }

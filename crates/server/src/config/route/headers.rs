@@ -2,27 +2,21 @@
 
 use spile_gateway::{HeaderChangeError, HeaderChanges};
 
-use crate::config::file::{Faults, HeadersFile, Place, Spot};
+use super::spec::HeadersSpec;
+use crate::config::source::{At, Faults};
+use crate::config::value::each;
 
-/// Changes to a header, as they were written.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct HeaderWords {
-    pub(super) set: Vec<(String, String)>,
-    pub(super) add: Vec<(String, String)>,
-    pub(super) remove: Vec<String>,
-}
-
-impl HeaderWords {
-    pub(super) fn check(file: Option<HeadersFile>, faults: &mut Faults) -> Self {
-        let Some(file) = file else { return Self::default() };
-        let remove = file.remove.map(|names| names.value).unwrap_or_default();
-        for name in &remove {
-            tell(HeaderChanges::default().remove(&name.value), &name.place, &name.place, faults);
+impl HeadersSpec {
+    pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) {
+        for (at, name) in each(&self.remove, &at.key("remove")) {
+            tell(HeaderChanges::default().remove(name), &at, &at, faults);
         }
-        Self {
-            set: check_pairs(file.set, faults),
-            add: check_pairs(file.add, faults),
-            remove: remove.into_iter().map(|name| name.value).collect(),
+        for (key, fields) in [("set", &self.set), ("add", &self.add)] {
+            for (name, value) in fields {
+                let fields = at.key(key);
+                let field = fields.name(name);
+                tell(HeaderChanges::default().set(name, value), &field.spelling(), &field, faults);
+            }
         }
     }
 
@@ -42,15 +36,12 @@ impl HeaderWords {
     }
 }
 
-fn check_pairs(pairs: Vec<(Spot<String>, Spot<String>)>, faults: &mut Faults) -> Vec<(String, String)> {
-    let pair = |(name, value): (Spot<String>, Spot<String>)| {
-        tell(HeaderChanges::default().set(&name.value, &value.value), &name.place, &value.place, faults);
-        (name.value, value.value)
-    };
-    pairs.into_iter().map(pair).collect()
-}
-
-fn tell(change: Result<HeaderChanges, HeaderChangeError>, name: &Place, value: &Place, faults: &mut Faults) {
+fn tell(
+    change: Result<HeaderChanges, HeaderChangeError>,
+    name: &At<'_>,
+    value: &At<'_>,
+    faults: &mut Faults,
+) {
     match change {
         Ok(_) => {}
         Err(why @ HeaderChangeError::Value(_)) => faults.add(value, why, "visible text on one line"),

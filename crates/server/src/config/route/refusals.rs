@@ -1,115 +1,121 @@
-//! What refusals look like, as it was written.
+//! What refusals look like.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use spile_gateway::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 
 use super::files::RouteFiles;
-use crate::config::file::{Faults, RefusalFile, RefusalsFile, Spot};
-use crate::config::quoted::Quoted;
+use crate::config::source::{At, Faults};
+
+/// `refusals`: the pages that the operator has written, by kind.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(in crate::config) struct RefusalsSpec {
+    limited: Option<PageSpec>,
+    unauthorized: Option<PageSpec>,
+    forbidden: Option<PageSpec>,
+    not_found: Option<PageSpec>,
+    too_large: Option<PageSpec>,
+    unavailable: Option<PageSpec>,
+}
+
+/// What one kind of refusal looks like.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+struct PageSpec {
+    status: Option<u64>,
+    body: Option<String>,
+    body_file: Option<PathBuf>,
+    content_type: Option<String>,
+}
 
 /// Refusals with pages that the operator has written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RefusalWords {
-    words: Vec<Words>,
+pub(crate) struct Refusals {
+    pub(in crate::config) spec: RefusalsSpec,
     /// The same as the gateway takes it.
     pub(crate) pages: RefusalPages,
 }
 
-#[derive(Clone, Debug)]
-struct Words {
-    kind: RefusalKind,
-    status: Option<u16>,
-    body: Body,
-    content_type: Option<String>,
+impl RefusalsSpec {
+    pub(in crate::config) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn each(&mut self) -> [(RefusalKind, &mut Option<PageSpec>); 6] {
+        [
+            (RefusalKind::Limited, &mut self.limited),
+            (RefusalKind::Unauthorized, &mut self.unauthorized),
+            (RefusalKind::Forbidden, &mut self.forbidden),
+            (RefusalKind::NotFound, &mut self.not_found),
+            (RefusalKind::TooLarge, &mut self.too_large),
+            (RefusalKind::Unavailable, &mut self.unavailable),
+        ]
+    }
 }
 
-#[derive(Clone, Debug)]
-enum Body {
-    Text(String),
-    File(PathBuf),
-}
-
-impl RefusalWords {
+impl Refusals {
     pub(in crate::config) fn check(
-        file: Option<RefusalsFile>,
+        mut spec: RefusalsSpec,
+        at: &At<'_>,
         opened: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Self {
-        let mut checked = Self::default();
-        for (kind, file) in file.map(|file| file.0).unwrap_or_default() {
-            if let Some((words, page)) = check_page(kind, file, opened, faults) {
-                checked.words.push(words);
-                checked.pages = checked.pages.page(kind, page);
+        let mut pages = RefusalPages::default();
+        for (kind, page) in spec.each() {
+            if let Some(page) = page
+                && let Some(checked) = page.check(kind, &at.key(kind.name()), opened, faults)
+            {
+                pages = pages.page(kind, checked);
             }
         }
-        checked
-    }
-
-    /// Writes it as a file would have it.
-    pub(in crate::config) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown: Vec<String> = self.words.iter().map(Words::show).collect();
-        if shown.is_empty() { Ok(()) } else { writeln!(f, "refusals = {{ {} }}", shown.join(", ")) }
+        Self { spec, pages }
     }
 }
 
-impl Words {
-    fn show(&self) -> String {
-        let status = self.status.map_or_else(String::new, |status| format!("status = {status}, "));
-        let content_type = self.content_type.as_ref();
-        let kind = content_type.map_or_else(String::new, |kind| format!("content_type = {}, ", Quoted(kind)));
-        let body = match &self.body {
-            Body::Text(text) => format!("body = {}", Quoted(text)),
-            Body::File(path) => format!("body_file = {}", Quoted(path.display())),
+impl PageSpec {
+    /// The page as the gateway takes it. The file's whole path takes the place of what was written.
+    fn check(
+        &mut self,
+        kind: RefusalKind,
+        at: &At<'_>,
+        opened: &mut RouteFiles,
+        faults: &mut Faults,
+    ) -> Option<RefusalPage> {
+        let (content, key) = match (&self.body, &mut self.body_file) {
+            (Some(body), None) => (Bytes::from(body.clone()), "body"),
+            (None, Some(file)) => {
+                let (path, content) = opened.read_page(file);
+                let content = content.map_err(|why| {
+                    let message = format!("{}: {why}", path.display());
+                    faults.add(&at.key("body_file"), message, "a file of at most 64KiB that can be read");
+                });
+                *file = path;
+                (content.ok()?, "body_file")
+            }
+            (body, _) => {
+                let both = if body.is_some() { "both `body` and `body_file`" } else { "no `body`" };
+                let message = format!("the page for `{}` has {both}", kind.name());
+                faults.add(at, message, "either `body = \"…\"` or `body_file = \"…\"`");
+                return None;
+            }
         };
-        format!("{} = {{ {status}{kind}{body} }}", self.kind.name())
-    }
-}
-
-fn check_page(
-    kind: RefusalKind,
-    file: RefusalFile,
-    opened: &mut RouteFiles,
-    faults: &mut Faults,
-) -> Option<(Words, RefusalPage)> {
-    let RefusalFile { place, status, body, body_file, content_type } = file;
-    let (body, content, spot) = match (body, body_file) {
-        (Some(Spot { value, place }), None) => {
-            let content = Bytes::from(value.clone());
-            (Body::Text(value), content, place)
+        let too_large = |why| faults.add(&at.key(key), why, "a body of at most 64KiB");
+        let mut page = RefusalPage::new(content).map_err(too_large).ok()?;
+        if let Some(status) = self.status {
+            let checked = u16::try_from(status).map_err(|_| RefusalPageError::Status(u16::MAX));
+            let wrong = |_| {
+                let message = format!("{status} is not a status of a refusal");
+                faults.add(&at.key("status"), message, "400 to 599");
+            };
+            page = checked.and_then(|status| page.status(status)).map_err(wrong).ok()?;
         }
-        (None, Some(Spot { value, place })) => {
-            let (path, content) = opened.read_page(&value);
-            let content = content.map_err(|why| {
-                let message = format!("{}: {why}", path.display());
-                faults.add(&place, message, "a file of at most 64KiB that can be read");
-            });
-            (Body::File(path), content.ok()?, place)
+        if let Some(content_type) = &self.content_type {
+            let wrong = |why| faults.add(&at.key("content_type"), why, "for instance `application/json`");
+            page = page.content_type(content_type).map_err(wrong).ok()?;
         }
-        (body, _) => {
-            let both = if body.is_some() { "both `body` and `body_file`" } else { "no `body`" };
-            let message = format!("the page for `{}` has {both}", kind.name());
-            faults.add(&place, message, "either `body = \"…\"` or `body_file = \"…\"`");
-            return None;
-        }
-    };
-    let mut page =
-        RefusalPage::new(content).map_err(|why| faults.add(&spot, why, "a body of at most 64KiB")).ok()?;
-    if let Some(Spot { value, place }) = &status {
-        let checked = u16::try_from(*value).map_err(|_| RefusalPageError::Status(u16::MAX));
-        let checked = checked.and_then(|status| page.clone().status(status));
-        page = checked
-            .map_err(|_| {
-                faults.add(place, format_args!("{value} is not a status of a refusal"), "400 to 599");
-            })
-            .ok()?;
+        Some(page)
     }
-    if let Some(Spot { value, place }) = &content_type {
-        let checked = page.content_type(value);
-        page = checked.map_err(|why| faults.add(place, why, "for instance `application/json`")).ok()?;
-    }
-    let status = status.map(|status| status.value as u16);
-    Some((Words { kind, status, body, content_type: content_type.map(|kind| kind.value) }, page))
 }

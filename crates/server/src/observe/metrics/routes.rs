@@ -35,12 +35,12 @@ fn series_of(route: &Route) -> impl Iterator<Item = String> {
     let name = escaped(&route.name);
     let of_route = |metric: &str| format!("{PREFIX}{metric}{{route=\"{name}\"");
     let mut series = vec![of_route("retries_total"), of_route("upstream_failures_total")];
-    series.extend(route.adaptive.map(|_| of_route("adaptive_factor")));
+    series.extend(route.is_adaptive().then(|| of_route("adaptive_factor")));
     for upstream in route.upstreams.iter().filter_map(|text| text.parse::<Upstream>().ok()) {
         let label = escaped(&upstream.label());
         let of_upstream = |metric| format!("{},upstream=\"{label}\"", of_route(metric));
         series.push(of_upstream("upstream_up"));
-        if route.concurrency.is_some() {
+        if route.is_capped() {
             series.extend(["concurrency_in_use", "queue_depth"].map(of_upstream));
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::registry::{Entries, Quarantine, Which};
+use crate::config::Spec;
+use crate::registry::quarantine::{NO_ENTRY, Quarantine};
+use crate::registry::{Entries, Which};
 
 /// A moment in the registry's life. The stamp tells two changes apart that got the same number, as happens when Redis
 /// forgets the last one.
@@ -37,17 +37,14 @@ impl Mirror {
         self.mend(name);
         match (Which::parse(name), document) {
             (Some(which), None) => self.forget(&which),
-            (Some(which), Some(document)) => match serde_json::from_slice::<Value>(document) {
-                Ok(document) => Arc::make_mut(&mut self.entries).put(which.kind, &which.name, document),
+            (Some(which), Some(document)) => match Spec::read_text(&which, document) {
+                Ok(spec) => Arc::make_mut(&mut self.entries).set(&which, Some(Arc::new(spec))),
                 Err(why) => {
                     self.forget(&which);
-                    self.note_broken(name, document, format!("{name} is no JSON: {why}"));
+                    self.note_broken(name, document, why);
                 }
             },
-            (None, Some(document)) => {
-                let why = "this is not the name of a plan, rule or tenant".to_owned();
-                self.note_broken(name, document, why);
-            }
+            (None, Some(document)) => self.note_broken(name, document, NO_ENTRY.to_owned()),
             (None, None) => {}
         }
     }
@@ -68,12 +65,12 @@ impl Mirror {
         let entries = self
             .entries
             .iter()
-            .map(|(kind, name, document)| (format!("{kind}/{name}"), document.to_string().into_bytes()));
+            .map(|(kind, name, spec)| (format!("{kind}/{name}"), spec.to_json().to_string().into_bytes()));
         entries.chain(self.raw.iter().map(|(name, document)| (name.clone(), document.clone())))
     }
 
     fn forget(&mut self, which: &Which) {
-        Arc::make_mut(&mut self.entries).remove(which.kind, &which.name);
+        Arc::make_mut(&mut self.entries).set(which, None);
     }
 
     fn note_broken(&mut self, name: &str, document: &[u8], why: String) {

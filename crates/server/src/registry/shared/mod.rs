@@ -10,7 +10,6 @@ mod page;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use serde_json::Value;
 use spile_redis::{RedisStore, Script, Session, SessionError, Subscription, Value as Reply};
 
 use self::mirror::{Mirror, Version};
@@ -100,11 +99,10 @@ impl SharedRegistry {
     pub(super) async fn write(
         &mut self,
         which: &Which,
-        document: Option<&Value>,
+        document: Option<&str>,
         next: Arc<Entries>,
     ) -> Result<Written, RegistryError> {
         let name = which.to_string();
-        let document = document.map(ToString::to_string);
         let stamp = stamp()?;
         let number = self.mirror.version.number.to_string();
         let count = self.mirror.len().to_string();
@@ -116,7 +114,7 @@ impl SharedRegistry {
             count.as_bytes(),
             name.as_bytes(),
         ];
-        arguments.extend(document.as_ref().map(String::as_bytes));
+        arguments.extend(document.map(str::as_bytes));
         let reply = self.run_to_an_answer(&WRITE, &arguments).await?;
         let parts = reply.as_array().unwrap_or_default();
         let written = parts.get(1).and_then(Reply::as_str).and_then(|version| version.parse().ok());

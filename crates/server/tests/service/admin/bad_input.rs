@@ -12,8 +12,8 @@ half an object                     | plans/gold  | {"capacity": 5               
 two objects                        | plans/gold  | {} {}                                      | 400 | body       | more than one
 a list for an object               | plans/gold  | [1]                                        | 400 | body       | an object
 text that is no JSON               | plans/gold  | capacity: 5                                | 400 | body       | expected value
-an unknown field                   | plans/gold  | {"refill": "1/s", "burst": 3}              | 400 | burst      | `capacity`
-a field as the file has it         | rules/x     | {"plans": ["free"], "on_failure": "deny"}  | 400 | on_failure | `onFailure`
+an unknown field                   | plans/gold  | {"refill": "1/s", "burst": 3}              | 400 | burst      | it takes name, capacity
+a field as the file has it         | rules/x     | {"plans": ["free"], "on_failure": "deny"}  | 400 | on_failure | did you mean `onFailure`?
 a field given twice                | plans/gold  | {"refill": "1/s", "refill": "2/s"}         | 400 | body       | duplicate field `refill`
 no capacity to speak of            | plans/gold  | {"capacity": 0, "refill": "1/s"}           | 422 | capacity   | 1 to 1000000000
 a capacity above the bound         | plans/gold  | {"capacity": 1000000001, "refill": "1/s"}  | 422 | capacity   | 1 to 1000000000
@@ -53,7 +53,7 @@ a rule that charges itself         | rules/x     | {"plans": ["free"], "also": [
 a rule that there is not           | rules/x     | {"plans": ["free"], "also": ["nobody"]}    | 422 | also[0]    | another rule
 a path without a slash             | rules/x     | {"plans": ["free"], "match": {"path": "login"}} | 422 | match.path | starts with `/`
 a method with a space              | rules/x     | {"plans": ["free"], "match": {"methods": ["GE T"]}} | 422 | match.methods[0] | `POST`
-an unknown part of a match         | rules/x     | {"plans": ["free"], "match": {"host": "a"}} | 400 | match.host | `path`
+an unknown part of a match         | rules/x     | {"plans": ["free"], "match": {"host": "a"}} | 400 | match.host | did you mean `hosts`?
 a list for a match                 | rules/x     | {"plans": ["free"], "match": ["/"]}        | 400 | match      | an object
 a tenant without a plan            | tenants/x   | {}                                         | 422 | plan       | add `plan
 a plan that there is not           | tenants/x   | {"plan": "nope"}                           | 422 | plan       | there are free
@@ -88,8 +88,8 @@ async fn documents_that_are_too_large_deep_or_long_are_refused_with_their_bound(
     let long = json!({"limits": (0..33).map(limit).collect::<Vec<_>>()}).to_string();
     for (what, path, body, status, field, bound) in [
         ("70,000 bytes", "tenants/x", large, 413, "body", "65536 bytes"),
-        ("10,000 lists within each other", "plans/gold", deep, 400, "limits[0]", "object"),
-        ("the same where nothing is known", "plans/gold", deep_and_unknown, 400, "x", "unknown field"),
+        ("10,000 lists within each other", "plans/gold", deep, 400, "body", "recursion limit"),
+        ("the same where nothing is known", "plans/gold", deep_and_unknown, 400, "body", "recursion limit"),
         ("33 limits", "plans/gold", long, 422, "name", "1 to 32"),
     ] {
         let answer = office.send(Method::PUT, &format!("/admin/v1/{path}"), &[], body).await;

@@ -1,9 +1,10 @@
-//! Environment variables that stand above the file: `SPILE_STORE__URL` is `url` in `[store]`.
+//! Environment variables that override the file: `SPILE_STORE__URL` is `url` in `[store]`.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 use super::node::{Node, Table};
-use super::place::{Place, Spot};
+use super::place::PathStep;
 use super::usual::UNMATCHED;
 
 const PREFIX: &str = "SPILE_";
@@ -23,45 +24,12 @@ const SINGLE: [&str; 10] = [
     "SPILE_TLS_KEY_FILE",
 ];
 
-/// The tables that have one place in the file, and their keys.
-const TABLES: [(&str, &str); 16] = [
-    (
-        "LISTEN",
-        "http, admin, grpc, resp, gateway, hosts, max_connections, max_header_bytes, max_header_fields, max_streams, \
-         header_timeout, write_timeout, handshake_timeout, drain_timeout",
-    ),
-    ("HTTP", "tls"),
-    ("HTTP__TLS", "certificate_file, key_file, client_ca_file"),
-    (
-        "STORE",
-        "url, prefix, timeout, on_failure, fail_closed_retry_after, replicas, connections, flights, queue, time, \
-         max_keys, path, save_every",
-    ),
-    ("ADMIN", "token_file, registry_file, tls"),
-    ("ADMIN__TLS", "certificate_file, key_file, client_ca_file"),
-    ("GRPC", "timeout, tls"),
-    ("GRPC__TLS", "certificate_file, key_file, client_ca_file"),
-    ("RESP", "password_file, idle_timeout, tls"),
-    ("RESP__TLS", "certificate_file, key_file, client_ca_file"),
-    ("CLIENTS", "trusted_proxies, ipv6_prefix, principal_header"),
-    ("FORWARD_AUTH", "proxy"),
-    (
-        "GATEWAY",
-        "tls, jwt, refusals, upstream_ca_file, upstream_certificate_file, upstream_key_file, max_uri_bytes, \
-         stream_window, max_connections, max_header_bytes, max_header_fields, max_streams, header_timeout, \
-         write_timeout, handshake_timeout, drain_timeout",
-    ),
-    ("GATEWAY__TLS", "certificate_file, key_file, client_ca_file"),
-    ("GATEWAY__JWT", "key_file, keys, issuer, audience, leeway, tenant_claim, plan_claim"),
-    ("OBSERVE", "enabled, show_keys, otlp, otlp_percent"),
-];
-
 /// A variable that is meant for Spile and holds bytes that are not UTF-8.
 #[derive(Debug, thiserror::Error)]
 #[error("environment variable {0} is not UTF-8 text")]
 pub struct NotText(String);
 
-/// The process's environment. What is not text concerns Spile only if the name is one of its own.
+/// The process's environment. A value that is not text is an error only if the variable is one of Spile's.
 pub(crate) fn environment() -> Result<Vec<(String, String)>, NotText> {
     texts(std::env::vars_os())
 }
@@ -81,22 +49,22 @@ pub(in crate::config) fn near_misses(variables: &[(String, String)]) -> impl Ite
     variables.iter().filter_map(move |(name, _)| Some((name.as_str(), meant(name, &names)?)))
 }
 
-/// Every variable that can be named here: those of lists and plans have names of their own.
+/// Every variable that has one name: those of lists and plans have names of their own.
 fn names() -> impl Iterator<Item = String> {
-    let of_table = |(table, keys): (&'static str, &'static str)| {
-        keys.split(", ").map(move |key| format!("{PREFIX}{table}{SEPARATOR}{}", key.to_ascii_uppercase()))
+    let of_table = |(table, keys): (&'static str, Vec<&'static str>)| {
+        keys.into_iter().map(move |key| format!("{PREFIX}{table}{SEPARATOR}{}", key.to_ascii_uppercase()))
     };
-    SINGLE.iter().map(|name| (*name).to_owned()).chain(TABLES.into_iter().flat_map(of_table))
+    SINGLE.iter().map(|name| (*name).to_owned()).chain(super::tables().into_iter().flat_map(of_table))
 }
 
 fn meant(name: &str, names: &[String]) -> Option<String> {
-    // Whatever has the separator is read, and refused if it names no value.
+    // A variable with the separator is read, and refused if it names no value.
     let is_read = name.strip_prefix(PREFIX).is_some_and(|path| path.contains(SEPARATOR));
     if is_read || names.iter().any(|known| known == name) {
         return None;
     }
     let typed = letters(name);
-    let close = names.iter().map(|known| (mistakes(&typed, &letters(known)), known));
+    let close = names.iter().map(|known| (strsim::osa_distance(&typed, &letters(known)), known));
     let (mistakes, known) = close.min_by_key(|(mistakes, _)| *mistakes)?;
     // Short names are close to each other by chance.
     let bearable = if typed.len() < 12 { 1 } else { 2 };
@@ -115,74 +83,75 @@ fn of_many(name: &str) -> Option<String> {
     is_one.then(|| [&format!("{PREFIX}{table}"), which, key].join(SEPARATOR))
 }
 
-fn letters(name: &str) -> Vec<u8> {
-    name.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_uppercase()).collect()
+fn letters(name: &str) -> String {
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    letters.map(|letter| letter.to_ascii_uppercase()).collect()
 }
 
-/// How many letters are wrong, missing, needless or swapped with their neighbour.
-fn mistakes(typed: &[u8], known: &[u8]) -> usize {
-    let mut rows = vec![(0..=known.len()).collect::<Vec<_>>()];
-    for at in 1..=typed.len() {
-        let mut row = vec![at];
-        for to in 1..=known.len() {
-            let wrong = usize::from(typed[at - 1] != known[to - 1]);
-            let least = (rows[at - 1][to - 1] + wrong).min(rows[at - 1][to] + 1).min(row[to - 1] + 1);
-            let swapped =
-                at > 1 && to > 1 && typed[at - 1] == known[to - 2] && typed[at - 2] == known[to - 1];
-            row.push(if swapped { least.min(rows[at - 2][to - 2] + 1) } else { least });
-        }
-        rows.push(row);
-    }
-    rows[typed.len()][known.len()]
+/// The keys that lead to the value that a variable sets. `None` if it sets no value of the file.
+fn keys(variable: &str) -> Option<Vec<String>> {
+    let path = variable.strip_prefix(PREFIX)?;
+    let sets = path.contains(SEPARATOR) || path.eq_ignore_ascii_case(UNMATCHED);
+    sets.then(|| path.split(SEPARATOR).map(str::to_ascii_lowercase).collect())
 }
 
-/// Puts every variable that names a value in place of what the file says about it.
-///
-/// Variables without a separator name no value of the file: secrets and settings of the process itself.
-pub(super) fn overlay(table: &mut Table, variables: &[(String, String)]) {
+/// The variable that sets the value at this path, or a part of it that is not in the file, which has `depth` of its steps.
+pub(super) fn setting(steps: &[PathStep], depth: usize, variables: &[(String, String)]) -> Option<String> {
+    let is_at = |step: &PathStep, key: &String| match step {
+        PathStep::Key(own) => own == key,
+        PathStep::Item(index) => index.to_string() == *key,
+    };
+    let candidates = variables.iter().filter_map(|(name, _)| {
+        let keys = keys(name)?;
+        let shared = steps.iter().zip(&keys).take_while(|(step, key)| is_at(step, key)).count();
+        let is_set = shared == keys.len();
+        (is_set || shared > depth).then_some((is_set, shared, name))
+    });
+    candidates.max_by_key(|(is_set, shared, _)| (*is_set, *shared)).map(|(.., name)| name.clone())
+}
+
+/// Puts every variable that names a value in a table in place of what the file says about it.
+pub(super) fn overlay<'t>(table: &mut Table<'t>, variables: &'t [(String, String)]) {
     for (name, text) in variables {
-        let Some(path) = name.strip_prefix(PREFIX).filter(|path| path.contains(SEPARATOR)) else { continue };
-        let path: Vec<String> = path.split(SEPARATOR).map(str::to_ascii_lowercase).collect();
-        put(table, &path, text, &Place::Environment(name.clone()));
-    }
-}
-
-/// Does the same for values that stand in no table. Few do, and they say which others hold.
-pub(super) fn overlay_top(table: &mut Table, variables: &[(String, String)]) {
-    for (name, text) in variables {
-        if name.strip_prefix(PREFIX).is_some_and(|key| key.eq_ignore_ascii_case(UNMATCHED)) {
-            put(table, &[UNMATCHED.to_owned()], text, &Place::Environment(name.clone()));
+        if let Some(keys) = keys(name) {
+            put(table, &keys, text);
         }
     }
 }
 
-fn put(table: &mut Table, path: &[String], text: &str, place: &Place) {
+/// Does the same for values outside of tables. They decide which defaults hold.
+pub(super) fn overlay_top<'t>(table: &mut Table<'t>, variables: &'t [(String, String)]) {
+    for (name, text) in variables {
+        if let Some([key]) = keys(name).as_deref() {
+            put(table, std::slice::from_ref(key), text);
+        }
+    }
+}
+
+fn put<'t>(table: &mut Table<'t>, path: &[String], text: &'t str) {
     let Some((first, rest)) = path.split_first() else { return };
-    let at = table.iter().position(|(key, _)| key.value == *first);
-    let at = at.unwrap_or_else(|| {
-        let empty = Spot::new(Node::Table(Table::new()), place.clone());
-        table.push((Spot::new(first.clone(), place.clone()), empty));
+    let at = table.iter().position(|(key, _)| key == first).unwrap_or_else(|| {
+        table.push((Cow::Owned(first.clone()), Node::Table(Table::new())));
         table.len() - 1
     });
-    put_into(&mut table[at].1, rest, text, place);
+    put_into(&mut table[at].1, rest, text);
 }
 
-fn put_into(spot: &mut Spot<Node>, rest: &[String], text: &str, place: &Place) {
-    match (rest, &mut spot.value) {
-        ([], _) => *spot = Spot::new(Node::Raw(text.to_owned()), place.clone()),
-        (_, Node::Table(inner)) => put(inner, rest, text, place),
+fn put_into<'t>(node: &mut Node<'t>, rest: &[String], text: &'t str) {
+    match (rest, &mut *node) {
+        ([], _) => *node = Node::Raw(Cow::Borrowed(text)),
+        (_, Node::Table(inner)) => put(inner, rest, text),
         ([index, deeper @ ..], Node::List(items))
             if index.parse().is_ok_and(|at: usize| at < items.len()) =>
         {
             let at: usize = index.parse().unwrap_or_default();
-            put_into(&mut items[at], deeper, text, place);
+            put_into(&mut items[at], deeper, text);
         }
-        // What stands there has no parts: the reader is told that a table stands where none belongs.
+        // The value has no parts: the reader finds a table in its place and says so.
         (_, other) => {
             let mut inner = Table::new();
-            put(&mut inner, rest, text, place);
+            put(&mut inner, rest, text);
             *other = Node::Table(inner);
-            spot.place = place.clone();
         }
     }
 }
@@ -236,15 +205,15 @@ mod tests {
             let config = Config::parse(Path::new("spile.toml"), String::new(), [(variable, "x".to_owned())]);
             config.expect_err("there is no such key").to_string()
         };
-        for (table, keys) in TABLES {
+        for (table, keys) in super::super::tables() {
             let why = refused(format!("{PREFIX}{table}{SEPARATOR}NO_SUCH_KEY"));
-            assert!(why.contains(&format!("it takes {keys}\n")), "{table}: {why}");
+            assert!(why.contains(&format!("it takes {}\n", keys.join(", "))), "{table}: {why}");
         }
         let why = refused(format!("{PREFIX}NO_SUCH{SEPARATOR}TABLE"));
         let (_, takes) = why.split_once("it takes ").expect("what the file takes is named");
         for table in takes.lines().next().unwrap_or_default().split(", ") {
             let several = ["plans", "rules", "tenants", "routes", "webhooks", "unmatched"];
-            let known = TABLES.iter().any(|(known, _)| known.eq_ignore_ascii_case(table));
+            let known = super::super::tables().iter().any(|(known, _)| known.eq_ignore_ascii_case(table));
             assert!(known || several.contains(&table), "{table}");
         }
     }

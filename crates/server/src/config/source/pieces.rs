@@ -1,62 +1,98 @@
 //! Reads a large file a piece at a time.
 //!
 //! The parser's tree takes twenty times the file's size in memory, most of it for long lists of tables: a hundred thousand
-//! tenants. Such a list is cut out and read in pieces. What cannot be cut without doubt is read as a whole, and so is a
-//! file with a mistake in it: the result is the same, down to every place.
+//! tenants. Such a list is cut out and parsed in pieces. A file that cannot be cut without doubt, or that has a mistake in
+//! it, is parsed as a whole: the result is the same.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use super::fault::Faults;
-use super::node::{self, Node, Table};
-use super::place::{Place, Spot};
+use super::faults::Faults;
+use super::node::{Node, Table};
 
-/// The size from which on it is worth it.
+/// The size from which a file is read in pieces.
 const LARGE: usize = 256 * 1024;
-/// How much is read at once.
+/// How much is parsed at once.
 const PIECE: usize = 64 * 1024;
-/// What stands for a piece in the rest of the text: a table of a list, so that it is refused wherever the piece would be.
-const STAND_IN: &str = "[[_]]";
+/// Takes the place of a piece in the rest of the text: a table of a list, so that it is refused wherever the piece would be.
+const STAND_IN: &str = "[[_]]\n";
 const STAND_IN_NAME: &str = "_";
 
-/// Reads TOML as far as it can be read; what cannot is a fault each.
-pub(super) fn parse(text: &str, faults: &mut Faults) -> Table {
+/// Reads TOML as far as it can be read. Adds a fault for each part that cannot.
+pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults) -> Table<'t> {
     let in_pieces = if text.len() < LARGE { None } else { parse_in_pieces(text, PIECE) };
-    in_pieces.unwrap_or_else(|| node::parse(text, faults))
+    in_pieces.unwrap_or_else(|| Node::from_toml(text, faults))
 }
 
-/// Nothing where anything is wrong or in doubt.
-fn parse_in_pieces(text: &str, size: usize) -> Option<Table> {
+/// `None` if anything is wrong or in doubt.
+fn parse_in_pieces(text: &str, size: usize) -> Option<Table<'_>> {
     // Within a text of several lines nothing can be said about a line.
     if text.contains("\"\"\"") || text.contains("'''") {
         return None;
     }
     let pieces = cut(text, size);
-    let mut table = sound(&without(text, &pieces), 0)?;
-    if !pieces.is_empty() {
-        let at = table.iter().position(|(key, _)| key.value == STAND_IN_NAME)?;
-        let is_ours = |item: &Spot<Node>| matches!(&item.value, Node::Table(inner) if inner.is_empty());
-        match table.remove(at).1.value {
-            Node::List(items) if items.len() == pieces.len() && items.iter().all(is_ours) => {}
-            _ => return None,
+    let mut table = without(text, &pieces)?;
+    let mut lists = Table::new();
+    for piece in &pieces {
+        let mut read = sound(&text[piece.range.clone()])?.into_iter();
+        let ((key, Node::List(items)), None) = (read.next()?, read.next()) else { return None };
+        match lists.iter_mut().find(|(name, _)| *name == key) {
+            Some((_, Node::List(before))) => before.extend(items),
+            _ => lists.push((key, Node::List(items))),
         }
     }
-    if pieces.iter().any(|piece| find(&mut table, piece.name).is_some()) {
+    if lists.iter().any(|(name, _)| table.iter().any(|(key, _)| key == name)) {
         return None;
     }
-    for piece in &pieces {
-        let mut read = sound(&text[piece.range.clone()], piece.range.start)?.into_iter();
-        let ((key, list), None) = (read.next()?, read.next()) else { return None };
-        match (find(&mut table, piece.name), list) {
-            (None, list) => table.push((key, list)),
-            (Some(Node::List(standing)), Spot { value: Node::List(more), .. }) => standing.extend(more),
-            _ => return None,
-        }
-    }
-    table.sort_by_key(|(key, _)| match &key.place {
-        Place::File(span) => span.start,
-        _ => usize::MAX,
-    });
+    table.extend(lists);
     Some(table)
+}
+
+/// What the text says apart from its pieces.
+fn without<'t>(text: &str, pieces: &[Piece<'_>]) -> Option<Table<'t>> {
+    let (mut rest, mut at) = (String::new(), 0);
+    for Piece { range, .. } in pieces {
+        rest.push_str(&text[at..range.start]);
+        rest.push_str(STAND_IN);
+        at = range.end;
+    }
+    rest.push_str(&text[at..]);
+    let mut table: Table<'t> = sound(&rest)?.into_iter().map(owned).collect();
+    let is_stand_in = |node: &Node<'_>| matches!(node, Node::Table(inner) if inner.is_empty());
+    let stand_ins = table.extract_if(.., |(key, _)| key == STAND_IN_NAME).next();
+    match stand_ins {
+        None if pieces.is_empty() => Some(table),
+        Some((_, Node::List(items))) if items.len() == pieces.len() && items.iter().all(is_stand_in) => {
+            Some(table)
+        }
+        _ => None,
+    }
+}
+
+/// What the text says, or `None` if anything is wrong with it.
+fn sound(text: &str) -> Option<Table<'_>> {
+    let mut faults = Faults::default();
+    let table = Node::from_toml(text, &mut faults);
+    faults.is_empty().then_some(table)
+}
+
+/// The same for longer than the text lives.
+fn owned<'t>((key, node): (Cow<'_, str>, Node<'_>)) -> (Cow<'t, str>, Node<'t>) {
+    (Cow::Owned(key.into_owned()), owned_node(node))
+}
+
+fn owned_node<'t>(node: Node<'_>) -> Node<'t> {
+    match node {
+        Node::Null => Node::Null,
+        Node::Text(text) => Node::Text(Cow::Owned(text.into_owned())),
+        Node::Raw(text) => Node::Raw(Cow::Owned(text.into_owned())),
+        Node::Whole(number) => Node::Whole(number),
+        Node::Fraction(number) => Node::Fraction(number),
+        Node::Flag(flag) => Node::Flag(flag),
+        Node::Date => Node::Date,
+        Node::List(items) => Node::List(items.into_iter().map(owned_node).collect()),
+        Node::Table(table) => Node::Table(table.into_iter().map(owned).collect()),
+    }
 }
 
 /// Neighbouring tables of one list.
@@ -65,7 +101,7 @@ struct Piece<'t> {
     range: Range<usize>,
 }
 
-/// Cuts the text where `[[name]]` stands on a line of its own, into pieces of about that size.
+/// Cuts the text where a line is `[[name]]`, into pieces of about that size.
 fn cut(text: &str, size: usize) -> Vec<Piece<'_>> {
     let mut pieces: Vec<Piece<'_>> = Vec::new();
     let (mut at, mut open) = (0, false);
@@ -95,61 +131,18 @@ fn list_name(line: &str) -> Option<&str> {
     plain.then_some(name)
 }
 
-/// The text with a stand-in and blanks in place of each piece, so that everything else stands where it stood.
-fn without(text: &str, pieces: &[Piece<'_>]) -> String {
-    let (mut rest, mut at) = (String::with_capacity(text.len()), 0);
-    for Piece { range, .. } in pieces {
-        rest.push_str(&text[at..range.start]);
-        rest.push_str(STAND_IN);
-        // The name of a list has one letter at least. Only a piece at the end of the text may have no end of line.
-        let blanks = range.len() - STAND_IN.len();
-        rest.extend(std::iter::repeat_n(' ', blanks.saturating_sub(1)));
-        rest.extend((blanks > 0).then_some('\n'));
-        at = range.end;
-    }
-    rest.push_str(&text[at..]);
-    rest
-}
-
-/// What the text says, moved to where it stands in the file; nothing where anything is wrong with it.
-fn sound(text: &str, at: usize) -> Option<Table> {
-    let mut faults = Faults::default();
-    let mut table = node::parse(text, &mut faults);
-    move_table(&mut table, at);
-    faults.is_empty().then_some(table)
-}
-
-fn find<'t>(table: &'t mut Table, name: &str) -> Option<&'t mut Node> {
-    table.iter_mut().find(|(key, _)| key.value == name).map(|(_, spot)| &mut spot.value)
-}
-
-fn move_table(table: &mut Table, by: usize) {
-    for (key, value) in table {
-        move_place(&mut key.place, by);
-        move_spot(value, by);
-    }
-}
-
-fn move_spot(spot: &mut Spot<Node>, by: usize) {
-    move_place(&mut spot.place, by);
-    match &mut spot.value {
-        Node::List(items) => items.iter_mut().for_each(|item| move_spot(item, by)),
-        Node::Table(table) => move_table(table, by),
-        _ => {}
-    }
-}
-
-fn move_place(place: &mut Place, by: usize) {
-    if let Place::File(span) = place {
-        *span = span.start + by..span.end + by;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// All that a table says. The order of lists and other tables is of no matter.
+    fn sorted(table: &Table<'_>) -> Vec<String> {
+        let mut entries: Vec<String> = table.iter().map(|entry| format!("{entry:?}")).collect();
+        entries.sort();
+        entries
+    }
 
     /// Lines that make sense in some order, and in others do not.
     const LINES: [&str; 20] = [
@@ -185,10 +178,10 @@ mod tests {
         ) {
             let text = lines.join("\n");
             let mut faults = Faults::default();
-            let whole = node::parse(&text, &mut faults);
+            let whole = Node::from_toml(&text, &mut faults);
             if let Some(pieces) = parse_in_pieces(&text, size) {
                 prop_assert!(faults.is_empty());
-                prop_assert_eq!(format!("{pieces:?}"), format!("{whole:?}"));
+                prop_assert_eq!(sorted(&pieces), sorted(&whole));
             }
         }
     }
@@ -208,11 +201,11 @@ mod tests {
         spile_testkit::fuzz::fuzz("config", &words, |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let mut faults = Faults::default();
-            let whole = node::parse(&text, &mut faults);
+            let whole = Node::from_toml(&text, &mut faults);
             for size in [1, 40, 200] {
                 if let Some(pieces) = parse_in_pieces(&text, size) {
                     assert!(faults.is_empty());
-                    assert_eq!(format!("{pieces:?}"), format!("{whole:?}"));
+                    assert_eq!(sorted(&pieces), sorted(&whole));
                 }
             }
             (faults.is_empty(), whole.len().min(8))
@@ -225,7 +218,7 @@ mod tests {
         let text = format!("[plans.free]\nrefill = \"1/s\"\n{tenants}[store]\nreplicas = 2\n{tenants}");
         let mut whole = Faults::default();
         let read = parse_in_pieces(&text, 200).expect("nothing is wrong with it");
-        assert_eq!(format!("{read:?}"), format!("{:?}", node::parse(&text, &mut whole)));
+        assert_eq!(sorted(&read), sorted(&Node::from_toml(&text, &mut whole)));
         assert!(parse_in_pieces(&format!("{text}id = \"a\"\n"), 200).is_none(), "a key stands twice");
         let within = "[rules.match]\nlimits = [\n[[tenants]]\n  [\"nested\"],\n]";
         assert!(parse_in_pieces(within, 1).is_none(), "it is part of a list");

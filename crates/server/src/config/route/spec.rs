@@ -1,0 +1,322 @@
+//! `[[routes]]` as they are written.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::uri::PathAndQuery;
+use serde::{Deserialize, Serialize};
+use spile_gateway::{Adaptive, Balance, Concurrency, HealthCheck, Timeouts};
+
+use super::refusals::RefusalsSpec;
+use crate::config::rule::RuleSpec;
+use crate::config::source::{At, Faults};
+use crate::config::value::{
+    OneOrMany, RequestSpan, Size, Text, Texts, Written, share, table_or_flag, within,
+};
+
+/// A path prefix and the services behind it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+pub(crate) struct RouteSpec {
+    /// What it is called in metrics, traces and the keys of its own limits.
+    pub(super) name: Option<String>,
+    /// Requests whose path starts so are forwarded.
+    pub(super) path: Option<String>,
+    /// Only requests for these hosts; all requests if there are none.
+    pub(super) hosts: Vec<String>,
+    /// The services that requests go to.
+    pub(super) upstream: Option<OneOrMany>,
+    #[serde(skip_serializing_if = "UpstreamTlsSpec::is_empty")]
+    pub(super) upstream_tls: UpstreamTlsSpec,
+    /// How requests are spread over the services.
+    #[serde(with = "BalanceWord")]
+    pub(super) balance: Balance,
+    pub(super) health_check: Option<HealthSpec>,
+    /// Takes the prefix off on the way.
+    pub(super) strip_prefix: bool,
+    /// Puts this in the place of the prefix on the way.
+    pub(super) rewrite_prefix: Option<String>,
+    #[serde(with = "RequestSpan")]
+    timeout: Duration,
+    #[serde(with = "RequestSpan")]
+    connect_timeout: Duration,
+    #[serde(with = "RequestSpan")]
+    idle_timeout: Duration,
+    #[serde(
+        deserialize_with = "RequestSpan::deserialize_some",
+        serialize_with = "RequestSpan::serialize_some"
+    )]
+    total_timeout: Option<Duration>,
+    /// How often a request is tried again if that is safe.
+    #[serde(deserialize_with = "within::<0, 5, _, _>")]
+    pub(super) retries: u8,
+    /// Bytes of body that are taken.
+    #[serde(with = "Size::<0, 1_099_511_627_776>")]
+    pub(super) max_body: u64,
+    /// The protocols that connections may be upgraded to.
+    #[serde(with = "Texts")]
+    pub(super) upgrades: Vec<Protocol>,
+    #[serde(skip_serializing_if = "HeadersSpec::is_empty")]
+    pub(super) request_headers: HeadersSpec,
+    #[serde(skip_serializing_if = "HeadersSpec::is_empty")]
+    pub(super) response_headers: HeadersSpec,
+    /// Tells clients of limits in header fields.
+    pub(super) rate_limit_headers: bool,
+    #[serde(skip_serializing_if = "RefusalsSpec::is_empty")]
+    pub(super) refusals: RefusalsSpec,
+    /// Turns callers without a known credential away.
+    pub(super) require_api_key: bool,
+    pub(super) only_plans: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) limits: Vec<RuleSpec>,
+    /// The service reports what a request cost.
+    pub(super) cost_from_response: bool,
+    /// How limits shrink while the services fail or are slow.
+    #[serde(deserialize_with = "table_or_flag")]
+    pub(super) adaptive: Option<AdaptiveSpec>,
+    /// Requests that each service has under way at once, and those that wait.
+    pub(super) concurrency: Option<ConcurrencySpec>,
+}
+
+impl Default for RouteSpec {
+    fn default() -> Self {
+        let timeouts = Timeouts::default();
+        Self {
+            name: None,
+            path: None,
+            hosts: Vec::new(),
+            upstream: None,
+            upstream_tls: UpstreamTlsSpec::default(),
+            balance: Balance::default(),
+            health_check: None,
+            strip_prefix: false,
+            rewrite_prefix: None,
+            timeout: timeouts.first_byte,
+            connect_timeout: timeouts.connect,
+            idle_timeout: timeouts.idle,
+            total_timeout: timeouts.total,
+            retries: 1,
+            max_body: 64 << 20,
+            upgrades: vec![Protocol("websocket".to_owned())],
+            request_headers: HeadersSpec::default(),
+            response_headers: HeadersSpec::default(),
+            rate_limit_headers: true,
+            refusals: RefusalsSpec::default(),
+            require_api_key: false,
+            only_plans: Vec::new(),
+            limits: Vec::new(),
+            cost_from_response: false,
+            adaptive: None,
+            concurrency: None,
+        }
+    }
+}
+
+impl RouteSpec {
+    pub(super) fn timeouts(&self) -> Timeouts {
+        let mut timeouts = Timeouts::default();
+        (timeouts.first_byte, timeouts.connect) = (self.timeout, self.connect_timeout);
+        (timeouts.idle, timeouts.total) = (self.idle_timeout, self.total_timeout);
+        timeouts
+    }
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Balance", rename_all = "snake_case")]
+#[non_exhaustive]
+enum BalanceWord {
+    RoundRobin,
+    LeastOutstanding,
+}
+
+/// `upstream_tls`: how `https://` upstreams are met.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(in crate::config) struct UpstreamTlsSpec {
+    pub(in crate::config) ca_file: Option<PathBuf>,
+    pub(in crate::config) certificate_file: Option<PathBuf>,
+    pub(in crate::config) key_file: Option<PathBuf>,
+    pub(in crate::config) server_name: Option<String>,
+}
+
+impl UpstreamTlsSpec {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `request_headers` and `response_headers`: what is changed on the way.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(in crate::config) struct HeadersSpec {
+    pub(super) set: BTreeMap<String, String>,
+    pub(super) add: BTreeMap<String, String>,
+    pub(super) remove: Vec<String>,
+}
+
+impl HeadersSpec {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A protocol that connections may be upgraded to: a name, and a version that some have, as in `irc/6.9`.
+#[derive(Clone, Debug)]
+pub(crate) struct Protocol(pub(super) String);
+
+impl Written for Protocol {
+    const RIGHT: &'static str =
+        "a protocol that carries no HTTP, of at most 64 letters, digits and signs, as in `websocket`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        // Names and versions of protocols are tokens, as the names of header fields are.
+        let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok();
+        let (name, version) = text.split_once('/').unwrap_or((text, "1"));
+        if !is_token(name) || !is_token(version) || text.len() > 64 {
+            return Err(format!("`{text}` is no protocol"));
+        }
+        let http = ["h2", "h2c", "h3", "http", "https", "tls"];
+        if http.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+            return Err(format!("`{text}` would carry requests past all rules and limits"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl std::fmt::Display for Protocol {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `health_check`: how upstreams are asked whether they are well.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct HealthSpec {
+    path: Option<HealthPath>,
+    #[serde(with = "RequestSpan")]
+    interval: Duration,
+    #[serde(with = "RequestSpan")]
+    timeout: Duration,
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
+    unhealthy_after: u32,
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
+    healthy_after: u32,
+}
+
+/// The path that an upstream is asked for.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(transparent)]
+struct HealthPath(#[serde(with = "Text")] PathAndQuery);
+
+impl Written for PathAndQuery {
+    const RIGHT: &'static str = "a path that starts with `/`, as in `/health`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let path = text.parse().ok().filter(|path: &Self| path.as_str().starts_with('/'));
+        path.ok_or_else(|| format!("`{text}` is no path"))
+    }
+}
+
+impl Default for HealthSpec {
+    fn default() -> Self {
+        let HealthCheck { interval, timeout, unhealthy_after, healthy_after, .. } =
+            HealthCheck::new(PathAndQuery::from_static("/"));
+        Self { path: None, interval, timeout, unhealthy_after, healthy_after }
+    }
+}
+
+impl HealthSpec {
+    pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) {
+        faults.required(at, "path", self.path.as_ref());
+    }
+
+    pub(super) fn served(&self) -> Option<HealthCheck> {
+        let HealthPath(path) = self.path.clone()?;
+        let mut check = HealthCheck::new(path);
+        (check.interval, check.timeout) = (self.interval, self.timeout);
+        (check.unhealthy_after, check.healthy_after) = (self.unhealthy_after, self.healthy_after);
+        Some(check)
+    }
+}
+
+/// `adaptive`: how limits follow the upstreams.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct AdaptiveSpec {
+    #[serde(with = "RequestSpan")]
+    target_latency: Duration,
+    #[serde(deserialize_with = "share")]
+    max_error_rate: f64,
+    #[serde(with = "RequestSpan")]
+    window: Duration,
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
+    min_requests: u32,
+    #[serde(deserialize_with = "share")]
+    decrease: f64,
+    #[serde(deserialize_with = "share")]
+    increase: f64,
+    #[serde(deserialize_with = "share")]
+    floor: f64,
+}
+
+impl Default for AdaptiveSpec {
+    fn default() -> Self {
+        let Adaptive {
+            target_latency, max_error_rate, window, min_requests, decrease, increase, floor, ..
+        } = Adaptive::default();
+        Self { target_latency, max_error_rate, window, min_requests, decrease, increase, floor }
+    }
+}
+
+impl AdaptiveSpec {
+    pub(super) fn served(&self) -> Adaptive {
+        let mut adaptive = Adaptive::default();
+        (adaptive.target_latency, adaptive.window) = (self.target_latency, self.window);
+        (adaptive.max_error_rate, adaptive.min_requests) = (self.max_error_rate, self.min_requests);
+        (adaptive.decrease, adaptive.increase, adaptive.floor) = (self.decrease, self.increase, self.floor);
+        adaptive
+    }
+}
+
+/// `concurrency`: how many requests an upstream has at once.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct ConcurrencySpec {
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
+    per_upstream: usize,
+    per_caller: Option<u64>,
+    #[serde(deserialize_with = "within::<0, 1_000_000, _, _>")]
+    queue: usize,
+    #[serde(with = "RequestSpan")]
+    wait: Duration,
+}
+
+impl Default for ConcurrencySpec {
+    fn default() -> Self {
+        let Concurrency { per_upstream, queue, wait, .. } = Concurrency::default();
+        Self { per_upstream, per_caller: None, queue, wait }
+    }
+}
+
+impl ConcurrencySpec {
+    /// Fills in what a caller may hold, which depends on how much there is.
+    pub(super) fn check(&mut self, at: &At<'_>, faults: &mut Faults) {
+        let most = self.per_upstream as u64;
+        if let Some(places) = self.per_caller.filter(|places| !(1..=most).contains(places)) {
+            let message = format!("{places} is out of bounds");
+            faults.add(&at.key("per_caller"), message, format_args!("1 to {most}"));
+        }
+        self.per_caller = Some(self.served().places_per_caller() as u64);
+    }
+
+    pub(super) fn served(&self) -> Concurrency {
+        let mut cap = Concurrency::default();
+        (cap.per_upstream, cap.queue, cap.wait) = (self.per_upstream, self.queue, self.wait);
+        cap.per_caller = self.per_caller.map(|places| places as usize);
+        cap
+    }
+}

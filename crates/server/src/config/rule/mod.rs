@@ -1,0 +1,163 @@
+//! Rules: as they are written, and checked so that every name they use exists.
+
+mod check;
+
+use serde::{Deserialize, Serialize};
+use spile_core::{FailurePolicy, PlanName};
+use spile_policy::{Matcher, Rule, RulePlans};
+use utoipa::ToSchema;
+
+pub(super) use self::check::{Known, check_all, check_limits, check_plan};
+use super::spec::Source;
+use super::value::OneOrMany;
+
+/// The words of `plans` that are no plan.
+const TENANT: &str = "tenant";
+const UNLIMITED: &str = "unlimited";
+const BANNED: &str = "banned";
+
+/// A rule: which requests, who pays, under which plans and how much.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[schema(examples(json!({
+    "id": "login", "match": {"path": "/login", "methods": ["POST"]}, "key": ["ip"], "plans": ["free"], "cost": 1,
+    "mode": "enforce", "onFailure": "deny", "source": "file"
+})))]
+pub(crate) struct RuleSpec {
+    /// What it is called. It may be left out if the path says it.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
+    pub(crate) id: Option<String>,
+    /// Which requests it is for; all, if it is left out.
+    #[serde(rename = "match")]
+    matches: Option<MatchSpec>,
+    /// Who pays, the first that is found: `tenant`, `principal`, `ip`, `path`, `header:NAME`, `literal:NAME`,
+    /// joined by `+` if need be. The tenant, or else the address, if it is left out. A descriptor pays for itself.
+    key: Option<Vec<String>>,
+    /// The plans; `tenant` for the plan of the caller; `unlimited` to let pass or `banned` to refuse what it matches.
+    #[schema(required = true, nullable = false)]
+    plans: Option<OneOrMany>,
+    /// The plan of callers who are no tenant, if `plans` is `tenant`.
+    #[schema(format = "plan-name")]
+    anonymous_plan: Option<String>,
+    /// Tokens that a request spends.
+    #[schema(maximum = 1_000_000_000)]
+    cost: Option<u64>,
+    /// Whether it blocks.
+    mode: Option<Mode>,
+    /// What happens when the store fails. What the store's own setting says, if it is left out.
+    on_failure: Option<OnFailure>,
+    /// Ids of rules that are charged with this one.
+    also: Option<Vec<String>>,
+    /// Where it comes from.
+    #[schema(read_only)]
+    pub(crate) source: Option<Source>,
+}
+
+/// Which requests a rule is for.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct MatchSpec {
+    /// A path, with `*` for any one segment and a last `*` for whatever follows.
+    #[schema(format = "path-pattern", examples("/scores/*"))]
+    path: Option<String>,
+    /// Hosts, as in `api.example.com` or `*.example.com`; any, if it is left out.
+    hosts: Option<Vec<String>>,
+    /// Methods; any, if it is left out. GET covers HEAD.
+    methods: Option<Vec<String>>,
+    /// The domain of Envoy's descriptors, or `*` for any, for a rule that is for those and not for HTTP requests.
+    #[schema(min_length = 1)]
+    domain: Option<String>,
+    /// The entries of such a descriptor, in order: `key`, `key=value` or `key=val*e`, where `*` stands for any text.
+    #[schema(min_items = 1)]
+    entries: Option<Vec<String>>,
+    /// Whether such a descriptor may have other entries, too, in any order. The key is made of those listed.
+    subset: Option<bool>,
+}
+
+/// Whether a rule blocks.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Mode {
+    /// It blocks.
+    Enforce,
+    /// It decides and counts, and never blocks.
+    Shadow,
+}
+
+/// What happens when the store fails.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum OnFailure {
+    /// The request passes.
+    Allow,
+    /// The request is refused.
+    Deny,
+    /// The embedded store decides, with each limit divided by the number of replicas.
+    Local,
+}
+
+impl From<&Rule> for RuleSpec {
+    fn from(rule: &Rule) -> Self {
+        let word = |word: &str| Some(OneOrMany::One(word.to_owned()));
+        let (plans, anonymous) = match &rule.plans {
+            RulePlans::Listed(plans) => (Some(OneOrMany::Many(texts(plans))), None),
+            RulePlans::Tenant { anonymous } => (word(TENANT), anonymous.as_ref()),
+            RulePlans::Unlimited => (word(UNLIMITED), None),
+            RulePlans::Banned => (word(BANNED), None),
+        };
+        Self {
+            id: Some(rule.id.to_string()),
+            matches: (!rule.matcher.is_for_all()).then(|| MatchSpec::from(&rule.matcher)),
+            key: rule.matcher.descriptor.is_none().then(|| rule.key.words().to_vec()),
+            plans,
+            anonymous_plan: anonymous.map(PlanName::to_string),
+            cost: Some(rule.cost.get().into()),
+            mode: Some(if rule.shadow { Mode::Shadow } else { Mode::Enforce }),
+            on_failure: rule.on_failure.map(OnFailure::from),
+            also: listed(&rule.also),
+            source: None,
+        }
+    }
+}
+
+impl From<&Matcher> for MatchSpec {
+    fn from(Matcher { path, hosts, methods, descriptor }: &Matcher) -> Self {
+        let descriptor = descriptor.as_ref();
+        Self {
+            path: path.as_ref().map(ToString::to_string),
+            hosts: listed(hosts),
+            methods: listed(methods),
+            domain: descriptor.map(|descriptor| descriptor.domain.clone()),
+            entries: descriptor.map(|descriptor| texts(&descriptor.entries)),
+            subset: descriptor.and_then(|descriptor| descriptor.subset.then_some(true)),
+        }
+    }
+}
+
+fn texts(values: &[impl ToString]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+fn listed(values: &[impl ToString]) -> Option<Vec<String>> {
+    (!values.is_empty()).then(|| texts(values))
+}
+
+impl From<FailurePolicy> for OnFailure {
+    fn from(policy: FailurePolicy) -> Self {
+        match policy {
+            FailurePolicy::Deny => Self::Deny,
+            FailurePolicy::Local => Self::Local,
+            _ => Self::Allow,
+        }
+    }
+}
+
+impl From<OnFailure> for FailurePolicy {
+    fn from(policy: OnFailure) -> Self {
+        match policy {
+            OnFailure::Allow => Self::Allow,
+            OnFailure::Deny => Self::Deny,
+            OnFailure::Local => Self::Local,
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Everything that is wrong with a configuration, each with its line and what would be right.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use toml::de::{DeTable, DeValue};
+
+use super::environment;
+use super::place::{At, Path, PathStep, Root};
+use crate::config::origin::Origin;
+use crate::mask::{Masked, mask};
+use crate::registry::Quarantine;
+
+/// Something that is wrong, and the way to it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Found {
+    path: Path,
+    message: String,
+    fix: String,
+}
+
+/// As many as are shown. One plan that is removed may be the fault of a hundred thousand tenants.
+const MOST: usize = 1_000;
+
+/// Everything found so far. A reader adds to it and goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    found: Vec<Found>,
+    /// How many more there are, which are only counted.
+    beyond: usize,
+    /// Where faults of registry entries go, unless they count like any other.
+    quarantine: Option<Quarantine>,
+    /// How often a fault was added.
+    added: usize,
+}
+
+impl Faults {
+    /// Keeps the faults of registry entries apart.
+    pub(crate) fn sparing_entries() -> Self {
+        Self { quarantine: Some(Quarantine::default()), ..Self::default() }
+    }
+
+    /// How often a fault was added, also one that was there before.
+    pub(crate) const fn added(&self) -> usize {
+        self.added
+    }
+
+    /// The faults of registry entries, if they were kept apart.
+    pub(crate) fn take_quarantine(&mut self) -> Quarantine {
+        self.quarantine.take().unwrap_or_default()
+    }
+
+    pub(crate) fn add(&mut self, at: &At<'_>, message: impl fmt::Display, fix: impl fmt::Display) {
+        self.add_path(at.path(), message, fix);
+    }
+
+    /// Adds a fault at these bytes of the file.
+    pub(super) fn add_span(&mut self, span: Range<usize>, message: impl fmt::Display, fix: &str) {
+        let path = Path { root: Root::Span(span), steps: Vec::new(), is_key: false };
+        self.add_path(path, message, fix);
+    }
+
+    pub(super) fn add_path(&mut self, path: Path, message: impl fmt::Display, fix: impl fmt::Display) {
+        self.added += 1;
+        if let (Root::Entry(entry), Some(quarantine)) = (&path.root, &mut self.quarantine) {
+            let field = path.to_string();
+            let field = if field.is_empty() { field } else { format!("{field}: ") };
+            quarantine.add(entry, format!("{field}{message}; {fix}"));
+            return;
+        }
+        if self.found.len() >= MOST {
+            self.beyond += 1;
+            return;
+        }
+        let found = Found { path, message: mask(&message.to_string()), fix: mask(&fix.to_string()) };
+        if !self.found.contains(&found) {
+            self.found.push(found);
+        }
+    }
+
+    /// Whether there is a fault at this place. A value of the wrong type counts as absent, and is a fault already.
+    pub(crate) fn has(&self, at: &At<'_>) -> bool {
+        let path = at.path();
+        self.found.iter().any(|found| found.path == path)
+    }
+
+    /// The value, or a fault that it is missing.
+    pub(crate) fn required<T>(&mut self, at: &At<'_>, key: &str, value: Option<T>) -> Option<T> {
+        if value.is_none() && !self.has(&at.key(key)) {
+            let message = format!("`{}` has no `{key}`", at.path().name());
+            self.add(&at.key(key), message, format_args!("add `{key} = …`"));
+        }
+        value
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Whether the first fault of the other is among these, too. What would be right may differ.
+    pub(crate) fn have_first_of(&self, other: &Self) -> bool {
+        let same = |first: &Found| {
+            self.found.iter().any(|found| found.path == first.path && found.message == first.message)
+        };
+        other.found.first().is_some_and(same)
+    }
+
+    /// What is wrong first, in words.
+    pub(crate) fn first_message(&self) -> Option<&str> {
+        self.found.first().map(|found| found.message.as_str())
+    }
+
+    /// All of them, in the order of the file. From here on no secret of the file is part of them.
+    pub(crate) fn into_error(self, origin: &Origin) -> ConfigError {
+        let (table, _) = DeTable::parse_recoverable(&origin.text);
+        let root = DeValue::Table(table.into_inner());
+        let masked = Masked::new(&origin.text);
+        let mut faults: Vec<Fault> = self
+            .found
+            .into_iter()
+            .map(|Found { path, message, fix }| {
+                let place = Place::of(path, &root, &origin.variables);
+                Fault { place, message, fix, at: (0, 0) }
+            })
+            .collect();
+        faults.sort_by_key(|fault| match &fault.place {
+            Place::File(span) => (0, span.start),
+            Place::Variable(_) => (1, 0),
+            Place::Entry { .. } => (2, 0),
+        });
+        number_lines(&mut faults, &origin.text, &masked);
+        ConfigError { path: origin.name(), text: masked.text, faults, beyond: self.beyond }
+    }
+}
+
+/// Where something is wrong.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Place {
+    /// In the file, from one byte to another; empty if no place in the file is to blame.
+    File(Range<usize>),
+    Variable(String),
+    /// In this entry of the registry, in this member: `limits[0].refill`. Empty if the whole entry is meant.
+    Entry {
+        entry: String,
+        field: String,
+    },
+}
+
+impl Place {
+    /// Where the path leads: to the variable that sets the value, or as deep into the file as there are keys.
+    fn of(path: Path, root: &DeValue<'_>, variables: &[(String, String)]) -> Self {
+        match path.root {
+            Root::Span(span) => return Self::File(span),
+            Root::Variable(name) => return Self::Variable(name),
+            Root::Entry(ref entry) => {
+                return Self::Entry { field: path.to_string(), entry: entry.clone() };
+            }
+            Root::File => {}
+        }
+        let (depth, span) = find(&path, root);
+        environment::setting(&path.steps, depth, variables).map_or(Self::File(span), Self::Variable)
+    }
+}
+
+/// How many steps of the path there are in the file, and the bytes of the last.
+fn find(path: &Path, root: &DeValue<'_>) -> (usize, Range<usize>) {
+    let (mut value, mut span) = (root, 0..0);
+    for (depth, step) in path.steps.iter().enumerate() {
+        let is_last = depth + 1 == path.steps.len();
+        let next = match (value, step) {
+            (DeValue::Table(table), PathStep::Key(key)) => {
+                table.iter().find(|(own, _)| own.get_ref() == key).map(|(own, value)| (own.span(), value))
+            }
+            (DeValue::Array(list), PathStep::Item(index)) => list.get(*index).map(|item| (item.span(), item)),
+            _ => None,
+        };
+        let Some((key_span, next)) = next else { return (depth, span) };
+        span = if is_last && path.is_key { key_span } else { next.span() };
+        value = next.get_ref();
+    }
+    (path.steps.len(), span)
+}
+
+/// Tells line and column of each fault in the file, and moves it to where the masked text has the same.
+fn number_lines(faults: &mut [Fault], text: &str, masked: &Masked) {
+    let (mut line, mut line_start, mut seen) = (1, 0, 0);
+    for Fault { place, at, .. } in faults {
+        let Place::File(span) = place else { continue };
+        // The parser counts in bytes, and may point into a letter of several.
+        let start = (0..=span.start.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+        let start = start.unwrap_or_default().max(seen);
+        for (newline, _) in text[seen..start].match_indices('\n') {
+            (line, line_start) = (line + 1, seen + newline + 1);
+        }
+        seen = start;
+        *at = (line, text[line_start..start].chars().count() + 1);
+        if span.start < span.end {
+            *span = masked.span(span);
+        }
+    }
+}
+
+/// Something that is wrong, with its place.
+#[derive(Clone, Debug)]
+struct Fault {
+    place: Place,
+    message: String,
+    fix: String,
+    /// Line and column in the file as it was typed.
+    at: (usize, usize),
+}
+
+/// A configuration that cannot be used. Shows every fault with its line, and what would be right.
+#[derive(Debug)]
+pub struct ConfigError {
+    path: PathBuf,
+    text: String,
+    faults: Vec<Fault>,
+    beyond: usize,
+}
+
+impl ConfigError {
+    /// Where, what is wrong and what would be right, one line each.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let lines = self.faults.iter().map(|fault| {
+            let Fault { message, fix, .. } = fault;
+            match self.spot(fault) {
+                Some(spot) => format!("{spot}: {message}; {fix}"),
+                None => format!("{message}; {fix}"),
+            }
+        });
+        lines.chain((self.beyond > 0).then(|| format!("and {} more", self.beyond)))
+    }
+
+    /// How many things are wrong.
+    pub const fn count(&self) -> usize {
+        self.faults.len() + self.beyond
+    }
+
+    /// The place in a few words: `spile.toml:3:8`, `SPILE_STORE__URL`, `plans/gold.refill`.
+    fn spot(&self, fault: &Fault) -> Option<String> {
+        match &fault.place {
+            Place::File(span) if span.is_empty() => None,
+            Place::File(_) => Some(format!("{}:{}:{}", self.path.display(), fault.at.0, fault.at.1)),
+            Place::Variable(name) => Some(name.clone()),
+            Place::Entry { entry, field } if field.is_empty() => Some(entry.clone()),
+            Place::Entry { entry, field } => Some(format!("{entry}.{field}")),
+        }
+    }
+
+    fn snippet(&self, fault: &Fault, span: Range<usize>) -> String {
+        let begins = |at: &usize| self.text.is_char_boundary(*at);
+        let end = (span.end..self.text.len()).find(begins).unwrap_or(self.text.len());
+        let span = (0..=span.start.min(end)).rev().find(begins).unwrap_or_default()..end;
+        let (path, (line, column)) = (self.path.display().to_string(), fault.at);
+        let mark = AnnotationKind::Primary.span(span).label(fault.fix.as_str());
+        let snippet = Snippet::source(self.text.as_str()).path(path.as_str()).annotation(mark);
+        let title = Level::ERROR.primary_title(fault.message.as_str());
+        let shown = Renderer::plain().render(&[title.element(snippet)]);
+        // The column is the one in the line as it was typed: a mask before it has moved it.
+        let place = format!("--> {path}:{line}:");
+        match shown.split_once(&place).and_then(|(title, rest)| Some((title, rest.split_once('\n')?.1))) {
+            Some((title, rest)) => format!("{title}{place}{column}\n{rest}"),
+            None => shown,
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            let Fault { message, fix, .. } = fault;
+            match &fault.place {
+                Place::File(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
+                Place::Entry { entry, .. } => {
+                    writeln!(f, "error: {message}\n --> registry entry {entry}: {fix}\n")?;
+                }
+                Place::Variable(name) => {
+                    writeln!(f, "error: {message}\n --> environment variable {name}: {fix}\n")?;
+                }
+            }
+        }
+        if self.beyond > 0 {
+            writeln!(f, "and {} more\n", self.beyond)?;
+        }
+        let things = if self.count() == 1 { "thing is" } else { "things are" };
+        write!(f, "{} {things} wrong with the configuration in {}", self.count(), self.path.display())
+    }
+}

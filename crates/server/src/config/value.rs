@@ -1,0 +1,338 @@
+//! Values as people write them, for the fields of tables: `#[serde(with = "Text")]`.
+
+use std::fmt::{self, Display};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::HeaderName;
+use humantime::format_duration;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use spile_core::FailurePolicy;
+use spile_policy::HostPattern;
+use utoipa::ToSchema;
+
+use super::source::{At, keys_of, wrong};
+
+/// A value that is written as text.
+pub(super) trait Written: Sized {
+    /// What would be right.
+    const RIGHT: &'static str;
+
+    /// Reads it, or says what is wrong with it.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+impl Written for SocketAddr {
+    const RIGHT: &'static str = "an address and a port, as in `127.0.0.1:8080`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("`{text}` is no address"))
+    }
+}
+
+impl Written for HeaderName {
+    const RIGHT: &'static str = "for instance `x-forwarded-user`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| format!("`{text}` is no header name"))
+    }
+}
+
+impl Written for HostPattern {
+    const RIGHT: &'static str = "for instance `api.example.com` or `*.example.com`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|why: <Self as std::str::FromStr>::Err| why.to_string())
+    }
+}
+
+impl Written for FailurePolicy {
+    const RIGHT: &'static str = "`allow`, `deny` or `local`";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|why: <Self as std::str::FromStr>::Err| why.to_string())
+    }
+}
+
+/// A text that is read into a type of its own.
+pub(super) struct Text;
+
+impl Text {
+    pub(super) fn deserialize<'de, T: Written, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        T::read(&String::deserialize(from)?).map_err(|why| wrong(why, T::RIGHT))
+    }
+
+    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+}
+
+/// The same for a text that may be absent.
+pub(super) struct OptionalText;
+
+impl OptionalText {
+    pub(super) fn deserialize<'de, T: Written, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+        Text::deserialize(from).map(Some)
+    }
+
+    pub(super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+        value.as_ref().map(ToString::to_string).serialize(to)
+    }
+}
+
+/// The same for a list of texts. Each that is wrong is told.
+pub(super) struct Texts;
+
+impl Texts {
+    pub(super) fn deserialize<'de, T: Written, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(transparent, bound = "T: Written")]
+        struct Item<T>(#[serde(deserialize_with = "Text::deserialize")] T);
+        Ok(Vec::<Item<T>>::deserialize(from)?.into_iter().map(|Item(value)| value).collect())
+    }
+
+    pub(super) fn serialize<T: Display, S: Serializer>(values: &[T], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(values.iter().map(ToString::to_string))
+    }
+}
+
+/// A span of time between so many milliseconds: `50ms`, `1s`, `2m`.
+pub(super) struct Span<const LEAST: u64, const MOST: u64>;
+
+/// What a store, or a request to it, may take.
+pub(super) type StoreSpan = Span<1, 60_000>;
+/// What a whole request may take, or be told to wait.
+pub(super) type RequestSpan = Span<1, 3_600_000>;
+
+impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(from)?;
+        let (least, most) = (Duration::from_millis(LEAST), Duration::from_millis(MOST));
+        let Ok(span) = humantime::parse_duration(&text) else {
+            let message = format!("`{text}` is no span of time");
+            return Err(wrong(message, "a number and a unit, as in `50ms` or `1s`"));
+        };
+        if !(least..=most).contains(&span) {
+            let bounds = format!("{} to {}", format_duration(least), format_duration(most));
+            return Err(wrong(format_args!("`{text}` is out of bounds"), bounds));
+        }
+        Ok(span)
+    }
+
+    pub(super) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&format_duration(*span))
+    }
+
+    pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Self::deserialize(from).map(Some)
+    }
+
+    pub(super) fn serialize_some<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        span.map(|span| format_duration(span).to_string()).serialize(to)
+    }
+}
+
+/// A whole number within bounds.
+pub(super) fn within<'de, const LEAST: u64, const MOST: u64, T: TryFrom<u64>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    let number = u64::deserialize(from)?;
+    let inside = Some(number).filter(|number| (LEAST..=MOST).contains(number));
+    inside.and_then(|number| T::try_from(number).ok()).ok_or_else(|| out_of_bounds(number, LEAST, MOST))
+}
+
+/// A share of a whole.
+pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let number = f64::deserialize(from)?;
+    if (0.001..=1.0).contains(&number) { Ok(number) } else { Err(out_of_bounds(number, 0.001, 1)) }
+}
+
+pub(super) fn out_of_bounds<E: Error>(number: impl Display, least: impl Display, most: impl Display) -> E {
+    wrong(format_args!("{number} is out of bounds"), format_args!("{least} to {most}"))
+}
+
+/// A number of bytes between these, with a unit or without: `1500`, `64KiB`, `10MB`.
+pub(super) struct Size<const LEAST: u64, const MOST: u64>;
+
+impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
+    pub(super) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+        let text = from.deserialize_any(SizeVisitor)?;
+        let Some(size) = bytes(&text) else {
+            return Err(wrong(format_args!("`{text}` is no size"), "a number and a unit, as in `64MiB`"));
+        };
+        let inside = Some(size).filter(|size| (LEAST..=MOST).contains(size));
+        inside
+            .and_then(|size| T::try_from(size).ok())
+            .ok_or_else(|| out_of_bounds(format_args!("`{text}`"), show_size(LEAST), show_size(MOST)))
+    }
+
+    pub(super) fn serialize<T: Copy + TryInto<u64>, S: Serializer>(
+        size: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&show_size((*size).try_into().unwrap_or(u64::MAX)))
+    }
+}
+
+struct SizeVisitor;
+
+impl Visitor<'_> for SizeVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a size, as in `64MiB`")
+    }
+
+    fn visit_u64<E: Error>(self, bytes: u64) -> Result<String, E> {
+        Ok(bytes.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, bytes: i64) -> Result<String, E> {
+        Ok(bytes.to_string())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+}
+
+const UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let ends_with = |unit: &str| {
+        let start = text.len().checked_sub(unit.len()).filter(|&start| text.is_char_boundary(start))?;
+        text[start..].eq_ignore_ascii_case(unit).then(|| &text[..start])
+    };
+    let (number, unit) =
+        UNITS.iter().find_map(|(unit, bytes)| Some((ends_with(unit)?, *bytes))).unwrap_or((text, 1));
+    number.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The size with the largest unit that divides it.
+fn show_size(bytes: u64) -> String {
+    let whole = |unit: &&(&str, u64)| bytes >= unit.1 && bytes.is_multiple_of(unit.1);
+    let (unit, size) = UNITS[..3].iter().find(whole).unwrap_or(&("B", 1));
+    format!("{}{unit}", bytes / size)
+}
+
+/// A table, or `true` for one that says nothing and `false` for none.
+pub(super) fn table_or_flag<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: Default + DeserializeOwned,
+    D: Deserializer<'de>,
+{
+    struct TableVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Default + DeserializeOwned> Visitor<'de> for TableVisitor<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table, `true` or `false`")
+        }
+
+        fn visit_bool<E: Error>(self, wanted: bool) -> Result<Option<T>, E> {
+            Ok(wanted.then(T::default))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
+    }
+
+    from.deserialize_struct("", keys_of::<T>(), TableVisitor(PhantomData))
+}
+
+/// One text, or a list of them.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany {
+    /// One.
+    One(String),
+    /// A list.
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// Each text with the way to it.
+    pub(super) fn each<'a>(&'a self, at: &'a At<'a>) -> Vec<(At<'a>, &'a str)> {
+        match self {
+            Self::One(text) => vec![(*at, text)],
+            Self::Many(texts) => each(texts, at).collect(),
+        }
+    }
+}
+
+/// Each text of a list with the way to it.
+pub(super) fn each<'a>(texts: &'a [String], at: &'a At<'a>) -> impl Iterator<Item = (At<'a>, &'a str)> {
+    texts.iter().enumerate().map(move |(index, text)| (at.item(index), text.as_str()))
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct EitherVisitor;
+
+        impl<'de> Visitor<'de> for EitherVisitor {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of texts, or one of them")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMany, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(OneOrMany::Many(texts))
+            }
+        }
+
+        from.deserialize_any(EitherVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let table = [
+            ("0", 0),
+            ("1500", 1500),
+            ("64KiB", 65_536),
+            ("10 MB", 10_000_000),
+            ("2mib", 2 << 20),
+            ("7B", 7),
+        ];
+        for (text, expected) in table {
+            assert_eq!(bytes(text), Some(expected), "{text}");
+        }
+        for text in ["", "MiB", "-1", "1.5MiB", "99999999999GiB", "1 apple", "é"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_shown_so_that_it_reads_back() {
+        for size in [0, 1, 1023, 1024, 1_000_000, 64 << 20, 3 << 30] {
+            assert_eq!(bytes(&show_size(size)), Some(size));
+        }
+    }
+}
