@@ -9,8 +9,6 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod admin;
-mod admin_api;
-mod audit;
 mod auth;
 pub mod cli;
 mod config;
@@ -21,7 +19,6 @@ mod gateway;
 mod grpc;
 mod hex;
 mod http;
-mod mask;
 mod observe;
 mod openapi;
 mod registry;
@@ -36,5 +33,5 @@ pub use config::{
     Listen, LoadError, NotText, OpenAdmin, Proxy, RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
     TlsConfig, UnknownStore, Unreadable,
 };
-pub use mask::mask;
+pub use secret::mask;
 pub use serve::{BindError, Listeners, Server};

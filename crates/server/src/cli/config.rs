@@ -13,8 +13,8 @@ use super::patience::Patience;
 use super::print;
 use super::serve::ServeArgs;
 use crate::config::{self, Config, Offered, STARTER, StoreUrl, UnknownStore};
-use crate::mask::mask;
 use crate::registry::{Registry, RegistryFile};
+use crate::secret::mask;
 
 /// What can be done with a configuration.
 #[derive(Debug, Subcommand)]

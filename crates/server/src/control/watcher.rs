@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::audit::{Audit, By};
+use crate::admin::audit::{Audit, By};
 use crate::config::Stamp;
 use crate::control::Control;
 

@@ -15,8 +15,8 @@ use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
 use super::listener_set::{Handlers, ListenerSet};
+use crate::admin::Office;
 use crate::admin::{Admin, Readiness};
-use crate::admin_api::Office;
 use crate::config::Config;
 use crate::control::watcher;
 use crate::control::{self, Control};

@@ -10,8 +10,8 @@ use toml::de::{DeTable, DeValue};
 use super::environment;
 use super::place::{At, Path, PathStep, Root};
 use crate::config::origin::Origin;
-use crate::mask::{Masked, mask};
 use crate::registry::Quarantine;
+use crate::secret::{Masked, mask};
 
 /// Something that is wrong, and the way to it.
 #[derive(Clone, Debug, Eq, PartialEq)]

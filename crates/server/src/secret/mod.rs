@@ -1,9 +1,14 @@
-//! A secret of which only the hash is kept.
+//! Secrets: one of which only the hash is kept, and texts in which they are hidden.
+
+mod mask;
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+
+pub(crate) use self::mask::Masked;
+pub use self::mask::mask;
 
 /// A token that a client must present. Holds its hash, and compares in constant time.
 #[derive(Clone)]

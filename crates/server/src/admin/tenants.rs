@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
-use crate::audit::Audit;
+use crate::admin::audit::Audit;
 use crate::config::TenantSpec;
 use crate::control::{Change, Condition};
 use crate::hex::Hex;

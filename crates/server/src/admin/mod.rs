@@ -1,10 +1,13 @@
-//! `/admin/v1`: what operators change while the server runs, behind a bearer token.
+//! The `admin` listener: health, metrics, the dashboard, and `/admin/v1`, by which operators change the registry while the
+//! server runs. Never the same listener as callers.
 
+pub(crate) mod audit;
 mod buckets;
 mod condition;
 mod config;
 mod entries;
 mod extract;
+mod listener;
 mod plans;
 mod routes;
 mod rules;
@@ -16,7 +19,8 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-pub(crate) use self::token::{Door, require, require_if_any};
+pub(crate) use self::listener::{Admin, Readiness, document};
+use self::token::{Door, require, require_if_any};
 use crate::control::Control;
 use crate::decide::Decider;
 
@@ -27,8 +31,8 @@ pub(crate) struct Office {
     pub(crate) decider: Arc<Decider>,
 }
 
-/// Every path, and what is said about it.
-pub(crate) fn router() -> OpenApiRouter<Office> {
+/// The paths of `/admin/v1`, and what is said about them.
+fn api() -> OpenApiRouter<Office> {
     OpenApiRouter::new()
         .routes(routes!(plans::list, plans::create))
         .routes(routes!(plans::show, plans::put, plans::remove))

@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
-use crate::admin_api::Office;
+use crate::admin::Office;
 
 /// The longest part of a name that is logged.
 const MAX_NAME: usize = 200;

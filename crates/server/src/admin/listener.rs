@@ -1,4 +1,4 @@
-//! The `admin` listener: health and metrics. Never the same listener as callers.
+//! Routes the requests of the `admin` listener, and answers those about health and metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -17,8 +17,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::admin_api::{self, Office};
-use crate::audit;
+use super::{Door, Office, api, audit, require, require_if_any};
 use crate::control::Control;
 use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
@@ -77,15 +76,14 @@ impl Admin {
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
         let control = Arc::clone(&office.control);
         let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };
-        let door = admin_api::Door { control: Arc::clone(&office.control), guesses };
-        let guarded = plain(admin_api::router())
+        let door = Door { control: Arc::clone(&office.control), guesses };
+        let guarded = plain(api())
             .layer(from_fn_with_state(office.clone(), audit::record))
             .with_state(office)
             .merge(plain(dashboard::api().merge(dashboard::inspector())).with_state(seen.clone()))
-            .layer(from_fn_with_state(door.clone(), admin_api::require));
-        let figures = plain(dashboard::figures())
-            .with_state(seen)
-            .layer(from_fn_with_state(door, admin_api::require_if_any));
+            .layer(from_fn_with_state(door.clone(), require));
+        let figures =
+            plain(dashboard::figures()).with_state(seen).layer(from_fn_with_state(door, require_if_any));
         let router = plain(open())
             .with_state(desk)
             .merge(figures)
@@ -122,7 +120,7 @@ fn is_guarded(method: &Method, path: &str) -> bool {
 /// What is said about every path of this listener.
 pub(crate) fn document() -> OpenApi {
     let mut document = open().into_openapi();
-    document.merge(admin_api::router().into_openapi());
+    document.merge(api().into_openapi());
     let seen = dashboard::figures().merge(dashboard::inspector()).merge(dashboard::api());
     let mut seen = seen.into_openapi();
     for item in seen.paths.paths.values_mut() {

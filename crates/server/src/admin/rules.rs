@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::Office;
 use super::entries;
 use super::extract::{JsonBody, Name};
-use crate::audit::Audit;
+use crate::admin::audit::Audit;
 use crate::config::RuleSpec;
 use crate::http::Problem;
 use crate::openapi::{

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Office;
 use super::condition::condition;
 use super::extract::JsonBody;
-use crate::audit::Audit;
+use crate::admin::audit::Audit;
 use crate::config::{ConfigError, Faults, Node, Origin, Spec};
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
 use crate::fault::Fault;
