@@ -102,24 +102,16 @@ impl FromStr for ApiKeyHash {
     type Err = ApiKeyHashError;
 
     fn from_str(text: &str) -> Result<Self, ApiKeyHashError> {
-        let digits = text.strip_prefix(SCHEME).filter(|digits| digits.len() == 64).ok_or(ApiKeyHashError)?;
+        let digits = text.strip_prefix(SCHEME).ok_or(ApiKeyHashError)?;
         let mut hash = [0; 32];
-        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| ApiKeyHashError)?;
-            // `from_str_radix` would accept a plus sign.
-            *byte = u8::from_str_radix(pair, 16)
-                .ok()
-                .filter(|_| !pair.starts_with('+'))
-                .ok_or(ApiKeyHashError)?;
-        }
+        hex::decode_to_slice(digits, &mut hash).map_err(|_| ApiKeyHashError)?;
         Ok(Self(hash))
     }
 }
 
 impl fmt::Display for ApiKeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(SCHEME)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{SCHEME}{}", hex::encode(self.0))
     }
 }
 

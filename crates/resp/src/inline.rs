@@ -52,11 +52,12 @@ fn quoted<'a>(quote: u8, mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [
 
 /// Reads what follows a backslash between double quotes.
 fn escaped<'a>(rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]> {
-    let digits = rest.get(1..3).and_then(|digits| std::str::from_utf8(digits).ok());
-    let hex = digits.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-    if let (Some(b'x'), Some(hex)) = (rest.first(), hex) {
-        word.push(u8::from_str_radix(hex, 16).ok()?);
-        return Some(&rest[3..]);
+    let mut byte = [0];
+    if let [b'x', high, low, after @ ..] = rest
+        && hex::decode_to_slice([*high, *low], &mut byte).is_ok()
+    {
+        word.extend(byte);
+        return Some(after);
     }
     let (&byte, after) = rest.split_first()?;
     word.push(match byte {

@@ -56,7 +56,7 @@ impl Value {
 
 /// The bytes are not a reply, or its lengths are beyond the bounds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("bytes that are no Redis reply")]
+#[error("bytes that are not a Redis reply")]
 pub struct InvalidReply;
 
 /// The first reply in `bytes` and its length. `Ok(None)` if the reply has not arrived completely.

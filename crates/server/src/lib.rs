@@ -17,7 +17,6 @@ mod decide;
 mod fault;
 mod gateway;
 mod grpc;
-mod hex;
 mod http;
 mod observe;
 mod openapi;

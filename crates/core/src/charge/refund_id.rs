@@ -1,6 +1,6 @@
 //! The name of one refund, so that it is given once however often it is asked for.
 
-use std::fmt::Write;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit};
 
@@ -37,16 +37,8 @@ impl<'a> RefundId<'a> {
 
     /// The id with everything escaped that has a meaning somewhere. No configured limit has a colon in its name.
     fn marker_name(self) -> LimitName {
-        let mut name = String::from("refund:");
-        for byte in self.0.bytes() {
-            if byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
-                name.push(char::from(byte));
-            } else {
-                // Writing to a String cannot fail.
-                let _written = write!(name, "%{byte:02X}");
-            }
-        }
-        LimitName::reserved(&name)
+        const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-');
+        LimitName::reserved(&format!("refund:{}", utf8_percent_encode(self.0, ESCAPED)))
     }
 }
 

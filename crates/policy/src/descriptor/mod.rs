@@ -2,8 +2,7 @@
 
 mod pattern;
 
-use std::fmt::Write;
-
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
 
 pub(crate) use self::pattern::{ANY, DescriptorEntry};
@@ -200,26 +199,17 @@ fn smallest_limit() -> Limit {
 /// printable are percent-encoded. A text that is too long is replaced by its hash. Values come from callers, and none of
 /// them may cause an error, because Envoy would let the request pass.
 fn key(domain: &[u8], entries: &[DescriptorEntry<'_>]) -> ResolvedKey {
+    const VALUE: &AsciiSet = &CONTROLS.add(b'%').add(b'|');
+    const KEY: &AsciiSet = &VALUE.add(b'=');
     let mut text = String::new();
-    push(&mut text, domain, b"=");
+    text.extend(percent_encode(domain, KEY));
     for (key, value) in entries {
         text.push('|');
-        push(&mut text, key, b"=");
+        text.extend(percent_encode(key, KEY));
         text.push('=');
-        push(&mut text, value, b"");
+        text.extend(percent_encode(value, VALUE));
     }
     ResolvedKey::of(&[&text])
-}
-
-fn push(text: &mut String, part: &[u8], also: &[u8]) {
-    for &byte in part {
-        if matches!(byte, b' '..=b'~') && !b"%|".contains(&byte) && !also.contains(&byte) {
-            text.push(byte.into());
-        } else {
-            // Writing to a String cannot fail.
-            let _written = write!(text, "%{byte:02X}");
-        }
-    }
 }
 
 impl DescriptorsOwed {

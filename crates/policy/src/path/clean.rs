@@ -5,9 +5,9 @@
 //! refused: whichever way a rule interpreted them, some upstream would do it the other way.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use http::uri::PathAndQuery;
+use percent_encoding::percent_encode_byte;
 
 /// A path that the gateway and its upstreams interpret in the same way.
 #[derive(Clone, Debug)]
@@ -169,22 +169,17 @@ fn encode(segment: &str) -> String {
                 if is_unreserved(byte) {
                     encoded.push(char::from(byte));
                 } else {
-                    push_encoded(&mut encoded, byte);
+                    encoded.push_str(percent_encode_byte(byte));
                 }
                 rest = after;
                 continue;
             }
             (b'!'..=b'~', _) => encoded.push(char::from(byte)),
-            _ => push_encoded(&mut encoded, byte),
+            _ => encoded.push_str(percent_encode_byte(byte)),
         }
         rest = after;
     }
     encoded
-}
-
-fn push_encoded(text: &mut String, byte: u8) {
-    // Writing to memory cannot fail.
-    let _ = write!(text, "%{byte:02X}");
 }
 
 const fn is_unreserved(byte: u8) -> bool {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
 use spile_resp::write;
 
 use crate::connection::endpoint::Endpoint;
@@ -67,7 +68,7 @@ pub(crate) struct ClientTlsFiles {
 pub enum UrlError {
     /// The scheme is unknown.
     #[error(
-        "scheme `{0}` is none of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster and \
+        "unknown scheme `{0}`: use one of redis, rediss, unix, redis-sentinel, rediss-sentinel, redis-cluster or \
          rediss-cluster"
     )]
     Scheme(String),
@@ -105,7 +106,7 @@ pub enum UrlError {
     #[error("the user has no password: write user:password@ or :password@")]
     NoPassword,
     /// An unknown parameter after `?`.
-    #[error("a parameter after `?` is none that {scheme}:// takes: {takes}")]
+    #[error("unknown parameter after `?`: {scheme}:// takes {takes}")]
     Parameter {
         /// The scheme that was written.
         scheme: &'static str,
@@ -243,20 +244,11 @@ fn read_database(text: &str) -> Result<u32, UrlError> {
 
 /// Decodes percent-encoding. Errors name the `part` and not its text, which may be secret.
 fn decoded(text: &str, part: &'static str) -> Result<String, UrlError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte == b'%' {
-            let (digits, after) = rest.split_at_checked(2).ok_or(UrlError::Encoding(part))?;
-            let digits = std::str::from_utf8(digits).map_err(|_| UrlError::Encoding(part))?;
-            bytes.push(u8::from_str_radix(digits, 16).map_err(|_| UrlError::Encoding(part))?);
-            rest = after;
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| UrlError::Encoding(part))
+    // The crate leaves a percent sign without two digits as it is, which would hide a typing mistake.
+    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    let decoded = percent_decode_str(text).decode_utf8().ok();
+    let decoded = decoded.filter(|_| text.split('%').skip(1).all(is_escape));
+    decoded.map(Into::into).ok_or(UrlError::Encoding(part))
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -3,6 +3,7 @@
 //! The encoding is injective, so that no two keys share a bucket. The caller's key is the hash tag, so that all its
 //! limits are in one cluster slot. It cannot close the braces, leave the prefix or grow without bound.
 
+use percent_encoding::percent_encode_byte;
 use sha2::{Digest, Sha256};
 use spile_core::{Key, LimitName};
 
@@ -59,7 +60,7 @@ fn push_tag(out: &mut Vec<u8>, key: &[u8]) {
     let start = out.len();
     for &byte in key {
         if must_escape(byte) {
-            out.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 0xf)]);
+            out.extend_from_slice(percent_encode_byte(byte).as_bytes());
         } else {
             out.push(byte);
         }
@@ -71,20 +72,18 @@ fn push_tag(out: &mut Vec<u8>, key: &[u8]) {
 }
 
 fn push_hash(out: &mut Vec<u8>, key: &[u8]) {
+    let mut digits = [0; 2 * HASH_BYTES];
+    let written = hex::encode_to_slice(&Sha256::digest(key)[..HASH_BYTES], &mut digits);
+    debug_assert_eq!(written, Ok(()), "each byte is two digits");
+    digits.make_ascii_uppercase();
     out.extend_from_slice(HASHED);
-    for &byte in &Sha256::digest(key)[..HASH_BYTES] {
-        out.extend_from_slice(&[hex(byte >> 4), hex(byte & 0xf)]);
-    }
+    out.extend_from_slice(&digits);
 }
 
 /// Braces would end the hash tag, a colon separates our own parts, a percent sign is the escape itself, and control
 /// bytes garble terminals.
 const fn must_escape(byte: u8) -> bool {
     matches!(byte, b'{' | b'}' | b'%' | b':' | 0x7f) || byte < 0x20
-}
-
-const fn hex(nibble: u8) -> u8 {
-    b"0123456789ABCDEF"[nibble as usize]
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl ClusterView {
             match ask_for_map(&candidate, dialer).await {
                 Ok(ranges) => match self.apply(&ranges, slot) {
                     Some(endpoint) => return Ok(endpoint),
-                    None => last = ConnectionError::Refused(format!("nobody serves slot {slot}")),
+                    None => last = ConnectionError::Refused(format!("no node serves slot {slot}")),
                 },
                 Err(why) => last = why,
             }

@@ -150,7 +150,7 @@ impl Session {
                     *open = Some(connection);
                     why = SessionError::Refused(text);
                 }
-                NextStep::Reconnect => why = SessionError::Unreachable("nobody takes writes".to_owned()),
+                NextStep::Reconnect => why = SessionError::Unreachable("no node takes writes".to_owned()),
             }
             sleep(RETRY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
         }

@@ -244,7 +244,7 @@ impl Cluster {
         let ranges = slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?;
         if ranges.is_empty() {
             // A node that was reset or never joined has an empty map. Another node may have a full one.
-            return Err(ConnectionError::Refused("node serves no cluster".into()));
+            return Err(ConnectionError::Refused("the node belongs to no cluster".into()));
         }
         self.apply(&ranges);
         Ok(())

@@ -14,7 +14,6 @@ use super::extract::{JsonBody, Name};
 use crate::admin::audit::Audit;
 use crate::config::TenantSpec;
 use crate::control::{Change, Condition};
-use crate::hex::Hex;
 use crate::http::Problem;
 use crate::openapi::{
     BadName, Conditions, Guarded, Kept, Made, Missing, NamedTenant, Put, Shown, StillThere, Unchanged,
@@ -157,5 +156,5 @@ pub(super) async fn add_key(State(office): State<Office>, Name(id): Name) -> Res
 fn random_key() -> Result<String, getrandom::Error> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes)?;
-    Ok(format!("spile_{}", Hex(&bytes)))
+    Ok(format!("spile_{}", hex::encode(bytes)))
 }

@@ -6,7 +6,6 @@ use spile_core::Plan;
 use spile_policy::{Rule, Tenant};
 
 use crate::config::{Config, PlanSpec, RuleSpec, Source, Spec, TenantSpec};
-use crate::hex::Hex;
 use crate::registry::{Kind, Which};
 
 /// An entry as it is in force.
@@ -63,6 +62,6 @@ impl Entry {
         let is_kept = config.entries().get(kind, name).is_some();
         let document = spec.shown(if is_kept { Source::Registry } else { Source::File });
         let hash = Sha256::new().chain_update(document.to_string()).chain_update(unseen).finalize();
-        Self { document, tag: Hex(&hash[..8]).to_string() }
+        Self { document, tag: hex::encode(&hash[..8]) }
     }
 }

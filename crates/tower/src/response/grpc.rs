@@ -1,10 +1,9 @@
 //! A refusal as gRPC understands it: HTTP 200 without a body, and the status where trailers would stand.
 
-use std::fmt::Write;
-
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use spile_core::{Decision, Micros, Reason};
 
 use super::body::retry_message;
@@ -66,16 +65,8 @@ fn trailers_only(status: HeaderValue, message: HeaderValue) -> Response<Bytes> {
 
 /// A message as gRPC spells it: percent-encoded wherever it is not printable ASCII.
 fn text(message: &str) -> HeaderValue {
-    let spelled = message.bytes().fold(String::with_capacity(message.len()), |mut spelled, byte| {
-        match byte {
-            b'%' => spelled.push_str("%25"),
-            b' '..=b'~' => spelled.push(char::from(byte)),
-            _ => {
-                let _ = write!(spelled, "%{byte:02X}");
-            }
-        }
-        spelled
-    });
+    const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+    let spelled = utf8_percent_encode(message, ESCAPED).to_string();
     HeaderValue::try_from(spelled).unwrap_or_else(|_| HeaderValue::from_static("rate limit exceeded"))
 }
 

@@ -27,14 +27,9 @@ impl RequestId {
     }
 
     fn new() -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut random = fastrand::u128(..);
-        let text = [(); 32].map(|()| {
-            let digit = DIGITS[(random % 16) as usize];
-            random /= 16;
-            digit
-        });
-        Self(HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0")))
+        let mut digits = [b'0'; 32];
+        let _fits = hex::encode_to_slice(fastrand::u128(..).to_be_bytes(), &mut digits);
+        Self(HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("0")))
     }
 }
 

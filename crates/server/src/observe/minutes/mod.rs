@@ -16,8 +16,6 @@ use spile_observe::{
 };
 use spile_redis::{RedisStore, Script, Session, SessionError, Value};
 
-use crate::hex::Hex;
-
 static ADD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("add.lua")));
 static REVISIONS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("revisions.lua")));
 static ROWS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("rows.lua")));
@@ -51,7 +49,7 @@ impl RedisMinutes {
         let mut instance = [0; 12];
         getrandom::fill(&mut instance)?;
         let session = store.session("minutes");
-        let own = session.key(&format!("from:{}", Hex(&instance)));
+        let own = session.key(&format!("from:{}", hex::encode(instance)));
         Ok(Self { session, own })
     }
 

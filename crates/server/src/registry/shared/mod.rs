@@ -15,7 +15,6 @@ use spile_redis::{RedisStore, Script, Session, SessionError, Subscription, Value
 use self::mirror::{Mirror, Version};
 use self::page::{Page, Then};
 use super::{Entries, Quarantine, RegistryError, Which, Written};
-use crate::hex::Hex;
 
 static READ: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("read.lua")));
 static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("write.lua")));
@@ -250,7 +249,7 @@ enum Looked {
 fn stamp() -> Result<String, RegistryError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|why| RegistryError::Unreadable(why.to_string()))?;
-    Ok(Hex(&bytes).to_string())
+    Ok(hex::encode(bytes))
 }
 
 impl From<SessionError> for RegistryError {
