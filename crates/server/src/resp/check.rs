@@ -6,7 +6,7 @@ use spile_policy::{Chain, Policy};
 use super::reply::Reply;
 use crate::decide::Decider;
 
-/// What is to be done with what is owed.
+/// What a command does with the charges of a rule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verb {
     Check,
@@ -15,7 +15,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// What its command takes.
+    /// The arguments of its command.
     const fn arguments(self) -> &'static str {
         match self {
             Self::Check | Self::Peek => "rule identity [cost]",
@@ -24,7 +24,7 @@ impl Verb {
     }
 }
 
-/// A question about a rule.
+/// A command about a rule.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
     verb: Verb,
@@ -61,7 +61,7 @@ impl<'a> Check<'a> {
         Ok(Self { verb, rule, identity, cost: cost.transpose()?, id: id.transpose()? })
     }
 
-    /// What it asks for. `None` if nothing limits it.
+    /// The charges. `None` if no limit applies.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, Reply> {
         let owed = policy.owed_by_identity(self.rule, self.identity, self.cost);
         owed.map_err(|wrong| Reply::error(format!("ERR {}: {wrong}", wrong.field())))
@@ -88,7 +88,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// A decision by the names that the decision API has for its parts, and of a refund whether it was given now.
+/// A decision with the field names of the decision API, and for a refund whether it was given now.
 pub(super) fn reply(decision: &Decision, refunded: Option<bool>) -> Reply {
     let whole = |number: u128| Reply::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));

@@ -1,5 +1,5 @@
-//! One client: reads commands, answers them in order, and goes when told to, when idle for too long, or when a command
-//! takes too long to arrive.
+//! The connection of one client: reads commands and answers them in order. It is closed if the client is idle for too
+//! long, or if a command takes too long to arrive.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,56 +13,56 @@ use spile_resp::{CommandDecoder, Frame, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::session::{Session, Then};
+use super::session::{AfterReply, ClientSession};
 
-/// How long a client that is sent away may take to see why.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes that are read at a time.
+/// How long the connection stays open for the client to read the last reply.
+const LINGER: Duration = Duration::from_secs(1);
+/// The most bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
-/// Bytes of answers that are gathered before they are sent.
-const GATHERED_BYTES: usize = 64 * 1024;
+/// Replies of this many bytes are sent before more commands are answered.
+const FLUSH_BYTES: usize = 64 * 1024;
 
-/// How long a client may take.
+/// Timeouts of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct ClientTimeouts {
     /// Between two commands.
     pub(super) idle: Duration,
     /// From the first byte of a command to its last.
     pub(super) command: Duration,
-    /// Over reading its answers.
+    /// For reading its replies.
     pub(super) unread: Duration,
 }
 
 /// One client's connection.
-pub(super) struct Connection<I> {
+pub(super) struct ClientConnection<I> {
     stream: I,
-    session: Session,
-    patience: Patience,
+    session: ClientSession,
+    timeouts: ClientTimeouts,
     decoder: CommandDecoder,
-    /// Commands that have arrived whole.
+    /// Commands that have arrived completely and are not answered yet.
     frames: Vec<Frame>,
     out: Vec<u8>,
 }
 
-impl<I: ClientIo> Connection<I> {
-    pub(super) const fn new(stream: I, session: Session, patience: Patience) -> Self {
+impl<I: ClientIo> ClientConnection<I> {
+    pub(super) const fn new(stream: I, session: ClientSession, timeouts: ClientTimeouts) -> Self {
         Self {
             stream,
             session,
-            patience,
+            timeouts,
             decoder: CommandDecoder::new(),
             frames: Vec::new(),
             out: Vec::new(),
         }
     }
 
-    /// Serves until either side has enough. What has arrived whole when the listener drains is still answered, and so is
-    /// a command of which part has arrived.
+    /// Serves until the connection ends. While the listener drains, commands that have arrived are still answered,
+    /// including one of which only a part has arrived.
     pub(super) async fn serve(mut self, mut watcher: DrainWatcher) -> io::Result<()> {
-        let mut patience_ends = Instant::now() + self.patience.idle;
+        let mut deadline = Instant::now() + self.timeouts.idle;
         loop {
             let is_between = !self.decoder.is_within_command();
-            let reading = timeout_at(patience_ends, poll_fn(|cx| self.poll_read(cx)));
+            let reading = timeout_at(deadline, poll_fn(|cx| self.poll_read(cx)));
             let read = if is_between {
                 let Some(read) = watcher.unless_draining(reading).await else { return Ok(()) };
                 read?
@@ -76,24 +76,24 @@ impl<I: ClientIo> Connection<I> {
                 Err(ReadError::Protocol(why)) => Err(why),
             };
             let arrived = !self.frames.is_empty();
-            if self.answer().await? == Then::Close {
-                return self.farewell().await;
+            if self.answer().await? == AfterReply::Close {
+                return self.close().await;
             }
             if let Err(error) = read {
-                self.session.refuse(error, &mut self.out);
+                self.session.reject(error, &mut self.out);
                 self.flush().await?;
-                return self.farewell().await;
+                return self.close().await;
             }
             if !self.decoder.is_within_command() {
-                patience_ends = Instant::now() + self.patience.idle;
+                deadline = Instant::now() + self.timeouts.idle;
             } else if is_between || arrived {
-                // A command has begun to arrive; each further byte of it gains no time.
-                patience_ends = Instant::now() + self.patience.command;
+                // The timeout runs from the first byte of a command; further bytes do not extend it.
+                deadline = Instant::now() + self.timeouts.command;
             }
         }
     }
 
-    /// Reads what is there. The buffer lives only here, so that an idle connection holds none.
+    /// Reads what has arrived. The buffer is on the stack, so that an idle connection holds none.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, ReadError>> {
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
@@ -105,23 +105,23 @@ impl<I: ClientIo> Connection<I> {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Answers whatever has arrived whole, in order.
-    async fn answer(&mut self) -> io::Result<Then> {
+    /// Answers all commands that have arrived, in order.
+    async fn answer(&mut self) -> io::Result<AfterReply> {
         let frames = std::mem::take(&mut self.frames);
         let mut rest = frames.as_slice();
         while !rest.is_empty() {
-            let (answered, then) = self.session.answer(rest, &mut self.out).await;
+            let (answered, after) = self.session.answer(rest, &mut self.out).await;
             rest = &rest[answered..];
-            if then == Then::Close {
+            if after == AfterReply::Close {
                 self.flush().await?;
-                return Ok(then);
+                return Ok(after);
             }
-            if self.out.len() >= GATHERED_BYTES {
+            if self.out.len() >= FLUSH_BYTES {
                 self.flush().await?;
             }
         }
         self.flush().await?;
-        Ok(Then::GoOn)
+        Ok(AfterReply::Continue)
     }
 
     async fn flush(&mut self) -> io::Result<()> {
@@ -130,26 +130,26 @@ impl<I: ClientIo> Connection<I> {
                 self.stream.write_all(&self.out).await?;
                 self.stream.flush().await
             };
-            timeout(self.patience.unread, write).await??;
+            timeout(self.timeouts.unread, write).await??;
             self.out.clear();
-            self.out.shrink_to(GATHERED_BYTES);
+            self.out.shrink_to(FLUSH_BYTES);
         }
         Ok(())
     }
 
-    /// Ends the connection so that what was said last is heard: closing over unread bytes would take it back.
-    async fn farewell(mut self) -> io::Result<()> {
+    /// Closes the connection so that the client gets the last reply: closing with unread bytes would send a reset.
+    async fn close(mut self) -> io::Result<()> {
         let mut unread = [0; 1024];
         let leaving = async {
             let shut = self.stream.shutdown().await;
             while shut.is_ok() && self.stream.read(&mut unread).await.is_ok_and(|read| read > 0) {}
         };
-        let _gone_or_cut_off = timeout(FAREWELL, leaving).await;
+        let _gone_or_cut_off = timeout(LINGER, leaving).await;
         Ok(())
     }
 }
 
-/// Why nothing more can be read.
+/// Why no more commands can be read.
 enum ReadError {
     Io(io::Error),
     Protocol(ProtocolError),

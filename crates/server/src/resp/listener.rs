@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use spile_listener::{AcceptedConnection, Bounds, ClientIo, GuessLimiter, ListenerProtocol};
 
-use super::connection::{Connection, Patience};
-use super::session::{Presenter, Session};
+use super::connection::{ClientConnection, ClientTimeouts};
+use super::session::{AuthPeer, ClientSession};
 use crate::config::RespConfig;
 use crate::decide::Decider;
 use crate::observe::metrics::RpcMetrics;
 
-/// What answers on the `resp` listener.
+/// Serves the Redis protocol on the connections of the `resp` listener.
 #[derive(Clone)]
 pub(crate) struct Resp(Arc<Shared>);
 
@@ -19,8 +19,8 @@ struct Shared {
     decider: Arc<Decider>,
     metrics: Arc<RpcMetrics>,
     guesses: Arc<GuessLimiter>,
-    patience: Patience,
-    /// The number of the connection that was opened last.
+    timeouts: ClientTimeouts,
+    /// The number of the newest connection, for `CLIENT ID`.
     last_id: AtomicI64,
 }
 
@@ -32,13 +32,13 @@ impl Resp {
         bounds: &Bounds,
         config: &RespConfig,
     ) -> Self {
-        let patience = Patience {
+        let timeouts = ClientTimeouts {
             idle: config.idle_timeout,
             command: bounds.header_timeout,
             unread: bounds.write_timeout,
         };
         let (metrics, last_id) = (Arc::new(metrics), AtomicI64::new(0));
-        Self(Arc::new(Shared { decider, metrics, guesses, patience, last_id }))
+        Self(Arc::new(Shared { decider, metrics, guesses, timeouts, last_id }))
     }
 }
 
@@ -47,10 +47,10 @@ impl ListenerProtocol for Resp {
         let AcceptedConnection { stream, origin, watcher, permit } = accepted;
         let shared = &*self.0;
         let id = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let presenter = Presenter { address: origin.peer.ip(), guesses: Arc::clone(&shared.guesses) };
-        let session = Session::new(presenter, Arc::clone(&shared.decider), Arc::clone(&shared.metrics), id);
-        let connection = Connection::new(stream, session, shared.patience);
-        // A connection that breaks is its client's affair: there is no one left to tell.
+        let peer = AuthPeer { address: origin.peer.ip(), guesses: Arc::clone(&shared.guesses) };
+        let session = ClientSession::new(peer, Arc::clone(&shared.decider), Arc::clone(&shared.metrics), id);
+        let connection = ClientConnection::new(stream, session, shared.timeouts);
+        // Only timeouts are counted. Other errors mean that the client is gone.
         if let Err(why) = connection.serve(watcher).await
             && why.kind() == std::io::ErrorKind::TimedOut
         {

@@ -1,10 +1,10 @@
-//! The `resp` listener: `CL.THROTTLE` and the decision API for every Redis client there is.
+//! The `resp` listener: `CL.THROTTLE` and the decision API for Redis clients.
 //!
 //! `spile_resp` cuts bytes into commands, [`session`] answers them, and [`reply`] is written back. A throttle is a check
 //! that brings its own limit. This module must not know how a bucket is counted.
 
-mod catalogue;
 mod check;
+mod commands;
 mod connection;
 mod listener;
 mod reply;

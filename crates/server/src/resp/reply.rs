@@ -1,16 +1,16 @@
-//! What is said back, in the version of the protocol that the connection has chosen.
+//! Replies, in the protocol version of the connection.
 
 use spile_resp::write;
 
-/// Which Redis protocol a connection speaks.
+/// The protocol version of a connection, chosen by `HELLO`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) enum Protocol {
+pub(super) enum ProtocolVersion {
     #[default]
     Resp2,
     Resp3,
 }
 
-impl Protocol {
+impl ProtocolVersion {
     pub(super) const fn number(self) -> i64 {
         match self {
             Self::Resp2 => 2,
@@ -23,15 +23,15 @@ impl Protocol {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Simple(&'static str),
-    /// A word in capitals that programs go by, and a sentence for people.
+    /// A code in capitals for programs, and a sentence for people.
     Error(String),
     Int(i64),
     Text(Vec<u8>),
     Nil,
     List(Vec<Reply>),
-    /// Pairs; in RESP2, a list of twice as many.
+    /// Pairs. In RESP2, a list of twice as many items.
     Map(Vec<(&'static str, Reply)>),
-    /// What `CL.THROTTLE` answers, without a trip to the allocator.
+    /// The reply to `CL.THROTTLE`, without an allocation.
     Throttled([i64; 5]),
 }
 
@@ -54,15 +54,15 @@ impl Reply {
         Self::List(texts.into_iter().map(Self::text).collect())
     }
 
-    pub(super) fn write(&self, protocol: Protocol, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, protocol: ProtocolVersion, out: &mut Vec<u8>) {
         match self {
             Self::Simple(text) => write::simple(out, text),
             Self::Error(text) => write::error(out, text),
             Self::Int(number) => write::integer(out, *number),
             Self::Text(text) => write::bulk(out, text),
             Self::Nil => out.extend_from_slice(match protocol {
-                Protocol::Resp2 => b"$-1\r\n",
-                Protocol::Resp3 => b"_\r\n",
+                ProtocolVersion::Resp2 => b"$-1\r\n",
+                ProtocolVersion::Resp3 => b"_\r\n",
             }),
             Self::List(items) => {
                 write::array(out, items.len());
@@ -72,8 +72,8 @@ impl Reply {
             }
             Self::Map(pairs) => {
                 match protocol {
-                    Protocol::Resp2 => write::array(out, 2 * pairs.len()),
-                    Protocol::Resp3 => write::map(out, pairs.len()),
+                    ProtocolVersion::Resp2 => write::array(out, 2 * pairs.len()),
+                    ProtocolVersion::Resp3 => write::map(out, pairs.len()),
                 }
                 for (name, value) in pairs {
                     write::bulk(out, name.as_bytes());
@@ -94,7 +94,7 @@ impl Reply {
 mod tests {
     use super::*;
 
-    fn written(reply: &Reply, protocol: Protocol) -> String {
+    fn written(reply: &Reply, protocol: ProtocolVersion) -> String {
         let mut out = Vec::new();
         reply.write(protocol, &mut out);
         String::from_utf8(out).expect("these are text")
@@ -103,19 +103,19 @@ mod tests {
     #[test]
     fn the_versions_differ_in_maps_and_in_nothing() {
         let map = Reply::Map(vec![("proto", Reply::Int(3)), ("name", Reply::Nil)]);
-        assert_eq!(written(&map, Protocol::Resp2), "*4\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n$-1\r\n");
-        assert_eq!(written(&map, Protocol::Resp3), "%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n_\r\n");
+        assert_eq!(written(&map, ProtocolVersion::Resp2), "*4\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n$-1\r\n");
+        assert_eq!(written(&map, ProtocolVersion::Resp3), "%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n_\r\n");
     }
 
     #[test]
     fn an_error_never_breaks_out_of_its_line() {
         let reply = Reply::error("ERR unknown command 'a\r\n+OK'");
-        assert_eq!(written(&reply, Protocol::Resp2), "-ERR unknown command 'a  +OK'\r\n");
+        assert_eq!(written(&reply, ProtocolVersion::Resp2), "-ERR unknown command 'a  +OK'\r\n");
     }
 
     #[test]
     fn a_throttle_is_five_integers() {
         let reply = Reply::Throttled([0, 16, 15, -1, 2]);
-        assert_eq!(written(&reply, Protocol::Resp3), "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
+        assert_eq!(written(&reply, ProtocolVersion::Resp3), "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
     }
 }

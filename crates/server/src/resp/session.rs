@@ -1,4 +1,4 @@
-//! What one connection has agreed on, and how its commands are answered.
+//! The state of one connection, and the replies to its commands.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,71 +10,71 @@ use spile_listener::GuessLimiter;
 use spile_policy::Policy;
 use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 
-use super::catalogue::{self, Entry};
 use super::check::{self, Check, Verb};
-use super::reply::{Protocol, Reply};
+use super::commands::{self, CommandInfo};
+use super::reply::{ProtocolVersion, Reply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
 use crate::decide::Decider;
 use crate::observe::metrics::{Answered, RpcMetrics};
 
-/// The Redis whose manners these are, for clients that go by a version.
+/// The Redis version that the listener imitates, for clients that check it.
 const REDIS_VERSION: &str = "7.0.0";
-/// The only user there is.
-const USER: &[u8] = b"default";
-/// Questions that are asked side by side.
-const MAX_RUN: usize = 256;
-/// Databases, each a name space of its own for the keys of `CL.THROTTLE`.
+/// The only user.
+const DEFAULT_USER: &[u8] = b"default";
+/// The most pipelined decisions that run concurrently.
+const MAX_BATCH: usize = 256;
+/// The number of databases. Each is a namespace for the keys of `CL.THROTTLE`.
 const DATABASES: u8 = 16;
-/// The commands that ask for a decision.
-const QUESTIONS: [(&str, Question); 4] = [
-    ("cl.throttle", Question::Throttle),
-    ("spile.check", Question::Rule(Verb::Check)),
-    ("spile.peek", Question::Rule(Verb::Peek)),
-    ("spile.refund", Question::Rule(Verb::Refund)),
+/// The commands that make a decision.
+const DECISION_COMMANDS: [(&str, DecisionCommand); 4] = [
+    ("cl.throttle", DecisionCommand::Throttle),
+    ("spile.check", DecisionCommand::Rule(Verb::Check)),
+    ("spile.peek", DecisionCommand::Rule(Verb::Peek)),
+    ("spile.refund", DecisionCommand::Rule(Verb::Refund)),
 ];
 
-/// What a command asks about.
+/// A command that makes a decision.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Question {
-    /// A limit that it brings along.
+enum DecisionCommand {
+    /// `CL.THROTTLE`, which has its limit in its arguments.
     Throttle,
-    /// A rule.
+    /// A command about a rule.
     Rule(Verb),
 }
 
-/// Whether there is more to come.
+/// What happens to the connection after a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Then {
-    GoOn,
+pub(super) enum AfterReply {
+    Continue,
     Close,
 }
 
-/// Where passwords come from, and how often a wrong one came from there.
+/// The address of the client, and the wrong passwords of each address.
 #[derive(Clone)]
-pub(super) struct Presenter {
+pub(super) struct AuthPeer {
     pub(super) address: IpAddr,
     pub(super) guesses: Arc<GuessLimiter>,
 }
 
-/// One connection.
-pub(super) struct Session {
+/// The state of one connection.
+pub(super) struct ClientSession {
     decider: Arc<Decider>,
     metrics: Arc<RpcMetrics>,
-    presenter: Presenter,
+    peer: AuthPeer,
     id: i64,
-    protocol: Protocol,
+    protocol: ProtocolVersion,
     name: Vec<u8>,
-    /// Whether the password was given, where one is asked for.
-    known: bool,
+    /// Whether the client has given the right password.
+    authenticated: bool,
     database: u8,
-    /// What waits for `EXEC`, if a transaction is under way.
+    /// The open transaction. `None` outside of `MULTI`.
     transaction: Option<Transaction>,
 }
 
-impl Session {
+impl ClientSession {
     pub(super) const fn new(
-        presenter: Presenter,
+        peer: AuthPeer,
         decider: Arc<Decider>,
         metrics: Arc<RpcMetrics>,
         id: i64,
@@ -82,36 +82,36 @@ impl Session {
         Self {
             decider,
             metrics,
-            presenter,
+            peer,
             id,
-            protocol: Protocol::Resp2,
+            protocol: ProtocolVersion::Resp2,
             name: Vec::new(),
-            known: false,
+            authenticated: false,
             database: 0,
             transaction: None,
         }
     }
 
-    /// Answers the first of these, or a run of questions at their beginning, and says how many that were.
-    pub(super) async fn answer(&mut self, frames: &[Frame], out: &mut Vec<u8>) -> (usize, Then) {
-        let run = if self.is_let_in() && self.transaction.is_none() {
-            frames.iter().take(MAX_RUN).map_while(question_of_frame).count()
+    /// Answers the first frame, or all decisions at the start of `frames`. Returns how many frames were answered.
+    pub(super) async fn answer(&mut self, frames: &[Frame], out: &mut Vec<u8>) -> (usize, AfterReply) {
+        let batch = if self.is_authenticated() && self.transaction.is_none() {
+            frames.iter().take(MAX_BATCH).map_while(decision_command_of_frame).count()
         } else {
             0
         };
-        if run > 0 {
-            // On the heap: the future of a run is large, and this one would be as large.
-            Box::pin(self.ask_all(&frames[..run], out)).await;
-            return (run, Then::GoOn);
+        if batch > 0 {
+            // Boxed, because the future of a batch is large.
+            Box::pin(self.ask_all(&frames[..batch], out)).await;
+            return (batch, AfterReply::Continue);
         }
-        let Some(frame) = frames.first() else { return (0, Then::GoOn) };
+        let Some(frame) = frames.first() else { return (0, AfterReply::Continue) };
         let (reply, then) = match frame {
             Frame::Command(words) => self.command(words).await,
             Frame::TooLarge => {
                 if let Some(transaction) = &mut self.transaction {
                     transaction.abort();
                 }
-                (too_large(), Then::GoOn)
+                (too_large(), AfterReply::Continue)
             }
         };
         let refused = matches!(reply, Reply::Error(_));
@@ -120,19 +120,19 @@ impl Session {
         (1, then)
     }
 
-    /// Says what is wrong with bytes that are no command.
-    pub(super) fn refuse(&self, why: impl std::fmt::Display, out: &mut Vec<u8>) {
+    /// Replies with a protocol error.
+    pub(super) fn reject(&self, why: impl std::fmt::Display, out: &mut Vec<u8>) {
         self.metrics.count(Answered::Refused);
         Reply::error(format!("ERR {why}")).write(self.protocol, out);
     }
 
-    /// Asks all of them at once, so that a store across the network can answer them in one round trip.
+    /// Makes all decisions concurrently, so that a remote store answers them in one round trip.
     async fn ask_all(&self, frames: &[Frame], out: &mut Vec<u8>) {
         let in_force = self.decider.in_force();
-        let asked = frames.iter().filter_map(question_of_frame);
+        let asked = frames.iter().filter_map(decision_command_of_frame);
         let in_bulk = frames.len() > 1;
         let mut answers =
-            asked.map(|(question, arguments)| self.ask(question, arguments, &in_force.policy, in_bulk));
+            asked.map(|(command, arguments)| self.ask(command, arguments, &in_force.policy, in_bulk));
         let replies = match (in_bulk, answers.next()) {
             (false, Some(only)) => vec![only.await],
             (_, first) => join_all(first.into_iter().chain(answers)).await,
@@ -143,17 +143,17 @@ impl Session {
         }
     }
 
-    /// Asks one question, in turn with others if it comes `in_bulk`.
+    /// Makes one decision. If it is part of a batch (`in_bulk`), it takes turns with other clients.
     async fn ask(
         &self,
-        question: Question,
+        command: DecisionCommand,
         arguments: &[Vec<u8>],
         policy: &Policy,
         in_bulk: bool,
     ) -> (Reply, Answered) {
-        let decided = match question {
-            Question::Throttle => self.throttle(arguments, policy, in_bulk).await,
-            Question::Rule(verb) => self.check(verb, arguments, policy, in_bulk).await,
+        let decided = match command {
+            DecisionCommand::Throttle => self.throttle(arguments, policy, in_bulk).await,
+            DecisionCommand::Rule(verb) => self.check(verb, arguments, policy, in_bulk).await,
         };
         decided.unwrap_or_else(|wrong| (wrong, Answered::Refused))
     }
@@ -196,38 +196,38 @@ impl Session {
         Ok((check::reply(&decision, refunded), answered(&decision)))
     }
 
-    /// A command that is no question, or one that waits for its transaction.
-    async fn command(&mut self, words: &[Vec<u8>]) -> (Reply, Then) {
+    /// Answers a command that makes no decision, or queues one for its transaction.
+    async fn command(&mut self, words: &[Vec<u8>]) -> (Reply, AfterReply) {
         let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
-        if !self.is_let_in() {
+        if !self.is_authenticated() {
             return self.reply(words);
         }
         match (name.as_slice(), self.transaction.is_some()) {
             (b"multi", false) if words.len() == 1 => {
                 self.transaction = Some(Transaction::default());
-                (Reply::OK, Then::GoOn)
+                (Reply::OK, AfterReply::Continue)
             }
-            (b"multi", true) => (Reply::error("ERR MULTI calls can not be nested"), Then::GoOn),
+            (b"multi", true) => (Reply::error("ERR MULTI calls can not be nested"), AfterReply::Continue),
             (b"exec", true) if words.len() == 1 => self.exec().await,
             (b"discard", true) if words.len() == 1 => {
                 self.transaction = None;
-                (Reply::OK, Then::GoOn)
+                (Reply::OK, AfterReply::Continue)
             }
-            (b"exec", false) => (Reply::error("ERR EXEC without MULTI"), Then::GoOn),
-            (b"discard", false) => (Reply::error("ERR DISCARD without MULTI"), Then::GoOn),
+            (b"exec", false) => (Reply::error("ERR EXEC without MULTI"), AfterReply::Continue),
+            (b"discard", false) => (Reply::error("ERR DISCARD without MULTI"), AfterReply::Continue),
             (b"quit" | b"reset", true) | (_, false) => self.reply(words),
             _ if is_http(&name) => self.reply(words),
-            _ => (self.queue(words), Then::GoOn),
+            _ => (self.queue(words), AfterReply::Continue),
         }
     }
 
-    /// Keeps a command for `EXEC`. One that could never run keeps all of them from running.
+    /// Queues a command for `EXEC`. An invalid command makes `EXEC` fail.
     fn queue(&mut self, words: &[Vec<u8>]) -> Reply {
         let name = words.first().map_or(&[][..], Vec::as_slice);
-        let refused = match catalogue::find(name) {
+        let refused = match commands::find(name) {
             None => Some(self.unknown(name, words.get(1..).unwrap_or_default())),
-            Some(entry) if !entry.takes(words.len()) => Some(wrong_number(entry)),
-            // Their answers are long, and a transaction is answered whole.
+            Some(entry) if !entry.accepts_arguments(words.len()) => Some(wrong_number(entry)),
+            // Their replies are long, and the reply of a transaction is held in memory.
             Some(entry) if ["command", "info"].contains(&entry.name) => {
                 Some(Reply::error("ERR Command not allowed inside a transaction"))
             }
@@ -244,65 +244,68 @@ impl Session {
         }
     }
 
-    /// Runs what waits, one after the other, and answers for all of it.
-    async fn exec(&mut self) -> (Reply, Then) {
+    /// Runs the queued commands one after the other, and replies to all of them.
+    async fn exec(&mut self) -> (Reply, AfterReply) {
         let commands = self.transaction.take().and_then(Transaction::into_commands);
         let Some(commands) = commands else {
-            return (Reply::error("EXECABORT Transaction discarded because of previous errors."), Then::GoOn);
+            return (
+                Reply::error("EXECABORT Transaction discarded because of previous errors."),
+                AfterReply::Continue,
+            );
         };
         let policy = self.decider.policy();
         let mut replies = Vec::with_capacity(commands.len());
         for words in &commands {
-            replies.push(match question_of(words) {
-                Some((question, arguments)) => {
-                    let (reply, answered) = self.ask(question, arguments, &policy, false).await;
+            replies.push(match decision_command_of(words) {
+                Some((command, arguments)) => {
+                    let (reply, answered) = self.ask(command, arguments, &policy, false).await;
                     self.metrics.count(answered);
                     reply
                 }
                 None => self.reply(words).0,
             });
         }
-        (Reply::List(replies), Then::GoOn)
+        (Reply::List(replies), AfterReply::Continue)
     }
 
-    fn is_let_in(&self) -> bool {
-        self.known || self.decider.in_force().resp_password.is_none()
+    fn is_authenticated(&self) -> bool {
+        self.authenticated || self.decider.in_force().resp_password.is_none()
     }
 
-    fn reply(&mut self, words: &[Vec<u8>]) -> (Reply, Then) {
-        let Some((name, arguments)) = words.split_first() else { return (Reply::Nil, Then::GoOn) };
+    fn reply(&mut self, words: &[Vec<u8>]) -> (Reply, AfterReply) {
+        let Some((name, arguments)) = words.split_first() else { return (Reply::Nil, AfterReply::Continue) };
         if is_http(name) {
-            // A browser can be made to send this, with commands in the body: none of it is read.
-            return (Reply::error("ERR this is no HTTP server"), Then::Close);
+            // A web page can make a browser send this, with commands in the body. None of them is read.
+            return (Reply::error("ERR this is no HTTP server"), AfterReply::Close);
         }
-        let Some(entry) = catalogue::find(name) else {
-            return (self.unknown(name, arguments), Then::GoOn);
+        let Some(entry) = commands::find(name) else {
+            return (self.unknown(name, arguments), AfterReply::Continue);
         };
-        if !entry.takes(words.len()) {
-            return (wrong_number(entry), Then::GoOn);
+        if !entry.accepts_arguments(words.len()) {
+            return (wrong_number(entry), AfterReply::Continue);
         }
-        if !entry.is_open() && !self.is_let_in() {
-            return (no_auth(), Then::GoOn);
+        if !entry.is_allowed_before_auth() && !self.is_authenticated() {
+            return (no_auth(), AfterReply::Continue);
         }
         let reply = match (entry.name, arguments) {
-            ("quit", _) => return (Reply::OK, Then::Close),
+            ("quit", _) => return (Reply::OK, AfterReply::Close),
             ("ping", []) => Reply::Simple("PONG"),
             ("ping" | "echo", [text]) => Reply::text(text),
-            ("auth", [password]) => self.auth(USER, password),
+            ("auth", [password]) => self.auth(DEFAULT_USER, password),
             ("auth", [user, password]) => self.auth(user, password),
             ("hello", arguments) => self.hello(arguments),
             ("reset", _) => {
                 let (decider, metrics) = (Arc::clone(&self.decider), Arc::clone(&self.metrics));
-                *self = Self::new(self.presenter.clone(), decider, metrics, self.id);
+                *self = Self::new(self.peer.clone(), decider, metrics, self.id);
                 Reply::Simple("RESET")
             }
             ("select", [database]) => self.select(database),
             ("client", [subcommand, arguments @ ..]) => self.client(subcommand, arguments),
-            ("command", arguments) => catalogue::answer(arguments),
+            ("command", arguments) => commands::answer(arguments),
             ("info", _) => Reply::text(info()),
             _ => wrong_number(entry),
         };
-        (reply, Then::GoOn)
+        (reply, AfterReply::Continue)
     }
 
     fn select(&mut self, database: &[u8]) -> Reply {
@@ -318,13 +321,13 @@ impl Session {
     }
 
     fn unknown(&self, name: &[u8], arguments: &[Vec<u8>]) -> Reply {
-        if !self.is_let_in() {
+        if !self.is_authenticated() {
             return no_auth();
         }
-        let mut text = format!("ERR unknown command '{}', with args beginning with: ", shown(name));
+        let mut text = format!("ERR unknown command '{}', with args beginning with: ", excerpt(name));
         for argument in arguments.iter().take(4) {
             // Writing to a String cannot fail.
-            let _written = write!(text, "'{}' ", shown(argument));
+            let _written = write!(text, "'{}' ", excerpt(argument));
         }
         Reply::error(text)
     }
@@ -337,10 +340,10 @@ impl Session {
                  your configuration is correct?",
             );
         };
-        let Presenter { address, guesses } = &self.presenter;
-        match guesses.check(*address, password, || secret.is(password) && user == USER) {
+        let AuthPeer { address, guesses } = &self.peer;
+        match guesses.check(*address, password, || secret.is(password) && user == DEFAULT_USER) {
             Ok(true) => {
-                self.known = true;
+                self.authenticated = true;
                 Reply::OK
             }
             Ok(false) => Reply::error("WRONGPASS invalid username-password pair or user is disabled."),
@@ -348,7 +351,7 @@ impl Session {
         }
     }
 
-    /// `HELLO [protover [AUTH user password] [SETNAME name]]`. All of it holds, or nothing does.
+    /// `HELLO [protover [AUTH user password] [SETNAME name]]`. Either all of it takes effect, or nothing.
     fn hello(&mut self, arguments: &[Vec<u8>]) -> Reply {
         let (version, mut options) = match arguments.split_first() {
             None => (None, arguments),
@@ -356,12 +359,12 @@ impl Session {
         };
         let protocol = match version.map(Vec::as_slice) {
             None => self.protocol,
-            Some(b"2") => Protocol::Resp2,
-            Some(b"3") => Protocol::Resp3,
+            Some(b"2") => ProtocolVersion::Resp2,
+            Some(b"3") => ProtocolVersion::Resp3,
             Some(other) if other.iter().all(u8::is_ascii_digit) && !other.is_empty() => {
                 return Reply::error("NOPROTO unsupported protocol version");
             }
-            Some(_) => return Reply::error("ERR Protocol version is not an integer or out of range"),
+            Some(_) => return Reply::error("ERR ProtocolVersion version is not an integer or out of range"),
         };
         let (mut credentials, mut name) = (None, None);
         while let Some((option, values)) = options.split_first() {
@@ -374,7 +377,7 @@ impl Session {
                     name = Some(chosen);
                     rest
                 }
-                _ => return Reply::error(format!("ERR Syntax error in HELLO option '{}'", shown(option))),
+                _ => return Reply::error(format!("ERR Syntax error in HELLO option '{}'", excerpt(option))),
             };
         }
         if name.is_some_and(|name| !is_name(name)) {
@@ -386,7 +389,7 @@ impl Session {
                 return reply;
             }
         }
-        if !self.is_let_in() {
+        if !self.is_authenticated() {
             return Reply::error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
                  AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
@@ -432,21 +435,21 @@ impl Session {
     }
 }
 
-/// The question that a frame asks, with its arguments.
-fn question_of_frame(frame: &Frame) -> Option<(Question, &[Vec<u8>])> {
+/// The decision that a frame asks for, with its arguments. `None` for other commands.
+fn decision_command_of_frame(frame: &Frame) -> Option<(DecisionCommand, &[Vec<u8>])> {
     match frame {
-        Frame::Command(words) => question_of(words),
+        Frame::Command(words) => decision_command_of(words),
         Frame::TooLarge => None,
     }
 }
 
-fn question_of(words: &[Vec<u8>]) -> Option<(Question, &[Vec<u8>])> {
+fn decision_command_of(words: &[Vec<u8>]) -> Option<(DecisionCommand, &[Vec<u8>])> {
     let (name, arguments) = words.split_first()?;
-    let known = QUESTIONS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
-    known.map(|&(_, question)| (question, arguments))
+    let known = DECISION_COMMANDS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+    known.map(|&(_, command)| (command, arguments))
 }
 
-/// How an answer is counted.
+/// How a decision is counted.
 fn answered(decision: &Decision) -> Answered {
     match decision.reason() {
         Reason::FailClosed => Answered::Unavailable,
@@ -455,21 +458,21 @@ fn answered(decision: &Decision) -> Answered {
     }
 }
 
-/// What the beginning of an HTTP request looks like from here.
+/// Whether the name is one with which an HTTP request begins.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
-/// What libraries say of themselves is heard, and kept nowhere.
+/// `CLIENT SETINFO`: accepted, and not stored.
 fn set_info(attribute: &[u8], value: &[u8]) -> Reply {
     let known = [b"lib-name".as_slice(), b"lib-ver"];
     if !known.iter().any(|known| attribute.eq_ignore_ascii_case(known)) {
-        return Reply::error(format!("ERR Unrecognized option '{}'", shown(attribute)));
+        return Reply::error(format!("ERR Unrecognized option '{}'", excerpt(attribute)));
     }
     if is_name(value) { Reply::OK } else { bad_name() }
 }
 
-/// Redis takes no spaces and nothing that cannot be seen in a name.
+/// Whether Redis would accept the name: printable ASCII without spaces.
 fn is_name(name: &[u8]) -> bool {
     name.len() <= 256 && name.iter().all(u8::is_ascii_graphic)
 }
@@ -482,7 +485,7 @@ fn no_auth() -> Reply {
     Reply::error("NOAUTH Authentication required.")
 }
 
-fn wrong_number(entry: &Entry) -> Reply {
+fn wrong_number(entry: &CommandInfo) -> Reply {
     Reply::error(format!("ERR wrong number of arguments for '{}' command", entry.name))
 }
 
@@ -493,15 +496,15 @@ fn too_large() -> Reply {
 }
 
 pub(super) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Reply {
-    Reply::error(format!("ERR unknown subcommand '{}' of {command}", shown(subcommand)))
+    Reply::error(format!("ERR unknown subcommand '{}' of {command}", excerpt(subcommand)))
 }
 
-/// As much of what somebody typed as an error repeats.
-fn shown(text: &[u8]) -> String {
+/// The start of an argument, escaped, for an error message.
+fn excerpt(text: &[u8]) -> String {
     text[..text.len().min(64)].escape_ascii().to_string()
 }
 
-/// What clients look for: that this is no cluster, no replica and not loading.
+/// The fields that clients check: a standalone master that has loaded its data.
 fn info() -> String {
     format!(
         "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nspile_version:{}\r\n\r\n\

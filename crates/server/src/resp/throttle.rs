@@ -1,4 +1,4 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`: a question that brings its own limit.
+//! `CL.THROTTLE key max_burst count period [quantity]`: a check that brings its own limit.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use spile_policy::{Chain, Policy, THROTTLE, identity};
 
 use super::reply::Reply;
 
-/// As many seconds as the slowest limit takes to fill.
+/// The longest period in seconds: the fill time of the slowest limit.
 const LONGEST_PERIOD: u64 = Limit::MAX_FILL.as_secs();
 
-/// A throttle that can be asked.
+/// The valid arguments of a throttle.
 #[derive(Debug)]
 pub(super) struct Throttle<'a> {
     key: &'a str,
@@ -44,14 +44,14 @@ impl<'a> Throttle<'a> {
         Ok(Self { key, limit, quantity })
     }
 
-    /// What it asks for, in the name space of this database. The first has the limit's plain name.
+    /// The charges, in the namespace of this database. Database 0 uses the limit's name as it is.
     pub(super) fn owed(&self, policy: &Policy, database: u8) -> Result<Chain, Reply> {
         let namespace = (database > 0).then(|| format!("db{database}"));
         let owed = policy.owed_by_limit(THROTTLE, namespace.as_deref(), self.key, self.limit, self.quantity);
         owed.map_err(wrong)
     }
 
-    /// The five integers, or an error where the store failed and the policy is to refuse.
+    /// The five integers, or an error if the store failed and the failure policy denies.
     pub(super) fn reply(&self, decision: &Decision) -> Reply {
         if decision.reason() == Reason::FailClosed {
             let wait = decision.retry_after().as_millis();
@@ -63,7 +63,7 @@ impl<'a> Throttle<'a> {
         let retry = if limited { whole_seconds(decision.retry_after()) } else { -1 };
         Reply::Throttled([
             i64::from(limited),
-            // What was asked for, also where each instance decides by its share of it.
+            // The requested capacity, even if each instance decides by its share of it.
             i64::from(self.limit.capacity()),
             decision.remaining().cast_signed(),
             retry,
@@ -72,7 +72,7 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// Rounded up: whoever waits as long as they are told is let in.
+/// Rounded up, so that a client that waits as long as it is told is admitted.
 fn whole_seconds(span: Duration) -> i64 {
     (span.as_secs() + u64::from(span.subsec_nanos() > 0)).cast_signed()
 }

@@ -1,11 +1,11 @@
-//! `MULTI` to `EXEC`: commands that wait, and then run one after the other.
+//! `MULTI` to `EXEC`: commands that are queued, and then run one after the other.
 //!
-//! Other clients' commands may run in between, and each decision is spent by itself: what a transaction gives is the
-//! order, and one answer for all of it.
+//! Commands of other clients may run in between, and each decision is spent by itself. A transaction guarantees the
+//! order, and has one reply.
 
-/// Commands that may wait.
+/// The most queued commands.
 const MOST_COMMANDS: usize = 1_000;
-/// Bytes of commands that may wait.
+/// The most bytes of queued commands.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Commands that wait for `EXEC`.
@@ -13,12 +13,12 @@ const MOST_BYTES: usize = 1 << 20;
 pub(super) struct Transaction {
     commands: Vec<Vec<Vec<u8>>>,
     bytes: usize,
-    /// Whether one of them was refused: then none runs.
+    /// Whether a command was rejected. Then none runs.
     broken: bool,
 }
 
 impl Transaction {
-    /// Keeps a command, unless too many wait.
+    /// Queues a command. Returns false, and aborts the transaction, if it is too large.
     pub(super) fn queue(&mut self, words: &[Vec<u8>]) -> bool {
         self.bytes += words.iter().map(Vec::len).sum::<usize>();
         if self.commands.len() >= MOST_COMMANDS || self.bytes > MOST_BYTES {
@@ -29,12 +29,12 @@ impl Transaction {
         true
     }
 
-    /// Keeps the rest from running, because one command was refused.
+    /// Makes `EXEC` fail, because a command was rejected.
     pub(super) const fn abort(&mut self) {
         self.broken = true;
     }
 
-    /// The commands, unless one was refused.
+    /// The commands. `None` if one was rejected.
     pub(super) fn into_commands(self) -> Option<Vec<Vec<Vec<u8>>>> {
         (!self.broken).then_some(self.commands)
     }

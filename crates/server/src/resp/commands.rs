@@ -1,28 +1,28 @@
-//! The commands there are, as `COMMAND` tells clients of them.
+//! All commands, as `COMMAND` describes them to clients.
 
 use super::reply::Reply;
 
 /// One command.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct CommandInfo {
     pub(super) name: &'static str,
-    /// Words including the name; below zero, at least so many.
+    /// The number of words including the name. If negative, the minimum.
     arity: i64,
     flags: &'static [&'static str],
-    /// Which word is the key; zero where none is.
+    /// The position of the key; zero if there is none.
     key: i64,
-    /// Name and type of each argument, and whether it may be left out.
+    /// The name and type of each argument, and whether it is optional.
     arguments: &'static [(&'static str, &'static str, bool)],
     summary: &'static str,
 }
 
-/// The arguments of a question about a rule.
+/// The arguments of a command about a rule.
 const BY_RULE: &[(&str, &str, bool)] =
     &[("rule", "string", false), ("identity", "key", false), ("cost", "integer", true)];
 
-const COMMANDS: [Entry; 17] = [
-    entry("auth", -2, &["noscript", "loading", "stale", "fast", "no_auth"], "Says who asks."),
-    Entry {
+const COMMANDS: [CommandInfo; 17] = [
+    entry("auth", -2, &["noscript", "loading", "stale", "fast", "no_auth"], "Authenticates the connection."),
+    CommandInfo {
         key: 1,
         arguments: &[
             ("key", "key", false),
@@ -31,49 +31,49 @@ const COMMANDS: [Entry; 17] = [
             ("period", "integer", false),
             ("quantity", "integer", true),
         ],
-        ..entry(
-            "cl.throttle",
-            -5,
-            &["write", "fast"],
-            "Spends tokens of a key, unless that is above its limit.",
-        )
+        ..entry("cl.throttle", -5, &["write", "fast"], "Spends tokens of a key, or denies.")
     },
     entry(
         "client",
         -2,
         &["noscript", "loading", "stale"],
-        "Names the connection, or tells its name and number.",
+        "Sets or returns the name of the connection, or returns its id.",
     ),
-    entry("command", -1, &["loading", "stale"], "Tells of the commands there are."),
-    entry("discard", 1, &["noscript", "loading", "stale", "fast"], "Drops what waits for EXEC."),
-    entry("echo", 2, &["loading", "stale", "fast"], "Says what it is told."),
-    entry("exec", 1, &["noscript", "loading", "stale"], "Runs what has waited since MULTI, in order."),
-    entry("hello", -1, &["noscript", "loading", "stale", "fast", "no_auth"], "Chooses the protocol."),
-    entry("info", -1, &["loading", "stale"], "Tells which server this is."),
-    entry("multi", 1, &["noscript", "loading", "stale", "fast"], "Lets commands wait for EXEC."),
+    entry("command", -1, &["loading", "stale"], "Describes the commands."),
+    entry(
+        "discard",
+        1,
+        &["noscript", "loading", "stale", "fast"],
+        "Discards the commands queued since MULTI.",
+    ),
+    entry("echo", 2, &["loading", "stale", "fast"], "Returns its argument."),
+    entry("exec", 1, &["noscript", "loading", "stale"], "Runs the commands queued since MULTI, in order."),
+    entry("hello", -1, &["noscript", "loading", "stale", "fast", "no_auth"], "Chooses the protocol version."),
+    entry("info", -1, &["loading", "stale"], "Describes the server."),
+    entry("multi", 1, &["noscript", "loading", "stale", "fast"], "Queues commands until EXEC."),
     entry("ping", -1, &["loading", "stale", "fast"], "Answers."),
-    entry("quit", -1, &["noscript", "loading", "stale", "fast", "no_auth"], "Ends the connection."),
+    entry("quit", -1, &["noscript", "loading", "stale", "fast", "no_auth"], "Closes the connection."),
     entry(
         "reset",
         1,
         &["noscript", "loading", "stale", "fast", "no_auth"],
-        "Makes the connection as good as new.",
+        "Resets the connection to its initial state.",
     ),
-    entry("select", 2, &["loading", "stale", "fast"], "Chooses one of 16 name spaces for CL.THROTTLE."),
+    entry("select", 2, &["loading", "stale", "fast"], "Chooses one of 16 namespaces for CL.THROTTLE."),
     by_rule("spile.check", &["write", "fast"], "Spends tokens of an identity under a rule, or denies."),
-    by_rule("spile.peek", &["readonly", "fast"], "Answers as SPILE.CHECK would, and spends nothing."),
-    Entry {
+    by_rule("spile.peek", &["readonly", "fast"], "Answers like SPILE.CHECK, and spends nothing."),
+    CommandInfo {
         arguments: &[BY_RULE[0], BY_RULE[1], BY_RULE[2], ("id", "string", true)],
         ..by_rule(
             "spile.refund",
             &["write", "fast"],
-            "Gives tokens back to an identity under a rule, once for each ID.",
+            "Refunds tokens of an identity under a rule, once per ID.",
         )
     },
 ];
 
-const fn by_rule(name: &'static str, flags: &'static [&'static str], summary: &'static str) -> Entry {
-    Entry { key: 2, arguments: BY_RULE, ..entry(name, -3, flags, summary) }
+const fn by_rule(name: &'static str, flags: &'static [&'static str], summary: &'static str) -> CommandInfo {
+    CommandInfo { key: 2, arguments: BY_RULE, ..entry(name, -3, flags, summary) }
 }
 
 const fn entry(
@@ -81,19 +81,19 @@ const fn entry(
     arity: i64,
     flags: &'static [&'static str],
     summary: &'static str,
-) -> Entry {
-    Entry { name, arity, flags, key: 0, arguments: &[], summary }
+) -> CommandInfo {
+    CommandInfo { name, arity, flags, key: 0, arguments: &[], summary }
 }
 
-/// The command of that name, in capitals or not.
-pub(super) fn find(name: &[u8]) -> Option<&'static Entry> {
+/// The command of this name, in any case.
+pub(super) fn find(name: &[u8]) -> Option<&'static CommandInfo> {
     COMMANDS.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// `COMMAND` and what may follow it.
+/// The reply to `COMMAND` and its subcommands.
 pub(super) fn answer(arguments: &[Vec<u8>]) -> Reply {
     let Some((subcommand, names)) = arguments.split_first() else {
-        return Reply::List(COMMANDS.iter().map(Entry::about).collect());
+        return Reply::List(COMMANDS.iter().map(CommandInfo::info).collect());
     };
     match subcommand.to_ascii_lowercase().as_slice() {
         b"count" => Reply::count(COMMANDS.len()),
@@ -102,23 +102,23 @@ pub(super) fn answer(arguments: &[Vec<u8>]) -> Reply {
             let wanted = COMMANDS.iter().filter(|entry| names.is_empty() || entry.is_one_of(names));
             Reply::Map(wanted.map(|entry| (entry.name, entry.documentation())).collect())
         }
-        b"info" if names.is_empty() => Reply::List(COMMANDS.iter().map(Entry::about).collect()),
+        b"info" if names.is_empty() => Reply::List(COMMANDS.iter().map(CommandInfo::info).collect()),
         b"info" => {
-            Reply::List(names.iter().map(|name| find(name).map_or(Reply::Nil, Entry::about)).collect())
+            Reply::List(names.iter().map(|name| find(name).map_or(Reply::Nil, CommandInfo::info)).collect())
         }
         _ => super::session::unknown_subcommand("COMMAND", subcommand),
     }
 }
 
-impl Entry {
-    /// Whether a command of so many words, its name included, can be one.
-    pub(super) fn takes(&self, words: usize) -> bool {
+impl CommandInfo {
+    /// Whether it takes this many words, including its name.
+    pub(super) fn accepts_arguments(&self, words: usize) -> bool {
         let wanted = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
         if self.arity < 0 { words >= wanted } else { words == wanted }
     }
 
-    /// Whether it can be asked before anybody has said who they are.
-    pub(super) fn is_open(&self) -> bool {
+    /// Whether it is allowed before the client has authenticated.
+    pub(super) fn is_allowed_before_auth(&self) -> bool {
         self.flags.contains(&"no_auth")
     }
 
@@ -126,7 +126,7 @@ impl Entry {
         names.iter().any(|name| self.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    fn about(&self) -> Reply {
+    fn info(&self) -> Reply {
         let flags = self.flags.iter().map(|flag| Reply::Simple(flag)).collect();
         let step = i64::from(self.key > 0);
         Reply::List(vec![
@@ -136,7 +136,7 @@ impl Entry {
             Reply::Int(self.key),
             Reply::Int(self.key),
             Reply::Int(step),
-            // Categories, tips, key specifications and subcommands, of which there are none to tell.
+            // Categories, tips, key specifications and subcommands: all empty.
             Reply::List(Vec::new()),
             Reply::List(Vec::new()),
             Reply::List(Vec::new()),
@@ -146,7 +146,7 @@ impl Entry {
 
     fn documentation(&self) -> Reply {
         let group = if self.key > 0 { "generic" } else { "connection" };
-        let mut about = vec![("summary", Reply::text(self.summary)), ("group", Reply::text(group))];
+        let mut info = vec![("summary", Reply::text(self.summary)), ("group", Reply::text(group))];
         if self.key > 0 {
             let argument = |&(name, kind, optional): &(&'static str, &'static str, bool)| {
                 let mut pairs = vec![("name", Reply::text(name)), ("type", Reply::text(kind))];
@@ -155,8 +155,8 @@ impl Entry {
                 }
                 Reply::Map(pairs)
             };
-            about.push(("arguments", Reply::List(self.arguments.iter().map(argument).collect())));
+            info.push(("arguments", Reply::List(self.arguments.iter().map(argument).collect())));
         }
-        Reply::Map(about)
+        Reply::Map(info)
     }
 }
