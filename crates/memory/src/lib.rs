@@ -1,20 +1,14 @@
 //! The embedded store: buckets in this process's memory, with the same decisions as every other store.
 //!
-//! It is bounded in keys and therefore in memory, and it never stops the world: locks are per shard, and each
-//! new key tidies a few neighbours. It must not know about plans, policies or the network.
-//! What it holds can be saved and restored: as bytes ([`MemoryStore::save`]), as a file ([`SnapshotFile`]), and again
-//! and again while it is used ([`Keeper`]).
+//! Its keys and so its memory are bounded, and it never pauses: locks are per shard, and each new key sweeps a few
+//! slots. It must not know about plans, policies or the network. Its buckets can be saved and restored: as bytes
+//! ([`MemoryStore::save`]), as a file ([`SnapshotFile`]), and periodically while it is used ([`AutoSave`]).
 
-mod entry;
-mod file;
-mod fingerprint;
-mod keeper;
-mod shard;
 mod snapshot;
 mod store;
 mod table;
 
-pub use file::{FileError, SnapshotFile};
-pub use keeper::Keeper;
+pub use snapshot::auto_save::AutoSave;
+pub use snapshot::file::{FileError, SnapshotFile};
 pub use snapshot::{RestoreError, Saved};
-pub use store::{Builder, MemoryStore, Spent, Usage};
+pub use store::{MemoryStore, MemoryStoreBuilder, Spent, Usage};

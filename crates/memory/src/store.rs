@@ -1,4 +1,4 @@
-//! The store itself: finds the shards of a chain, locks them in one order, and takes the step.
+//! The store: finds the shards of a chain, locks them in one order, and runs the operation.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -7,9 +7,9 @@ use spile_core::{
     RefundOutcome, Slot, Store, StoreError, SystemClock,
 };
 
-use crate::entry::Entry;
-use crate::fingerprint::{Fingerprint, Fingerprinter, MAX_SHARDS, Seeds};
-use crate::shard::{Held, Shard};
+use crate::table::entry::BucketEntry;
+use crate::table::fingerprint::{Fingerprint, Fingerprinter, MAX_SHARDS, Seeds};
+use crate::table::shard::{Shard, ShardState};
 
 /// Buckets in this process's memory.
 ///
@@ -26,7 +26,7 @@ pub struct MemoryStore<C = SystemClock> {
     shards: Box<[Shard]>,
 }
 
-/// How much a store holds, and what it had to forget. The sum of two is what both hold.
+/// What a store holds and has evicted. Can be added up over stores.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -34,7 +34,7 @@ pub struct Usage {
     pub keys: usize,
     /// Bytes that the tables take.
     pub bytes: usize,
-    /// Buckets forgotten at the bound before they were full again: each handed its key some tokens early.
+    /// Buckets that were evicted at the bound before they were full: each gave its key some tokens early.
     pub evicted: u64,
 }
 
@@ -50,7 +50,7 @@ impl std::ops::Add for Usage {
     }
 }
 
-/// What a single charge came to.
+/// The outcome of a single charge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Spent {
@@ -58,14 +58,14 @@ pub struct Spent {
     pub allowed: bool,
     /// The store's time when it decided.
     pub at: Micros,
-    /// How the bucket stands after it.
+    /// The bucket afterwards.
     pub bucket: Bucket,
 }
 
-/// How a [`MemoryStore`] is made.
+/// Settings of a [`MemoryStore`].
 #[derive(Clone, Debug)]
 #[must_use = "call build()"]
-pub struct Builder<C = SystemClock> {
+pub struct MemoryStoreBuilder<C = SystemClock> {
     clock: C,
     max_keys: usize,
     sweep: usize,
@@ -77,9 +77,9 @@ impl MemoryStore {
         Self::builder().build()
     }
 
-    /// How to make one that differs.
-    pub fn builder() -> Builder {
-        Builder { clock: SystemClock::new(), max_keys: 1_000_000, sweep: 4 }
+    /// A builder with the default settings.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder { clock: SystemClock::new(), max_keys: 1_000_000, sweep: 4 }
     }
 }
 
@@ -89,40 +89,39 @@ impl Default for MemoryStore {
     }
 }
 
-impl<C> Builder<C> {
+impl<C> MemoryStoreBuilder<C> {
     /// Tells the time by `clock`.
-    pub fn clock<D: Clock>(self, clock: D) -> Builder<D> {
-        Builder { clock, max_keys: self.max_keys, sweep: self.sweep }
+    pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
+        MemoryStoreBuilder { clock, max_keys: self.max_keys, sweep: self.sweep }
     }
 
     /// Holds at most this many buckets (at least one). A bucket takes 53 to 80 bytes.
     ///
-    /// At the bound each new key takes the place of another: of the fullest in a sample, or of one of middle age if all
-    /// of the sample is nearly drained. So a flood of keys, drained or not, evicts keys of the flood. Drained keys from
-    /// before it stay as long as they fill less than half of the store. Keys that come during the flood stay until
-    /// half as many others as the bound have followed. No bound can hold more than that: have room for all keys that
-    /// are in use within the time it takes to fill their buckets. A bucket that is half full or more may be forgotten
-    /// at any time at the bound, and gives its key at most half a burst.
+    /// At the bound each new key evicts another one: the fullest of a sample, or the one of median age if the whole
+    /// sample is nearly empty. So a flood of keys, empty or not, evicts keys of the flood. Empty buckets from before
+    /// the flood stay as long as they fill less than half of the store. Keys that arrive during the flood stay until
+    /// half as many others as the bound have followed. Choose a bound for all keys that are in use within the time that
+    /// their buckets take to fill. At the bound a bucket that is half full or more may be evicted at any time, which
+    /// gives its key at most half a burst.
     pub const fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = keys;
         self
     }
 
-    /// Lets each new key look at this many slots for buckets that are full again. Zero keeps them until the
-    /// bound is reached.
+    /// How many slots each new key sweeps for full buckets. With zero, full buckets stay until the bound is reached.
     pub const fn sweep(mut self, slots: usize) -> Self {
         self.sweep = slots;
         self
     }
 
-    /// The store, empty. Memory is taken as keys come.
+    /// Builds an empty store. It allocates memory as keys arrive.
     pub fn build(self) -> MemoryStore<C> {
         self.build_with(Fingerprinter::new())
     }
 
     fn build_with(self, fingerprinter: Fingerprinter) -> MemoryStore<C> {
         let max_keys = self.max_keys.max(1);
-        // Few keys share one lock, so that the bound is exact for them.
+        // A small store has one shard, so that its bound is exact.
         let shards = (max_keys / 4_096).next_power_of_two().min(MAX_SHARDS);
         let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
         let shards = (0..shards).map(|index| Shard::new(part(index), self.sweep)).collect();
@@ -131,7 +130,7 @@ impl<C> Builder<C> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// How much it holds now. Locks one shard at a time.
+    /// The current usage. Locks one shard at a time.
     pub fn usage(&self) -> Usage {
         self.shards.iter().fold(Usage::default(), |sum, shard| {
             let held = shard.lock();
@@ -139,7 +138,7 @@ impl<C: Clock> MemoryStore<C> {
         })
     }
 
-    /// Spends without a future to wait on: this store never waits for anything but a lock.
+    /// Spends synchronously: this store waits only for locks.
     #[inline]
     pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
         if let [charge] = &**charges {
@@ -154,16 +153,16 @@ impl<C: Clock> MemoryStore<C> {
         self.step(charges, spile_core::spend)
     }
 
-    /// Spends a single charge, without the book-keeping of a chain. A cost above the capacity is never covered.
+    /// Spends a single charge, without the overhead of a chain. A cost above the capacity is always denied.
     #[inline]
     pub fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Spent {
         let fingerprint = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
-        // Asked before the lock, where the processor does other things while it waits for the time.
+        // Read before the lock, so that reading the clock overlaps with the lookup.
         let mut now = self.clock.now();
         let mut held = self.shards[self.shard(fingerprint)].lock();
         let entry = held.entry(fingerprint);
-        // A thread that stalled in between must not decide by a time that its bucket has left behind.
+        // If the thread was suspended before the lock, the bucket may have been written later than `now`.
         if entry.as_ref().is_some_and(|entry| entry.bucket().written_at() > now) {
             now = self.clock.now();
         }
@@ -182,7 +181,7 @@ impl<C: Clock> MemoryStore<C> {
                 entry.write(bucket, limit);
             }
             Some(entry) => entry.denied_by(limit),
-            None if allowed => held.insert(Entry::new(fingerprint, bucket, limit), now),
+            None if allowed => held.insert(BucketEntry::new(fingerprint, bucket, limit), now),
             None => {}
         }
         Spent { allowed, at: now, bucket }
@@ -206,14 +205,14 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-impl<C: Clock> Builder<C> {
-    /// An empty store that finds buckets by the fingerprints of an earlier one.
+impl<C: Clock> MemoryStoreBuilder<C> {
+    /// Builds an empty store with the seeds of a snapshot.
     pub(crate) fn rebuild(self, seeds: Seeds) -> MemoryStore<C> {
         self.build_with(Fingerprinter::seeded(seeds))
     }
 }
 
-/// What a snapshot takes out of a store, and puts back.
+/// Access for snapshots.
 impl<C: Clock> MemoryStore<C> {
     pub(crate) const fn clock(&self) -> &C {
         &self.clock
@@ -227,8 +226,8 @@ impl<C: Clock> MemoryStore<C> {
         &self.shards
     }
 
-    /// Adds buckets that were saved, in an order that they are given to suit.
-    pub(crate) fn put_back(&self, entries: &mut [Entry], now: Micros) {
+    /// Adds saved buckets. Sorts them by shard, so that each shard is locked once.
+    pub(crate) fn put_back(&self, entries: &mut [BucketEntry], now: Micros) {
         entries.sort_unstable_by_key(|entry| self.shard(entry.fingerprint()));
         for entries in entries.chunk_by(|a, b| self.shard(a.fingerprint()) == self.shard(b.fingerprint())) {
             let shard = self.shard(entries[0].fingerprint());
@@ -238,13 +237,13 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Looks without a future to wait on.
+    /// Peeks synchronously.
     pub fn peek_now(&self, charges: &Charges<'_>) -> Outcome {
         let mut chain = LockedChain::new(self, charges);
         spile_core::peek(charges, &mut chain.slots, self.clock.now())
     }
 
-    /// Spends what is there without a future to wait on.
+    /// Spends as much as is available, synchronously.
     pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> PartialOutcome {
         self.step(charges, spile_core::spend_up_to)
     }
@@ -291,12 +290,12 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 }
 
-/// The shards of a chain, all locked, and its buckets as read from them.
-// At the start of a cache line: how long it takes would else depend on how deep the caller's stack is.
+/// The locked shards of a chain, and its buckets.
+// Aligned to a cache line: otherwise its speed depends on the depth of the caller's stack.
 #[repr(align(64))]
 struct LockedChain<'a> {
-    /// Sorted by shard, each shard once: two chains can never wait for each other in a circle.
-    locked: SmallVec<[(usize, MutexGuard<'a, Held>); 4]>,
+    /// Sorted by shard without duplicates, so that two chains cannot deadlock.
+    locked: SmallVec<[(usize, MutexGuard<'a, ShardState>); 4]>,
     places: SmallVec<[(Fingerprint, usize); 4]>,
     slots: SmallVec<[Slot; 4]>,
 }
@@ -318,7 +317,7 @@ impl<'a> LockedChain<'a> {
         held.bucket(fingerprint)
     }
 
-    /// Writes what has changed. A bucket that was asked for tokens and gave none has been denied.
+    /// Writes the changed buckets. An unchanged bucket with a cost was denied.
     fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
         for (index, charge) in charges.iter().enumerate() {
             let (Slot { bucket: Some(bucket), dirty }, limit) = (self.slots[index], charge.limit().limit())
@@ -341,7 +340,7 @@ impl<'a> LockedChain<'a> {
         }
     }
 
-    fn held(&mut self, index: usize) -> (Fingerprint, &mut Held) {
+    fn held(&mut self, index: usize) -> (Fingerprint, &mut ShardState) {
         let (fingerprint, shard) = self.places[index];
         let at = self.locked.partition_point(|(locked, _)| *locked < shard);
         (fingerprint, &mut self.locked[at].1)

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use spile_core::{
     Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, Outcome,
 };
-use spile_memory::{FileError, Keeper, MemoryStore, RestoreError, SnapshotFile};
+use spile_memory::{AutoSave, FileError, MemoryStore, RestoreError, SnapshotFile};
 use spile_testkit::fuzz::fuzz;
 
 fn named(name: &str, limit: Limit) -> NamedLimit {
@@ -43,7 +43,7 @@ fn saved<C: Clock>(store: &MemoryStore<C>) -> Vec<u8> {
     bytes
 }
 
-fn on(clock: &FakeClock) -> spile_memory::Builder<FakeClock> {
+fn on(clock: &FakeClock) -> spile_memory::MemoryStoreBuilder<FakeClock> {
     MemoryStore::builder().clock(clock.clone())
 }
 
@@ -253,7 +253,7 @@ fn a_save_takes_the_place_of_the_last_one_in_one_step_and_is_private() {
     let (clock, limit) = (FakeClock::default(), &limits()[2]);
     let mut file = SnapshotFile::open(&path).expect("nobody has it");
     let store = file.restore(on(&clock)).expect("no file is no buckets");
-    // Held open, so that no inode is used twice.
+    // ShardState open, so that no inode is used twice.
     let mut files: Vec<File> = Vec::new();
     let inode = |file: &File| file.metadata().expect("it is open").ino();
     for spent in 1..=3 {
@@ -320,7 +320,7 @@ fn a_keeper_saves_now_and_then_and_at_the_end_and_goes_on_after_a_failure() {
     let store = Arc::new(on(&clock).build());
     let (tell, told) = channel();
     let every = Duration::from_millis(5);
-    let keeper = Keeper::start(Arc::clone(&store), file, every, move |saved| {
+    let keeper = AutoSave::start(Arc::clone(&store), file, every, move |saved| {
         // Nobody listens once the test is over.
         let _heard = tell.send(saved.map(|saved| saved.buckets));
     });

@@ -1,4 +1,4 @@
-//! Saves a store again and again while it is used, on a thread of its own.
+//! Saves a store periodically, on its own thread.
 
 use std::io;
 use std::sync::Arc;
@@ -8,31 +8,30 @@ use std::time::Duration;
 
 use spile_core::{Clock, SystemClock};
 
-use crate::file::{FileError, SnapshotFile};
 use crate::snapshot::Saved;
+use crate::snapshot::file::{FileError, SnapshotFile};
 use crate::store::MemoryStore;
 
-/// The shortest pause between two saves, however often they are to come: a thread that does nothing else would take a
-/// core from those who decide.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// The shortest pause between two saves, so that saving never occupies a whole core.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Saves a store into its file, every so often and when it is dropped.
+/// Saves a store to its file periodically, and once more when it is dropped.
 #[derive(Debug)]
-pub struct Keeper {
-    /// Gone once the keeper is to end.
+pub struct AutoSave {
+    /// Dropped to stop the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    /// Starts to save `store` so often that a crash loses at most what was spent in the last `every`, as long as saving
-    /// takes less than half of that. `told` hears of every save, on the keeper's thread; after one that failed, the next
-    /// is tried as usual.
+impl AutoSave {
+    /// Saves `store` so often that a crash loses at most what was spent in the last `every`, as long as a save takes
+    /// less than half of that. `on_save` is called after every save, on the saving thread. A failed save is followed by
+    /// the next one as usual.
     pub fn start<C: Clock + 'static>(
         store: Arc<MemoryStore<C>>,
         mut file: SnapshotFile,
         every: Duration,
-        mut told: impl FnMut(Result<Saved, FileError>) + Send + 'static,
+        mut on_save: impl FnMut(Result<Saved, FileError>) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = channel();
         let keep = move || {
@@ -40,24 +39,24 @@ impl Keeper {
             let mut pause = every;
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let started = clock.now();
-                told(file.save(&store));
+                on_save(file.save(&store));
                 let took = Duration::from_micros(clock.now().since_us(started));
-                // A save holds what was spent before it began, and counts once it has ended.
-                pause = every.saturating_sub(2 * took).max(took).max(SHORTEST_PAUSE);
+                // A save holds what was spent before it began, and is durable once it has ended.
+                pause = every.saturating_sub(2 * took).max(took).max(MIN_PAUSE);
             }
-            told(file.save(&store));
+            on_save(file.save(&store));
         };
-        let thread = std::thread::Builder::new().name("spile-keeper".to_owned()).spawn(keep)?;
+        let thread = std::thread::Builder::new().name("spile-autosave".to_owned()).spawn(keep)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
-    /// Saves once more, and waits for it.
+impl Drop for AutoSave {
+    /// Saves once more, and waits for that.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Where `told` has panicked, the thread's own message has said so.
+            // If `on_save` panicked, the panic message was printed already.
             let _ended = thread.join();
         }
     }

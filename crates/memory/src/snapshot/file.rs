@@ -1,4 +1,4 @@
-//! A snapshot in a file, which is always a whole one: the new one takes the place of the old in one step.
+//! A snapshot in a file. The new file replaces the old one atomically, so the file is always complete.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use spile_core::Clock;
 
 use crate::snapshot::{RestoreError, Saved};
-use crate::store::{Builder, MemoryStore};
+use crate::store::{MemoryStore, MemoryStoreBuilder};
 
-/// Readable by nobody else: whoever has the file can find out whether a key that he can guess is in it.
+/// Readable by the owner only: a reader of the file can test whether a guessed key is in it.
 const MODE: u32 = 0o600;
 
 /// A file that holds the buckets of one store, for one process at a time.
@@ -30,9 +30,9 @@ const MODE: u32 = 0o600;
 #[derive(Debug)]
 pub struct SnapshotFile {
     path: PathBuf,
-    /// What the file holds, where this process wrote it.
+    /// The last save. `None` if this process has not saved yet.
     saved: Option<Saved>,
-    /// Held for as long as this lives. A file of its own, for the snapshot is replaced with every save.
+    /// The lock is a separate file, because each save replaces the snapshot file.
     _lock: File,
 }
 
@@ -40,7 +40,7 @@ pub struct SnapshotFile {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// Two processes would overwrite what the other one saved.
+    /// Another process uses the file.
     #[error("the buckets in {0} are in use by another process")]
     InUse(PathBuf),
     /// It cannot be opened, or its folder cannot be written to.
@@ -52,7 +52,7 @@ pub enum FileError {
 }
 
 impl SnapshotFile {
-    /// Takes the file for this process, whether it is there already or not.
+    /// Locks the file for this process. The file need not exist yet.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, FileError> {
         let path = path.into();
         let unusable = |why| FileError::Unusable(path.clone(), why);
@@ -66,13 +66,13 @@ impl SnapshotFile {
         }
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The store with the buckets of the file; an empty one where there is no file yet.
-    pub fn restore<C: Clock>(&self, builder: Builder<C>) -> Result<MemoryStore<C>, FileError> {
+    /// A store with the buckets of the file, or an empty store if the file does not exist.
+    pub fn restore<C: Clock>(&self, builder: MemoryStoreBuilder<C>) -> Result<MemoryStore<C>, FileError> {
         match File::open(&self.path) {
             Ok(file) => restore(&self.path, &file, builder),
             Err(why) if why.kind() == ErrorKind::NotFound => Ok(builder.build()),
@@ -80,15 +80,17 @@ impl SnapshotFile {
         }
     }
 
-    /// A store with the buckets that any process has saved there, to look at. Takes nothing away from whoever uses the
-    /// file.
-    pub fn read<C: Clock>(path: impl AsRef<Path>, builder: Builder<C>) -> Result<MemoryStore<C>, FileError> {
+    /// A store with the saved buckets, for inspection. Does not lock the file, so another process may use it.
+    pub fn read<C: Clock>(
+        path: impl AsRef<Path>,
+        builder: MemoryStoreBuilder<C>,
+    ) -> Result<MemoryStore<C>, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|why| FileError::Unusable(path.to_owned(), why))?;
         restore(path, &file, builder)
     }
 
-    /// Moves what cannot be restored out of the way, in place of what was moved there before, and says where to.
+    /// Renames a file that cannot be restored, replacing an earlier one, and returns its new path.
     pub fn set_aside(&self) -> Result<PathBuf, FileError> {
         let aside = beside(&self.path, ".unreadable");
         let private = Permissions::from_mode(MODE);
@@ -98,8 +100,8 @@ impl SnapshotFile {
         Ok(aside)
     }
 
-    /// Saves the store. Once this returns the disk has it; until then, and where it fails, the disk has what was saved
-    /// before. Does not touch the disk where nothing has changed since.
+    /// Saves the store. On success the snapshot is on the disk; on failure the disk still has the one before. Does not
+    /// replace the file if nothing has changed.
     pub fn save<C: Clock>(&mut self, store: &MemoryStore<C>) -> Result<Saved, FileError> {
         let saved = self.replace(store).map_err(|why| FileError::Unusable(self.path.clone(), why))?;
         self.saved = Some(saved);
@@ -120,13 +122,17 @@ impl SnapshotFile {
         }
         file.sync_all()?;
         std::fs::rename(&new, &self.path)?;
-        // The new name is on the disk once the folder is.
+        // The rename is durable once the folder is synced.
         File::open(folder(&self.path))?.sync_all()?;
         Ok(saved)
     }
 }
 
-fn restore<C: Clock>(path: &Path, file: &File, builder: Builder<C>) -> Result<MemoryStore<C>, FileError> {
+fn restore<C: Clock>(
+    path: &Path,
+    file: &File,
+    builder: MemoryStoreBuilder<C>,
+) -> Result<MemoryStore<C>, FileError> {
     builder.restore(file).map_err(|why| FileError::Unrestorable(path.to_owned(), why))
 }
 

@@ -1,29 +1,32 @@
-//! All buckets of a store as bytes, so that another process can go on where this one ended.
+//! Snapshots: all buckets of a store as bytes, for another process to restore.
 //!
-//! A header (what it is, the seeds of the fingerprints, the time), a block of buckets per shard, and an end that says how
-//! many there are; each part with a checksum of its own. Numbers have their lowest byte first. Keys are not part of it:
-//! buckets are known by their fingerprints, so that a snapshot names nobody, though whoever holds it can try names out.
+//! A header (magic, version, seeds, time), one block of buckets per shard, and a trailer with their number. Each part
+//! has a checksum. Numbers are little-endian. Keys are not saved, only fingerprints: a snapshot shows no key, but its
+//! holder can test guessed ones.
+
+pub(crate) mod auto_save;
+pub(crate) mod file;
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 
 use spile_core::{Clock, Key, Limit, LimitName, Micros, NamedLimit};
 
-use crate::entry::Entry;
-use crate::fingerprint::{Fingerprint, Fingerprinter, Seeds};
-use crate::store::{Builder, MemoryStore};
+use crate::store::{MemoryStore, MemoryStoreBuilder};
+use crate::table::entry::BucketEntry;
+use crate::table::fingerprint::{Fingerprint, Fingerprinter, Seeds};
 
 const MAGIC: [u8; 8] = *b"spile\0bk";
 const VERSION: u32 = 1;
-/// Marks the end where the number of buckets of a block would stand.
+/// Marks the trailer: the count of an empty block, which is never written.
 const END: u32 = 0;
 
-/// What was saved.
+/// The result of a save.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// Buckets that were not full again.
+    /// The number of saved buckets. Full buckets are not saved.
     pub buckets: u64,
-    /// The checksums of all of them: the same for the same buckets of one store.
+    /// The checksum of all blocks: equal for equal buckets of one store.
     pub(crate) digest: u32,
 }
 
@@ -31,13 +34,13 @@ pub struct Saved {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// It was not made by a store at all.
+    /// It is not a snapshot.
     #[error("this is no snapshot of buckets")]
     Foreign,
     /// It was made by a later version.
     #[error("it has format {0}, and this version reads format {VERSION}")]
     Newer(u32),
-    /// It was made by a version that hashes differently: its buckets would never be found again.
+    /// It was made by a version that hashes keys in another way: its buckets would never be found.
     #[error("it was made by a version that hashes keys in another way")]
     OtherHash,
     /// A part is missing or garbled.
@@ -49,18 +52,18 @@ pub enum RestoreError {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Writes down every bucket that is not full again. Locks one shard at a time, for as long as it takes to copy it:
-    /// decisions go on meanwhile. Buckets of different shards are thus of slightly different moments.
+    /// Writes every bucket that is not full. Locks one shard at a time while it is copied, so decisions go on
+    /// meanwhile, and buckets of different shards are of slightly different times.
     ///
-    /// Writes in large pieces, one per shard.
+    /// Writes one large piece per shard, so `to` needs no buffer.
     pub fn save(&self, mut to: impl Write) -> io::Result<Saved> {
         let (now, wall) = (self.clock().now(), self.clock().wall());
-        to.write_all(&Header::new(self.fingerprinter(), now, wall).to_bytes())?;
+        to.write_all(&SnapshotHeader::new(self.fingerprinter(), now, wall).to_bytes())?;
         let (mut copied, mut block) = (Vec::new(), Vec::new());
         let (mut buckets, mut digest) = (0_u64, crc32fast::Hasher::new());
         for shard in self.shards() {
             copied.clear();
-            // Memory is asked for before the lock is: decisions do not wait for it.
+            // Memory is reserved before the lock is taken, so that decisions do not wait for the allocator.
             let slots = shard.lock().slots();
             copied.reserve(slots);
             shard.lock().copy_to(&mut copied);
@@ -68,7 +71,7 @@ impl<C: Clock> MemoryStore<C> {
             let count = write_block(&mut block, kept);
             if count != END {
                 to.write_all(&block)?;
-                // Without its own checksum: the sum of anything and its sum is the same for everything.
+                // Without the block's own checksum: the CRC of data and its CRC is always the same.
                 digest.update(&block[..block.len() - size_of::<u32>()]);
                 buckets += u64::from(count);
             }
@@ -79,18 +82,18 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-impl<C: Clock> Builder<C> {
-    /// The store with the buckets of a snapshot, which have filled up in the meantime as they would have. Where the
-    /// clock is behind the time of the snapshot, buckets keep their tokens and go on from now, as after any step back.
+impl<C: Clock> MemoryStoreBuilder<C> {
+    /// A store with the buckets of a snapshot, refilled for the time in between. If the clock is behind the snapshot,
+    /// buckets keep their tokens and refill from now, as after any backward step of the clock.
     pub fn restore(self, from: impl Read) -> Result<MemoryStore<C>, RestoreError> {
-        let mut from = Checked::new(BufReader::with_capacity(64 * 1024, from));
-        let header = Header::read(&mut from)?;
+        let mut from = ChecksumReader::new(BufReader::with_capacity(64 * 1024, from));
+        let header = SnapshotHeader::read(&mut from)?;
         let store = self.rebuild(header.seeds);
         if probe(store.fingerprinter()) != header.probe {
             return Err(RestoreError::OtherHash);
         }
         let now = store.clock().now();
-        // What was written at a wall time then is at the same wall time now, whatever the stores' own clocks show.
+        // Times are converted by the wall clock, because the clocks of the two stores may differ.
         let here = header.wall.plus_us(now.get()).get().saturating_sub(store.clock().wall().get());
         let here = Micros::new(here);
         let (mut buckets, mut block) = (0, Vec::new());
@@ -101,7 +104,7 @@ impl<C: Clock> Builder<C> {
             }
             block.clear();
             for _ in 0..count {
-                let entry = Entry::from_bytes(&from.take()?)
+                let entry = BucketEntry::from_bytes(&from.take()?)
                     .ok_or(RestoreError::Damaged("no bucket is like this"))?;
                 block.push(entry.by_another_clock(header.now, here));
             }
@@ -119,17 +122,17 @@ impl<C: Clock> Builder<C> {
     }
 }
 
-/// What stands before the buckets.
-struct Header {
+/// The header of a snapshot.
+struct SnapshotHeader {
     seeds: Seeds,
-    /// A fingerprint that everybody can draw again, to see whether hashes are still what they were.
+    /// The fingerprint of a fixed key, to check that keys are still hashed in the same way.
     probe: Fingerprint,
-    /// The time by the store's own clock, which the buckets go by, and by the wall clock, at the same moment.
+    /// The time by the store's clock, which the buckets use, and by the wall clock at the same moment.
     now: Micros,
     wall: Micros,
 }
 
-impl Header {
+impl SnapshotHeader {
     fn new(fingerprinter: &Fingerprinter, now: Micros, wall: Micros) -> Self {
         Self { seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
     }
@@ -143,7 +146,7 @@ impl Header {
         bytes
     }
 
-    fn read(from: &mut Checked<impl Read>) -> Result<Self, RestoreError> {
+    fn read(from: &mut ChecksumReader<impl Read>) -> Result<Self, RestoreError> {
         let magic: [u8; 8] = from.take()?;
         if magic != MAGIC {
             return Err(RestoreError::Foreign);
@@ -170,8 +173,8 @@ fn probe(fingerprinter: &Fingerprinter) -> Fingerprint {
     }
 }
 
-/// Puts a block of buckets in place of whatever `block` held, and says how many there are.
-fn write_block<'e>(block: &mut Vec<u8>, entries: impl Iterator<Item = &'e Entry>) -> u32 {
+/// Replaces the contents of `block` by a block of buckets, and returns their number.
+fn write_block<'e>(block: &mut Vec<u8>, entries: impl Iterator<Item = &'e BucketEntry>) -> u32 {
     block.clear();
     block.extend(END.to_le_bytes());
     let mut count = 0_u32;
@@ -196,13 +199,13 @@ fn seal(bytes: &mut Vec<u8>) {
     bytes.extend(sum.to_le_bytes());
 }
 
-/// Reads part by part, each up to its checksum.
-struct Checked<R> {
+/// A reader that checks the checksum at the end of each part.
+struct ChecksumReader<R> {
     from: R,
     sum: crc32fast::Hasher,
 }
 
-impl<R: Read> Checked<R> {
+impl<R: Read> ChecksumReader<R> {
     fn new(from: R) -> Self {
         Self { from, sum: crc32fast::Hasher::new() }
     }
@@ -217,7 +220,7 @@ impl<R: Read> Checked<R> {
         Ok(bytes)
     }
 
-    /// Compares the part that ends here with its checksum.
+    /// Reads the checksum of the part that ends here, and compares it.
     fn check(&mut self) -> Result<(), RestoreError> {
         let sum = std::mem::take(&mut self.sum).finalize();
         let said = u32::from_le_bytes(self.take()?);

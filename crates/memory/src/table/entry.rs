@@ -1,23 +1,23 @@
-//! One bucket as the table keeps it: 40 bytes, whatever the length of its key.
+//! One bucket in the table: 40 bytes, whatever the length of its key.
 
 use spile_core::{Bucket, Limit, MicroTokens, Micros};
 
-use crate::fingerprint::Fingerprint;
+use crate::table::fingerprint::Fingerprint;
 
-/// A bucket, the fingerprint it is found by, and what it takes to see how full it is.
+/// A bucket, its fingerprint, and what is needed to tell how full it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct BucketEntry {
     fingerprint: Fingerprint,
     held: u64,
     written_at: u64,
-    /// The largest capacity and the slowest rate (tokens per second, rounded down) of the limits that have named the
-    /// bucket since it was last full. They judge whether it is full again, and must never say so early: a limit that
-    /// was tightened would else give its keys a fresh start.
+    /// The largest capacity and the slowest rate (tokens per second, rounded down) of the limits that used the bucket
+    /// since it was last full. They tell when it is full again, which must never be too early: a tightened limit would
+    /// otherwise give its keys a full bucket.
     capacity: u32,
     slowest_rate: f32,
 }
 
-impl Entry {
+impl BucketEntry {
     pub(crate) const EMPTY: Self =
         Self { fingerprint: Fingerprint::NONE, held: 0, written_at: 0, capacity: 0, slowest_rate: 0.0 };
 
@@ -53,7 +53,7 @@ impl Entry {
         self.put(bucket);
     }
 
-    /// Takes note of a limit that denied. Nothing is written, unless it fills more slowly than those before it.
+    /// Notes that a limit denied. Changes the entry only if the limit refills more slowly than those before it.
     #[inline]
     pub(crate) fn denied_by(&mut self, limit: &Limit) {
         if limit.rate() < f64::from(self.slowest_rate) || limit.capacity() > self.capacity {
@@ -61,7 +61,7 @@ impl Entry {
         }
     }
 
-    /// Starts to judge by another limit, or by the slower of both while the bucket is not full.
+    /// Uses another limit to tell when the bucket is full; the slower of both while the bucket is not full.
     #[cold]
     fn judge_by(&mut self, limit: &Limit, now: Micros) {
         if self.level(now) >= 1.0 {
@@ -84,7 +84,7 @@ impl Entry {
         self.written_at = bucket.written_at().get();
     }
 
-    /// How full it is, from 0 to 1. One means that forgetting it changes nothing.
+    /// How full it is, from 0 to 1. At 1 the entry can be dropped without any effect.
     pub(crate) fn level(&self, now: Micros) -> f64 {
         let elapsed_us = now.since_us(Micros::new(self.written_at)) as f64;
         let there = self.held as f64 + (elapsed_us * f64::from(self.slowest_rate)).floor();
@@ -92,8 +92,8 @@ impl Entry {
     }
 }
 
-/// As it is saved: five words, the lowest byte first.
-impl Entry {
+/// The saved form: five little-endian words.
+impl BucketEntry {
     pub(crate) const BYTES: usize = 40;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
@@ -106,7 +106,7 @@ impl Entry {
         bytes
     }
 
-    /// Nothing where no bucket can ever have been like this.
+    /// `None` if the bytes are not a possible bucket.
     pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let mut words = [0; 5];
         for (word, place) in words.iter_mut().zip(bytes.as_chunks().0) {
@@ -119,7 +119,7 @@ impl Entry {
         sound.then_some(Self { fingerprint, held, written_at, capacity, slowest_rate })
     }
 
-    /// The same bucket by a clock that shows `to` where this one shows `from`.
+    /// The same bucket by another clock, which shows `to` when the old one shows `from`.
     #[must_use]
     pub(crate) const fn by_another_clock(mut self, from: Micros, to: Micros) -> Self {
         self.written_at = self.written_at.saturating_add(to.since_us(from)).saturating_sub(from.since_us(to));
@@ -151,8 +151,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whichever limits have named a bucket since it was last full, allowed or denied: once it is called full, each
-        /// of them finds it full.
+        /// Once a bucket counts as full, it is full for each limit that used it since it was last full.
         #[test]
         fn a_bucket_is_called_full_only_when_every_limit_that_named_it_has_filled_it(
             asked in prop::collection::vec((0usize..5, 1u64..4, 0u64..30_000_000), 1..40),
@@ -162,7 +161,7 @@ mod tests {
             let mut now = Micros::from_secs(1);
             let fingerprint = Fingerprint { place: 1, check: 1 };
             let drained = Bucket::new(MicroTokens::new(0), now);
-            let mut entry = Entry::new(fingerprint, drained, &limits[asked[0].0]);
+            let mut entry = BucketEntry::new(fingerprint, drained, &limits[asked[0].0]);
             let mut named = vec![asked[0].0];
             for (limit, cost, pause_us) in asked {
                 now = now.plus_us(pause_us);
@@ -190,7 +189,7 @@ mod tests {
         let [fast, slow, ..] = limits();
         let now = Micros::from_secs(1);
         let drained = Bucket::new(MicroTokens::new(0), now);
-        let mut entry = Entry::new(Fingerprint { place: 1, check: 1 }, drained, &slow);
+        let mut entry = BucketEntry::new(Fingerprint { place: 1, check: 1 }, drained, &slow);
         let full = now.plus_us(86_401_000_000);
         let spent = entry.bucket().spend(&fast, Cost::ONE, full).expect("it is full");
         entry.write(spent, &fast);

@@ -1,8 +1,8 @@
-//! What a bucket is found by: 128 bits of a keyed hash instead of the key itself.
+//! The identity of a bucket: 128 bits of a keyed hash instead of the key itself.
 //!
-//! Keys of any length then cost the same, and a look-up touches one cache line instead of chasing a string.
-//! Two keys share a bucket with a chance of one in 2^128; the seeds are drawn per store, so nobody can look
-//! for such a pair. A store that was restored goes on with the seeds that its buckets were saved with.
+//! Keys of any length then cost the same, and a lookup touches one cache line and no string. Two keys collide with a
+//! probability of 2^-128. The seeds are random per store, so an attacker cannot search for a collision. A restored
+//! store uses the seeds of its snapshot.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
@@ -12,34 +12,34 @@ use foldhash::quality::SeedableRandomState;
 use parking_lot::Mutex;
 use spile_core::{Key, NamedLimit};
 
-/// The bits of a place that come from the key alone.
+/// The bits of `place` that depend on the key only.
 const SHARD_BITS: u64 = 0x3F;
-/// The most shards that can be told apart.
+/// The most shards.
 pub(crate) const MAX_SHARDS: usize = SHARD_BITS as usize + 1;
 
 /// The identity of one bucket in one store.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Fingerprint {
-    /// Decides where in the table the bucket lives; its lowest bits, in which shard.
+    /// The position in the table. Its lowest bits choose the shard.
     pub(crate) place: u64,
     pub(crate) check: u64,
 }
 
 impl Fingerprint {
-    /// No bucket's fingerprint: marks a free slot.
+    /// The fingerprint of a free slot. No bucket has it.
     pub(crate) const NONE: Self = Self { place: 0, check: 0 };
 
     pub(crate) const fn is_none(self) -> bool {
         self.place == 0 && self.check == 0
     }
 
-    /// Which of so many shards, a power of two, holds the bucket. All limits of a key share one.
+    /// The index of the shard. `shards` must be a power of two. All limits of a key are in one shard.
     pub(crate) const fn shard(self, shards: usize) -> usize {
         self.place as usize & (shards - 1)
     }
 }
 
-/// What fingerprints are drawn with: of each hash, what hashers of this process share and what is its own.
+/// The seeds of both hashes: for each the part that the process shares, and its own part.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Seeds(pub(crate) [u64; 4]);
 
@@ -51,7 +51,7 @@ impl Seeds {
     }
 }
 
-/// Draws fingerprints with seeds of its own.
+/// Calculates fingerprints.
 #[derive(Clone, Debug)]
 pub(crate) struct Fingerprinter {
     seeds: Seeds,
@@ -80,7 +80,7 @@ impl Fingerprinter {
         let key = key.as_str().as_bytes();
         let place = hash(&self.place, key) ^ (limit.tag() & !SHARD_BITS);
         let check = hash(&self.check, key) ^ limit.tag().rotate_left(32);
-        // A fingerprint of all zeros would read as a free slot.
+        // A fingerprint of zeros would be a free slot.
         Fingerprint { place, check: check.max(1) }
     }
 }
@@ -92,8 +92,8 @@ fn hash(state: &SeedableRandomState, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The hasher asks for a seed that lives for ever. Each is made once; a process sees one, and two more for each file
-/// that it restores.
+/// The hasher needs a `'static` seed, so each is leaked once: two per process, and two more for each snapshot that it
+/// restores.
 fn lasting(seed: u64) -> &'static SharedSeed {
     static MADE: Mutex<Vec<(u64, &'static SharedSeed)>> = Mutex::new(Vec::new());
     let mut made = MADE.lock();

@@ -1,33 +1,37 @@
-//! Where one shard keeps its buckets: an open-addressed table with linear probing.
+//! The buckets of one shard: an open-addressed table with linear probing.
 //!
-//! Made by hand because it measures better than a general map here: entries are one cache line or less, there
-//! is no second array to miss on, and it must be swept and sampled in place, a few slots at a time.
+//! Written by hand because it is faster here than a general map: an entry is less than a cache line, there is no second
+//! array, and the table is swept and sampled in place, a few slots at a time.
+
+pub(crate) mod entry;
+pub(crate) mod fingerprint;
+pub(crate) mod shard;
 
 use smallvec::SmallVec;
 use spile_core::Micros;
 
-use crate::entry::Entry;
-use crate::fingerprint::Fingerprint;
+use crate::table::entry::BucketEntry;
+use crate::table::fingerprint::Fingerprint;
 
-const SMALLEST: usize = 16;
-/// How many held entries an eviction compares.
+const MIN_SLOTS: usize = 16;
+/// How many entries an eviction compares.
 const SAMPLE: usize = 16;
-/// How many it compares if those were all nearly drained: among so many, a fuller one is found if there are any
-/// to speak of.
+/// How many it compares if those were all nearly empty. A sample of this size finds a fuller entry unless there are
+/// very few.
 const WIDE_SAMPLE: usize = 512;
-/// How full an entry must be to be forgotten without looking further. Emptier ones count as equally drained.
+/// An entry this full is evicted without a larger sample. Emptier entries count as equally empty.
 const FULL_ENOUGH: f64 = 0.5;
 
-/// A bounded set of entries.
+/// A set of entries.
 #[derive(Debug)]
-pub(crate) struct Table {
-    slots: Vec<Entry>,
+pub(crate) struct BucketTable {
+    slots: Vec<BucketEntry>,
     held: usize,
-    /// The next slot that a sweep or a sample looks at; it goes round and round.
+    /// The slot where the next sweep or sample starts. It wraps around.
     cursor: usize,
 }
 
-impl Table {
+impl BucketTable {
     pub(crate) const fn new() -> Self {
         Self { slots: Vec::new(), held: 0, cursor: 0 }
     }
@@ -37,24 +41,24 @@ impl Table {
     }
 
     pub(crate) const fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Entry>()
+        self.slots.capacity() * size_of::<BucketEntry>()
     }
 
-    pub(crate) const fn slots(&self) -> &[Entry] {
+    pub(crate) const fn slots(&self) -> &[BucketEntry] {
         self.slots.as_slice()
     }
 
-    pub(crate) fn get(&self, fingerprint: Fingerprint) -> Option<&Entry> {
+    pub(crate) fn get(&self, fingerprint: Fingerprint) -> Option<&BucketEntry> {
         self.position(fingerprint).map(|index| &self.slots[index])
     }
 
-    pub(crate) fn get_mut(&mut self, fingerprint: Fingerprint) -> Option<&mut Entry> {
+    pub(crate) fn get_mut(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {
         self.position(fingerprint).map(|index| &mut self.slots[index])
     }
 
     /// Adds an entry whose fingerprint is not there yet.
-    pub(crate) fn insert(&mut self, entry: Entry) {
-        // A quarter is kept free: beyond that, runs of held slots grow long.
+    pub(crate) fn insert(&mut self, entry: BucketEntry) {
+        // A quarter of the slots stays free: otherwise runs of used slots grow long.
         if (self.held + 1) * 4 > self.slots.len() * 3 {
             self.grow();
         }
@@ -62,12 +66,12 @@ impl Table {
         self.held += 1;
     }
 
-    /// Makes room for so many more. Entries that come in the order of another table would else pile up at one end of a
-    /// small one, again and again as it grows.
+    /// Makes room for `more` entries. Without this, entries in the order of another table would pile up at one end of
+    /// this table each time that it grows.
     pub(crate) fn reserve(&mut self, more: usize) {
         let wanted = (self.held + more).div_ceil(3) * 4;
         if wanted > self.slots.len() {
-            self.rehash(wanted.max(SMALLEST));
+            self.rehash(wanted.max(MIN_SLOTS));
         }
     }
 
@@ -77,14 +81,14 @@ impl Table {
         }
     }
 
-    /// Drops those of the next `slots` slots that are full again, and says how many.
+    /// Removes the full entries among the next `slots` slots, and returns how many.
     pub(crate) fn sweep(&mut self, slots: usize, now: Micros) -> usize {
         let mut dropped = 0;
         for _ in 0..slots.min(self.slots.len()) {
             let index = self.cursor % self.slots.len();
             let entry = &self.slots[index];
             if !entry.is_empty() && entry.level(now) >= 1.0 {
-                // The slot now holds its neighbour, which is looked at next.
+                // The slot may now hold the next entry, so the cursor stays.
                 self.remove_at(index);
                 dropped += 1;
             } else {
@@ -94,11 +98,12 @@ impl Table {
         dropped
     }
 
-    /// Drops the fullest of the next few entries: the one whose loss gives its key the least. Says how full it was.
+    /// Removes the fullest of the next few entries, whose loss gives its key the fewest tokens. Returns how full it
+    /// was.
     ///
-    /// If all of them are nearly drained, the one of middle age goes. A flood of drained keys then evicts keys of the
-    /// flood: those that were there before it are older, and stay; those that have just come are
-    /// younger, and stay for half as many insertions as the table has entries.
+    /// If all of them are nearly empty, the one of median age is removed. A flood of empty buckets then evicts keys of
+    /// the flood: entries from before it are older, and stay; entries that were just added are younger, and stay for
+    /// half as many insertions as the table has entries.
     pub(crate) fn evict(&mut self, now: Micros) -> Option<f64> {
         let slots = self.slots.len();
         let mut fullest: Option<(usize, f64)> = None;
@@ -144,7 +149,7 @@ impl Table {
         }
     }
 
-    /// The slot where the search begins: the fingerprint's share of the table, so that any size will do.
+    /// The slot where a search begins: `place` scaled to the table, which may have any size.
     fn home(&self, fingerprint: Fingerprint) -> Option<usize> {
         if self.slots.is_empty() {
             return None;
@@ -157,7 +162,7 @@ impl Table {
         if next == self.slots.len() { 0 } else { next }
     }
 
-    fn place(&mut self, entry: Entry) {
+    fn place(&mut self, entry: BucketEntry) {
         let Some(mut index) = self.home(entry.fingerprint()) else { return };
         while !self.slots[index].is_empty() {
             index = self.after(index);
@@ -165,7 +170,7 @@ impl Table {
         self.slots[index] = entry;
     }
 
-    /// Frees a slot, and moves back whoever was pushed past it, so that no search ends early.
+    /// Frees a slot, and moves back the entries that were pushed past it, so that no search ends early.
     fn remove_at(&mut self, index: usize) {
         let mut gap = index;
         let mut next = self.after(gap);
@@ -176,7 +181,7 @@ impl Table {
             }
             next = self.after(next);
         }
-        self.slots[gap] = Entry::EMPTY;
+        self.slots[gap] = BucketEntry::EMPTY;
         self.held -= 1;
     }
 
@@ -186,11 +191,11 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        self.rehash((self.slots.len() + self.slots.len() / 2).max(SMALLEST));
+        self.rehash((self.slots.len() + self.slots.len() / 2).max(MIN_SLOTS));
     }
 
     fn rehash(&mut self, larger: usize) {
-        let old = std::mem::replace(&mut self.slots, vec![Entry::EMPTY; larger]);
+        let old = std::mem::replace(&mut self.slots, vec![BucketEntry::EMPTY; larger]);
         self.cursor = 0;
         for entry in old.into_iter().filter(|entry| !entry.is_empty()) {
             self.place(entry);
@@ -198,7 +203,7 @@ impl Table {
     }
 }
 
-/// Whether `home` lies in the circular range (`gap`, `index`]: such an entry is found without filling the gap.
+/// Whether `home` is in the circular range (`gap`, `index`]. Such an entry is found without filling the gap.
 const fn lies_within(home: usize, gap: usize, index: usize) -> bool {
     if gap < index { gap < home && home <= index } else { gap < home || home <= index }
 }
@@ -216,16 +221,16 @@ mod tests {
         Fingerprint { place, check: check + 1 }
     }
 
-    fn entry(fingerprint: Fingerprint, held: u64) -> Entry {
+    fn entry(fingerprint: Fingerprint, held: u64) -> BucketEntry {
         let limit = Limit::per_day(10).build().expect("in bounds");
-        Entry::new(fingerprint, Bucket::new(MicroTokens::new(held), Micros::from_secs(1)), &limit)
+        BucketEntry::new(fingerprint, Bucket::new(MicroTokens::new(held), Micros::from_secs(1)), &limit)
     }
 
     proptest! {
         /// Few distinct places, so that runs are long and wrap around the end.
         #[test]
         fn the_table_holds_what_a_map_would(ops in prop::collection::vec((0u8..3, 0u64..24, 0u64..4), 1..400)) {
-            let (mut table, mut map) = (Table::new(), HashMap::new());
+            let (mut table, mut map) = (BucketTable::new(), HashMap::new());
             for (step, (op, place, check)) in ops.into_iter().enumerate() {
                 let id = fingerprint((place << 59).wrapping_sub(1 << 58), check);
                 match op {
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_eviction_takes_the_fullest_of_a_small_table() {
-        let mut table = Table::new();
+        let mut table = BucketTable::new();
         for (check, held) in [(1, 2_000_000), (2, 9_000_000), (3, 0)] {
             table.insert(entry(fingerprint(check << 60, check), held));
         }
@@ -264,11 +269,11 @@ mod tests {
 
     #[test]
     fn an_eviction_among_drained_entries_takes_the_one_of_middle_age() {
-        let mut table = Table::new();
+        let mut table = BucketTable::new();
         let limit = Limit::per_day(10).build().expect("in bounds");
         for (check, written_at) in [(1, 1), (2, 3), (3, 2)] {
             let bucket = Bucket::new(MicroTokens::new(check), Micros::from_secs(written_at));
-            table.insert(Entry::new(fingerprint(check << 60, check), bucket, &limit));
+            table.insert(BucketEntry::new(fingerprint(check << 60, check), bucket, &limit));
         }
         assert!(table.evict(Micros::from_secs(3)).is_some());
         assert!(table.get(fingerprint(3 << 60, 3)).is_none());
@@ -277,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_sweep_drops_what_is_full_again_and_nothing_else() {
-        let mut table = Table::new();
+        let mut table = BucketTable::new();
         table.insert(entry(fingerprint(1 << 60, 1), 10_000_000));
         table.insert(entry(fingerprint(2 << 60, 2), 9_999_999));
         let slots = table.slots.len();

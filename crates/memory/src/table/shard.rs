@@ -1,52 +1,52 @@
-//! One lock's worth of buckets.
+//! A shard: a table of buckets behind its own lock.
 
 use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Bucket, Limit, Micros};
 
-use crate::entry::Entry;
-use crate::fingerprint::Fingerprint;
-use crate::table::Table;
+use crate::table::BucketTable;
+use crate::table::entry::BucketEntry;
+use crate::table::fingerprint::Fingerprint;
 
-/// A table behind a lock, on cache lines of its own: neighbours do not slow each other down.
+/// A locked table on its own cache lines, so that shards do not slow each other down by false sharing.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Shard(Mutex<Held>);
+pub(crate) struct Shard(Mutex<ShardState>);
 
-/// What the lock guards.
+/// The state behind the lock.
 #[derive(Debug)]
-pub(crate) struct Held {
-    table: Table,
-    /// This shard's part of the store's bound.
+pub(crate) struct ShardState {
+    table: BucketTable,
+    /// The most buckets of this shard: its part of the store's bound.
     most: usize,
-    /// Slots that each new key tidies.
+    /// How many slots each new key sweeps.
     sweep: usize,
-    /// Buckets forgotten before they were full again.
+    /// Buckets that were evicted before they were full again.
     evicted: u64,
 }
 
 impl Shard {
     pub(crate) const fn new(most: usize, sweep: usize) -> Self {
-        Self(Mutex::new(Held { table: Table::new(), most, sweep, evicted: 0 }))
+        Self(Mutex::new(ShardState { table: BucketTable::new(), most, sweep, evicted: 0 }))
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Held> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ShardState> {
         self.0.lock()
     }
 }
 
-impl Held {
+impl ShardState {
     pub(crate) fn bucket(&self, fingerprint: Fingerprint) -> Option<Bucket> {
-        self.table.get(fingerprint).map(Entry::bucket)
+        self.table.get(fingerprint).map(BucketEntry::bucket)
     }
 
-    pub(crate) fn entry(&mut self, fingerprint: Fingerprint) -> Option<&mut Entry> {
+    pub(crate) fn entry(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {
         self.table.get_mut(fingerprint)
     }
 
     pub(crate) fn write(&mut self, fingerprint: Fingerprint, bucket: Bucket, limit: &Limit, now: Micros) {
         match self.table.get_mut(fingerprint) {
             Some(entry) => entry.write(bucket, limit),
-            None => self.insert(Entry::new(fingerprint, bucket, limit), now),
+            None => self.insert(BucketEntry::new(fingerprint, bucket, limit), now),
         }
     }
 
@@ -56,8 +56,8 @@ impl Held {
         }
     }
 
-    /// Adds a bucket, tidies a few others, and makes room where there is none.
-    pub(crate) fn insert(&mut self, entry: Entry, now: Micros) {
+    /// Adds a bucket. Sweeps a few slots, and evicts others if the shard is full.
+    pub(crate) fn insert(&mut self, entry: BucketEntry, now: Micros) {
         self.table.sweep(self.sweep, now);
         while self.table.len() >= self.most {
             match self.table.evict(now) {
@@ -69,8 +69,8 @@ impl Held {
         self.table.insert(entry);
     }
 
-    /// Adds buckets that were saved; makes room where there is too little.
-    pub(crate) fn restore(&mut self, entries: &[Entry], now: Micros) {
+    /// Adds saved buckets, and evicts others if the shard is full.
+    pub(crate) fn restore(&mut self, entries: &[BucketEntry], now: Micros) {
         self.table.reserve(entries.len().min(self.most.saturating_sub(self.table.len())));
         for entry in entries {
             if self.table.len() < self.most { self.table.insert(*entry) } else { self.insert(*entry, now) }
@@ -81,12 +81,12 @@ impl Held {
         self.table.remove(fingerprint);
     }
 
-    /// Copies every slot, free ones too, to the end of `to`: the shortest that the lock can be held for.
-    pub(crate) fn copy_to(&self, to: &mut Vec<Entry>) {
+    /// Appends a copy of every slot to `to`, free ones too: the fastest way, since the lock is held meanwhile.
+    pub(crate) fn copy_to(&self, to: &mut Vec<BucketEntry>) {
         to.extend_from_slice(self.table.slots());
     }
 
-    /// How many [`copy_to`](Self::copy_to) copies.
+    /// How many slots [`copy_to`](Self::copy_to) copies.
     pub(crate) const fn slots(&self) -> usize {
         self.table.slots().len()
     }

@@ -120,7 +120,7 @@ impl StoreConfig {
     }
 
     /// Builds the embedded store on this clock.
-    pub(crate) fn embedded(&self, clock: Arc<dyn Clock>) -> spile_memory::Builder<Arc<dyn Clock>> {
+    pub(crate) fn embedded(&self, clock: Arc<dyn Clock>) -> spile_memory::MemoryStoreBuilder<Arc<dyn Clock>> {
         MemoryStore::builder().clock(clock).max_keys(self.max_keys)
     }
 

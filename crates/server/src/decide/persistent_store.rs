@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use spile_core::Clock;
-use spile_memory::{Builder, FileError, Keeper, MemoryStore, RestoreError, Saved, SnapshotFile};
+use spile_memory::{AutoSave, FileError, MemoryStore, MemoryStoreBuilder, RestoreError, Saved, SnapshotFile};
 
 use super::Embedded;
 use crate::config::{StoreConfig, StoreUrl};
@@ -13,7 +13,7 @@ use crate::observe::metrics::{SaveMetrics, Telemetry};
 /// A restored store, and the keeper that saves it until it is dropped.
 pub(crate) struct PersistentStore {
     pub(crate) store: Embedded,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: AutoSave,
 }
 
 impl PersistentStore {
@@ -36,7 +36,8 @@ impl PersistentStore {
         tracing::info!(target: "spile::store", buckets, path = %path.display(), "buckets restored");
         let mut log = SaveLog { metrics: SaveMetrics::new(telemetry, clock), failing: false };
         log.told(Ok(saved));
-        let keeper = Keeper::start(Arc::clone(&store), file, config.save_every, move |saved| log.told(saved));
+        let keeper =
+            AutoSave::start(Arc::clone(&store), file, config.save_every, move |saved| log.told(saved));
         Ok(Some(Self { store, keeper: keeper.context("no thread to save the buckets on")? }))
     }
 }
@@ -44,7 +45,7 @@ impl PersistentStore {
 /// The store that was saved, or an empty one if the file is damaged: limits that start afresh are better than none.
 fn restore(
     file: &SnapshotFile,
-    builder: impl Fn() -> Builder<Arc<dyn Clock>>,
+    builder: impl Fn() -> MemoryStoreBuilder<Arc<dyn Clock>>,
 ) -> Result<MemoryStore<Arc<dyn Clock>>, FileError> {
     match file.restore(builder()) {
         // A file that is not a snapshot was named by mistake and must not be moved.

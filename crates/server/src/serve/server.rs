@@ -6,7 +6,7 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusHandle;
 use spile_core::Clock;
 use spile_listener::{Bounds, GuessLimiter, Http};
-use spile_memory::Keeper;
+use spile_memory::AutoSave;
 use spile_observe::trace::{ExportTask, Tracer};
 use spile_observe::{Analytics, MinuteStore, share_minutes};
 use spile_policy::HostPattern;
@@ -52,7 +52,7 @@ pub struct Server {
     grpc: Option<(Grpc, GrpcHealth)>,
     resp: Option<Resp>,
     gateway: Option<Arc<GatewayHandle>>,
-    keeper: Option<Keeper>,
+    keeper: Option<AutoSave>,
     listeners: ListenerSet,
     guesses: Arc<GuessLimiter>,
     bounds: Bounds,
