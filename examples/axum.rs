@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .store(MemoryStore::new())
         .plans([Plan::new("free", Limit::per_second(1).burst(10))?])
         .build();
-    let limit = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free"));
+    let limit = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free"))?;
     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(limit);
 
     let listener = TcpListener::bind("127.0.0.1:3000").await?;

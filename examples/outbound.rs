@@ -25,7 +25,7 @@ impl PoliteClient {
     async fn get(&self, uri: Uri) -> Result<StatusCode, Box<dyn std::error::Error>> {
         let host = uri.authority().map(ToString::to_string).unwrap_or_default();
         let turn =
-            self.limiter.until_ready(&host, ["partner"], 1, Wait::at_most(Duration::from_secs(5))).await?;
+            self.limiter.until_ready(&host, "partner", 1, Wait::at_most(Duration::from_secs(5))).await?;
         if !turn.allowed() {
             return Err(format!("{host} would keep us waiting {:?}", turn.retry_after()).into());
         }

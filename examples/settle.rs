@@ -22,13 +22,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build();
     let rule = Rule::new(Header::api_key(), "model").cost(ESTIMATE);
     let app =
-        Router::new().route("/complete", post(complete)).layer(RateLimitLayer::new(limiter.clone(), rule));
+        Router::new().route("/complete", post(complete)).layer(RateLimitLayer::new(limiter.clone(), rule)?);
 
     for prompt in ["short", "a very long one", "short"] {
         let request = Request::post("/complete").header("x-api-key", "ann").body(Body::from(prompt))?;
         let response = app.clone().oneshot(request).await?;
         let ann = ResolvedKey::header("x-api-key", b"ann");
-        let left = limiter.peek(ann.as_str(), ["model"], 0).await?.remaining();
+        let left = limiter.peek(ann.as_str(), "model", 0).await?.remaining();
         println!("{prompt:?}: {}, {left} tokens left", response.status());
     }
     Ok(())

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     .and(Rule::new(Fixed::new("everyone"), "service"))
     .keyless(Keyless::Share)
     .name("api")
-    .build();
+    .build()?;
     let app = Router::new()
         .route(
             "/",

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .store(MemoryStore::new())
         .plans([Plan::new("calls", Limit::per_second(1).burst(5))?])
         .build();
-    let limit = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "calls"));
+    let limit = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "calls"))?;
 
     let (_reporter, health) = tonic_health::server::health_reporter();
     let listener = TcpListener::bind("127.0.0.1:0").await?;

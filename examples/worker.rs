@@ -17,13 +17,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for job in 1..=10 {
         // Jitter keeps workers that wait together from waking together.
         let wait = Wait::forever().with_jitter(Duration::from_millis(10));
-        let turn = limiter.until_ready("worker:mail", ["mail"], 1, wait).await?;
+        let turn = limiter.until_ready("worker:mail", "mail", 1, wait).await?;
         println!("{:>4} ms: job {job}, {} left", started.elapsed().as_millis(), turn.remaining());
     }
 
     // Whoever cannot wait as long as it takes is told at once, and nothing is spent.
     let decision =
-        limiter.until_ready("worker:mail", ["mail"], 5, Wait::at_most(Duration::from_millis(50))).await?;
+        limiter.until_ready("worker:mail", "mail", 5, Wait::at_most(Duration::from_millis(50))).await?;
     println!("five more: allowed {}, ready in {:?}", decision.allowed(), decision.retry_after());
     Ok(())
 }

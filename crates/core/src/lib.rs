@@ -31,5 +31,5 @@ pub use decision::{Decision, FailurePolicy, FailureReason, LimitStatus, Reason, 
 pub use few::Few;
 pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError};
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
-pub use store::{Outcome, PartialOutcome, RefundOutcome, Store, StoreError};
+pub use store::{EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, Store, StoreError};
 pub use units::{MicroTokens, Micros};

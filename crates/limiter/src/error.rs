@@ -1,6 +1,8 @@
 //! What is wrong with a question. A failing store is not: it becomes a decision.
 
-use spile_core::{ChargeError, CostError, KeyError, RefundIdError, StoreError};
+use std::fmt;
+
+use spile_core::{ChargeError, CostError, KeyError, PlanName, RefundIdError, StoreError};
 
 /// Why a question cannot be answered, now or later. Nothing has been spent.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -33,4 +35,36 @@ pub enum StoreFailed {
     /// The store did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// A plan that does not exist, and those that do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnknownPlan {
+    pub(crate) plan: String,
+    pub(crate) known: Vec<PlanName>,
+}
+
+impl UnknownPlan {
+    /// The name that no plan has.
+    pub fn plan(&self) -> &str {
+        &self.plan
+    }
+
+    /// The plans that there are.
+    pub fn known(&self) -> &[PlanName] {
+        &self.known
+    }
+}
+
+impl std::error::Error for UnknownPlan {}
+
+impl fmt::Display for UnknownPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no plan is called `{}`", self.plan)?;
+        if self.known.is_empty() {
+            return Ok(());
+        }
+        let known: Vec<_> = self.known.iter().map(|plan| format!("`{plan}`")).collect();
+        write!(f, "; there are {}", known.join(", "))
+    }
 }

@@ -30,6 +30,8 @@ mod observer;
 
 pub use ask::Ask;
 pub use clock::TokioClock;
-pub use error::{LimiterError, StoreFailed};
-pub use limiter::{Builder, PartialDecision, RateLimiter, RefundDecision, Settled, Wait, is_taken};
+pub use error::{LimiterError, StoreFailed, UnknownPlan};
+pub use limiter::{
+    Builder, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RefundDecision, Settled, Wait, is_taken,
+};
 pub use observer::{Counts, Observed, Observer, RuleName, Series};

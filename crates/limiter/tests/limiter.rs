@@ -371,12 +371,13 @@ async fn an_embedded_store_decides_at_once_and_one_behind_a_network_does_not() {
 async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
     let (limiter, _) = limiter();
     let (ann, mut chain) = (ResolvedKey::custom("user", "ann"), Chain::new(None));
-    limiter.charge(&mut chain, &ann, ["free", "gold"], 3).unwrap();
+    limiter.charge(&mut chain, &ann, "free", 3).unwrap();
+    limiter.charge(&mut chain, &ann, "gold", 3).unwrap();
     let decision = limiter.allow_charges(Ask::from(&chain)).await;
     let left: Vec<_> =
         decision.limits().iter().map(|limit| (limit.name().as_str(), limit.remaining())).collect();
     assert_eq!(left, [("free", 7), ("gold/burst", 17), ("gold/daily", 97)]);
-    let unknown = limiter.charge(&mut chain, &ann, ["silver"], 1);
+    let unknown = limiter.charge(&mut chain, &ann, "silver", 1);
     assert_eq!(unknown, Err(LimiterError::UnknownPlan("silver".to_owned())));
 }
 
@@ -454,4 +455,35 @@ async fn a_dropped_wait_costs_nothing() {
     let waiting = limiter.until_ready("ann", ["free"], 5, Wait::forever());
     assert!(tokio::time::timeout(Duration::from_secs(4), waiting).await.is_err());
     assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 4);
+}
+
+#[test]
+fn a_limiter_per_key_takes_two_lines_and_no_runtime() {
+    let limiter = RateLimiter::per_key(Limit::per_hour(1).burst(2)).unwrap();
+    let allowed = |key| limiter.check(key).unwrap().allowed();
+    assert_eq!([allowed("ann"), allowed("ann"), allowed("ann")], [true, true, false]);
+    assert!(limiter.clone().check_n("ben", 2).unwrap().allowed(), "each key has its own bucket");
+    assert!(!allowed("ben"));
+
+    assert_eq!(limiter.check("").unwrap_err(), KeyError::Empty);
+    assert!(matches!(limiter.check_n("ann", 3), Err(LimiterError::Charge(_))), "it could never pass");
+    assert!(RateLimiter::per_key(Limit::per_hour(0)).is_err());
+}
+
+#[test]
+fn plans_are_named_one_by_one_or_as_a_list_and_without_a_future() {
+    let plans = ["free", "gold"].map(|name| Plan::new(name, Limit::per_hour(100)).unwrap());
+    let (free, gold) = (plans[0].name().clone(), plans[1].name().clone());
+    let limiter = RateLimiter::builder().store(Arc::new(MemoryStore::new())).plans(plans).build();
+    let charged = |decision: Result<Decision, LimiterError>| decision.unwrap().limits().len();
+    assert_eq!(charged(limiter.try_allow("ann", "free", 1)), 1);
+    assert_eq!(charged(limiter.try_allow("ann", String::from("free"), 1)), 1);
+    assert_eq!(charged(limiter.try_allow("ann", &free, 1)), 1);
+    assert_eq!(charged(limiter.try_allow("ann", ["free", "gold"], 1)), 2);
+    assert_eq!(charged(limiter.try_allow("ann", &[&free, &gold], 1)), 2);
+    assert_eq!(charged(limiter.try_allow("ann", vec![free.clone(), gold], 1)), 2);
+    assert_eq!(charged(limiter.try_allow("ann", &[String::from("free")][..], 1)), 1);
+    assert_eq!(limiter.try_allow("ann", "free", 0).unwrap().remaining(), 93);
+    let unknown = limiter.try_allow("ann", ["free", "silver"], 1);
+    assert_eq!(unknown, Err(LimiterError::UnknownPlan("silver".to_owned())));
 }

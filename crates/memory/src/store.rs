@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, Few, Key, Micros, NamedLimit, Outcome, PartialOutcome, RefundId,
-    RefundOutcome, Slot, Store, StoreError, SystemClock,
+    Bucket, Charge, Charges, Clock, Cost, EmbeddedStore, Few, Key, Micros, NamedLimit, Outcome,
+    PartialOutcome, RefundId, RefundOutcome, Slot, Store, StoreError, SystemClock,
 };
 
 use crate::table::entry::BucketEntry;
@@ -246,6 +246,13 @@ impl<C: Clock> MemoryStore<C> {
     /// Spends as much as is available, synchronously.
     pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> PartialOutcome {
         self.step(charges, spile_core::spend_up_to)
+    }
+}
+
+impl<C: Clock> EmbeddedStore for MemoryStore<C> {
+    #[inline]
+    fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
+        self.spend_now(charges)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use spile_core::Store;
-use spile_limiter::RateLimiter;
+use spile_limiter::{PlanList, RateLimiter};
 
 use crate::exceeded::RateLimitExceeded;
 use crate::global;
@@ -20,7 +20,7 @@ pub trait Admits: Sync {
         tokens: u64,
     ) -> impl Future<Output = Result<(), RateLimitExceeded>> + Send
     where
-        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send;
+        P: PlanList + Send;
 }
 
 /// The limiter given to [`set_global_limiter`](crate::set_global_limiter).
@@ -30,7 +30,7 @@ pub struct Global;
 impl<S: Store> Admits for RateLimiter<S> {
     async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
     where
-        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+        P: PlanList + Send,
     {
         RateLimitExceeded::unless_allowed(self.allow(key, plans, tokens).await)
     }
@@ -39,7 +39,7 @@ impl<S: Store> Admits for RateLimiter<S> {
 impl<L: Admits + ?Sized> Admits for &L {
     async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
     where
-        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+        P: PlanList + Send,
     {
         (**self).admit(key, plans, tokens).await
     }
@@ -48,7 +48,7 @@ impl<L: Admits + ?Sized> Admits for &L {
 impl<L: Admits + Send + ?Sized> Admits for Arc<L> {
     async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
     where
-        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+        P: PlanList + Send,
     {
         (**self).admit(key, plans, tokens).await
     }
@@ -57,10 +57,10 @@ impl<L: Admits + Send + ?Sized> Admits for Arc<L> {
 impl Admits for Global {
     async fn admit<P>(&self, key: &str, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
     where
-        P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+        P: PlanList + Send,
     {
         let limiter = global::limiter().ok_or(RateLimitExceeded::NoLimiter)?;
-        let plans: Vec<String> = plans.into_iter().map(|plan| plan.as_ref().to_owned()).collect();
+        let plans = plans.to_names();
         RateLimitExceeded::unless_allowed(limiter.allow(key, &plans, tokens).await)
     }
 }
@@ -74,7 +74,7 @@ pub fn key<K: Display + ?Sized>(key: &K) -> String {
 pub async fn admit<L, P>(limiter: &L, key: String, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
 where
     L: Admits + ?Sized,
-    P: IntoIterator<Item: AsRef<str> + Send + Sync> + Send,
+    P: PlanList + Send,
 {
     limiter.admit(&key, plans, tokens).await
 }

@@ -1,5 +1,20 @@
 //! A token-bucket rate limiter for Rust services: the same exact decision in one process or across many.
 //!
+//! Two lines limit each user to ten requests a second, and twenty at once:
+//!
+//! ```
+//! use spile::{Limit, RateLimiter};
+//!
+//! let limiter = RateLimiter::per_key(Limit::per_second(10).burst(20))?;
+//! assert!(limiter.check("user:123")?.allowed());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Plans and stores
+//!
+//! A **limit** is how much may be spent at once, and how fast it comes back. A **plan** is a named list of limits. A **store**
+//! holds the buckets: in this process, or in Redis for all instances of a service.
+//!
 //! ```
 //! use spile::{Limit, MemoryStore, Plan, RateLimiter};
 //!
@@ -7,15 +22,30 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = RateLimiter::builder()
 //!     .store(MemoryStore::new())
-//!     .plans([Plan::new("free", Limit::per_second(1).burst(10))?])
+//!     .plans([
+//!         Plan::new("free", Limit::per_second(1).burst(10))?,
+//!         Plan::new("daily", Limit::per_day(10_000))?,
+//!     ])
 //!     .build();
 //!
-//! let decision = limiter.allow("user:123", ["free"], 1).await?;
-//! assert!(decision.allowed());
-//! assert_eq!(decision.remaining(), 9);
+//! let decision = limiter.allow("user:123", "free", 1).await?;
+//! assert_eq!((decision.allowed(), decision.remaining()), (true, 9));
+//!
+//! // Several plans are one decision: all of them are charged, or none is.
+//! let both = limiter.allow("user:123", ["free", "daily"], 3).await?;
+//! assert_eq!(both.remaining(), 6);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! | to | call |
+//! |---|---|
+//! | spend, or be denied | [`allow`](RateLimiter::allow), or [`try_allow`](RateLimiter::try_allow) without a future |
+//! | see what is left | [`peek`](RateLimiter::peek) |
+//! | take what is there | [`spend_up_to`](RateLimiter::spend_up_to) |
+//! | give back | [`refund`](RateLimiter::refund), [`refund_once`](RateLimiter::refund_once) |
+//! | start over | [`reset`](RateLimiter::reset) |
+//! | wait for a turn | [`until_ready`](RateLimiter::until_ready) |
 //!
 //! # Features
 //!
@@ -28,31 +58,37 @@
 //! | `tower` | [`RateLimitLayer`] for any tower HTTP stack, the resolvers in [`key`], the answers in [`response`] |
 //! | `axum`, `tonic` | the same with the bodies, peers and routes of axum and tonic |
 //! | `macros` | the attribute [`macro@rate_limit`] |
+//! | `observe` | [`Watch`]: metrics, heavy hitters and events of every decision |
 //!
-//! This crate holds no logic of its own but what the attribute needs; it is the names under which to find the rest.
+//! With `memory` and `redis`, [`open_store`] makes the store that a URL names.
+//!
+//! The names come from several crates, and this one brings them together. It has no logic of its own apart from what the
+//! attribute needs.
 
 #![deny(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(all(feature = "memory", feature = "redis"))]
+mod any_store;
 #[cfg(feature = "macros")]
 pub mod attribute;
 #[cfg(feature = "macros")]
 mod exceeded;
 #[cfg(feature = "macros")]
 mod global;
-#[cfg(doctest)]
-mod guide;
 
 pub use spile_core::{
-    Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, FailurePolicy, FailureReason, FakeClock,
-    InMemoryPlans, Key, KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, Micros, NameError,
-    NamedLimit, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason, RefundId,
-    RefundIdError, RefundOutcome, SlewedClock, Source, Store, StoreError, SystemClock,
+    Bucket, Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, EitherStore, EmbeddedStore,
+    FailurePolicy, FailureReason, FakeClock, Few, InMemoryPlans, Key, KeyError, Limit, LimitBuilder,
+    LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError, NamedLimit, Outcome,
+    PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason, RefundId, RefundIdError, RefundOutcome,
+    SlewedClock, Source, Store, StoreError, SystemClock, UnknownPolicy,
 };
 pub use spile_limiter::{
-    Ask, Builder, LimiterError, Observed, Observer, PartialDecision, RateLimiter, RefundDecision,
-    StoreFailed, TokioClock, Wait,
+    Ask, Builder, Counts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision, PlanList,
+    RateLimiter, RefundDecision, RuleName, Series, Settled, StoreFailed, TokioClock, UnknownPlan, Wait,
 };
+pub use spile_policy::{Chain, Line, ResolvedKey};
 
 #[cfg(feature = "memory")]
 pub use spile_memory::{self as memory, MemoryStore};
@@ -63,9 +99,38 @@ pub use spile_redis::{self as redis, RedisStore};
 #[cfg(feature = "tower")]
 pub use spile_tower::{
     self as tower, Admission, Cause, Keyless, PlanNames, PlanResolver, PlansBy, RateLimit, RateLimitLayer,
-    Refusal, ReplyBody, Rule, Settled, TenantPlan, client, key, response,
+    Refusal, ReplyBody, ResponseFuture, Rule, TenantPlan, client, key, response,
 };
 
+/// An observer of every decision, and what it shows.
+///
+/// [`Watch`] lets the limiter count for it, and hands metrics to the [`metrics`](https://docs.rs/metrics) facade, so that any
+/// recorder shows them.
+///
+/// ```
+/// use spile::{Limit, MemoryStore, Plan, RateLimiter, Watch};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let watch = Watch::builder().build();
+/// let limiter = RateLimiter::builder()
+///     .store(MemoryStore::new())
+///     .plans([Plan::new("free", Limit::per_second(1).burst(1))?])
+///     .observer(watch.clone())
+///     .build();
+/// for _ in 0..3 {
+///     let _decision = limiter.try_allow("user:123", "free", 1)?;
+/// }
+/// assert_eq!(watch.snapshot().totals.denied, 2);
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "observe")]
+pub use spile_observe as observe;
+#[cfg(feature = "observe")]
+pub use spile_observe::Watch;
+
+#[cfg(all(feature = "memory", feature = "redis"))]
+pub use any_store::{AnyStore, open_store};
 #[cfg(feature = "macros")]
 pub use exceeded::RateLimitExceeded;
 #[cfg(feature = "macros")]
@@ -113,3 +178,21 @@ pub use global::{AlreadySet, set_global_limiter};
 /// bucket; put the function's name into the key where they should not.
 #[cfg(feature = "macros")]
 pub use spile_macros::rate_limit;
+
+/// The guide's pages, so that their code is compiled and run with the tests.
+#[cfg(doctest)]
+mod guide {
+    macro_rules! page {
+        ($name:ident, $file:literal) => {
+            #[doc = include_str!(concat!("../../../docs/guide/", $file))]
+            pub struct $name;
+        };
+    }
+
+    page!(QuickStart, "quick-start.md");
+    page!(ChoosingAKey, "choosing-a-key.md");
+    page!(PlansAndChains, "plans-and-chains.md");
+    page!(FailurePolicies, "failure-policies.md");
+    page!(TestingYourLimits, "testing-your-limits.md");
+    page!(MovingFromGovernor, "moving-from-governor.md");
+}

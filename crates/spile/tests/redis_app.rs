@@ -40,7 +40,7 @@ async fn instance(redis: &RedisServer, policy: FailurePolicy) -> SocketAddr {
             "/work",
             post(async |admission: Extension<Admission>| admission.settle(20).await.map_or("?", |_| "done")),
         )
-        .layer(RateLimitLayer::new(limiter, Rule::new(key(), "daily")));
+        .layer(RateLimitLayer::new(limiter, Rule::new(key(), "daily")).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let serve = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());

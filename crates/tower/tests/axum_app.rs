@@ -24,7 +24,8 @@ fn request(path: &str, body: Body) -> Request<Body> {
 
 #[tokio::test(start_paused = true)]
 async fn routes_are_limited_one_by_one_however_their_paths_are_filled() {
-    let layer = RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct().and(MatchedRoute), "small"));
+    let layer =
+        RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct().and(MatchedRoute), "small")).unwrap();
     let app = Router::new()
         .route("/scores/{id}", post(|| async { "scored" }))
         .route("/login", post(|| async { "welcome" }))
@@ -45,7 +46,7 @@ async fn handlers_see_the_decision_and_can_settle() {
     let limiter = limiter();
     let app = Router::new()
         .route("/", post(handler))
-        .layer(RateLimitLayer::new(limiter.clone(), Rule::new(ClientIp::direct(), "large")));
+        .layer(RateLimitLayer::new(limiter.clone(), Rule::new(ClientIp::direct(), "large")).unwrap());
     let response = app.oneshot(request("/", Body::empty())).await.unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "99");
     assert_eq!(limiter.peek("ip:203.0.113.7", ["large"], 0).await.unwrap().remaining(), 59);
@@ -55,7 +56,7 @@ async fn handlers_see_the_decision_and_can_settle() {
 async fn bodies_stream_through_in_both_directions() {
     let app = Router::new()
         .route("/echo", post(async |body: Body| body))
-        .layer(RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "large")));
+        .layer(RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "large")).unwrap());
     let (mut send, body) = http_body_util::channel::Channel::<Bytes>::new(1);
     let response = app.oneshot(request("/echo", Body::new(body))).await.unwrap();
     assert_eq!(response.headers()["x-ratelimit-remaining"], "99");
@@ -74,7 +75,7 @@ async fn bodies_stream_through_in_both_directions() {
 async fn a_service_that_forgot_to_tell_who_its_peers_are_is_told_at_once() {
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
-        .layer(RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "small")));
+        .layer(RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "small")).unwrap());
     let response = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
 }

@@ -43,7 +43,7 @@ async fn status(
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_over_the_limit_is_refused_and_let_in_again_after_the_wait() {
-    let service = ok(&layer(Rule::new(by_user(), "small")).build());
+    let service = ok(&layer(Rule::new(by_user(), "small")).build().unwrap());
     assert_eq!(status(&service, from_user("ann")).await, 200);
     assert_eq!(status(&service, from_user("ann")).await, 200);
 
@@ -59,7 +59,7 @@ async fn a_caller_over_the_limit_is_refused_and_let_in_again_after_the_wait() {
 #[tokio::test(start_paused = true)]
 async fn every_response_tells_what_is_left() {
     let now = FakeClock::at(Micros::from_secs(1_765_469_720));
-    let service = ok(&layer(Rule::new(by_user(), "large").cost(27)).clock(now).build());
+    let service = ok(&layer(Rule::new(by_user(), "large").cost(27)).clock(now).build().unwrap());
     let response = service.clone().oneshot(from_user("ann")).await.unwrap();
     let headers = response.headers();
     assert_eq!(headers["x-ratelimit-limit"], "100");
@@ -73,7 +73,7 @@ async fn every_response_tells_what_is_left() {
 #[tokio::test(start_paused = true)]
 async fn the_cost_may_depend_on_the_request() {
     let price = |request: &http::request::Parts| if request.method == http::Method::POST { 60 } else { 1 };
-    let service = ok(&layer(Rule::new(by_user(), "large").cost_by(price)).build());
+    let service = ok(&layer(Rule::new(by_user(), "large").cost_by(price)).build().unwrap());
     let mut post = from_user("ann");
     *post.method_mut() = http::Method::POST;
     assert_eq!(status(&service, post.clone()).await, 200);
@@ -83,7 +83,7 @@ async fn the_cost_may_depend_on_the_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tenant_counts_under_its_own_plan_and_others_under_the_one_for_all() {
-    let service = ok(&layer(Rule::new(TenantKey.or(by_user()), TenantPlan::or("small"))).build());
+    let service = ok(&layer(Rule::new(TenantKey.or(by_user()), TenantPlan::or("small"))).build().unwrap());
     let mut acme = from_user("ann");
     acme.extensions_mut().insert(Tenant::new("acme").on_plan("large"));
     for _ in 0..10 {
@@ -100,7 +100,7 @@ async fn a_closure_may_name_the_plans_or_none() {
         Some(user) if user == "root" => PlanNames::none(),
         _ => PlanNames::from(["small", "large"]),
     });
-    let service = ok(&layer(Rule::new(by_user(), plans)).build());
+    let service = ok(&layer(Rule::new(by_user(), plans)).build().unwrap());
     let response = service.clone().oneshot(from_user("ann")).await.unwrap();
     assert_eq!(response.headers()["ratelimit-policy"], "\"small\";q=2;w=2, \"large\";q=100;w=10");
     for _ in 0..200 {
@@ -112,7 +112,8 @@ async fn a_closure_may_name_the_plans_or_none() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_of_one_layer_are_charged_all_or_none() {
-    let layer = layer(Rule::new(by_user(), "large")).and(Rule::new(Fixed::new("all"), "small")).build();
+    let layer =
+        layer(Rule::new(by_user(), "large")).and(Rule::new(Fixed::new("all"), "small")).build().unwrap();
     let service = ok(&layer);
     assert_eq!(status(&service, from_user("ann")).await, 200);
     assert_eq!(status(&service, from_user("ben")).await, 200);
@@ -123,8 +124,8 @@ async fn rules_of_one_layer_are_charged_all_or_none() {
 
 #[tokio::test(start_paused = true)]
 async fn of_stacked_layers_the_caller_is_told_of_the_tighter_one() {
-    let outer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "large"));
-    let inner = RateLimitLayer::new(limiter(), Rule::new(Path, "small"));
+    let outer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "large")).unwrap();
+    let inner = RateLimitLayer::new(limiter(), Rule::new(Path, "small")).unwrap();
     let service = outer.layer(ok(&inner));
     let response = service.clone().oneshot(from_user("ann")).await.unwrap();
     assert_eq!(response.headers()["x-ratelimit-remaining"], "1");
@@ -133,7 +134,7 @@ async fn of_stacked_layers_the_caller_is_told_of_the_tighter_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_that_only_watches_lets_everybody_pass_and_says_so_to_the_handler() {
-    let layer = layer(Rule::new(by_user(), "small")).shadow(true).build();
+    let layer = layer(Rule::new(by_user(), "small")).shadow(true).build().unwrap();
     let service = layer.layer(service_fn(|request: Request<()>| async move {
         let reason = request.extensions().get::<Admission>().map(|admission| admission.decision().reason());
         Ok::<_, Infallible>(Response::new(format!("{reason:?}")))
@@ -149,11 +150,12 @@ async fn a_layer_that_only_watches_lets_everybody_pass_and_says_so_to_the_handle
 async fn skipped_requests_are_neither_charged_nor_marked() {
     let inside = Networks::parse(["203.0.113.0/24"]).unwrap();
     let skipping = [
-        layer(Rule::new(by_user(), "small")).skip_paths(["/healthz"]).build(),
-        layer(Rule::new(by_user(), "small")).skip_networks(inside, ClientAddress::direct()).build(),
+        layer(Rule::new(by_user(), "small")).skip_paths(["/healthz"]).build().unwrap(),
+        layer(Rule::new(by_user(), "small")).skip_networks(inside, ClientAddress::direct()).build().unwrap(),
         layer(Rule::new(by_user(), "small"))
             .skip_if(|request| request.headers.contains_key("x-user"))
-            .build(),
+            .build()
+            .unwrap(),
     ];
     for layer in skipping {
         let service = ok(&layer);
@@ -169,7 +171,7 @@ async fn skipped_requests_are_neither_charged_nor_marked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_path_that_only_begins_like_a_skipped_one_is_limited() {
-    let service = ok(&layer(Rule::new(by_user(), "small")).skip_paths(["/healthz"]).build());
+    let service = ok(&layer(Rule::new(by_user(), "small")).skip_paths(["/healthz"]).build().unwrap());
     let mut request = from_user("ann");
     *request.uri_mut() = "/healthz/../login".parse().unwrap();
     let response = service.clone().oneshot(request).await.unwrap();
@@ -178,7 +180,7 @@ async fn a_path_that_only_begins_like_a_skipped_one_is_limited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_without_a_key_is_refused_shared_or_passed_as_told() {
-    let keyless = |keyless| ok(&layer(Rule::new(by_user(), "small")).keyless(keyless).build());
+    let keyless = |keyless| ok(&layer(Rule::new(by_user(), "small")).keyless(keyless).build().unwrap());
     let nobody = || Request::new(());
 
     let refused = keyless(Keyless::Refuse).oneshot(nobody()).await.unwrap();
@@ -198,15 +200,16 @@ async fn a_request_without_a_key_is_refused_shared_or_passed_as_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cost_that_can_never_pass_is_the_callers_error_and_a_missing_plan_the_services() {
-    let too_much = ok(&layer(Rule::new(by_user(), "small").cost(3)).build());
+    let too_much = ok(&layer(Rule::new(by_user(), "small").cost(3)).build().unwrap());
     let response = too_much.clone().oneshot(from_user("ann")).await.unwrap();
     assert_eq!(response.status(), 400);
     assert!(!response.headers().contains_key("retry-after"));
 
-    let unknown = ok(&layer(Rule::new(by_user(), "platinum")).build());
+    let unknown = ok(&layer(Rule::new(by_user(), PlansBy::new(|_| "platinum"))).build().unwrap());
     assert_eq!(status(&unknown, from_user("ann")).await, 500);
 
-    let watching = ok(&layer(Rule::new(by_user(), "platinum")).shadow(true).build());
+    let watching =
+        ok(&layer(Rule::new(by_user(), PlansBy::new(|_| "platinum"))).shadow(true).build().unwrap());
     assert_eq!(status(&watching, from_user("ann")).await, 200);
 }
 
@@ -222,7 +225,8 @@ async fn refusals_are_answered_by_the_closure_that_replaces_them() {
             _ => Response::new(Bytes::from_static(b"come back with a name")),
         })
         .fields(Fields::default().x_ratelimit(false))
-        .build();
+        .build()
+        .unwrap();
     let service = ok(&layer);
     assert_eq!(status(&service, from_user("ann")).await, 200);
     assert_eq!(status(&service, from_user("ann")).await, 200);
@@ -242,19 +246,19 @@ fn broken(policy: FailurePolicy) -> RateLimiter<Broken> {
 #[tokio::test(start_paused = true)]
 async fn where_the_store_fails_the_policy_answers_and_says_so() {
     let rule = || Rule::new(by_user(), "small");
-    let open = ok(&RateLimitLayer::new(broken(FailurePolicy::Allow), rule()));
+    let open = ok(&RateLimitLayer::new(broken(FailurePolicy::Allow), rule()).unwrap());
     let response = open.clone().oneshot(from_user("ann")).await.unwrap();
     assert_eq!(
         (response.status(), &response.headers()["x-ratelimit-degraded"]),
         (StatusCode::OK, &"true".parse().unwrap())
     );
 
-    let closed = ok(&RateLimitLayer::new(broken(FailurePolicy::Deny), rule()));
+    let closed = ok(&RateLimitLayer::new(broken(FailurePolicy::Deny), rule()).unwrap());
     let response = closed.clone().oneshot(from_user("ann")).await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
 
-    let alone = ok(&RateLimitLayer::new(broken(FailurePolicy::Local), rule()));
+    let alone = ok(&RateLimitLayer::new(broken(FailurePolicy::Local), rule()).unwrap());
     assert_eq!(status(&alone, from_user("ann")).await, 200);
     assert_eq!(status(&alone, from_user("ann")).await, 200);
     let response = alone.clone().oneshot(from_user("ann")).await.unwrap();
@@ -265,12 +269,15 @@ async fn where_the_store_fails_the_policy_answers_and_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_layer_may_fail_closed_where_its_limiter_fails_open() {
     let layer = RateLimitLayer::builder(broken(FailurePolicy::Allow), Rule::new(by_user(), "small"));
-    assert_eq!(status(&ok(&layer.on_failure(FailurePolicy::Deny).build()), from_user("ann")).await, 503);
+    assert_eq!(
+        status(&ok(&layer.on_failure(FailurePolicy::Deny).build().unwrap()), from_user("ann")).await,
+        503
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_grpc_call_over_the_limit_is_refused_in_grpc() {
-    let service = ok(&layer(Rule::new(by_user(), "small").cost(2)).build());
+    let service = ok(&layer(Rule::new(by_user(), "small").cost(2)).build().unwrap());
     let call = || {
         let mut request = from_user("ann");
         request.headers_mut().insert("content-type", "application/grpc+proto".parse().unwrap());
@@ -298,7 +305,8 @@ async fn observers_hear_the_name_of_the_layer_and_the_tenant() {
         .plans([small()])
         .observer(Heard(Arc::clone(&heard)))
         .build();
-    let service = ok(&RateLimitLayer::builder(limiter, Rule::new(by_user(), "small")).name("api").build());
+    let service =
+        ok(&RateLimitLayer::builder(limiter, Rule::new(by_user(), "small")).name("api").build().unwrap());
     for _ in 0..3 {
         let mut request = from_user("ann");
         request.extensions_mut().insert(Tenant::new("acme"));
@@ -312,7 +320,7 @@ async fn a_replaced_plan_holds_from_the_next_request_on_and_tokens_carry_over() 
     let plans = Arc::new(InMemoryPlans::new([large()]));
     let store = MemoryStore::builder().clock(TokioClock::new()).build();
     let limiter = RateLimiter::builder().store(store).registry(Arc::clone(&plans)).build();
-    let service = ok(&RateLimitLayer::new(limiter, Rule::new(by_user(), "large")));
+    let service = ok(&RateLimitLayer::new(limiter, Rule::new(by_user(), "large")).unwrap());
     let left = async || {
         let response = service.clone().oneshot(from_user("ann")).await.unwrap();
         response.headers()["x-ratelimit-remaining"].to_str().unwrap().parse::<u64>().unwrap()
@@ -333,8 +341,8 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
     let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), Duration::from_millis(5));
     let slow = RateLimiter::builder().store(store).plans([small()]).build();
     let rule = || Rule::new(by_user(), "small");
-    calls_in_a_row(RateLimitLayer::new(limiter(), rule()).layer(Strict { ready: false })).await;
-    calls_in_a_row(RateLimitLayer::new(slow, rule()).layer(Strict { ready: false })).await;
+    calls_in_a_row(RateLimitLayer::new(limiter(), rule()).unwrap().layer(Strict { ready: false })).await;
+    calls_in_a_row(RateLimitLayer::new(slow, rule()).unwrap().layer(Strict { ready: false })).await;
 }
 
 async fn calls_in_a_row(
@@ -375,7 +383,7 @@ impl Service<Request<()>> for Strict {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_not_ready_holds_the_caller_back() {
-    let layer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "small"));
+    let layer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "small")).unwrap();
     let (mut service, mut handle) =
         tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<Request<()>, Response<Bytes>>| {
             layer.layer(mock)
@@ -395,7 +403,7 @@ async fn a_service_that_is_not_ready_holds_the_caller_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_never_reaches_the_service() {
-    let layer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "small").cost(2));
+    let layer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "small").cost(2)).unwrap();
     let (mut service, mut handle) =
         tower_test::mock::spawn_with(|mock: tower_test::mock::Mock<Request<()>, Response<Bytes>>| {
             layer.layer(mock)
@@ -413,7 +421,7 @@ async fn a_refused_request_never_reaches_the_service() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_service_is_passed_on() {
-    let layer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "small"));
+    let layer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "small")).unwrap();
     let failing = service_fn(|_: Request<()>| async { Err::<Response<Bytes>, _>("down") });
     assert_eq!(layer.layer(failing).oneshot(from_user("ann")).await.unwrap_err(), "down");
 }
@@ -422,7 +430,7 @@ async fn an_error_of_the_service_is_passed_on() {
 async fn a_caller_who_hangs_up_while_the_store_decides_takes_nothing_down() {
     let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), Duration::from_millis(5));
     let limiter = RateLimiter::builder().store(store).plans([small()]).build();
-    let service = ok(&RateLimitLayer::new(limiter, Rule::new(by_user(), "small")));
+    let service = ok(&RateLimitLayer::new(limiter, Rule::new(by_user(), "small")).unwrap());
     let mut hung_up = tokio_test::task::spawn(service.clone().oneshot(from_user("ann")));
     assert!(hung_up.poll().is_pending());
     drop(hung_up);
@@ -433,8 +441,23 @@ async fn a_caller_who_hangs_up_while_the_store_decides_takes_nothing_down() {
 
 #[tokio::test(start_paused = true)]
 async fn the_address_is_a_key_like_any_other() {
-    let service = ok(&layer(Rule::new(ClientIp::direct(), "small")).build());
+    let service = ok(&layer(Rule::new(ClientIp::direct(), "small")).build().unwrap());
     assert_eq!(status(&service, from_user("ann")).await, 200);
     assert_eq!(status(&service, from_user("ben")).await, 200);
     assert_eq!(status(&service, from_user("cid")).await, 429);
+}
+
+#[test]
+fn a_plan_that_does_not_exist_is_noticed_when_the_layer_is_built() {
+    let misspelt = [
+        layer(Rule::new(by_user(), "smal")).build(),
+        layer(Rule::new(by_user(), ["small", "smal"])).build(),
+        layer(Rule::tenant_or_address("smal")).build(),
+        layer(Rule::new(by_user(), "small")).and(Rule::new(Path, String::from("smal"))).build(),
+    ];
+    for layer in misspelt {
+        let unknown = layer.unwrap_err();
+        assert_eq!(unknown.to_string(), "no plan is called `smal`; there are `large`, `small`");
+        assert_eq!((unknown.plan(), unknown.known().len()), ("smal", 2));
+    }
 }

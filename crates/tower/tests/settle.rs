@@ -55,7 +55,7 @@ async fn left<S: Store>(limiter: &RateLimiter<S>, key: &str) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cost_more_is_charged_the_rest() {
     let limiter = limiter();
-    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10)).unwrap()).await;
     assert_eq!(admission.settle(45).await.unwrap().uncovered, 0);
     assert_eq!(left(&limiter, &ann()).await, 55);
 }
@@ -63,7 +63,7 @@ async fn a_request_that_cost_more_is_charged_the_rest() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cost_less_is_given_the_rest_back() {
     let limiter = limiter();
-    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50)).unwrap()).await;
     assert_eq!(admission.settle(20).await.unwrap().uncovered, 0);
     assert_eq!(left(&limiter, &ann()).await, 80);
 }
@@ -71,7 +71,7 @@ async fn a_request_that_cost_less_is_given_the_rest_back() {
 #[tokio::test(start_paused = true)]
 async fn what_the_bucket_does_not_have_stays_unpaid_and_is_told() {
     let limiter = limiter();
-    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10)).unwrap()).await;
     assert_eq!(admission.settle(5_000).await.unwrap().uncovered, 4_900);
     assert_eq!(left(&limiter, &ann()).await, 0);
 }
@@ -79,7 +79,7 @@ async fn what_the_bucket_does_not_have_stays_unpaid_and_is_told() {
 #[tokio::test(start_paused = true)]
 async fn charging_more_is_a_decision_of_its_own() {
     let limiter = limiter();
-    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10))).await;
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10)).unwrap()).await;
     assert!(admission.charge(80).await.unwrap().allowed());
     assert!(!admission.charge(80).await.unwrap().allowed());
     assert!(admission.charge(101).await.is_err(), "it could never pass");
@@ -91,7 +91,8 @@ async fn every_rule_of_the_layer_is_settled() {
     let limiter = limiter();
     let layer = RateLimitLayer::builder(limiter.clone(), by_user(10))
         .and(Rule::new(Fixed::new("all"), "large").cost(1))
-        .build();
+        .build()
+        .unwrap();
     let admission = admitted(layer).await;
     admission.settle(5).await.unwrap();
     assert_eq!(left(&limiter, &ann()).await, 95);
@@ -107,7 +108,7 @@ async fn what_a_watching_layer_never_took_is_not_given_back() {
     let limiter = limiter();
     assert!(limiter.allow(&ann(), ["large"], 95).await.unwrap().allowed());
     let admission =
-        admitted(RateLimitLayer::builder(limiter.clone(), by_user(10)).shadow(true).build()).await;
+        admitted(RateLimitLayer::builder(limiter.clone(), by_user(10)).shadow(true).build().unwrap()).await;
     admission.settle(0).await.unwrap();
     admission.refund(10).await.unwrap();
     assert_eq!(left(&limiter, &ann()).await, 5);
@@ -118,7 +119,7 @@ async fn where_the_store_is_down_nothing_is_refunded_and_nothing_breaks() {
     let limiter =
         RateLimiter::builder().store(Broken).plans([small()]).on_failure(FailurePolicy::Allow).build();
     let rule = Rule::new(Header::named("x-user").unwrap(), "small");
-    let admission = admitted(RateLimitLayer::new(limiter, rule)).await;
+    let admission = admitted(RateLimitLayer::new(limiter, rule).unwrap()).await;
     assert!(admission.refund(1).await.is_ok());
     assert!(admission.settle(0).await.is_ok());
 }
@@ -126,7 +127,7 @@ async fn where_the_store_is_down_nothing_is_refunded_and_nothing_breaks() {
 #[tokio::test(start_paused = true)]
 async fn a_request_is_settled_once_however_often_and_by_whichever_clone() {
     let limiter = limiter();
-    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50)).unwrap()).await;
     let clone = admission.clone();
     let settled = admission.settle(20).await.unwrap();
     assert!(!settled.already);
@@ -144,7 +145,7 @@ async fn a_request_whose_settling_was_given_up_is_not_settled_again() {
     let pause = Duration::from_millis(10);
     let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), pause);
     let limiter = RateLimiter::builder().store(store).plans([large()]).build();
-    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50))).await;
+    let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50)).unwrap()).await;
     assert!(tokio::time::timeout(pause / 2, admission.settle(20)).await.is_err());
     assert!(admission.settle(20).await.unwrap().already, "the store may have given back already");
     assert_eq!(left(&limiter, &ann()).await, 50);
@@ -156,8 +157,10 @@ fn two_layers(
     users: &RateLimiter<Clocked>,
 ) -> Stack<RateLimitLayer<Clocked>, RateLimitLayer<Clocked>> {
     let all = Rule::new(Fixed::new("all"), "large").cost(10);
-    let (outer, inner) =
-        (RateLimitLayer::new(everybody.clone(), all), RateLimitLayer::new(users.clone(), by_user(50)));
+    let (outer, inner) = (
+        RateLimitLayer::new(everybody.clone(), all).unwrap(),
+        RateLimitLayer::new(users.clone(), by_user(50)).unwrap(),
+    );
     Stack::new(inner, outer)
 }
 

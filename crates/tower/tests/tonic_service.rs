@@ -14,7 +14,7 @@ mod common;
 
 /// A client of a health service whose callers may make two calls.
 async fn limited_health() -> HealthClient<Channel> {
-    let layer = RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "small"));
+    let layer = RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct(), "small")).unwrap();
     let (_reporter, health) = tonic_health::server::health_reporter();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -50,5 +50,5 @@ fn layered(name: &str) -> Router {
 fn limited(plan: Result<Plan, spile_core::PlanError>) -> RateLimitLayer<MemoryStore> {
     let plan = plan.expect("a plan");
     let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([plan]).build();
-    RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free"))
+    RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free")).expect("the plan is there")
 }

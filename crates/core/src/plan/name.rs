@@ -125,6 +125,12 @@ macro_rules! reads_as_text {
                 self.as_str()
             }
         }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                self.as_str()
+            }
+        }
     };
 }
 

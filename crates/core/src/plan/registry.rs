@@ -9,12 +9,17 @@ use arc_swap::cache::Cache;
 use foldhash::HashMap;
 use thread_local::ThreadLocal;
 
-use crate::Plan;
+use super::{Plan, PlanName};
 
 /// Answers which limits a plan has. Asked on every decision, so it must answer from memory.
 pub trait PlanRegistry: Send + Sync {
     /// The plan of that name, if there is one.
     fn plan(&self, name: &str) -> Option<Plan>;
+
+    /// The names of all plans, for messages. Empty if the registry cannot tell.
+    fn names(&self) -> Vec<PlanName> {
+        Vec::new()
+    }
 
     /// Shows the plan of that name, and says whether there is one. A registry that can show a plan in place
     /// saves every decision a copy.
@@ -26,6 +31,10 @@ pub trait PlanRegistry: Send + Sync {
 impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
     fn plan(&self, name: &str) -> Option<Plan> {
         (**self).plan(name)
+    }
+
+    fn names(&self) -> Vec<PlanName> {
+        (**self).names()
     }
 
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
@@ -91,6 +100,10 @@ impl InMemoryPlans {
 impl PlanRegistry for InMemoryPlans {
     fn plan(&self, name: &str) -> Option<Plan> {
         self.plans.load().find(name).map(|(_, plan)| plan.clone())
+    }
+
+    fn names(&self) -> Vec<PlanName> {
+        self.all().iter().map(|plan| plan.name().clone()).collect()
     }
 
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {

@@ -1,10 +1,12 @@
 //! The boundary: what every store promises, and how it says that it could not.
 
+mod either;
 mod outcome;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::either::EitherStore;
 pub use self::outcome::{Outcome, PartialOutcome, RefundOutcome};
 use crate::{Charges, FailureReason, RefundId};
 
@@ -55,6 +57,23 @@ pub trait Store: Send + Sync {
 
     /// Forgets the bucket of each charge, so that its key starts full. Costs do not matter.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// A store in this process: it answers without waiting and never fails, so it can be asked without a future.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` may have to wait for an answer",
+    note = "only a store in this process can be asked without a future: call `allow(…).await`"
+)]
+pub trait EmbeddedStore: Store {
+    /// Spends every charge, or none of them. See [`crate::spend`].
+    fn spend_now(&self, charges: &Charges<'_>) -> Outcome;
+}
+
+impl<S: EmbeddedStore> EmbeddedStore for Arc<S> {
+    #[inline]
+    fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
+        (**self).spend_now(charges)
+    }
 }
 
 impl<S: Store> Store for Arc<S> {

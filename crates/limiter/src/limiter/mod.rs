@@ -2,7 +2,9 @@
 
 mod builder;
 mod fallback;
+mod keyed;
 mod partial;
+mod plan_list;
 mod settle;
 mod wait;
 
@@ -12,8 +14,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, Key, Micros, Outcome, Plan, PlanRegistry, RefundId,
-    RefundOutcome, Source, Store, StoreError,
+    Charge, ChargeError, Charges, Cost, Decision, EmbeddedStore, Key, Micros, Outcome, Plan, PlanRegistry,
+    RefundId, RefundOutcome, Source, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -21,11 +23,13 @@ use tokio::time::Instant;
 
 pub use self::builder::Builder;
 pub(crate) use self::fallback::Fallback;
+pub use self::keyed::KeyedLimiter;
 pub use self::partial::PartialDecision;
+pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
 pub use self::wait::Wait;
 use crate::ask::{Ask, Terms};
-use crate::error::{LimiterError, StoreFailed};
+use crate::error::{LimiterError, StoreFailed, UnknownPlan};
 use crate::observer::{Counts, Observed, Observer};
 
 /// The least time between two tries of somebody who waits, whatever a denial says.
@@ -70,7 +74,7 @@ impl<S: Store> RateLimiter<S> {
     pub async fn allow(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>> + Send,
+        plans: impl PlanList + Send,
         tokens: u64,
     ) -> Result<Decision, LimiterError> {
         let inner = &*self.inner;
@@ -91,7 +95,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn peek(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
         let charges = self.charges(key, plans, tokens);
@@ -102,7 +106,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn spend_up_to(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
     ) -> impl Future<Output = Result<PartialDecision, LimiterError>> + Send {
         let charges = self.reachable_charges(key, plans, tokens);
@@ -113,7 +117,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn refund(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
     ) -> impl Future<Output = Result<Decision, StoreFailed>> + Send {
         let charges = self.charges(key, plans, tokens);
@@ -125,7 +129,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn refund_once(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
         id: &str,
     ) -> impl Future<Output = Result<RefundDecision, StoreFailed>> + Send {
@@ -140,7 +144,7 @@ impl<S: Store> RateLimiter<S> {
     pub fn reset(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
     ) -> impl Future<Output = Result<(), StoreFailed>> + Send {
         let charges = self.charges(key, plans, 0);
         async move { Ok(self.reset_charges(charges?).await?) }
@@ -156,7 +160,7 @@ impl<S: Store> RateLimiter<S> {
     pub async fn until_ready(
         &self,
         key: &str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
@@ -246,31 +250,32 @@ impl<S: Store> RateLimiter<S> {
     pub fn charges<'k>(
         &self,
         key: &'k str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
     ) -> Result<Charges<'k>, LimiterError> {
         self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
     }
 
-    /// Charges a key of a chain under these plans, as the registry has them now: the user *and* the tenant.
+    /// Charges a key of a chain under a plan, as the registry has it now: the user *and* the tenant.
     pub fn charge(
         &self,
         chain: &mut Chain,
         key: &ResolvedKey,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plan: &str,
         tokens: u64,
     ) -> Result<(), LimiterError> {
-        for name in plans {
-            let mut charged = Ok(());
-            let known = self.inner.plans.visit(name.as_ref(), &mut |plan| {
-                charged = chain.charge(key, plan, tokens);
-            });
-            charged?;
-            if !known {
-                return Err(LimiterError::UnknownPlan(name.as_ref().to_owned()));
-            }
+        let mut charged = Ok(());
+        let known = self.inner.plans.visit(plan, &mut |plan| charged = chain.charge(key, plan, tokens));
+        charged?;
+        if known { Ok(()) } else { Err(LimiterError::UnknownPlan(plan.to_owned())) }
+    }
+
+    /// An error that names the plans there are, unless one is called `plan`.
+    pub fn require_plan(&self, plan: &str) -> Result<(), UnknownPlan> {
+        if self.inner.plans.visit(plan, &mut |_| ()) {
+            return Ok(());
         }
-        Ok(())
+        Err(UnknownPlan { plan: plan.to_owned(), known: self.inner.plans.names() })
     }
 
     /// Whether [`try_allow_charges`](Self::try_allow_charges) answers.
@@ -292,7 +297,7 @@ impl<S: Store> RateLimiter<S> {
     fn reachable_charges<'k>(
         &self,
         key: &'k str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         tokens: u64,
     ) -> Result<Charges<'k>, LimiterError> {
         self.charges_of(key, plans, |plan| {
@@ -304,7 +309,7 @@ impl<S: Store> RateLimiter<S> {
     fn charges_of<'k>(
         &self,
         key: &'k str,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
     ) -> Result<Charges<'k>, LimiterError> {
         let key = Key::new(key)?;
@@ -318,24 +323,17 @@ impl<S: Store> RateLimiter<S> {
         &self,
         chain: &mut Option<Charges<'k>>,
         key: Key<'k>,
-        plans: impl IntoIterator<Item = impl AsRef<str>>,
+        plans: impl PlanList,
         cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
     ) -> Result<(), LimiterError> {
-        for name in plans {
-            let mut unsound = None;
-            let known = self.inner.plans.visit(name.as_ref(), &mut |plan| {
-                if let Err(error) = cost(plan).and_then(|cost| extend(chain, key, plan, cost)) {
-                    unsound = Some(error);
-                }
+        plans.try_each(|name| {
+            let mut charged = Ok(());
+            let known = self.inner.plans.visit(name, &mut |plan| {
+                charged = cost(plan).and_then(|cost| extend(chain, key, plan, cost));
             });
-            if let Some(error) = unsound {
-                return Err(error);
-            }
-            if !known {
-                return Err(LimiterError::UnknownPlan(name.as_ref().to_owned()));
-            }
-        }
-        Ok(())
+            charged?;
+            if known { Ok(()) } else { Err(LimiterError::UnknownPlan(name.to_owned())) }
+        })
     }
 }
 
@@ -354,6 +352,29 @@ fn extend<'k>(
         }
     }
     Ok(())
+}
+
+impl<S: EmbeddedStore> RateLimiter<S> {
+    /// Spends as [`allow`](Self::allow) does, without a future: for code that is not async. Only a store in this process
+    /// can be asked so.
+    ///
+    /// ```
+    /// # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; }
+    /// use spile::{Limit, MemoryStore, Plan, RateLimiter};
+    ///
+    /// let free = Plan::new("free", Limit::per_second(1).burst(10))?;
+    /// let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
+    /// assert!(limiter.try_allow("user:123", "free", 1)?.allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_allow(&self, key: &str, plans: impl PlanList, tokens: u64) -> Result<Decision, LimiterError> {
+        Ok(self.allow_now(&self.charges(key, plans, tokens)?))
+    }
+
+    pub(crate) fn allow_now(&self, charges: &Charges<'_>) -> Decision {
+        let outcome = self.inner.store.spend_now(charges);
+        self.inner.conclude(charges, &Terms::default(), Ok(outcome), None)
+    }
 }
 
 impl<S: Store> Inner<S> {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charges, Clock, Outcome, PartialOutcome, RefundId, RefundOutcome, SlewedClock, Store, StoreError,
+    Charges, Clock, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome, SlewedClock, Store,
+    StoreError,
 };
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace;
@@ -23,10 +24,7 @@ pub(crate) struct AnyStore {
 /// The embedded store, on whatever clock the server goes by.
 pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
 
-enum StoreKind {
-    Memory(Embedded),
-    Redis(RedisStore),
-}
+type StoreKind = EitherStore<Embedded, RedisStore>;
 
 impl AnyStore {
     /// The store that the configuration names. This process's clock tells the time of the embedded store, and of Redis
@@ -39,15 +37,15 @@ impl AnyStore {
     ) -> Result<Self, RedisBuildError> {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
-            None => StoreKind::Memory(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
+            None => StoreKind::Embedded(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
             Some(redis) if clocks.decide_everywhere => {
-                StoreKind::Redis(redis.time(TimeSource::Client(clock)).build()?)
+                StoreKind::Shared(redis.time(TimeSource::Client(clock)).build()?)
             }
             // Instances share these buckets, so the clock of each must keep to the wall clock.
             Some(redis) if config.time == TimeOf::Client => {
-                StoreKind::Redis(redis.time(TimeSource::client(SlewedClock::new())).build()?)
+                StoreKind::Shared(redis.time(TimeSource::client(SlewedClock::new())).build()?)
             }
-            Some(redis) => StoreKind::Redis(redis.build()?),
+            Some(redis) => StoreKind::Shared(redis.build()?),
         };
         Ok(Self { kind, metrics })
     }
@@ -55,32 +53,32 @@ impl AnyStore {
     /// `None` if the store is embedded.
     pub(crate) const fn redis(&self) -> Option<&RedisStore> {
         match &self.kind {
-            StoreKind::Memory(_) => None,
-            StoreKind::Redis(redis) => Some(redis),
+            StoreKind::Embedded(_) => None,
+            StoreKind::Shared(redis) => Some(redis),
         }
     }
 
     /// `None` if the store is embedded.
     pub(crate) fn redis_stats(&self) -> Option<Stats> {
         match &self.kind {
-            StoreKind::Memory(_) => None,
-            StoreKind::Redis(redis) => Some(redis.stats()),
+            StoreKind::Embedded(_) => None,
+            StoreKind::Shared(redis) => Some(redis.stats()),
         }
     }
 
     /// What the embedded store holds: nothing if buckets live in Redis.
     pub(crate) fn embedded_usage(&self) -> Usage {
         match &self.kind {
-            StoreKind::Memory(store) => store.usage(),
-            StoreKind::Redis(_) => Usage::default(),
+            StoreKind::Embedded(store) => store.usage(),
+            StoreKind::Shared(_) => Usage::default(),
         }
     }
 
     /// Why the store does not answer. `None` while it does.
     pub(crate) fn trouble(&self) -> Option<String> {
         match &self.kind {
-            StoreKind::Memory(_) => None,
-            StoreKind::Redis(redis) => redis.trouble(),
+            StoreKind::Embedded(_) => None,
+            StoreKind::Shared(redis) => redis.trouble(),
         }
     }
 
@@ -95,7 +93,7 @@ impl AnyStore {
 
     /// Takes the credentials of `url`. A URL that names another store changes nothing: that needs a restart.
     pub(crate) fn renew_credentials(&self, url: &StoreUrl) {
-        if let (StoreKind::Redis(redis), StoreUrl::Redis(url)) = (&self.kind, url) {
+        if let (StoreKind::Shared(redis), StoreUrl::Redis(url)) = (&self.kind, url) {
             let _elsewhere = redis.renew_credentials(url);
         }
     }
@@ -112,8 +110,8 @@ impl AnyStore {
         charges: &Charges<'_>,
     ) -> Result<Vec<Option<Duration>>, StoreError> {
         match &self.kind {
-            StoreKind::Memory(_) => Ok(vec![None; charges.len()]),
-            StoreKind::Redis(redis) => redis.times_to_live(charges).await,
+            StoreKind::Embedded(_) => Ok(vec![None; charges.len()]),
+            StoreKind::Shared(redis) => redis.times_to_live(charges).await,
         }
     }
 
@@ -131,46 +129,32 @@ impl AnyStore {
 
 impl Store for AnyStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        match &self.kind {
-            StoreKind::Memory(store) => self.timed(Operation::Spend, store.spend(charges)).await,
-            StoreKind::Redis(store) => self.timed(Operation::Spend, store.spend(charges)).await,
-        }
+        self.timed(Operation::Spend, self.kind.spend(charges)).await
     }
 
     fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
-        match &self.kind {
-            // Only a future can be traced. Without a trace the store is called directly.
-            StoreKind::Memory(store) if trace::current().is_none() => {
-                let _timing = self.metrics.timing(Operation::Spend);
-                store.try_spend(charges)
-            }
-            _ => None,
+        // Only a future can be traced.
+        if !self.answers_at_once() {
+            return None;
         }
+        let _timing = self.metrics.timing(Operation::Spend);
+        self.kind.try_spend(charges)
     }
 
     fn answers_at_once(&self) -> bool {
-        matches!(self.kind, StoreKind::Memory(_)) && trace::current().is_none()
+        self.kind.answers_at_once() && trace::current().is_none()
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        match &self.kind {
-            StoreKind::Memory(store) => self.timed(Operation::Peek, store.peek(charges)).await,
-            StoreKind::Redis(store) => self.timed(Operation::Peek, store.peek(charges)).await,
-        }
+        self.timed(Operation::Peek, self.kind.peek(charges)).await
     }
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        match &self.kind {
-            StoreKind::Memory(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
-            StoreKind::Redis(store) => self.timed(Operation::Spend, store.spend_up_to(charges)).await,
-        }
+        self.timed(Operation::Spend, self.kind.spend_up_to(charges)).await
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        match &self.kind {
-            StoreKind::Memory(store) => self.timed(Operation::Refund, store.refund(charges)).await,
-            StoreKind::Redis(store) => self.timed(Operation::Refund, store.refund(charges)).await,
-        }
+        self.timed(Operation::Refund, self.kind.refund(charges)).await
     }
 
     async fn refund_once(
@@ -178,16 +162,10 @@ impl Store for AnyStore {
         charges: &Charges<'_>,
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
-        match &self.kind {
-            StoreKind::Memory(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
-            StoreKind::Redis(store) => self.timed(Operation::Refund, store.refund_once(charges, id)).await,
-        }
+        self.timed(Operation::Refund, self.kind.refund_once(charges, id)).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        match &self.kind {
-            StoreKind::Memory(store) => self.timed(Operation::Reset, store.reset(charges)).await,
-            StoreKind::Redis(store) => self.timed(Operation::Reset, store.reset(charges)).await,
-        }
+        self.timed(Operation::Reset, self.kind.reset(charges)).await
     }
 }

@@ -53,4 +53,8 @@ impl KeyResolver for ClientIp {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
         self.address.of(request).map(|address| self.key_of(address))
     }
+
+    fn needs_peer(&self) -> bool {
+        true
+    }
 }

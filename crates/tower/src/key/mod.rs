@@ -8,7 +8,8 @@
 //! what a header says. A resolver must not decide whether a request passes.
 //!
 //! ```
-//! use spile_tower::key::{ClientIp, KeyResolver, Tenant, TenantKey};
+//! # use spile_tower as spile;
+//! use spile::key::{ClientIp, KeyResolver, Tenant, TenantKey};
 //!
 //! // The tenant where authentication found one, else the address.
 //! let key = TenantKey.or(ClientIp::direct());
@@ -22,22 +23,20 @@ use std::sync::Arc;
 use http::request::Parts;
 
 mod client_ip;
+mod combined;
 mod custom;
-mod first_of;
 mod fixed;
 mod header;
-mod joined;
 mod path;
 mod principal;
 mod route;
 mod tenant;
 
 pub use client_ip::ClientIp;
+pub use combined::{FirstOf, Joined};
 pub use custom::Custom;
-pub use first_of::FirstOf;
 pub use fixed::Fixed;
 pub use header::Header;
-pub use joined::Joined;
 pub use path::Path;
 pub use principal::{Principal, PrincipalKey, PrincipalResolver};
 pub use route::{MatchedRoute, Route};
@@ -48,6 +47,12 @@ pub use tenant::{Tenant, TenantKey};
 pub trait KeyResolver: Send + Sync {
     /// The key of whoever sent the request, or nothing where the request does not say.
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey>;
+
+    /// True if the key may be the address of the connection's peer. A layer whose server does not tell that address
+    /// complains once.
+    fn needs_peer(&self) -> bool {
+        false
+    }
 
     /// Asks `other` where this one does not know.
     fn or<K>(self, other: K) -> FirstOf
@@ -72,10 +77,18 @@ impl<K: KeyResolver + ?Sized> KeyResolver for Box<K> {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
         (**self).resolve(request)
     }
+
+    fn needs_peer(&self) -> bool {
+        (**self).needs_peer()
+    }
 }
 
 impl<K: KeyResolver + ?Sized> KeyResolver for Arc<K> {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
         (**self).resolve(request)
+    }
+
+    fn needs_peer(&self) -> bool {
+        (**self).needs_peer()
     }
 }

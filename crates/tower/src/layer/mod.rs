@@ -8,12 +8,13 @@ mod wall_clock;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 use spile_core::{Clock, FailurePolicy, Store};
-use spile_limiter::RateLimiter;
+use spile_limiter::{RateLimiter, UnknownPlan};
 use tower_layer::Layer;
 
 pub use self::admission::Admission;
@@ -29,16 +30,14 @@ use crate::rule::Rule;
 /// Limits the requests of any tower HTTP stack.
 ///
 /// ```
-/// use spile_core::{Limit, Plan};
-/// use spile_limiter::RateLimiter;
-/// use spile_memory::MemoryStore;
-/// use spile_tower::key::ClientIp;
-/// use spile_tower::{RateLimitLayer, Rule};
+/// # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; pub use spile_tower::*; }
+/// use spile::key::ClientIp;
+/// use spile::{Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule};
 ///
 /// let free = Plan::new("free", Limit::per_second(1).burst(10))?;
 /// let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
-/// let layer = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free"));
-/// # Ok::<(), spile_core::PlanError>(())
+/// let layer = RateLimitLayer::new(limiter, Rule::new(ClientIp::direct(), "free"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// Several rules in one layer are one decision: each is charged or none is. Several layers on one route decide
@@ -48,8 +47,8 @@ pub struct RateLimitLayer<S> {
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// Limits by this rule.
-    pub fn new(limiter: RateLimiter<S>, rule: Rule) -> Self {
+    /// Limits by this rule. An error if the limiter does not know a plan that the rule names.
+    pub fn new(limiter: RateLimiter<S>, rule: Rule) -> Result<Self, UnknownPlan> {
         Self::builder(limiter, rule).build()
     }
 
@@ -66,6 +65,7 @@ impl<S: Store> RateLimitLayer<S> {
             fields: Fields::default(),
             respond: None,
             clock: Arc::new(WallClock::new()),
+            peer_unchecked: AtomicBool::new(false),
         })
     }
 }
@@ -165,8 +165,15 @@ impl<S: Store> Builder<S> {
         self
     }
 
-    /// The layer.
-    pub fn build(self) -> RateLimitLayer<S> {
-        RateLimitLayer { shared: Arc::new(self.0) }
+    /// The layer. An error if the limiter does not know a plan that a rule names.
+    ///
+    /// Plans that depend on the request, as those of a tenant or of [`PlansBy`](crate::PlansBy), are not checked: a request
+    /// under an unknown plan is answered with 500.
+    pub fn build(mut self) -> Result<RateLimitLayer<S>, UnknownPlan> {
+        for rule in &self.0.rules {
+            rule.fixed_plans().iter().try_for_each(|plan| self.0.limiter.require_plan(plan))?;
+        }
+        self.0.peer_unchecked = AtomicBool::new(self.0.rules.iter().any(Rule::needs_peer));
+        Ok(RateLimitLayer { shared: Arc::new(self.0) })
     }
 }

@@ -47,6 +47,7 @@ where
         if self.shared.skips(&parts) {
             return self.pass(parts, body);
         }
+        self.shared.check_peer(&parts);
         let mut chain = self.shared.chain(&parts);
         match self.shared.owe(&parts, &mut chain) {
             Ok(()) if chain.is_empty() => self.pass(parts, body),

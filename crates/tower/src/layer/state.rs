@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::Response;
@@ -10,6 +11,7 @@ use spile_core::{Clock, FailurePolicy, Micros, Store};
 use spile_limiter::{LimiterError, RateLimiter};
 use spile_policy::Chain;
 
+use crate::client::peer_of;
 use crate::key::{ResolvedKey, Tenant};
 use crate::response::{Cause, Fields, Refusal};
 use crate::rule::Rule;
@@ -41,6 +43,8 @@ pub(crate) struct Shared<S> {
     pub(crate) fields: Fields,
     pub(crate) respond: Option<Respond>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// True until the first request, if a rule needs the address of the connection's peer.
+    pub(crate) peer_unchecked: AtomicBool,
 }
 
 /// Why there is nothing to charge for a request.
@@ -52,6 +56,27 @@ pub(crate) enum Undue {
 impl<S: Store> Shared<S> {
     pub(crate) fn skips(&self, request: &Parts) -> bool {
         self.skips.iter().any(|skip| skip(request))
+    }
+
+    /// Complains once, with the first request, if a rule needs the peer's address and the server does not give it.
+    #[inline]
+    pub(crate) fn check_peer(&self, request: &Parts) {
+        if self.peer_unchecked.load(Ordering::Relaxed) {
+            self.check_peer_of_first(request);
+        }
+    }
+
+    #[cold]
+    fn check_peer_of_first(&self, request: &Parts) {
+        let is_first = self.peer_unchecked.swap(false, Ordering::Relaxed);
+        if is_first && peer_of(request).is_none() {
+            tracing::error!(
+                layer = self.name.as_deref(),
+                "the rate limit layer needs the client's address, and requests do not carry it: with axum, serve \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with other servers, put a \
+                 `spile::client::PeerAddr` into the extensions of each request"
+            );
+        }
     }
 
     /// A chain without charges, on the terms of this layer.
@@ -73,7 +98,7 @@ impl<S: Store> Shared<S> {
                 (None, Keyless::Refuse) => return Err(Undue::NoKey),
             };
             let (plans, tokens) = (rule.plans_of(request), rule.cost_of(request));
-            self.limiter.charge(chain, &key, plans.iter(), tokens)?;
+            plans.iter().try_for_each(|plan| self.limiter.charge(chain, &key, plan, tokens))?;
         }
         match chain.never_passes() {
             None => Ok(()),

@@ -12,8 +12,9 @@ use crate::key::{ClientIp, KeyResolver, ResolvedKey, TenantKey};
 /// Who pays for a request, under which plans, and how much.
 ///
 /// ```
-/// use spile_tower::Rule;
-/// use spile_tower::key::{ClientIp, TenantKey};
+/// # use spile_tower as spile;
+/// use spile::Rule;
+/// use spile::key::{ClientIp, TenantKey};
 ///
 /// let usual = Rule::tenant_or_address("free");
 /// let by_address = Rule::new(ClientIp::direct(), "free");
@@ -56,6 +57,16 @@ impl Rule {
     pub fn cost_by(mut self, price: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Price::By(Box::new(price));
         self
+    }
+
+    /// The plans that it names whatever the request is.
+    pub(crate) fn fixed_plans(&self) -> PlanNames<'_> {
+        self.plans.fixed_plans()
+    }
+
+    /// True if its key may be the address of the connection's peer.
+    pub(crate) fn needs_peer(&self) -> bool {
+        self.key.needs_peer()
     }
 
     pub(crate) fn key_of(&self, request: &Parts) -> Option<ResolvedKey> {

@@ -12,6 +12,11 @@ use crate::key::Tenant;
 pub trait PlanResolver: Send + Sync {
     /// The names of the plans. Where there is none, the rule does not limit the request.
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r>;
+
+    /// The plans that it names whatever the request is. The layer checks when it is built that they exist. None by default.
+    fn fixed_plans(&self) -> PlanNames<'_> {
+        PlanNames::none()
+    }
 }
 
 /// The names of the plans that apply to one request.
@@ -77,24 +82,40 @@ impl<'r, N: Into<Cow<'r, str>>> FromIterator<N> for PlanNames<'r> {
 
 impl PlanResolver for &'static str {
     fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        self.fixed_plans()
+    }
+
+    fn fixed_plans(&self) -> PlanNames<'_> {
         PlanNames::one(*self)
     }
 }
 
 impl PlanResolver for String {
     fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        self.fixed_plans()
+    }
+
+    fn fixed_plans(&self) -> PlanNames<'_> {
         PlanNames::one(self.as_str())
     }
 }
 
 impl<const COUNT: usize> PlanResolver for [&'static str; COUNT] {
     fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        self.fixed_plans()
+    }
+
+    fn fixed_plans(&self) -> PlanNames<'_> {
         self.iter().copied().collect()
     }
 }
 
 impl PlanResolver for Vec<String> {
     fn plans<'r>(&'r self, _request: &'r Parts) -> PlanNames<'r> {
+        self.fixed_plans()
+    }
+
+    fn fixed_plans(&self) -> PlanNames<'_> {
         self.iter().map(String::as_str).collect()
     }
 }
@@ -116,6 +137,10 @@ impl PlanResolver for TenantPlan {
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r> {
         let tenant = request.extensions.get::<Tenant>();
         PlanNames::one(tenant.and_then(Tenant::plan).unwrap_or(&self.otherwise))
+    }
+
+    fn fixed_plans(&self) -> PlanNames<'_> {
+        PlanNames::one(self.otherwise.as_str())
     }
 }
 

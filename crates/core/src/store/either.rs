@@ -1,0 +1,64 @@
+//! One of two stores, chosen at run time.
+
+use crate::{Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
+
+/// One of two stores, chosen at run time: one in this process, or one that several processes share.
+///
+/// A call costs one branch more than the store itself.
+#[derive(Clone, Debug)]
+pub enum EitherStore<E, S> {
+    /// A store in this process.
+    Embedded(E),
+    /// A store that several processes share.
+    Shared(S),
+}
+
+/// Calls a method of whichever store it is.
+macro_rules! either {
+    ($either:expr, $store:ident => $call:expr) => {
+        match $either {
+            EitherStore::Embedded($store) => $call,
+            EitherStore::Shared($store) => $call,
+        }
+    };
+}
+
+impl<E: Store, S: Store> Store for EitherStore<E, S> {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        either!(self, store => store.spend(charges).await)
+    }
+
+    #[inline]
+    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        either!(self, store => store.try_spend(charges))
+    }
+
+    #[inline]
+    fn answers_at_once(&self) -> bool {
+        either!(self, store => store.answers_at_once())
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        either!(self, store => store.peek(charges).await)
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
+        either!(self, store => store.spend_up_to(charges).await)
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        either!(self, store => store.refund(charges).await)
+    }
+
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
+        either!(self, store => store.refund_once(charges, id).await)
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        either!(self, store => store.reset(charges).await)
+    }
+}
