@@ -2,7 +2,7 @@
 
 use spile_core::EitherStore;
 use spile_memory::MemoryStore;
-use spile_redis::{BuildError, RedisStore};
+use spile_redis::{RedisBuildError, RedisStore};
 
 /// A store that is chosen at run time: in this process, or in Redis. [`open_store`] makes one of a URL.
 pub type AnyStore = EitherStore<MemoryStore, RedisStore>;
@@ -26,7 +26,7 @@ pub type AnyStore = EitherStore<MemoryStore, RedisStore>;
 /// ```
 ///
 /// Redis need not be there yet: until it is, the failure policy decides.
-pub fn open_store(url: &str) -> Result<AnyStore, BuildError> {
+pub fn open_store(url: &str) -> Result<AnyStore, RedisBuildError> {
     Ok(match url {
         "memory:" => AnyStore::Embedded(MemoryStore::new()),
         url => AnyStore::Shared(RedisStore::builder(url).build()?),

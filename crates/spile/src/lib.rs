@@ -88,7 +88,7 @@ pub use spile_limiter::{
     Ask, Builder, Counts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision, PlanList,
     RateLimiter, RefundDecision, RuleName, Series, Settled, StoreFailed, TokioClock, UnknownPlan, Wait,
 };
-pub use spile_policy::{Chain, Line, ResolvedKey};
+pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 
 #[cfg(feature = "memory")]
 pub use spile_memory::{self as memory, MemoryStore};
