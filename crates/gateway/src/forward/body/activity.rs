@@ -1,4 +1,4 @@
-//! IdleTimer timeouts for two bodies at once.
+//! Idle timeouts for two bodies at once.
 //!
 //! A call in which only one side sends is not idle: the timeout of each body runs only while the other one is silent
 //! too.
