@@ -35,10 +35,11 @@ pub struct Event {
 /// What can happen.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
-#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
     /// A key was denied for the first time in a minute.
+    #[serde(rename_all = "camelCase")]
     KeyDenied {
         /// The key, or a hash of it unless the operator allows keys in plain text.
         key: String,
@@ -50,6 +51,7 @@ pub enum EventKind {
         retry_after_ms: u64,
     },
     /// A tenant has used most of a limit.
+    #[serde(rename_all = "camelCase")]
     TenantNear {
         /// Which tenant.
         tenant: String,
@@ -71,6 +73,7 @@ pub enum EventKind {
         why: String,
     },
     /// The store answers again.
+    #[serde(rename_all = "camelCase")]
     StoreRecovered {
         /// For how long it did not answer.
         lost_for_ms: u64,

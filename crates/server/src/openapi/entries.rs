@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use utoipa::openapi::schema::{AllOfBuilder, ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{Schema, Type};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
 
@@ -52,9 +52,16 @@ pub(crate) type NamedTenant = Named<TenantSpec>;
 impl<T: ToSchema> PartialSchema for Named<T> {
     fn schema() -> RefOr<Schema> {
         let member = if T::name() == PlanSpec::name() { "name" } else { "id" };
-        let text = ObjectBuilder::new().schema_type(Type::String);
-        let named = ObjectBuilder::new().property(member, text).required(member);
-        AllOfBuilder::new().item(Ref::from_schema_name(schema_name::<T>())).item(named).into()
+        let mut schema = T::schema();
+        // A copy with the name required, and not both documents at once: the name of the one may be null.
+        if let RefOr::T(Schema::Object(document)) = &mut schema {
+            if let Some(RefOr::T(Schema::Object(name))) = document.properties.get_mut(member) {
+                name.schema_type = Type::String.into();
+            }
+            document.required.push(member.to_owned());
+            document.examples.clear();
+        }
+        schema
     }
 }
 
@@ -64,7 +71,6 @@ impl<T: ToSchema> ToSchema for Named<T> {
     }
 
     fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        schemas.push((schema_name::<T>().into(), T::schema()));
         T::schemas(schemas);
     }
 }

@@ -4,6 +4,7 @@
 //! The admin listener's routes and their descriptions come from the same lines. The decision API finds its way by
 //! a table of its own, and a test holds the two to each other.
 
+mod clients;
 mod decisions;
 mod entries;
 mod headers;
@@ -61,6 +62,7 @@ pub(crate) fn document() -> OpenApi {
     document.merge(decisions_document());
     document.merge(crate::admin::document());
     document.paths.paths.values_mut().for_each(misdirects);
+    clients::adapt(&mut document);
     let token = Http::builder()
         .scheme(HttpAuthScheme::Bearer)
         .description(Some("The token of `SPILE_ADMIN_TOKEN` or `admin.token_file`."));
@@ -86,8 +88,7 @@ pub(crate) fn json() -> String {
 
 /// Says what every listener answers to a request for another host.
 fn misdirects(item: &mut PathItem) {
-    let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
-    for operation in [get, put, post, delete, options, head, patch, trace].into_iter().flatten() {
+    for (_, operation) in clients::operations(item) {
         let words =
             "The listener is bound to loopback, and `Host` is neither a name of it nor in `listen.hosts`.";
         operation.responses.responses.extend(problems::problems([(421, words)]));

@@ -1,6 +1,7 @@
 //! The `http` listener: the decision API, its description, and what browsers and rude clients may not do.
 
 mod bad_input;
+mod clients;
 mod decisions;
 mod hosts;
 mod manners;

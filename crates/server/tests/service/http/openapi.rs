@@ -79,6 +79,18 @@ fn everything_that_is_described_says_who_may_and_what_comes_back() {
     }
 }
 
+#[test]
+fn every_operation_has_an_id_of_its_own() {
+    let mut ids = std::collections::BTreeSet::new();
+    for (path, item) in described() {
+        for (method, operation) in item.iter().filter(|(key, _)| *key != "servers") {
+            let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+            assert!(!id.is_empty(), "{method} {path} has no id");
+            assert!(ids.insert(id.clone()), "{method} {path}: another operation has the id {id} too");
+        }
+    }
+}
+
 /// Nothing has the name: there is a path, but nothing at its end.
 fn is_about_the_name(problem: &str, method: &Method) -> bool {
     // An answer to HEAD has no body to tell the two apart by.
