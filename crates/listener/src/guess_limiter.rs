@@ -1,8 +1,8 @@
 //! Limits how often an address may present a wrong credential.
 //!
 //! Each wrong credential costs one attempt, and attempts are refilled with time. While an address has none left, its
-//! credentials are not checked at all, because otherwise a correct guess would show. A wrong credential that is repeated
-//! costs nothing: a client with an old token repeats it, and an attacker does not.
+//! credentials are not checked at all, because otherwise a correct guess would show. A wrong credential that is
+//! repeated costs nothing: a client with an old token repeats it, and an attacker does not.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -29,8 +29,8 @@ pub struct GuessLimiter {
     clock: SystemClock,
     hashes: RandomState,
     addresses: Mutex<Addresses>,
-    /// Until when at least one address has no attempts left, in milliseconds of the clock. Usually in the past, so that no
-    /// lookup is needed.
+    /// Until when at least one address has no attempts left, in milliseconds of the clock. Usually in the past, so that
+    /// no lookup is needed.
     closed_until: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! TLS for clients: a certificate, its key and the authorities for client certificates, in files that may be replaced at any
-//! time.
+//! TLS for clients: a certificate, its key and the authorities for client certificates, in files that may be replaced
+//! at any time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

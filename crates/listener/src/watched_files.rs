@@ -1,8 +1,8 @@
 //! A value that is loaded from files, and loaded again when they change. Until then the old value stays in use.
 //!
-//! The files are polled rather than watched, which works for a replaced file, a swapped symlink and a network folder alike.
-//! They are small and are read at every poll, because a copied or restored file can have the size and the times of the one
-//! before.
+//! The files are polled rather than watched, which works for a replaced file, a swapped symlink and a network folder
+//! alike. They are small and are read at every poll, because a copied or restored file can have the size and the times
+//! of the one before.
 
 use std::fmt::Display;
 use std::fs;

@@ -23,8 +23,9 @@ pub struct Facts<'a> {
     pub(crate) load: f64,
 }
 
-/// The tenant that sent a request, and its plan: resolved once, by [`Policy::tenant_of_key`](crate::Policy::tenant_of_key)
-/// or [`Policy::tenant_of_claim`](crate::Policy::tenant_of_claim).
+/// The tenant that sent a request, and its plan: resolved once, by
+/// [`Policy::tenant_of_key`](crate::Policy::tenant_of_key) or
+/// [`Policy::tenant_of_claim`](crate::Policy::tenant_of_claim).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallerTenant {
     /// Which tenant it is.
@@ -39,8 +40,8 @@ pub enum Credential {
     /// There is no credential, or it is accepted.
     #[default]
     Accepted,
-    /// No tenant has it. It may be for the service behind the proxy. It counts as a guess if a rule requires a tenant or a
-    /// key.
+    /// No tenant has it. It may be for the service behind the proxy. It counts as a guess if a rule requires a tenant
+    /// or a key.
     Unknown,
     /// It is wrong, and the request is refused.
     Refused,
@@ -53,8 +54,8 @@ impl CallerTenant {
     }
 }
 
-/// The only value of a header. `None` if the header is missing, is not text, or has two different values: a proxy may have
-/// added its value to the client's, and the client must not choose.
+/// The only value of a header. `None` if the header is missing, is not text, or has two different values: a proxy may
+/// have added its value to the client's, and the client must not choose.
 pub fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;

@@ -1,9 +1,9 @@
 //! Plans, rules and tenants, and what a request owes under them.
 //!
-//! A [`Policy`] contains everything in force at one moment. It is immutable and replaced as a whole. A listener (the HTTP
-//! API, the gateway, Envoy's service, the Redis protocol) turns bytes into [`Facts`], asks the policy what the request
-//! owes, and passes the resulting [`Chain`] to the limiter. No other code matches rules, finds keys, chooses a failure
-//! policy or creates charges, so that the same facts give the same decision at every listener.
+//! A [`Policy`] contains everything in force at one moment. It is immutable and replaced as a whole. A listener (the
+//! HTTP API, the gateway, Envoy's service, the Redis protocol) turns bytes into [`Facts`], asks the policy what the
+//! request owes, and passes the resulting [`Chain`] to the limiter. No other code matches rules, finds keys, chooses a
+//! failure policy or creates charges, so that the same facts give the same decision at every listener.
 //!
 //! This crate does no I/O. It must not know where buckets live, nor how a request arrived.
 //!

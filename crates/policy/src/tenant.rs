@@ -86,8 +86,8 @@ pub struct OverrideError {
 
 /// The SHA-256 of an API key. Only the hash is stored. Keys are random, so that no slower hash is needed.
 ///
-/// Finding a tenant compares hashes, and its duration may reveal something about a hash. That is harmless, because the key
-/// cannot be computed from it.
+/// Finding a tenant compares hashes, and its duration may reveal something about a hash. That is harmless, because the
+/// key cannot be computed from it.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct ApiKeyHash([u8; 32]);
 

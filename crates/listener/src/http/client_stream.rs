@@ -1,10 +1,10 @@
-//! A client's connection, with the checks that hyper and h2 do not make: how long a client may take to show its version of
-//! HTTP, how long an HTTP/2 connection may have no stream, how long a client may read nothing of a response, and requests
-//! with two lengths. It holds its permit until it is closed, even if it becomes a tunnel.
+//! A client's connection, with the checks that hyper and h2 do not make: how long a client may take to show its version
+//! of HTTP, how long an HTTP/2 connection may have no stream, how long a client may read nothing of a response, and
+//! requests with two lengths. It holds its permit until it is closed, even if it becomes a tunnel.
 //!
-//! hyper's header timeout starts when the version is known, and only for HTTP/1. Without these checks a client could keep a
-//! connection forever: by sending nothing, a part of the HTTP/2 preface, or the preface and then only answers to pings; or
-//! by sending a request and never reading the response.
+//! hyper's header timeout starts when the version is known, and only for HTTP/1. Without these checks a client could
+//! keep a connection forever: by sending nothing, a part of the HTTP/2 preface, or the preface and then only answers to
+//! pings; or by sending a request and never reading the response.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,9 +1,10 @@
 //! Finds HTTP/1 requests with an ambiguous length, by parsing the bytes as they arrive, beside hyper.
 //!
-//! A request with both `Content-Length` and `Transfer-Encoding` has two possible ends, and a server that believes the other
-//! one finds a second request in it (request smuggling). hyper uses `Transfer-Encoding` and removes `Content-Length` before
-//! a handler could see both, so that they are looked for here. The result is only used to refuse requests: hyper alone
-//! parses them. If this parser cannot follow the bytes but hyper may, the next request of the connection is refused.
+//! A request with both `Content-Length` and `Transfer-Encoding` has two possible ends, and a server that believes the
+//! other one finds a second request in it (request smuggling). hyper uses `Transfer-Encoding` and removes
+//! `Content-Length` before a handler could see both, so that they are looked for here. The result is only used to
+//! refuse requests: hyper alone parses them. If this parser cannot follow the bytes but hyper may, the next request of
+//! the connection is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +14,8 @@ use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 use memchr::memchr;
 
-/// How many bytes of a line are kept: enough for the names and numbers that matter. A number that does not fit cannot be
-/// followed.
+/// How many bytes of a line are kept: enough for the names and numbers that matter. A number that does not fit cannot
+/// be followed.
 const KEPT: usize = 64;
 const LENGTH: &[u8] = b"content-length";
 const CODING: &[u8] = b"transfer-encoding";
@@ -22,7 +23,8 @@ const UPGRADE: &[u8] = b"upgrade";
 /// Digits of the largest chunk.
 const MAX_CHUNK_DIGITS: usize = 16;
 
-/// Whether the only transfer coding is `chunked`, in one header line. A proxy removes that coding; it would lose any other.
+/// Whether the only transfer coding is `chunked`, in one header line. A proxy removes that coding; it would lose any
+/// other.
 pub fn is_only_chunked(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
     let first = lines.next();
@@ -70,8 +72,8 @@ enum FramingState {
     Nothing,
 }
 
-/// The number of the first request of a connection that has two possible ends, or that follows a request whose end is not
-/// known. Numbers begin with one.
+/// The number of the first request of a connection that has two possible ends, or that follows a request whose end is
+/// not known. Numbers begin with one.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstAmbiguous(Arc<AtomicU64>);
 
@@ -165,7 +167,8 @@ impl RequestFraming {
         self.arrived = (self.arrived.0 + piece.len(), piece.last().copied().unwrap_or(self.arrived.1));
     }
 
-    /// Parses a line, or the beginning of one that is not `whole`. `returns` is true if it ended with a carriage return.
+    /// Parses a line, or the beginning of one that is not `whole`. `returns` is true if it ended with a carriage
+    /// return.
     fn parse_line(&mut self, line: &[u8], whole: bool, returns: bool) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.next {

@@ -1,8 +1,8 @@
 //! Closes a connection whose client is still sending.
 //!
-//! The kernel answers bytes that arrive on a closed connection with a reset. A client that gets a reset while it sends usually
-//! does not read the response before it: a 413 would look like a broken connection. So this side only stops writing, and
-//! for a while reads and drops what still arrives.
+//! The kernel answers bytes that arrive on a closed connection with a reset. A client that gets a reset while it sends
+//! usually does not read the response before it: a 413 would look like a broken connection. So this side only stops
+//! writing, and for a while reads and drops what still arrives.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

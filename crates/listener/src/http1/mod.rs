@@ -1,4 +1,5 @@
-//! What hyper leaves open over HTTP/1: requests with two lengths, and connections that are closed while the client sends.
+//! What hyper leaves open over HTTP/1: requests with two lengths, and connections that are closed while the client
+//! sends.
 
 mod framing;
 mod linger;

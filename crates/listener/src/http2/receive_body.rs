@@ -1,8 +1,8 @@
 //! A body that is received over an HTTP/2 stream.
 //!
-//! A task takes its frames from the connection as soon as they arrive, and joins small ones. Their window is released only
-//! when the reader takes them, so that a stream buffers at most one window of bytes, however many frames they came in.
-//! Frames that stay in the connection count against all of its streams, and too many small ones end it.
+//! A task takes its frames from the connection as soon as they arrive, and joins small ones. Their window is released
+//! only when the reader takes them, so that a stream buffers at most one window of bytes, however many frames they came
+//! in. Frames that stay in the connection count against all of its streams, and too many small ones end it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -87,8 +87,8 @@ impl ReceiveBody {
 pub(crate) struct KeepOpen(Option<Arc<Mutex<ReceiveBuffer>>>);
 
 impl KeepOpen {
-    /// Ready at the end of the body. Data that arrives is dropped and its window is not released, so that no more than one
-    /// window arrives.
+    /// Ready at the end of the body. Data that arrives is dropped and its window is not released, so that no more than
+    /// one window arrives.
     pub(crate) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.as_ref().map_or(Poll::Ready(()), |buffer| buffer.lock().poll_ended(cx))
     }

@@ -1,6 +1,7 @@
 //! Sends a body over an HTTP/2 stream, and never more than the other side has window for.
 //!
-//! Data beyond the window would stay in the connection for as long as the other side likes, and no timer would apply to it.
+//! Data beyond the window would stay in the connection for as long as the other side likes, and no timer would apply to
+//! it.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -16,8 +17,8 @@ use crate::timer::IdleTimer;
 
 /// How much of a body is read at once at first, until the other side has shown that it reads quickly.
 pub const FIRST_READ: usize = 16 * 1024;
-/// How many bytes the other side must accept to restart the timeout, unless it accepts the rest of a piece. Smaller steps do
-/// not count, because a client could use them to keep the stream open.
+/// How many bytes the other side must accept to restart the timeout, unless it accepts the rest of a piece. Smaller
+/// steps do not count, because a client could use them to keep the stream open.
 const SOME_PROGRESS: usize = 1024;
 /// How much of a body is read at once at most.
 const MAX_READ: usize = 64 * 1024;
@@ -167,7 +168,8 @@ impl<B: PacedBody> SendBody<B> {
 impl<B: PacedBody> Future for SendBody<B> {
     type Output = Result<(), SendError<B::Error>>;
 
-    /// Resets the stream if the other side accepts nothing for too long. If reading the body fails, dropping this resets it.
+    /// Resets the stream if the other side accepts nothing for too long. If reading the body fails, dropping this
+    /// resets it.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if this.stream.poll_reset(cx).is_ready() {

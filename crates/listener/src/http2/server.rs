@@ -169,7 +169,8 @@ where
 }
 
 pin_project! {
-    /// One stream, from its request to the end of its response. Written by hand, so that the request is moved only once.
+    /// One stream, from its request to the end of its response. Written by hand, so that the request is moved only
+    /// once.
     struct ServerStream<F, B> {
         #[pin]
         state: StreamState<F, B>,
@@ -192,8 +193,8 @@ pin_project! {
         SendBody {
             sending: SendBody<B>,
         },
-        /// The response is complete, and the client may still be sending. Many clients would take a reset for a failure and
-        /// not read the response.
+        /// The response is complete, and the client may still be sending. Many clients would take a reset for a failure
+        /// and not read the response.
         Lingering,
     }
 }
@@ -289,8 +290,8 @@ impl KeepAlive {
         Self { pings, interval, timer: Box::pin(sleep(interval)), unanswered: false, taken: 0 }
     }
 
-    /// Ready if a ping is not answered in time. A ping may be queued behind much response data: as long as some of that is
-    /// written, the client counts as connected.
+    /// Ready if a ping is not answered in time. A ping may be queued behind much response data: as long as some of that
+    /// is written, the client counts as connected.
     fn poll_lost(&mut self, cx: &mut Context<'_>, streams: &StreamTracker) -> Poll<()> {
         if self.unanswered && self.pings.poll_pong(cx).is_ready() {
             self.unanswered = false;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many streams of a connection may stay open for a moment after an early response. What arrives on them meanwhile uses
-/// the connection's window, which other streams need.
+/// How many streams of a connection may stay open for a moment after an early response. What arrives on them meanwhile
+/// uses the connection's window, which other streams need.
 const MAX_LINGERING: u32 = 4;
 
 /// The streams of one connection. Clones share the counts.

@@ -22,8 +22,8 @@ pub struct Bounds {
     pub uri_bytes: usize,
     /// Concurrent requests on one HTTP/2 connection. Default 200.
     pub streams: u32,
-    /// The HTTP/2 flow-control window of one stream, for clients and upstreams: how many bytes of a body may arrive before
-    /// they are read. Default 512 KiB.
+    /// The HTTP/2 flow-control window of one stream, for clients and upstreams: how many bytes of a body may arrive
+    /// before they are read. Default 512 KiB.
     pub stream_window: u32,
     /// How long open requests may take after the listener is told to stop. Default 30 s.
     pub drain: Duration,

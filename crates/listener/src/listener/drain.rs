@@ -68,8 +68,8 @@ impl Drain {
 }
 
 impl DrainWatcher {
-    /// Runs the connection, and calls `end` on it when the drain begins. Await it in the task that runs the connection to
-    /// its end, because that task is woken.
+    /// Runs the connection, and calls `end` on it when the drain begins. Await it in the task that runs the connection
+    /// to its end, because that task is woken.
     pub(crate) const fn watch<F: Future, E: Fn(Pin<&mut F>)>(
         self,
         connection: F,

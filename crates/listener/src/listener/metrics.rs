@@ -1,5 +1,5 @@
-//! Counts the connections of a listener. Handles are taken when the listener is built, from the recorder that is installed
-//! then.
+//! Counts the connections of a listener. Handles are taken when the listener is built, from the recorder that is
+//! installed then.
 
 use std::sync::Arc;
 

@@ -35,8 +35,8 @@ pub struct RequestOrigin {
     pub peer: SocketAddr,
     /// Whether the connection is encrypted.
     pub secure: bool,
-    /// Whether the length of the request is ambiguous, or the end of the request before it is not known. Always false if the
-    /// protocol is not HTTP/1.
+    /// Whether the length of the request is ambiguous, or the end of the request before it is not known. Always false
+    /// if the protocol is not HTTP/1.
     pub ambiguous: bool,
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Measures how long a stream has been silent. The timer is created at the first silence, and is not reset while it runs:
-/// the end of the silence is checked when it fires.
+/// Measures how long a stream has been silent. The timer is created at the first silence, and is not reset while it
+/// runs: the end of the silence is checked when it fires.
 #[derive(Debug, Default)]
 pub struct IdleTimer {
     limit: Duration,

@@ -65,8 +65,8 @@ impl MinuteHistory {
         }
     }
 
-    /// Moves to the current time. Minutes older than a day are removed. Minutes that lie ahead, because the clock was set
-    /// back, are added to the present minute.
+    /// Moves to the current time. Minutes older than a day are removed. Minutes that lie ahead, because the clock was
+    /// set back, are added to the present minute.
     pub(crate) fn advance(&mut self, second: u64) {
         let present = second - second % 60;
         let oldest = (present + 60).saturating_sub(60 * KEPT as u64);

@@ -107,7 +107,8 @@ impl Analytics {
         Ok(rows)
     }
 
-    /// Splits a query into queries for ten minutes each, the earliest first, so that a large result is never held whole.
+    /// Splits a query into queries for ten minutes each, the earliest first, so that a large result is never held
+    /// whole.
     pub fn parts(&self, asked: &AnalyticsQuery) -> impl Iterator<Item = AnalyticsQuery> + use<> {
         let (oldest, newest) = last_day(&self.watch);
         let (from, to) = (asked.from.unwrap_or(0).max(oldest), asked.to.unwrap_or(u64::MAX).min(newest));
@@ -119,8 +120,8 @@ impl Analytics {
         })
     }
 
-    /// The last day, summed. If instances share a store, it is up to a few seconds old; while the store is out of reach, it
-    /// is the day of this instance.
+    /// The last day, summed. If instances share a store, it is up to a few seconds old; while the store is out of
+    /// reach, it is the day of this instance.
     pub async fn day(&self) -> Arc<Day> {
         match &self.sums {
             Some(shared) => shared.show(&self.watch).await,

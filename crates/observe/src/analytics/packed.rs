@@ -1,7 +1,7 @@
 //! Minutes of many rules and tenants in little memory, together with their sums.
 //!
-//! Each name is stored once and has a number. A minute is a byte string: for each name the distance of its number from the
-//! number before, and the counts that are not zero. A tenant takes about four bytes of a minute, so that a day of a
+//! Each name is stored once and has a number. A minute is a byte string: for each name the distance of its number from
+//! the number before, and the counts that are not zero. A tenant takes about four bytes of a minute, so that a day of a
 //! thousand tenants takes 6 MB.
 
 use std::collections::BTreeMap;
@@ -165,8 +165,8 @@ impl NameIndex {
     }
 }
 
-/// Encodes a minute. In the first number of each name, the lowest three bits say which counts follow, and the other bits
-/// are the distance from the name before.
+/// Encodes a minute. In the first number of each name, the lowest three bits say which counts follow, and the other
+/// bits are the distance from the name before.
 fn pack(numbered: &BTreeMap<u32, DecisionCounts>) -> Box<[u8]> {
     let (mut bytes, mut next) = (Vec::new(), 0);
     for (&number, counts) in numbered {

@@ -39,15 +39,15 @@ pub struct MinuteBatch {
 
 /// Adds up the minutes of all instances. It must remove minutes that are older than a day.
 pub trait MinuteStore: Send + Sync + 'static {
-    /// Adds a batch to the sums. After an error the same batch is sent again until it is accepted. A batch that was added
-    /// although its answer was lost must not count twice.
+    /// Adds a batch to the sums. After an error the same batch is sent again until it is accepted. A batch that was
+    /// added although its answer was lost must not count twice.
     fn add<'a>(&'a self, batch: &'a MinuteBatch) -> MinuteStoreFuture<'a, ()>;
 
     /// The sums of the minutes that began in `from..to` seconds since the epoch.
     fn rows(&self, from: u64, to: u64) -> MinuteStoreFuture<'_, Vec<MinuteRow>>;
 
-    /// Updates `day` to the minutes that began in `from..to`. `day` may still hold minutes of the last call; a store that
-    /// knows which of them have changed reads only those. After an error `day` may be partly updated.
+    /// Updates `day` to the minutes that began in `from..to`. `day` may still hold minutes of the last call; a store
+    /// that knows which of them have changed reads only those. After an error `day` may be partly updated.
     fn update<'a>(&'a self, day: &'a mut PackedMinutes, from: u64, to: u64) -> MinuteStoreFuture<'a, ()> {
         Box::pin(async move {
             day.retain(0, 0);
@@ -61,8 +61,8 @@ pub trait MinuteStore: Send + Sync + 'static {
     }
 }
 
-/// Adds the counts of a watch to a shared store, at this interval, until the watch is closed. Counts that cannot be added
-/// are kept and added later, up to a day of them.
+/// Adds the counts of a watch to a shared store, at this interval, until the watch is closed. Counts that cannot be
+/// added are kept and added later, up to a day of them.
 pub async fn share_minutes(watch: Watch, store: Arc<dyn MinuteStore>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -33,8 +33,8 @@ impl MinuteTable {
         *self.open.counts_by_name.entry((by, name.clone())).or_default() += counts;
     }
 
-    /// Removes the minutes before `oldest`. Minutes later than `present` were counted before the clock was set back; they
-    /// are added to the present minute.
+    /// Removes the minutes before `oldest`. Minutes later than `present` were counted before the clock was set back;
+    /// they are added to the present minute.
     pub(crate) fn advance(&mut self, oldest: u64, present: u64) {
         if self.last().is_some_and(|last| last > present) {
             self.pack();

@@ -15,8 +15,8 @@ pub(super) enum ExportFormat {
     Csv,
 }
 
-/// The minutes that the query selects. If the first of them cannot be read, the response is a 503. If later ones cannot be
-/// read, the body ends with an error and the connection is closed.
+/// The minutes that the query selects. If the first of them cannot be read, the response is a 503. If later ones cannot
+/// be read, the body ends with an error and the connection is closed.
 pub(super) async fn stream(analytics: &Analytics, query: &AnalyticsQuery, format: ExportFormat) -> Response {
     try_stream(analytics, query, format).await.unwrap_or_else(|why| {
         problem(503, "scope", &format!("{why}; scope=instance gives the minutes of this instance alone"))

@@ -53,7 +53,8 @@ impl EventBudget {
         self.kind
     }
 
-    /// Whether to emit an event for this subject now. True if it had none in the last minute and the budget is not spent.
+    /// Whether to emit an event for this subject now. True if it had none in the last minute and the budget is not
+    /// spent.
     pub(crate) fn spend(&mut self, subject: u64, now: Micros) -> bool {
         self.expire(now);
         if self.recent_subjects.contains(&subject) {

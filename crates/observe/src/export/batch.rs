@@ -40,8 +40,8 @@ impl<D: Delivery> BatchSender<D> {
         Self { delivery, queue, max_items, max_wait, in_flight: 0 }
     }
 
-    /// Delivers until the queue is closed and empty. The queue is closed when its last sender is dropped, or when `stop`
-    /// resolves.
+    /// Delivers until the queue is closed and empty. The queue is closed when its last sender is dropped, or when
+    /// `stop` resolves.
     pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         while let Some(first) = self.next(stop.as_mut()).await {
@@ -98,7 +98,8 @@ impl ExportTask {
         Self { stop, task: tokio::spawn(export(stopped)) }
     }
 
-    /// Takes nothing new. Items that wait are still delivered for as long as `patience` lasts; the rest are counted as lost.
+    /// Takes nothing new. Items that wait are still delivered for as long as `patience` lasts; the rest are counted as
+    /// lost.
     pub async fn finish(mut self, patience: Duration) {
         self.stop.send_replace(true);
         if timeout(patience, &mut self.task).await.is_err() {

@@ -1,4 +1,5 @@
-//! The receiver of an export: a URL that is resolved anew for each request, and used only at the address that was checked.
+//! The receiver of an export: a URL that is resolved anew for each request, and used only at the address that was
+//! checked.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};

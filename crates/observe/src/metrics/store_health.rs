@@ -55,7 +55,8 @@ impl StoreHealthTracker {
         Self { breaker, queue, up, now: StoreHealth::default(), lost_at: None, why_told: false, well_for: 0 }
     }
 
-    /// Takes the state of the store at a monotonic `now`, and how many decisions were made without it since the last tick.
+    /// Takes the state of the store at a monotonic `now`, and how many decisions were made without it since the last
+    /// tick.
     pub(crate) fn tick(&mut self, now: Micros, health: StoreHealth, degraded: u64, events: &Events) {
         self.breaker.set(health.breakers_open as f64);
         self.queue.set(health.waiting as f64);

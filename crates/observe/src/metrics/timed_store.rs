@@ -13,8 +13,8 @@ use spile_core::{
 use super::names::STORE_DURATION;
 use crate::watch::Watch;
 
-/// The time between two timed calls of one thread, for a store that answers within nanoseconds: reading the clock costs as
-/// much as the call.
+/// The time between two timed calls of one thread, for a store that answers within nanoseconds: reading the clock costs
+/// as much as the call.
 const APART_US: u64 = 250;
 /// At least one of so many calls is timed, so that a store that becomes slow is noticed soon.
 const LONGEST_STRIDE: u64 = 1_024;
@@ -172,8 +172,8 @@ impl<S: Store> Store for TimedStore<S> {
         if self.every_call || to_pass == 0 {
             return self.timed_at_once(charges);
         }
-        // Returned directly, because looking at the answer would copy it. For a store that answers later, the future counts
-        // the call again, so that such calls are timed twice as often.
+        // Returned directly, because looking at the answer would copy it. For a store that answers later, the future
+        // counts the call again, so that such calls are timed twice as often.
         TO_PASS.set(to_pass - 1);
         self.store.try_spend(charges)
     }

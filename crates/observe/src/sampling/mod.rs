@@ -65,8 +65,8 @@ impl SampledDecisions {
         }
     }
 
-    /// Records a sampled decision that represents `weight` decisions. `now` is the time of the watch, because the clock of
-    /// the store may be set.
+    /// Records a sampled decision that represents `weight` decisions. `now` is the time of the watch, because the clock
+    /// of the store may be set.
     pub(crate) fn record(
         &mut self,
         seen: &Observed<'_>,

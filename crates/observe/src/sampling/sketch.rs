@@ -1,7 +1,7 @@
 //! Heavy hitters in bounded memory: the space-saving sketch of Metwally, Agrawal and El Abbadi.
 //!
-//! A key with more than a `1 / capacity` share of the total is certain to be in the sketch, and no count is too high by more
-//! than that share.
+//! A key with more than a `1 / capacity` share of the total is certain to be in the sketch, and no count is too high by
+//! more than that share.
 
 use foldhash::{HashMap, HashMapExt};
 

@@ -20,8 +20,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How often the keyboard is polled.
 const KEYS: Duration = Duration::from_millis(100);
 
-/// Shows the server whose admin listener is at `admin` until the user presses `q`. `token` is the admin token, if the server
-/// requires one.
+/// Shows the server whose admin listener is at `admin` until the user presses `q`. `token` is the admin token, if the
+/// server requires one.
 pub fn run(admin: SocketAddr, token: Option<String>) -> io::Result<()> {
     let (send, figures) = channel();
     let (stop, stopped) = channel();

@@ -45,8 +45,8 @@ impl WatchBuilder {
         self
     }
 
-    /// Shows keys in plain text instead of hashed: on the dashboard, in events and in webhooks. A key is often a person's
-    /// address or an API key.
+    /// Shows keys in plain text instead of hashed: on the dashboard, in events and in webhooks. A key is often a
+    /// person's address or an API key.
     pub const fn show_keys(mut self, shown: bool) -> Self {
         self.keys_shown = shown;
         self

@@ -278,8 +278,8 @@ impl Observer for Watch {
 }
 
 impl Inner {
-    /// Counts one decision in the thread's table, or in the series table if the thread's table has no slot. A series beyond
-    /// the bound takes no slot.
+    /// Counts one decision in the thread's table, or in the series table if the thread's table has no slot. A series
+    /// beyond the bound takes no slot.
     fn count(&self, series: Series, register: impl FnOnce(&mut SeriesTable) -> Series) {
         if self.counts.add(series) {
             return;

@@ -131,8 +131,8 @@ impl Policy {
         })
     }
 
-    /// What one descriptor owes under its own limit, or under its rule and the rules in its `also` list. A bucket that two of
-    /// these rules share is charged once.
+    /// What one descriptor owes under its own limit, or under its rule and the rules in its `also` list. A bucket that
+    /// two of these rules share is charged once.
     fn descriptor_chain(
         &self,
         rule: Option<&Rule>,
@@ -195,9 +195,9 @@ fn smallest_limit() -> Limit {
     Limit::per_second(1).build().expect("one token per second is a limit")
 }
 
-/// The domain and the entries as one text that is different for different descriptors: separators and bytes that are not
-/// printable are percent-encoded. A text that is too long is replaced by its hash. Values come from callers, and none of
-/// them may cause an error, because Envoy would let the request pass.
+/// The domain and the entries as one text that is different for different descriptors: separators and bytes that are
+/// not printable are percent-encoded. A text that is too long is replaced by its hash. Values come from callers, and
+/// none of them may cause an error, because Envoy would let the request pass.
 fn key(domain: &[u8], entries: &[DescriptorEntry<'_>]) -> ResolvedKey {
     const VALUE: &AsciiSet = &CONTROLS.add(b'%').add(b'|');
     const KEY: &AsciiSet = &VALUE.add(b'=');

@@ -32,8 +32,8 @@ pub(crate) type DescriptorEntry<'e> = (&'e [u8], &'e [u8]);
 pub(crate) type DescriptorSpecificity = (bool, usize, Vec<(bool, usize)>);
 
 impl DescriptorMatch {
-    /// The entries that the key is made of, or `None` if the descriptor does not match. It matches if it has as many entries,
-    /// in this order, and each fits. For a subset, each pattern must fit one of its entries.
+    /// The entries that the key is made of, or `None` if the descriptor does not match. It matches if it has as many
+    /// entries, in this order, and each fits. For a subset, each pattern must fit one of its entries.
     pub(crate) fn matched<'e>(&self, entries: &[DescriptorEntry<'e>]) -> Option<Vec<DescriptorEntry<'e>>> {
         if self.subset {
             let found = |pattern: &EntryPattern| entries.iter().find(|entry| pattern.fits(**entry)).copied();
@@ -44,8 +44,9 @@ impl DescriptorMatch {
         fits.then(|| entries.to_vec())
     }
 
-    /// Orders the rules of a domain. All entries are more specific than a subset, and more entries than fewer. Then entries
-    /// are compared from the first on: an exact value is more specific than one with stars, and a longer one than a shorter.
+    /// Orders the rules of a domain. All entries are more specific than a subset, and more entries than fewer. Then
+    /// entries are compared from the first on: an exact value is more specific than one with stars, and a longer one
+    /// than a shorter.
     pub(crate) fn specificity(&self) -> DescriptorSpecificity {
         let entries = self.entries.iter().map(EntryPattern::specificity).collect();
         (!self.subset, self.entries.len(), entries)

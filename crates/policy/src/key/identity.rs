@@ -8,8 +8,8 @@ use crate::policy::TENANT_KEY;
 /// The prefixes that say what kind of identity follows. They do not count towards its length.
 const KINDS: [&str; 3] = [TENANT_KEY, "principal:", "static:"];
 
-/// The key of an identity that a caller names, if [`Key::new`] accepts it. A tenant with the longest possible id has the
-/// same key here as at a listener that finds the tenant by its credential.
+/// The key of an identity that a caller names, if [`Key::new`] accepts it. A tenant with the longest possible id has
+/// the same key here as at a listener that finds the tenant by its credential.
 pub fn identity(text: &str) -> Result<ResolvedKey, KeyError> {
     let own = KINDS.iter().find_map(|kind| text.strip_prefix(kind)).filter(|own| !own.is_empty());
     Key::new(own.unwrap_or(text)).map(|_| ResolvedKey::of(&[text]))

@@ -37,8 +37,8 @@ enum KeyPart {
 }
 
 impl KeyList {
-    /// Parses words: `tenant`, `principal`, `ip`, `path`, `route`, `header:NAME`, `literal:NAME`, or several of them joined by
-    /// `+` into one key.
+    /// Parses words: `tenant`, `principal`, `ip`, `path`, `route`, `header:NAME`, `literal:NAME`, or several of them
+    /// joined by `+` into one key.
     pub fn parse<W: AsRef<str>>(words: &[W]) -> Result<Self, KeyListError> {
         let choices = words.iter().map(|word| choice(word.as_ref())).collect::<Result<Vec<_>, _>>()?;
         if choices.is_empty() {
@@ -61,8 +61,8 @@ impl KeyList {
         })
     }
 
-    /// The key of the request, or `None` if it has none. A value that is not a valid identity is an error and never skipped,
-    /// because otherwise the client could choose which key is charged.
+    /// The key of the request, or `None` if it has none. A value that is not a valid identity is an error and never
+    /// skipped, because otherwise the client could choose which key is charged.
     pub(crate) fn resolve(
         &self,
         facts: &Facts<'_>,
@@ -94,8 +94,8 @@ impl KeyList {
 }
 
 impl Default for KeyList {
-    /// The tenant, else the address. A header is not in the list, because clients could get a new bucket with every request
-    /// by sending a new value.
+    /// The tenant, else the address. A header is not in the list, because clients could get a new bucket with every
+    /// request by sending a new value.
     fn default() -> Self {
         let words = vec!["tenant".to_owned(), "ip".to_owned()];
         Self { words, choices: vec![KeyChoice::One(KeyPart::Tenant), KeyChoice::One(KeyPart::Ip)] }
@@ -130,8 +130,8 @@ fn principal_key(name: &str) -> Result<ResolvedKey, InvalidIdentity> {
     Ok(ResolvedKey::of(&["principal:", name]))
 }
 
-/// The key of a header's value. The value may be any bytes of any length, because only its hash is kept. Control characters
-/// are refused, as in every identity.
+/// The key of a header's value. The value may be any bytes of any length, because only its hash is kept. Control
+/// characters are refused, as in every identity.
 pub(crate) fn header_key(name: &HeaderName, value: &HeaderValue) -> Result<ResolvedKey, InvalidIdentity> {
     match std::str::from_utf8(value.as_bytes()).ok().and_then(Key::control_in) {
         None => Ok(ResolvedKey::header(name.as_str(), value.as_bytes())),

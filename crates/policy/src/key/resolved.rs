@@ -9,15 +9,15 @@ use spile_core::Key;
 
 use crate::policy::TENANT_KEY;
 
-/// Up to this length a key needs no allocation. Every address is shorter. Keys are moved several times, so that a larger
-/// inline buffer would cost more than allocating long keys.
+/// Up to this length a key needs no allocation. Every address is shorter. Keys are moved several times, so that a
+/// larger inline buffer would cost more than allocating long keys.
 const INLINE_BYTES: usize = 36;
 
 /// The key whose buckets are charged, as text that starts with its kind: `ip:203.0.113.7`, `tenant:acme`.
 ///
-/// Two keys are equal only if kind and value are equal. A text that is not a valid [`Key`], because it is too long or has a
-/// control character, is replaced by its SHA-256 (`sha256:…`), so that it still has a bucket of its own. The `Debug` format
-/// hides the value.
+/// Two keys are equal only if kind and value are equal. A text that is not a valid [`Key`], because it is too long or
+/// has a control character, is replaced by its SHA-256 (`sha256:…`), so that it still has a bucket of its own. The
+/// `Debug` format hides the value.
 #[derive(Clone, Eq, PartialEq)]
 pub struct ResolvedKey(KeyText);
 
@@ -47,8 +47,8 @@ impl ResolvedKey {
         Self::of(&[TENANT_KEY, id])
     }
 
-    /// `ip:` and the address. IPv6 addresses are grouped by networks of `ipv6_prefix` bits, because a client usually has a whole
-    /// network. IPv4 addresses mapped to IPv6 count as IPv4.
+    /// `ip:` and the address. IPv6 addresses are grouped by networks of `ipv6_prefix` bits, because a client usually
+    /// has a whole network. IPv4 addresses mapped to IPv6 count as IPv4.
     pub fn address(address: IpAddr, ipv6_prefix: u8) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::of_ipv4(address),
@@ -88,8 +88,8 @@ impl ResolvedKey {
         Self::of(&[&joined])
     }
 
-    /// Concatenates pieces. The first one starts with the kind and a colon. The caller must make sure that different values of
-    /// a kind give different texts.
+    /// Concatenates pieces. The first one starts with the kind and a colon. The caller must make sure that different
+    /// values of a kind give different texts.
     pub fn of(pieces: &[&str]) -> Self {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         if bytes > Key::MAX_BYTES || pieces.iter().any(|piece| Key::control_in(piece).is_some()) {
@@ -102,8 +102,8 @@ impl ResolvedKey {
         Self(text)
     }
 
-    /// `ip:` and the address. Written by hand because most requests have such an address, and `write!` takes longer than the
-    /// decision.
+    /// `ip:` and the address. Written by hand because most requests have such an address, and `write!` takes longer
+    /// than the decision.
     fn of_ipv4(address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
         let mut text = ArrayString::new();

@@ -7,8 +7,8 @@ use spile_core::{Charge, ChargeError, Charges, Cost, FailurePolicy, Few, Limit, 
 
 use crate::key::ResolvedKey;
 
-/// The charges of one request, for which rule and tenant, and what applies if the store fails. It owns all data, so that it
-/// can be kept until the request is settled.
+/// The charges of one request, for which rule and tenant, and what applies if the store fails. It owns all data, so
+/// that it can be kept until the request is settled.
 #[derive(Clone, Debug)]
 pub struct Chain {
     rule: Option<SmolStr>,
@@ -98,7 +98,8 @@ impl Chain {
         self
     }
 
-    /// Charges a key under every limit of the plan. A bucket that is already in the chain is charged once, at the higher cost.
+    /// Charges a key under every limit of the plan. A bucket that is already in the chain is charged once, at the
+    /// higher cost.
     #[inline]
     pub fn charge(&mut self, key: &ResolvedKey, plan: &Plan, tokens: u64) -> Result<(), ChargeError> {
         if self.buckets.is_empty() {
@@ -206,8 +207,8 @@ impl Chain {
         self.charges_with(|bucket| if looks { 0 } else { bucket.cost }, self.load)
     }
 
-    /// The charges at other costs, each at most the capacity of its limit, under limits that are not scaled. For refunds,
-    /// and for charges once the real cost is known.
+    /// The charges at other costs, each at most the capacity of its limit, under limits that are not scaled. For
+    /// refunds, and for charges once the real cost is known.
     ///
     /// # Panics
     /// If the chain is [empty](Self::is_empty).
@@ -224,8 +225,8 @@ impl Chain {
         Charges::new(self.buckets.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of one
-    /// key does not limit another key.
+    /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of
+    /// one key does not limit another key.
     pub fn by_key_and_cost(&self) -> Vec<ChainPart> {
         let mut parts: Vec<ChainPart> = Vec::new();
         for (place, bucket) in self.buckets.iter().enumerate() {
@@ -319,9 +320,9 @@ impl BucketCharge {
         self.closed || self.cost > u64::from(self.limit.limit().capacity())
     }
 
-    /// The limit with its rate and burst multiplied by `factor`. Its capacity stays at least as large as the cost if the whole
-    /// limit covers it, so that such a request passes later. The bucket stays the same, so that no tokens are lost or
-    /// gained when the factor changes.
+    /// The limit with its rate and burst multiplied by `factor`. Its capacity stays at least as large as the cost if
+    /// the whole limit covers it, so that such a request passes later. The bucket stays the same, so that no tokens are
+    /// lost or gained when the factor changes.
     #[inline]
     fn scaled(&self, factor: f64) -> NamedLimit {
         if factor >= 1.0 { self.limit.clone() } else { self.scaled_down(factor) }

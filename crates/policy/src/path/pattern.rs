@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// Which paths something applies to.
 ///
-/// Segments are compared one by one, so that `/scores` does not match `/scoreboard`. A `*` in the middle matches one segment;
-/// a `*` at the end matches the path before it and everything below. A trailing slash makes no difference.
+/// Segments are compared one by one, so that `/scores` does not match `/scoreboard`. A `*` in the middle matches one
+/// segment; a `*` at the end matches the path before it and everything below. A trailing slash makes no difference.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PathPattern {
     segments: Box<[Segment]>,

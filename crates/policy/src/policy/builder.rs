@@ -41,8 +41,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// Adds rules. Of those that match a request, the most specific one applies; of two that are equally specific, the one
-    /// that was added first.
+    /// Adds rules. Of those that match a request, the most specific one applies; of two that are equally specific, the
+    /// one that was added first.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules.extend(rules);
         self

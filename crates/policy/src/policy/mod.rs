@@ -1,5 +1,5 @@
-//! Everything in force at one moment, in one immutable value that is replaced as a whole, so that no request sees half of a
-//! change.
+//! Everything in force at one moment, in one immutable value that is replaced as a whole, so that no request sees half
+//! of a change.
 
 mod builder;
 mod named;
@@ -23,8 +23,8 @@ use crate::tenant::{ApiKeyHash, Tenant};
 
 /// The rule for requests that match no other rule.
 pub const DEFAULT_RULE: &str = "default";
-/// The rule and the limit of `CL.THROTTLE`. No plan may have this name, so that the buckets of the limit do not depend on the
-/// plans.
+/// The rule and the limit of `CL.THROTTLE`. No plan may have this name, so that the buckets of the limit do not depend
+/// on the plans.
 pub const THROTTLE: &str = "cl.throttle";
 /// The prefix of a tenant's key.
 pub const TENANT_KEY: &str = "tenant:";
@@ -115,8 +115,8 @@ impl Policy {
         })
     }
 
-    /// The most limits that a rule may charge, including the rules in its `also` list, for the tenant whose plan has the most
-    /// limits.
+    /// The most limits that a rule may charge, including the rules in its `also` list, for the tenant whose plan has
+    /// the most limits.
     pub fn most_limits(&self, rule: &Rule) -> usize {
         let of_plans = |names: &[PlanName]| -> usize {
             names.iter().filter_map(|name| self.plans.get(name)).map(|plan| plan.limits().len()).sum()
@@ -138,8 +138,8 @@ impl Policy {
         Some(self.tenants.get(self.tenant_by_key.get(&ApiKeyHash::of(api_key))?)?.caller())
     }
 
-    /// The tenant that a signed token names. Its plan is the one that the token claims if that plan exists, else the plan of
-    /// the tenant in this policy.
+    /// The tenant that a signed token names. Its plan is the one that the token claims if that plan exists, else the
+    /// plan of the tenant in this policy.
     pub fn tenant_of_claim(&self, id: &str, plan: Option<&str>) -> CallerTenant {
         let claimed = plan.and_then(|plan| self.plans.get(plan)).map(|plan| plan.name().clone());
         let known = || self.tenants.get(id).map(|tenant| tenant.plan.clone());
@@ -156,9 +156,9 @@ impl Policy {
         Some(self.owed_under(Some(self.rule(id)?), facts))
     }
 
-    /// What a request owes that is identified by the API key that it sends, checked or not. A caller without a tenant is keyed
-    /// by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain little. If
-    /// another rule than `default` matches the path, it is applied as it is.
+    /// What a request owes that is identified by the API key that it sends, checked or not. A caller without a tenant
+    /// is keyed by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain
+    /// little. If another rule than `default` matches the path, it is applied as it is.
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
         let rule = self.rule_for(facts);
         let sent = facts.headers.get(header).filter(|value| !value.is_empty());
@@ -245,8 +245,8 @@ impl Policy {
         rule.on_failure.unwrap_or(self.on_failure)
     }
 
-    /// The plans that apply to a tenant, or to an anonymous caller, under a rule. A tenant's own limits replace those of its
-    /// plan.
+    /// The plans that apply to a tenant, or to an anonymous caller, under a rule. A tenant's own limits replace those
+    /// of its plan.
     pub(crate) fn plans_of<'p>(
         &'p self,
         rule: &'p Rule,
@@ -303,7 +303,8 @@ impl Policy {
         owed
     }
 
-    /// Adds the charges of a rule and the rules in its `also` list. A rule in shadow mode is left out if it cannot be applied.
+    /// Adds the charges of a rule and the rules in its `also` list. A rule in shadow mode is left out if it cannot be
+    /// applied.
     fn add_rule(
         &self,
         owed: &mut Owed,
@@ -361,8 +362,9 @@ impl Policy {
         Ok(())
     }
 
-    /// Charges a credential that is not accepted to the address, unless the address is charged already: one token of the plan
-    /// for anonymous callers. Without this, a rule whose key is what callers send would give each guess a new bucket.
+    /// Charges a credential that is not accepted to the address, unless the address is charged already: one token of
+    /// the plan for anonymous callers. Without this, a rule whose key is what callers send would give each guess a new
+    /// bucket.
     fn charge_guess(
         &self,
         owed: &mut Owed,

@@ -55,8 +55,8 @@ impl AskError {
 }
 
 impl Policy {
-    /// What an identity owes under a rule and the rules in its `also` list, at this cost or, if it is `None`, at the cost of
-    /// each rule. The result is `None` if the rule does not limit it.
+    /// What an identity owes under a rule and the rules in its `also` list, at this cost or, if it is `None`, at the
+    /// cost of each rule. The result is `None` if the rule does not limit it.
     pub fn owed_by_identity(
         &self,
         rule: &str,
@@ -93,8 +93,8 @@ impl Policy {
         check_passable(chain)
     }
 
-    /// What an identity owes under a limit that the caller sends. The limit is named after `rule`, in this namespace if there
-    /// is one. No rule needs to have that id; if one has, its failure policy and its shadow mode apply.
+    /// What an identity owes under a limit that the caller sends. The limit is named after `rule`, in this namespace if
+    /// there is one. No rule needs to have that id; if one has, its failure policy and its shadow mode apply.
     pub fn owed_by_limit(
         &self,
         rule: &str,

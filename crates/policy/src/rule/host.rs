@@ -67,9 +67,9 @@ impl FromStr for HostPattern {
 
 /// The host in lower case, without port and final dot. `None` if it is not a valid host.
 ///
-/// A host is labels of letters, digits, `-` and `_` between single dots, an IPv4 address, or an IPv6 address in brackets,
-/// with a port up to 65535 or none. URLs allow more: names with percent-encoding, with a user, with a colon and no port.
-/// Servers read these in different ways, so they are refused here.
+/// A host is labels of letters, digits, `-` and `_` between single dots, an IPv4 address, or an IPv6 address in
+/// brackets, with a port up to 65535 or none. URLs allow more: names with percent-encoding, with a user, with a colon
+/// and no port. Servers read these in different ways, so they are refused here.
 pub fn canonical(authority: &str) -> Option<SmolStr> {
     if let Some(rest) = authority.strip_prefix('[') {
         let (address, after) = rest.split_once(']')?;

@@ -14,8 +14,8 @@ const STANDARD: [Method; 9] = [
     Method::TRACE,
 ];
 
-/// Whether a method differs from a standard one only by case. Methods are case-sensitive, but some servers treat `post` as
-/// `POST`, so that a rule for one could be evaded by sending the other. Such a request is refused.
+/// Whether a method differs from a standard one only by case. Methods are case-sensitive, but some servers treat `post`
+/// as `POST`, so that a rule for one could be evaded by sending the other. Such a request is refused.
 pub fn is_misspelt(method: &Method) -> bool {
     let text = method.as_str();
     text.bytes().any(|byte| byte.is_ascii_lowercase())

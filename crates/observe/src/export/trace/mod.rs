@@ -1,5 +1,5 @@
-//! Spans for OpenTelemetry, sent as OTLP over HTTP in JSON. Without a [`Tracer`] they cost nothing; with one, a task that is
-//! not traced costs one look at a task-local.
+//! Spans for OpenTelemetry, sent as OTLP over HTTP in JSON. Without a [`Tracer`] they cost nothing; with one, a task
+//! that is not traced costs one look at a task-local.
 //!
 //! Written by hand, because a few kinds of span need neither a global subscriber nor a second HTTP client.
 
@@ -54,8 +54,8 @@ impl Otlp {
         Ok(Self { endpoint, service: "spile".to_owned(), ratio: 1.0, max_wait: Duration::from_secs(1) })
     }
 
-    /// Begins a trace for this share of the requests that arrive without one. Requests that arrive with a trace follow its
-    /// sampling flag.
+    /// Begins a trace for this share of the requests that arrive without one. Requests that arrive with a trace follow
+    /// its sampling flag.
     pub const fn ratio(mut self, ratio: f64) -> Self {
         self.ratio = ratio;
         self

@@ -42,8 +42,8 @@ pub fn note(what: &'static str, value: impl FnOnce() -> String) {
 }
 
 pin_project! {
-    /// A future that runs as a span, or without one. One type for both, because an `async fn` with two branches would hold
-    /// the future twice.
+    /// A future that runs as a span, or without one. One type for both, because an `async fn` with two branches would
+    /// hold the future twice.
     #[must_use = "futures do nothing unless awaited"]
     pub struct Instrumented<F> {
         #[pin]

@@ -68,7 +68,8 @@ impl Delivery for EventDelivery {
 
 impl EventDelivery {
     async fn post_with_retries(&self, events: &[Event]) -> Result<(), DeliveryError> {
-        // Every attempt has the same id. It is also in the body, which is signed, so that a receiver can check the header.
+        // Every attempt has the same id. It is also in the body, which is signed, so that a receiver can check the
+        // header.
         let id = unique_id();
         let body = Bytes::from(serde_json::json!({ "id": id, "events": events }).to_string());
         let mut backoff = self.webhook.backoff;

@@ -59,8 +59,8 @@ impl Webhook {
         self
     }
 
-    /// Posts only these kinds of event, such as `key_denied` and `store_lost`; an empty list means all kinds. A webhook for
-    /// a kind also gets the summary of how many of its events were suppressed.
+    /// Posts only these kinds of event, such as `key_denied` and `store_lost`; an empty list means all kinds. A webhook
+    /// for a kind also gets the summary of how many of its events were suppressed.
     pub fn only(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kinds = kinds.into_iter().map(Into::into).collect();
         self

@@ -32,8 +32,8 @@ pub(crate) fn sign(secret: &SigningSecret, timestamp: u64, body: &[u8]) -> Strin
     format!("v1={}", hex::encode(mac(secret, timestamp, body).finalize().into_bytes()))
 }
 
-/// Whether a signature is valid, for receivers in Rust. Runs in constant time. A receiver should also reject timestamps that
-/// are minutes old.
+/// Whether a signature is valid, for receivers in Rust. Runs in constant time. A receiver should also reject timestamps
+/// that are minutes old.
 pub fn verify(secret: &SigningSecret, timestamp: u64, body: &[u8], signature: &str) -> bool {
     let Some(digits) = signature.strip_prefix("v1=") else { return false };
     hex::decode(digits).is_ok_and(|tag| mac(secret, timestamp, body).verify_slice(&tag).is_ok())

@@ -29,8 +29,8 @@ use crate::config::ObserveConfig;
 
 const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 
-/// The recorder and the watch of one server. Each server has its own, so that several in one process have metrics of their
-/// own.
+/// The recorder and the watch of one server. Each server has its own, so that several in one process have metrics of
+/// their own.
 #[derive(Clone)]
 pub(crate) struct Telemetry {
     recorder: Arc<PrometheusRecorder>,

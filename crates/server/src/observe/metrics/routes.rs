@@ -1,7 +1,7 @@
 //! Filters the series of routes: only those of configured routes are exported.
 //!
-//! The recorder keeps every series until the process ends. The series of a route or an upstream that a reload has removed
-//! would look as if it still existed, so they are left out. If the route comes back, its counters continue.
+//! The recorder keeps every series until the process ends. The series of a route or an upstream that a reload has
+//! removed would look as if it still existed, so they are left out. If the route comes back, its counters continue.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! The minutes of all instances, added up in Redis.
 //!
-//! There is one hash for each minute, which expires after a day. Every instance adds its counts in numbered batches, and the
-//! number of the last one is stored with the sums: a batch that is sent again because its answer was lost adds nothing. Each
-//! minute also has a revision, so that a whole day is read once, and after that only the minutes that have changed.
+//! There is one hash for each minute, which expires after a day. Every instance adds its counts in numbered batches,
+//! and the number of the last one is stored with the sums: a batch that is sent again because its answer was lost adds
+//! nothing. Each minute also has a revision, so that a whole day is read once, and after that only the minutes that
+//! have changed.
 
 mod field;
 
@@ -93,8 +94,8 @@ impl RedisMinutes {
         Ok(())
     }
 
-    /// The minutes that have changed since `day` was read, with their revisions. Minutes that no longer exist are removed from
-    /// `day`.
+    /// The minutes that have changed since `day` was read, with their revisions. Minutes that no longer exist are
+    /// removed from `day`.
     async fn changed(
         &self,
         minutes: &[u64],
