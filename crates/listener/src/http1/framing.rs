@@ -265,7 +265,7 @@ mod tests {
     const GET: &str = "GET / HTTP/1.1\r\nHost: g\r\nAccept: */*\r\n\r\n";
     const POST: &str = "POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 5\r\n\r\nhello";
     const CHUNKED: &str = "PUT / HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n\
-        1f;x=y\r\n\r\nContent-DeclaredLength: 5\r\n\r\n GET /\r\n\r\n0\r\nContent-DeclaredLength: 7\r\n\r\n";
+        1f;x=y\r\n\r\nContent-Length: 5\r\n\r\n GET /\r\n\r\n0\r\nContent-Length: 7\r\n\r\n";
     const BOTH: &str =
         "POST / HTTP/1.1\r\nHost: g\r\ncontent-length: 5\r\nTRANSFER-ENCODING: chunked\r\n\r\n";
 
