@@ -52,8 +52,7 @@ pub use export::trace;
 #[cfg(feature = "webhooks")]
 pub use export::webhook;
 pub use metrics::{
-    DURATION_BUCKETS, DecisionCounts, HISTOGRAMS, HealthProbe, LEVEL_BUCKETS, LatencyPercentiles, SecondRow,
-    StoreHealth, TimedStore,
+    DecisionCounts, HISTOGRAMS, HealthProbe, LatencyPercentiles, SecondRow, StoreHealth, TimedStore,
 };
 pub use sampling::{BucketLevel, TopKey};
 pub use watch::{Snapshot, TopLimit, Watch, WatchBuilder};

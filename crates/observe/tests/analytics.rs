@@ -1,4 +1,4 @@
-//! What instances promise when they add their minutes up.
+//! Tests how instances add up their minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use spile_observe::{
     MinuteStoreError, MinuteStoreFuture, Scope, Watch, share_minutes,
 };
 
-/// A place where instances meet, which may be out of reach.
+/// A minute store that can be out of reach.
 #[derive(Default)]
 struct Meeting {
     sums: Mutex<BTreeMap<(u64, GroupBy, String), DecisionCounts>>,
     away: AtomicBool,
-    /// Does not answer while this is so.
+    /// Fails while this is true.
     hangs: AtomicBool,
-    /// Takes the next batch, and does not say so.
+    /// Adds the next batch, but loses the answer.
     loses_answers: AtomicBool,
     batches: Mutex<Vec<MinuteBatch>>,
 }
@@ -129,7 +129,7 @@ async fn decisions_do_not_wait_for_a_flush_that_hangs_and_are_counted_after_it()
     assert!(meeting.batches.lock().is_empty(), "the flush is under way");
     let asked = tokio::time::Instant::now();
     decide(&watch, &clock, 400).await;
-    // The clock is paused: it moves only where all wait.
+    // The clock is paused: it moves only when all tasks wait.
     assert_eq!(asked.elapsed(), Duration::ZERO);
     meeting.hangs.store(false, Ordering::SeqCst);
     watch.close();
@@ -180,7 +180,7 @@ async fn who_asks_gets_the_sums_or_is_told_and_can_ask_for_one_instance() {
     assert_eq!((day.scope, day.rows[0].counts.allowed), (Scope::Instance, 3));
 }
 
-/// A machine's clocks: one that only runs, and the wall clock, which may be put right.
+/// The clocks of a machine: a monotonic clock, and a wall clock that can be set.
 #[derive(Clone, Default)]
 struct Clocks {
     runs: FakeClock,

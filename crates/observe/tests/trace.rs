@@ -1,4 +1,4 @@
-//! What traces promise, against an OTLP collector in this process.
+//! Tests traces against an OTLP collector in this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A collector that keeps what it is sent.
+/// A collector that keeps the spans that it receives.
 async fn collector() -> (String, mpsc::UnboundedReceiver<(String, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port 0 is always free");
     let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));

@@ -1,4 +1,4 @@
-//! What a watch promises to whoever reads its figures.
+//! Tests the figures and events of a watch.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{EventKind, GroupBy, StoreHealth, TimedStore, Watch, WatchBuilder};
 
-/// A watch of its own series, on a clock that stands still and without a thread.
+/// A watch with its own recorder, on a clock that does not move, without a thread.
 fn watch(set_up: impl FnOnce(WatchBuilder) -> WatchBuilder) -> (Watch, PrometheusHandle, FakeClock) {
     let recorder = PrometheusBuilder::new().build_recorder();
     let (handle, clock) = (recorder.handle(), FakeClock::default());
@@ -124,7 +124,7 @@ async fn invented_rules_end_up_in_the_overflow_and_none_is_lost() {
 }
 
 #[tokio::test]
-async fn whoever_is_denied_most_leads_the_list_under_a_hash_that_the_operator_can_look_up() {
+async fn the_key_that_is_denied_most_leads_the_list_under_a_hash_that_the_operator_can_look_up() {
     let (watch, metrics, clock) = watch(|builder| builder);
     let limiter = limiter(&watch, &clock);
     for (key, times) in [("quiet", 12), ("noisy", 100), ("calm", 5)] {
@@ -146,7 +146,7 @@ async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_co
     let (watch, _, clock) = watch(|builder| builder.show_keys(true));
     let limiter = limiter(&watch, &clock);
     let quiet: Vec<_> = (0..80).map(|key| format!("quiet:{key}")).collect();
-    // A hundred thousand denials a second, of which a thread looks at two thousand.
+    // A hundred thousand denials per second, of which a thread samples two thousand.
     for turn in 0..1_000_000_usize {
         let key = if turn % 5 == 0 { "noisy" } else { quiet[turn / 5 * 4 % 80 + turn % 5 - 1].as_str() };
         let charges = limiter.charges(key, ["never"], 1).unwrap();

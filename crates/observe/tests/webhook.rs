@@ -1,4 +1,4 @@
-//! What webhooks promise, against receivers that are well, slow, failing and sly.
+//! Tests webhooks against receivers that are healthy, slow, failing or malicious.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,10 +26,10 @@ const SECRET: &str = "s3cret";
 const SOON: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a receiver answers to the attempt of this number.
+/// The response of a receiver to the attempt of this number.
 type Answers = fn(usize) -> Option<Response<Full<Bytes>>>;
 
-/// Somebody else's server.
+/// The server that receives webhooks.
 struct Receiver {
     address: SocketAddr,
     attempts: Arc<AtomicUsize>,
@@ -37,7 +37,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Answers each attempt; where there is no answer, it keeps the caller waiting for good.
+    /// Answers each attempt. Without an answer, the caller waits forever.
     async fn start(answers: Answers) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("port 0 is always free");
         let address = listener.local_addr().expect("it is bound");
@@ -90,7 +90,7 @@ fn watch() -> (Watch, PrometheusHandle) {
     (Watch::builder().recorder(Arc::new(recorder)).without_ticker().build(), handle)
 }
 
-/// Waits until the metrics count so many events as `result`.
+/// Waits until the metrics count this many events with `result`.
 async fn counted(metrics: &PrometheusHandle, result: &str, events: u64) {
     let line = format!("ratelimit_webhook_events_total{{result=\"{result}\"}} {events}\n");
     let seen = async {
@@ -197,11 +197,11 @@ async fn a_receiver_that_never_answers_delays_no_decision_and_holds_a_bounded_qu
             let _decision =
                 limiter.allow(&format!("user:{user}"), ["free"], 1).await.expect("a sound question");
         }
-        // Lets the gatherer take what was told, as another thread would.
+        // Lets the task queue the event, as it would on another thread.
         tokio::task::yield_now().await;
     }
     assert_eq!(watch.snapshot().totals.all(), 400);
-    // One is under way, twenty wait.
+    // One is being delivered, twenty are queued.
     counted(&metrics, "dropped", 179).await;
 }
 
@@ -272,7 +272,7 @@ async fn a_stop_does_not_wait_for_a_receiver_and_counts_what_is_dropped() {
 }
 
 #[test]
-fn what_is_no_url_is_refused_at_once() {
+fn an_invalid_url_is_refused_at_once() {
     assert!(matches!(Webhook::new("gopher://example.com", SECRET), Err(DeliveryError::Url(_))));
 }
 
@@ -309,7 +309,7 @@ async fn the_loss_of_the_store_is_told_at_once_while_denials_wait_for_a_receiver
 async fn a_repeat_has_the_ids_of_its_first_attempt_and_no_other_event_has_them() {
     let mut receiver = Receiver::start(|attempt| Some(status(if attempt == 0 { 500 } else { 200 }))).await;
     let mut seen = std::collections::HashSet::new();
-    // Two processes, or one that was started again: each counts from one.
+    // Two processes, or one that was restarted: each numbers its events from one.
     for again in [true, false] {
         let (watch, _metrics) = watch();
         let _telling = receiver.webhook().start(&watch);

@@ -42,8 +42,6 @@ pub use facts::{CallerTenant, Credential, Facts, single_value};
 pub use key::{KeyList, KeyListError, ResolvedKey, identity};
 pub use owed::{BucketCharge, Chain, ChainPart, Owed, PolicyRefusal};
 pub use path::{AmbiguousPath, CleanPath, PathPattern, PatternError};
-pub use policy::{
-    AskError, DEFAULT_RULE, Policy, PolicyBuilder, PolicyError, RESERVED_PLANS, TENANT_KEY, THROTTLE,
-};
+pub use policy::{AskError, DEFAULT_RULE, Policy, PolicyBuilder, PolicyError, RESERVED_PLANS, THROTTLE};
 pub use rule::{HostError, HostPattern, Matcher, Rule, RulePlans, canonical_host, is_misspelt};
 pub use tenant::{ApiKeyHash, ApiKeyHashError, OverrideError, Tenant};

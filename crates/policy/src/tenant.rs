@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_refused() {
+    fn a_text_that_is_not_a_hash_is_refused() {
         for text in ["", "test", "sha256:", "sha256:9f86", &format!("sha256:{}", "+f".repeat(32))] {
             assert_eq!(text.parse::<ApiKeyHash>(), Err(ApiKeyHashError), "{text}");
         }

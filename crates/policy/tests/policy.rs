@@ -1,4 +1,4 @@
-//! What requests owe: which rule, which keys, which limits at which cost, and why some are refused.
+//! Tests what requests owe: which rule, which keys, which limits at which cost, and why some are refused.
 
 use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ fn the_rule_that_asks_for_most_is_the_one_that_counts() {
 }
 
 #[test]
-fn a_policy_whose_parts_name_what_is_not_there_is_not_built() {
+fn a_policy_that_names_a_missing_plan_or_rule_is_not_built() {
     let unknown = |of: &str| PolicyError::Plan { of: of.into(), plan: name("silver") };
     assert_eq!(plans().rules([rule("a", "silver")]).build().err(), Some(unknown("a")));
     assert_eq!(plans().route_limits("r", [rule("b", "silver")]).build().err(), Some(unknown("b")));
@@ -135,7 +135,7 @@ fn rules_that_are_charged_together_are_one_chain_with_each_bucket_at_its_highest
     let deny = |rule: Rule| Rule { on_failure: Some(FailurePolicy::Deny), ..rule };
     let policy = built(plans().rules([
         also(costing(on(rule("a", "free"), "/a"), 2), &["b"]),
-        // In a circle, which ends.
+        // A cycle of `also` ends.
         also(deny(costing(on(rule("b", "free"), "/b"), 5)), &["c", "a"]),
         on(rule("c", "gold"), "/c"),
     ]));
@@ -585,7 +585,7 @@ fn of_a_field_that_is_sent_twice_only_one_value_counts() {
 }
 
 proptest! {
-    /// The order of rules, and those that do not match, change nothing of what a request owes.
+    /// The order of rules, and rules that do not match, do not change what a request owes.
     #[test]
     fn rules_that_do_not_match_change_nothing(at in 0_usize..4, cost in 1_u64..9) {
         let mut rules = vec![on(rule("x", "gold"), "/x"), on(rule("y", "free"), "/y/*"), on(rule("z", "free"), "/z")];
@@ -596,7 +596,7 @@ proptest! {
 }
 
 mod descriptors {
-    //! What a proxy's descriptors owe.
+    //! Tests what descriptors owe.
 
     use spile_policy::{Descriptor, DescriptorLimit, DescriptorOwed, DescriptorsOwed, Hits};
 

@@ -87,7 +87,7 @@ impl<B: PacedBody> SendBody<B> {
     }
 
     /// Resets the stream, because the body could not be read.
-    pub fn break_off(&mut self) {
+    pub(crate) fn break_off(&mut self) {
         self.stream.send_reset(Reason::INTERNAL_ERROR);
     }
 

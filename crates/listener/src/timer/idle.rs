@@ -34,7 +34,7 @@ impl IdleTimer {
     }
 
     /// Whether the silence has lasted twice as long as the limit.
-    pub fn is_twice_over(&self) -> bool {
+    pub(crate) fn is_twice_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() > until + self.limit)
     }
 

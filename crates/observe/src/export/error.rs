@@ -37,7 +37,7 @@ pub enum DeliveryError {
 
 impl DeliveryError {
     /// Whether a retry could succeed.
-    pub const fn is_transient(&self) -> bool {
+    pub(crate) const fn is_transient(&self) -> bool {
         matches!(self, Self::NoAddress | Self::Io(_) | Self::Http(_) | Self::TimedOut | Self::Failed(_))
     }
 }

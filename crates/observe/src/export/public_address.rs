@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_inside_some_network_is_not_public() {
+    fn private_and_reserved_addresses_are_not_public() {
         for inside in [
             "127.0.0.1",
             "10.1.2.3",
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_can_have_is_public() {
+    fn addresses_of_the_internet_are_public() {
         for outside in ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"] {
             assert!(is_public(outside.parse().expect("an address")), "{outside}");
         }

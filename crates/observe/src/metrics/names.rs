@@ -21,10 +21,10 @@ pub(crate) const HTTP_REQUESTS: &str = "http_server_requests_total";
 pub(crate) const HTTP_DURATION: &str = "http_server_request_duration_seconds";
 
 /// Bucket bounds for durations, in seconds: from 50 µs, a decision of the embedded store, to one second.
-pub const DURATION_BUCKETS: [f64; 13] =
+const DURATION_BUCKETS: [f64; 13] =
     [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// Bucket bounds for levels: from an empty bucket to nearly a full one.
-pub const LEVEL_BUCKETS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9];
+const LEVEL_BUCKETS: [f64; 6] = [0.0, 0.1, 0.25, 0.5, 0.75, 0.9];
 
 /// The histograms with their bucket bounds, for a Prometheus exporter.
 pub const HISTOGRAMS: [(&str, &[f64]); 3] =

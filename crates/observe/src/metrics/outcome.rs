@@ -25,7 +25,7 @@ impl DecisionCounts {
     }
 
     /// The share that was denied, from 0 to 1. Zero if there were no decisions.
-    pub fn denial_ratio(&self) -> f64 {
+    pub(crate) fn denial_ratio(&self) -> f64 {
         if self.all() == 0 { 0.0 } else { self.denied as f64 / self.all() as f64 }
     }
 

@@ -150,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn whoever_holds_more_than_its_share_is_in_it(
+        fn a_key_with_more_than_its_share_is_in_the_sketch(
             stream in prop::collection::vec(0u16..12, 1..400),
             capacity in 2usize..10,
         ) {

@@ -27,7 +27,7 @@ pub const DEFAULT_RULE: &str = "default";
 /// on the plans.
 pub const THROTTLE: &str = "cl.throttle";
 /// The prefix of a tenant's key.
-pub const TENANT_KEY: &str = "tenant:";
+pub(crate) const TENANT_KEY: &str = "tenant:";
 /// The namespace of limits that callers send under the name of a plan.
 pub(crate) const OWN: &str = "own";
 /// The namespace of limits that Envoy's descriptors contain, and their rule if no other matches.

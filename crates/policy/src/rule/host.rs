@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn a_text_that_is_not_a_host_is_refused() {
         let long = "a.".repeat(128) + "a";
         assert_refused(&[&long]);
         assert_refused(&[

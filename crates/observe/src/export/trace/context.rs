@@ -30,7 +30,7 @@ impl TraceContext {
     }
 
     /// Whether the trace is sampled.
-    pub const fn is_sampled(self) -> bool {
+    pub(crate) const fn is_sampled(self) -> bool {
         self.sampled
     }
 
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_context_starts_a_trace_of_its_own() {
+    fn an_invalid_traceparent_is_ignored() {
         let zeros = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
         for bad in [
             "",

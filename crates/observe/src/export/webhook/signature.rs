@@ -65,7 +65,7 @@ mod tests {
 
     /// What `printf '1800000000.{}' | openssl dgst -sha256 -hmac s3cret` says.
     #[test]
-    fn anybody_can_check_it_with_common_tools() {
+    fn a_signature_can_be_checked_with_openssl() {
         let signature = sign(&SigningSecret::from("s3cret"), 1_800_000_000, b"{}");
         assert_eq!(signature, OPENSSL);
     }
