@@ -205,7 +205,7 @@ impl RequestFraming {
             }
             (true, DeclaredLength::Unsaid) => self.next = FramingState::ChunkSize,
             (false, DeclaredLength::Unsaid | DeclaredLength::Bytes(0)) => {
-                self.next = FramingState::RequestLine
+                self.next = FramingState::RequestLine;
             }
             (false, DeclaredLength::Bytes(length)) => self.next = FramingState::Body(length),
             // hyper refuses a length that is not a number.

@@ -163,7 +163,7 @@ impl Listener {
             let handshake = tokio::time::timeout(within, acceptor.accept(stream));
             match watcher.unless_draining(handshake).await {
                 Some(Ok(Ok(stream))) => {
-                    protocol.serve(AcceptedConnection { stream, origin, watcher, permit }).await
+                    protocol.serve(AcceptedConnection { stream, origin, watcher, permit }).await;
                 }
                 Some(Ok(Err(_)) | Err(_)) => permit.metrics.handshake_failed(),
                 None => {}

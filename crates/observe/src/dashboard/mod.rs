@@ -2,7 +2,7 @@
 //!
 //! It belongs on the admin listener, never on a listener for callers. The [`page`] itself contains no figures and needs
 //! no protection; the server that mounts the other routes decides who may read them. The page sends the operator's
-//! token if the server requires one. The routes and their OpenAPI description come from the same declarations.
+//! token if the server requires one. The routes and their `OpenAPI` description come from the same declarations.
 
 mod export;
 mod figures;
