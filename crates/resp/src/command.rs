@@ -31,9 +31,10 @@ pub enum Frame {
 pub struct ProtocolError(String);
 
 /// What the next bytes are.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 enum Expecting {
     /// The line that begins a command.
+    #[default]
     Start,
     /// The line with the length of the next argument.
     Length,
@@ -44,7 +45,7 @@ enum Expecting {
 }
 
 /// Reads commands from bytes as they arrive. Holds only the command that has begun.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CommandDecoder {
     expecting: Expecting,
     line: Vec<u8>,
@@ -56,18 +57,6 @@ pub struct CommandDecoder {
 }
 
 impl CommandDecoder {
-    /// A decoder at the start of a stream.
-    pub const fn new() -> Self {
-        Self {
-            expecting: Expecting::Start,
-            line: Vec::new(),
-            arguments: Vec::new(),
-            left: 0,
-            kept: 0,
-            too_large: false,
-        }
-    }
-
     /// Whether part of a command has been read and the rest has not arrived.
     pub fn is_within_command(&self) -> bool {
         !(matches!(self.expecting, Expecting::Start) && self.line.is_empty())
@@ -221,7 +210,7 @@ mod tests {
 
     /// The frames that the pieces hold, and whether the last one is incomplete.
     fn read(pieces: &[&[u8]]) -> (Vec<Frame>, Result<bool, ProtocolError>) {
-        let (mut decoder, mut read) = (CommandDecoder::new(), Vec::new());
+        let (mut decoder, mut read) = (CommandDecoder::default(), Vec::new());
         for mut piece in pieces.iter().copied() {
             loop {
                 match decoder.decode(&mut piece) {

@@ -1,6 +1,6 @@
-//! The ledger: every decision that was given and every answer of the store behind it, and whether they add up.
+//! The ledger records every decision and every answer of the store behind it, and checks whether they add up.
 //!
-//! It works the limits out anew and shares no arithmetic with the stores it checks.
+//! It calculates the limits independently, and shares no arithmetic with the stores that it checks.
 
 mod account;
 mod recorded;
@@ -15,25 +15,25 @@ use spile_core::{Charge, Decision, FailurePolicy, Micros, Reason, Source};
 pub use account::Account;
 pub use recorded::Recorded;
 
-/// What a decision may take beyond its deadline: the scheduler of a busy machine, not the store.
+/// How much later than its deadline a decision may be, because of the scheduler of a busy machine.
 pub const GRACE: Duration = Duration::from_millis(20);
 
-/// Records what was decided, by whom and how fast. Clones write the same ledger.
+/// Records decisions, their source and their latency. Clones share one ledger.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Arc<Mutex<Book>>);
+pub struct Ledger(Arc<Mutex<LedgerState>>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct LedgerState {
     /// By key and limit.
     accounts: BTreeMap<(String, String), Account>,
     /// The same for what this machine admitted alone while the store failed.
     local: BTreeMap<(String, String), Account>,
-    decisions: Vec<Line>,
+    decisions: Vec<RecordedDecision>,
 }
 
 /// One decision, as its caller saw it.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct RecordedDecision {
     allowed: bool,
     reason: Reason,
     source: Source,
@@ -48,7 +48,7 @@ impl Ledger {
         let failure = decision.failure().map(spile_core::FailureReason::as_str);
         let (allowed, reason, source) = (decision.allowed(), decision.reason(), decision.source());
         let mut book = self.0.lock();
-        book.decisions.push(Line { allowed, reason, source, failure, given_at, latency });
+        book.decisions.push(RecordedDecision { allowed, reason, source, failure, given_at, latency });
         if source == Source::Local && allowed {
             for status in decision.limits() {
                 let bucket = (key.to_owned(), status.name().to_string());
@@ -176,12 +176,12 @@ impl Ledger {
         if used >= share { Ok(()) } else { Err(Breach::Entitlement { used, share }) }
     }
 
-    fn count(&self, counts: impl Fn(&Line) -> bool) -> usize {
+    fn count(&self, counts: impl Fn(&RecordedDecision) -> bool) -> usize {
         self.0.lock().decisions.iter().filter(|line| counts(line)).count()
     }
 }
 
-impl Line {
+impl RecordedDecision {
     fn follows(&self, policy: FailurePolicy) -> bool {
         let seen = (self.allowed, self.reason, self.source);
         match (self.failure, policy) {

@@ -1,4 +1,4 @@
-//! The plainest store there is: a map, one lock, and the arithmetic of `spile-core`. Others are held against it.
+//! The simplest store: a map, one lock, and the arithmetic of `spile-core`. Other stores are compared with it.
 
 use std::collections::HashMap;
 use std::future::ready;
@@ -9,7 +9,7 @@ use spile_core::{
     StoreError,
 };
 
-/// Buckets in a map that never forgets. Slow, unbounded and obviously right.
+/// Buckets in a map that never evicts. Slow, unbounded and obviously correct.
 #[derive(Debug)]
 pub struct ModelStore<C> {
     clock: C,

@@ -1,7 +1,6 @@
-//! A network that misbehaves on command: a TCP proxy in front of a server, inside the test.
+//! A faulty network: a TCP proxy in front of a server, controlled by the test.
 //!
-//! It knows enough of the Redis protocol to tell where one reply ends and the next begins, and nothing of what
-//! they mean.
+//! It knows where one Redis reply ends and the next begins, but not what they mean.
 
 mod exchange;
 mod link;
@@ -15,31 +14,32 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use exchange::Exchange;
+use exchange::ReplyExchange;
 use link::Link;
 
-/// What happens to the traffic. Switched while connections are open, and felt by them at once.
+/// What the proxy does to the traffic. It can be switched at any time, and takes effect on open connections at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// Everything passes.
     Pass,
-    /// Every reply arrives this much later; replies stay in order and none waits for another.
+    /// Every reply arrives this much later. Replies stay in order, and the delays do not add up.
     Delay(Duration),
     /// Replies arrive one byte at a time.
     OneByte,
     /// The connection closes in the middle of the next reply.
     CutMidReply,
-    /// Nothing arrives on either side and nobody is told. A connection that has been through this stays dead, as
-    /// where a firewall has forgotten it.
+    /// No bytes arrive on either side, and the connection stays open. It stays dead after the mode has changed, like a
+    /// connection that a firewall has dropped.
     HalfOpen,
     /// Connections are reset, and so is every new one.
     Reset,
-    /// Replies are replaced by bytes that are none.
+    /// Replies are replaced by bytes that are not a reply.
     Garbage,
-    /// Two replies trade places: with the next on the same connection where two are under way, else with one on
-    /// another connection, as a proxy that mixes up its clients would do.
+    /// Two replies are swapped: with the next one on the same connection if there is one, otherwise with one on another
+    /// connection, like a proxy that mixes up its clients.
     Swapped,
-    /// Requests arrive and replies do not. A connection that lost a reply never delivers another: TCP has no gaps.
+    /// Requests arrive, replies do not. A connection that lost a reply never delivers another one, because TCP has no
+    /// gaps.
     DropReplies,
 }
 
@@ -48,12 +48,12 @@ pub enum Mode {
 pub struct Proxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
-    counts: Arc<Counts>,
+    counts: Arc<ProxyCounters>,
     acceptor: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ProxyCounters {
     dials: AtomicU64,
     open: AtomicUsize,
     struck: AtomicU64,
@@ -69,7 +69,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free loopback port");
         let address = listener.local_addr().expect("a bound address");
         let (mode, modes) = watch::channel(Mode::Pass);
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(ProxyCounters::default());
         let acceptor = tokio::spawn(accept(listener, upstream, modes, Arc::clone(&counts)));
         Self { address, mode, counts, acceptor }
     }
@@ -84,17 +84,17 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
-    /// Changes the weather.
+    /// Switches the mode.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
 
-    /// How many connections have been asked for so far.
+    /// How many connections were accepted so far.
     pub fn dials(&self) -> u64 {
         self.counts.dials.load(Ordering::Relaxed)
     }
 
-    /// How often a mode has done its damage so far, to a reply or to a connection. [`Mode::Pass`] does none.
+    /// How often a mode has affected a reply or a connection so far. [`Mode::Pass`] affects none.
     pub fn struck(&self) -> u64 {
         self.counts.struck.load(Ordering::Relaxed)
     }
@@ -111,15 +111,15 @@ impl Drop for Proxy {
     }
 }
 
-/// Holds the links in a set of its own, so that they end with it.
+/// Holds the links in a `JoinSet`, so that they end with this task.
 async fn accept(
     listener: TcpListener,
     upstream: SocketAddr,
     modes: watch::Receiver<Mode>,
-    counts: Arc<Counts>,
+    counts: Arc<ProxyCounters>,
 ) {
     let mut links = JoinSet::new();
-    let exchange = Arc::<Exchange>::default();
+    let exchange = Arc::<ReplyExchange>::default();
     loop {
         tokio::select! {
             Ok((client, _)) = listener.accept() => {
@@ -132,7 +132,7 @@ async fn accept(
     }
 }
 
-async fn serve(client: TcpStream, upstream: SocketAddr, link: Link, counts: Arc<Counts>) {
+async fn serve(client: TcpStream, upstream: SocketAddr, link: Link, counts: Arc<ProxyCounters>) {
     counts.open.fetch_add(1, Ordering::Relaxed);
     let _closed = Closed(counts);
     if link.mode() == Mode::Reset {
@@ -145,8 +145,8 @@ async fn serve(client: TcpStream, upstream: SocketAddr, link: Link, counts: Arc<
     }
 }
 
-/// Counts a link out however it ends, also where its task is aborted.
-struct Closed(Arc<Counts>);
+/// Counts a link as closed when dropped, also if its task is aborted.
+struct Closed(Arc<ProxyCounters>);
 
 impl Drop for Closed {
     fn drop(&mut self) {

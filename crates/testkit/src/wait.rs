@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use spile_core::{Clock, SystemClock};
 
-/// How long a fixture may take to come up or to change its mind before the test fails.
+/// How long a fixture may take to start or to change its state before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Short enough that no test notices, long enough that two cores are not spent on asking.
+/// Short enough that tests are not slowed down, long enough that polling does not load the machine.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Asks until there is an answer, and returns it with the time that took.
+/// Calls `ask` until it returns `Some`, and returns the value and the time that took.
 ///
 /// # Panics
 /// Where there is none within `patience`: the message names `what` was waited for.
@@ -35,7 +35,7 @@ pub fn until_true(what: &str, mut met: impl FnMut() -> bool) -> Duration {
     until(what, PATIENCE, || met().then_some(())).1
 }
 
-/// Lets what goes on go on for so long: a fault that is to last, or a load that is to be measured.
+/// Sleeps, for a fault that must last or a load that is measured.
 #[allow(
     clippy::disallowed_methods,
     reason = "other processes live by the machine's clock; no clock here moves them"

@@ -325,7 +325,7 @@ impl UrlQuery {
                 "user" if scheme.kind == SchemeKind::Unix => query.user = Some(text("user")?),
                 "pass" if scheme.kind == SchemeKind::Unix => query.password = Some(text("password")?),
                 "sentinel_user" if scheme.kind == SchemeKind::Sentinel => {
-                    query.sentinel_user = Some(text("user")?)
+                    query.sentinel_user = Some(text("user")?);
                 }
                 "sentinel_pass" if scheme.kind == SchemeKind::Sentinel => {
                     query.sentinel_password = Some(text("password")?);

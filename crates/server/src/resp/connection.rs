@@ -45,12 +45,12 @@ pub(super) struct ClientConnection<I> {
 }
 
 impl<I: ClientIo> ClientConnection<I> {
-    pub(super) const fn new(stream: I, session: ClientSession, timeouts: ClientTimeouts) -> Self {
+    pub(super) fn new(stream: I, session: ClientSession, timeouts: ClientTimeouts) -> Self {
         Self {
             stream,
             session,
             timeouts,
-            decoder: CommandDecoder::new(),
+            decoder: CommandDecoder::default(),
             frames: Vec::new(),
             out: Vec::new(),
         }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use spile_core::{Limit, Store};
 
-use super::Subject;
+use super::StoreUnderTest;
 
 /// Either each limit of the chain is charged or none is.
-pub async fn a_chain_is_spent_whole_or_not_at_all(subject: Subject<impl Store>) {
+pub async fn a_chain_is_spent_whole_or_not_at_all(subject: StoreUnderTest<impl Store>) {
     let (burst, daily) = (Limit::per_second(1).burst(2), Limit::per_day(100));
     let chain = [("chain", "gold/burst", burst, 1), ("chain", "gold/daily", daily, 1)];
     assert!(subject.spend_chain(&chain).await.allowed());
@@ -23,7 +23,7 @@ pub async fn a_chain_is_spent_whole_or_not_at_all(subject: Subject<impl Store>) 
 }
 
 /// Waiting for the one that is named is enough for all.
-pub async fn a_denied_chain_names_the_limit_with_the_longest_wait(subject: Subject<impl Store>) {
+pub async fn a_denied_chain_names_the_limit_with_the_longest_wait(subject: StoreUnderTest<impl Store>) {
     let (fast, slow) = (Limit::per_second(1), Limit::per_minute(1));
     let chain = [("longest", "p/fast", fast, 1), ("longest", "p/slow", slow, 1)];
     assert!(subject.spend_chain(&chain).await.allowed());
@@ -35,7 +35,7 @@ pub async fn a_denied_chain_names_the_limit_with_the_longest_wait(subject: Subje
 }
 
 /// Whoever is let in is told about the limit that will stop them first.
-pub async fn an_allowed_chain_names_the_limit_with_the_fewest_tokens(subject: Subject<impl Store>) {
+pub async fn an_allowed_chain_names_the_limit_with_the_fewest_tokens(subject: StoreUnderTest<impl Store>) {
     let (wide, narrow) = (Limit::per_second(100), Limit::per_second(5));
     let chain = [("fewest", "p/wide", wide, 1), ("fewest", "p/narrow", narrow, 1)];
     let allowed = subject.spend_chain(&chain).await;
@@ -45,7 +45,7 @@ pub async fn an_allowed_chain_names_the_limit_with_the_fewest_tokens(subject: Su
 }
 
 /// A user, their tenant and everybody together: one decision.
-pub async fn a_chain_across_keys_is_spent_whole_or_not_at_all(subject: Subject<impl Store>) {
+pub async fn a_chain_across_keys_is_spent_whole_or_not_at_all(subject: StoreUnderTest<impl Store>) {
     let (user, all) = (Limit::per_hour(1).burst(5), Limit::per_hour(1).burst(8));
     let chain = |who| [(who, "user", user, 1), ("everybody", "global", all, 1)];
     for _ in 0..5 {
@@ -61,7 +61,7 @@ pub async fn a_chain_across_keys_is_spent_whole_or_not_at_all(subject: Subject<i
 }
 
 /// Many callers with overlapping chains: what the shared bucket lost is what was admitted.
-pub async fn crossing_chains_conserve_every_token<S: Store + 'static>(subject: Subject<S>) {
+pub async fn crossing_chains_conserve_every_token<S: Store + 'static>(subject: StoreUnderTest<S>) {
     const CALLERS: u64 = 8;
     let (own, shared) = (Limit::per_hour(1).burst(40), Limit::per_hour(1).burst(150));
     let lines = move |caller: u64| {

@@ -1,13 +1,13 @@
-//! Promises about time that misbehaves: it never mints tokens and never locks anybody out.
+//! Promises about clocks that jump: they never create tokens, and never lock a caller out.
 
 use std::time::Duration;
 
 use spile_core::{Limit, Store};
 
-use super::Subject;
+use super::StoreUnderTest;
 
 /// Jitter between clocks is waited out, not paid out.
-pub async fn a_clock_that_steps_back_a_little_mints_nothing(subject: Subject<impl Store>) {
+pub async fn a_clock_that_steps_back_a_little_mints_nothing(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(10);
     subject.drain("jitters", limit).await;
     subject.clock.step_back(Duration::from_millis(500));
@@ -21,7 +21,7 @@ pub async fn a_clock_that_steps_back_a_little_mints_nothing(subject: Subject<imp
 }
 
 /// An hour lost is not an hour locked out.
-pub async fn a_clock_that_steps_far_back_locks_nobody_out(subject: Subject<impl Store>) {
+pub async fn a_clock_that_steps_far_back_locks_nobody_out(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(10);
     subject.drain("steps", limit).await;
     subject.clock.step_back(Duration::from_secs(3_600));
@@ -34,7 +34,7 @@ pub async fn a_clock_that_steps_far_back_locks_nobody_out(subject: Subject<impl 
 }
 
 /// No time, no tokens.
-pub async fn a_frozen_clock_mints_nothing(subject: Subject<impl Store>) {
+pub async fn a_frozen_clock_mints_nothing(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1_000_000).burst(5);
     subject.drain("frozen", limit).await;
     for _ in 0..100 {
@@ -43,7 +43,7 @@ pub async fn a_frozen_clock_mints_nothing(subject: Subject<impl Store>) {
 }
 
 /// A jump is worth one burst at most.
-pub async fn a_clock_that_jumps_ahead_fills_to_the_capacity_only(subject: Subject<impl Store>) {
+pub async fn a_clock_that_jumps_ahead_fills_to_the_capacity_only(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(10).burst(20);
     subject.drain("jumps", limit).await;
     subject.wait(Duration::from_secs(3_600 * 24 * 3_650));
@@ -51,7 +51,7 @@ pub async fn a_clock_that_jumps_ahead_fills_to_the_capacity_only(subject: Subjec
 }
 
 /// A clock that swings back and forth admits no more than its latest moment allows.
-pub async fn an_oscillating_clock_mints_nothing(subject: Subject<impl Store>) {
+pub async fn an_oscillating_clock_mints_nothing(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(10);
     subject.drain("swings", limit).await;
     let mut admitted = 0;

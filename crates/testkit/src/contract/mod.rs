@@ -1,4 +1,4 @@
-//! What every store promises, each promise a named test. Run them all on a store of yours:
+//! The contract of every store. Each promise is a test. To run all of them on your store:
 //!
 //! ```
 //! # #[derive(Clone)] struct Guard;
@@ -17,16 +17,18 @@
 mod chains;
 mod clocks;
 mod keys;
+mod refunds;
 mod spending;
 mod subject;
-mod taking_back;
+
+pub use spile_core::FakeClock;
 
 pub use chains::*;
 pub use clocks::*;
 pub use keys::*;
+pub use refunds::*;
 pub use spending::*;
-pub use subject::{Line, Subject, charges};
-pub use taking_back::*;
+pub use subject::{ChargeSpec, StoreUnderTest, charges};
 
 /// Makes one test per promise. Takes an async function from a `FakeClock` to the store and what keeps it
 /// alive.
@@ -77,9 +79,9 @@ macro_rules! store_contract {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $promise() {
-                let clock = ::spile_core::FakeClock::default();
+                let clock = $crate::contract::FakeClock::default();
                 let (store, _alive) = $make(clock.clone()).await;
-                $crate::contract::$promise($crate::contract::Subject::new(store, clock)).await;
+                $crate::contract::$promise($crate::contract::StoreUnderTest::new(store, clock)).await;
             }
         )+
     };

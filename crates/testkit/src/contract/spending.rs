@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use spile_core::{Decision, Limit, LimitBuilder, Source, Store};
 
-use super::{Subject, charges};
+use super::{StoreUnderTest, charges};
 
 /// Nobody has to earn a first burst.
-pub async fn a_bucket_starts_full(subject: Subject<impl Store>) {
+pub async fn a_bucket_starts_full(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     assert_eq!(subject.left("starts full", limit).await, 10);
     for left in (0..10).rev() {
@@ -19,14 +19,14 @@ pub async fn a_bucket_starts_full(subject: Subject<impl Store>) {
 }
 
 /// A request of cost n is worth n of cost one.
-pub async fn a_spend_takes_what_it_costs(subject: Subject<impl Store>) {
+pub async fn a_spend_takes_what_it_costs(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     assert_eq!(subject.spend("costs", limit, 7).await.remaining(), 3);
     assert_eq!(subject.spend("costs", limit, 3).await.remaining(), 0);
 }
 
-/// The way around the future leads to the same place, and where it is closed it costs nothing.
-pub async fn a_try_spend_answers_like_a_spend_or_takes_nothing(subject: Subject<impl Store>) {
+/// The synchronous call gives the same answer, or `None` and spends nothing.
+pub async fn a_try_spend_answers_like_a_spend_or_takes_nothing(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(3);
     for left in [3, 2, 1, 0] {
         let charged = charges(&[("at once", "limit", limit, 1)]);
@@ -42,7 +42,7 @@ pub async fn a_try_spend_answers_like_a_spend_or_takes_nothing(subject: Subject<
 }
 
 /// Who is refused keeps what they have.
-pub async fn a_denial_takes_nothing(subject: Subject<impl Store>) {
+pub async fn a_denial_takes_nothing(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     assert!(subject.spend("denied", limit, 7).await.allowed());
     let denied = subject.spend("denied", limit, 4).await;
@@ -53,7 +53,7 @@ pub async fn a_denial_takes_nothing(subject: Subject<impl Store>) {
 }
 
 /// Asking too early, however often, does not move the moment of admission.
-pub async fn a_polling_client_does_not_starve_itself(subject: Subject<impl Store>) {
+pub async fn a_polling_client_does_not_starve_itself(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_minute(1);
     subject.drain("polls", limit).await;
     for _ in 0..59 {
@@ -65,7 +65,7 @@ pub async fn a_polling_client_does_not_starve_itself(subject: Subject<impl Store
 }
 
 /// Refill is even, not at the end of the period.
-pub async fn tokens_come_back_at_the_rate(subject: Subject<impl Store>) {
+pub async fn tokens_come_back_at_the_rate(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(50).burst(100);
     subject.drain("refills", limit).await;
     subject.wait(Duration::from_millis(20));
@@ -75,7 +75,7 @@ pub async fn tokens_come_back_at_the_rate(subject: Subject<impl Store>) {
 }
 
 /// Idling saves up one burst, never more.
-pub async fn a_bucket_never_holds_more_than_its_capacity(subject: Subject<impl Store>) {
+pub async fn a_bucket_never_holds_more_than_its_capacity(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     assert!(subject.spend("idles", limit, 5).await.allowed());
     subject.wait(Duration::from_secs(86_400 * 365));
@@ -86,7 +86,7 @@ pub async fn a_bucket_never_holds_more_than_its_capacity(subject: Subject<impl S
 
 /// The wait that a denial names is exact.
 pub async fn a_denied_caller_who_waits_retry_after_is_let_in_and_not_a_microsecond_before(
-    subject: Subject<impl Store>,
+    subject: StoreUnderTest<impl Store>,
 ) {
     let limits =
         [Limit::per_minute(7).burst(3), Limit::per_second(3), Limit::per_day(11), Limit::per_hour(1)];
@@ -104,7 +104,7 @@ pub async fn a_denied_caller_who_waits_retry_after_is_let_in_and_not_a_microseco
 }
 
 /// A cost of nothing changes nothing.
-pub async fn cost_zero_looks_without_spending(subject: Subject<impl Store>) {
+pub async fn cost_zero_looks_without_spending(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_day(10);
     assert!(subject.spend("zero", limit, 4).await.allowed());
     for _ in 0..20 {
@@ -121,7 +121,7 @@ pub async fn cost_zero_looks_without_spending(subject: Subject<impl Store>) {
 }
 
 /// Looking says what spending would say.
-pub async fn a_peek_answers_like_a_spend_and_writes_nothing(subject: Subject<impl Store>) {
+pub async fn a_peek_answers_like_a_spend_and_writes_nothing(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     for _ in 0..3 {
         let looked = subject.peek("peeks", limit, 10).await;
@@ -137,7 +137,10 @@ pub async fn a_peek_answers_like_a_spend_and_writes_nothing(subject: Subject<imp
 }
 
 /// A look makes no bucket, moves no refill, and does not write down that the clock has stepped back.
-async fn looking_leaves_no_trace(subject: &Subject<impl Store>, look: impl AsyncFn(&str, LimitBuilder)) {
+async fn looking_leaves_no_trace(
+    subject: &StoreUnderTest<impl Store>,
+    look: impl AsyncFn(&str, LimitBuilder),
+) {
     look("looked at", Limit::per_day(5)).await;
     assert_eq!(subject.left("looked at", Limit::per_day(10)).await, 10, "a look made a bucket of 5");
 
@@ -157,7 +160,7 @@ async fn looking_leaves_no_trace(subject: &Subject<impl Store>, look: impl Async
 }
 
 /// One token a day and a thousand million a second.
-pub async fn the_slowest_and_the_fastest_rates_work(subject: Subject<impl Store>) {
+pub async fn the_slowest_and_the_fastest_rates_work(subject: StoreUnderTest<impl Store>) {
     let slow = Limit::per_day(1);
     subject.drain("slow", slow).await;
     subject.wait(Duration::from_secs(86_399));
@@ -172,7 +175,7 @@ pub async fn the_slowest_and_the_fastest_rates_work(subject: Subject<impl Store>
 }
 
 /// A burst of one and a burst of a thousand million.
-pub async fn the_smallest_and_the_largest_capacities_work(subject: Subject<impl Store>) {
+pub async fn the_smallest_and_the_largest_capacities_work(subject: StoreUnderTest<impl Store>) {
     let smallest = Limit::per_second(1_000).burst(1);
     assert!(subject.spend("smallest", smallest, 1).await.allowed());
     assert!(!subject.spend("smallest", smallest, 1).await.allowed());
@@ -186,7 +189,7 @@ pub async fn the_smallest_and_the_largest_capacities_work(subject: Subject<impl 
 }
 
 /// A plan that changes takes effect at once, and nobody gains by it.
-pub async fn a_changed_limit_carries_tokens_over_and_clamps_them(subject: Subject<impl Store>) {
+pub async fn a_changed_limit_carries_tokens_over_and_clamps_them(subject: StoreUnderTest<impl Store>) {
     let (small, large) = (Limit::per_second(1).burst(10), Limit::per_second(5).burst(100));
     assert!(subject.spend("changes", small, 4).await.allowed());
     assert_eq!(subject.left("changes", large).await, 6, "a larger plan keeps what is there");
@@ -197,7 +200,7 @@ pub async fn a_changed_limit_carries_tokens_over_and_clamps_them(subject: Subjec
 }
 
 /// Who has spent everything under the old plan waits as long as the new one takes, however many others come by.
-pub async fn a_tightened_limit_gives_nobody_a_fresh_start(subject: Subject<impl Store>) {
+pub async fn a_tightened_limit_gives_nobody_a_fresh_start(subject: StoreUnderTest<impl Store>) {
     let (before, after) = (Limit::per_second(10), Limit::per_day(10));
     subject.drain("tightened", before).await;
     assert!(!subject.spend("tightened", after, 1).await.allowed());
@@ -211,7 +214,7 @@ pub async fn a_tightened_limit_gives_nobody_a_fresh_start(subject: Subject<impl 
 }
 
 /// However many ask at once, no more pass than the bucket held.
-pub async fn many_callers_at_once_share_exactly_one_bucket<S: Store + 'static>(subject: Subject<S>) {
+pub async fn many_callers_at_once_share_exactly_one_bucket<S: Store + 'static>(subject: StoreUnderTest<S>) {
     let limit = Limit::per_hour(1).burst(100);
     let callers = (0..8).map(|_| {
         let store = std::sync::Arc::clone(&subject.store);

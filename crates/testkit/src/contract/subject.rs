@@ -1,4 +1,4 @@
-//! A store under test, and the few words that the promises are written in.
+//! A store under test, and the helpers that the promises are written with.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use spile_core::{
 
 /// A store and the clock that it tells the time by.
 #[derive(Debug)]
-pub struct Subject<S> {
+pub struct StoreUnderTest<S> {
     /// The store under test.
     pub store: Arc<S>,
     /// Its only source of time.
     pub clock: FakeClock,
 }
 
-/// One charge, in the words of a test: key, limit's name, limit, cost.
-pub type Line<'a> = (&'a str, &'a str, LimitBuilder, u64);
+/// One charge of a test: key, name of the limit, limit, cost.
+pub type ChargeSpec<'a> = (&'a str, &'a str, LimitBuilder, u64);
 
-impl<S: Store> Subject<S> {
+impl<S: Store> StoreUnderTest<S> {
     /// A store that was made with this clock.
     pub fn new(store: S, clock: FakeClock) -> Self {
         Self { store: Arc::new(store), clock }
@@ -32,7 +32,7 @@ impl<S: Store> Subject<S> {
     }
 
     /// Spends a chain.
-    pub async fn spend_chain(&self, lines: &[Line<'_>]) -> Decision {
+    pub async fn spend_chain(&self, lines: &[ChargeSpec<'_>]) -> Decision {
         let charges = charges(lines);
         let outcome = self.store.spend(&charges).await.expect("the store answers");
         Decision::from_outcome(&charges, &outcome, Source::Store)
@@ -44,14 +44,14 @@ impl<S: Store> Subject<S> {
     }
 
     /// Looks at a chain.
-    pub async fn peek_chain(&self, lines: &[Line<'_>]) -> Decision {
+    pub async fn peek_chain(&self, lines: &[ChargeSpec<'_>]) -> Decision {
         let charges = charges(lines);
         let outcome = self.store.peek(&charges).await.expect("the store answers");
         Decision::from_outcome(&charges, &outcome, Source::Store)
     }
 
     /// Spends what is there of one charge.
-    pub async fn spend_up_to(&self, lines: &[Line<'_>]) -> PartialOutcome {
+    pub async fn spend_up_to(&self, lines: &[ChargeSpec<'_>]) -> PartialOutcome {
         self.store.spend_up_to(&charges(lines)).await.expect("the store answers")
     }
 
@@ -61,7 +61,7 @@ impl<S: Store> Subject<S> {
     }
 
     /// Gives a chain back under an id, and says whether that was the first time.
-    pub async fn refund_once(&self, lines: &[Line<'_>], id: &str) -> bool {
+    pub async fn refund_once(&self, lines: &[ChargeSpec<'_>], id: &str) -> bool {
         let id = RefundId::new(id).expect("the id is sound");
         self.store.refund_once(&charges(lines), id).await.expect("the store answers").given
     }
@@ -89,8 +89,8 @@ impl<S: Store> Subject<S> {
 }
 
 /// The charges that these lines stand for.
-pub fn charges<'a>(lines: &[Line<'a>]) -> Charges<'a> {
-    let charge = |&(key, name, limit, cost): &Line<'a>| {
+pub fn charges<'a>(lines: &[ChargeSpec<'a>]) -> Charges<'a> {
+    let charge = |&(key, name, limit, cost): &ChargeSpec<'a>| {
         let limit = limit.build().expect("the limit is within bounds");
         charge(key, name, limit, cost)
     };

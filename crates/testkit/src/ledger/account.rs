@@ -16,7 +16,7 @@ impl Account {
         Self { limit, admitted: Vec::new() }
     }
 
-    /// Writes down `tokens`; zero counts as a moment at which somebody asked.
+    /// Records `tokens`. Zero records that a request was denied at that time.
     pub fn admitted(&mut self, tokens: u32, at: Micros) {
         self.admitted.push((at, tokens));
     }
@@ -26,9 +26,9 @@ impl Account {
         self.admitted.iter().map(|&(_, tokens)| u64::from(tokens)).sum()
     }
 
-    /// The most by which any stretch of time gave more than the capacity and what came back in it.
+    /// The most tokens by which any period gave more than the capacity and the refill of that period.
     ///
-    /// Follows a bucket that may go below zero: how deep it falls is the excess of the worst stretch.
+    /// Simulates a bucket that may go below zero. Its lowest level is the excess of the worst period.
     pub fn overdrawn(&self) -> f64 {
         let mut entries = self.admitted.clone();
         entries.sort_by_key(|&(at, _)| at);

@@ -4,10 +4,9 @@ use spile_core::{Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Stor
 
 use super::Ledger;
 
-/// Passes every call on to the store under test and enters what it admitted.
+/// Forwards every call to the store under test, and records what it admitted.
 ///
-/// A call that failed is not entered: if it did run, the tokens are gone and nobody has them, which can break no
-/// bound.
+/// A failed call is not recorded: if it did run, its tokens were admitted to no caller, which breaks no bound.
 #[derive(Clone, Debug)]
 pub struct Recorded<S> {
     store: S,

@@ -1,4 +1,4 @@
-//! Where replies of two connections trade places.
+//! Swaps replies of two connections.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long a reply waits for another to trade places with.
+/// How long a reply waits for another one.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Holds the reply that waits for a partner, if one does.
+/// The reply that waits for another one, if any.
 #[derive(Debug, Default)]
-pub(super) struct Exchange(Mutex<Option<Offer>>);
+pub(super) struct ReplyExchange(Mutex<Option<Offer>>);
 
 #[derive(Debug)]
 struct Offer {
@@ -19,8 +19,8 @@ struct Offer {
     partner: oneshot::Sender<Vec<u8>>,
 }
 
-impl Exchange {
-    /// Gives `reply` away for another's, or gets it back where no other comes.
+impl ReplyExchange {
+    /// Swaps `reply` for one of another connection, or returns it if there is none in time.
     pub(super) async fn trade(&self, reply: Vec<u8>) -> Vec<u8> {
         let mut offered = match self.take_or_offer(reply) {
             Ok(theirs) => return theirs,
@@ -32,13 +32,13 @@ impl Exchange {
         }
     }
 
-    /// The waiting reply, in whose place `reply` goes; else where a partner's will arrive.
+    /// The waiting reply, which is swapped for `reply`. `Err` holds the channel on which a later one arrives.
     fn take_or_offer(&self, reply: Vec<u8>) -> Result<Vec<u8>, oneshot::Receiver<Vec<u8>>> {
         let mut waiting = self.0.lock();
         let reply = match waiting.take() {
             Some(Offer { reply: theirs, partner }) => match partner.send(reply) {
                 Ok(()) => return Ok(theirs),
-                // Its connection has closed meanwhile.
+                // Its connection was closed meanwhile.
                 Err(reply) => reply,
             },
             None => reply,
@@ -48,7 +48,7 @@ impl Exchange {
         Err(offered)
     }
 
-    /// Takes the offer back. A partner answers while it holds the lock, so where none has, the offer is still there.
+    /// Withdraws the offer. A partner answers while it holds the lock, so an unanswered offer is still there.
     fn withdraw(&self, offered: &mut oneshot::Receiver<Vec<u8>>) -> Vec<u8> {
         let mut waiting = self.0.lock();
         match offered.try_recv() {

@@ -11,30 +11,34 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::exchange::Exchange;
-use super::{Counts, Mode};
+use super::exchange::ReplyExchange;
+use super::{Mode, ProxyCounters};
 
-/// A link's state: what the proxy does now, and what this connection has already lost.
+/// The state of one connection: the current mode, and what it has lost already.
 #[derive(Clone)]
 pub(super) struct Link {
     modes: watch::Receiver<Mode>,
-    exchange: Arc<Exchange>,
-    counts: Arc<Counts>,
+    exchange: Arc<ReplyExchange>,
+    counts: Arc<ProxyCounters>,
     requests_lost: Arc<AtomicBool>,
     replies_lost: Arc<AtomicBool>,
 }
 
 impl Link {
-    pub(super) fn new(modes: watch::Receiver<Mode>, exchange: Arc<Exchange>, counts: Arc<Counts>) -> Self {
+    pub(super) fn new(
+        modes: watch::Receiver<Mode>,
+        exchange: Arc<ReplyExchange>,
+        counts: Arc<ProxyCounters>,
+    ) -> Self {
         Self { modes, exchange, counts, requests_lost: Arc::default(), replies_lost: Arc::default() }
     }
 
-    /// Counts that a mode has done its damage.
+    /// Counts that a mode has affected this connection.
     pub(super) fn strike(&self) {
         self.counts.struck.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Carries bytes both ways until one side closes or the link is struck.
+    /// Copies bytes both ways until one side closes or the mode ends the connection.
     pub(super) async fn carry(self, client: TcpStream, server: TcpStream) {
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (from_client, to_client) = client.into_split();
@@ -51,12 +55,12 @@ impl Link {
         if struck {
             self.strike();
             let _ = to_client.as_ref().set_zero_linger();
-            // Dropping the half would say goodbye first, and the client would see an end instead of a reset.
+            // Dropping the half would send a FIN first, and the client would see an end instead of a reset.
             to_client.forget();
         }
     }
 
-    /// Marks the link as dead when the mode passes by, even where no traffic meets it.
+    /// Marks the link as dead when the mode is set, even if there is no traffic meanwhile.
     async fn watch_for_half_open(&self) {
         let mut modes = self.modes.clone();
         if modes.wait_for(|mode| *mode == Mode::HalfOpen).await.is_ok() {
@@ -83,8 +87,8 @@ impl Link {
         }
     }
 
-    async fn replies(&self, from: OwnedReadHalf, queue: Queue) -> io::Result<()> {
-        let mut replies = Replies(from);
+    async fn replies(&self, from: OwnedReadHalf, queue: ParcelSender) -> io::Result<()> {
+        let mut replies = ReplyReader(from);
         while let Some(chunk) = replies.next().await? {
             let mode = self.mode();
             if mode != Mode::Pass {
@@ -100,16 +104,15 @@ impl Link {
             let Some(parcel) = Parcel::new(chunk, mode) else { continue };
             let ends = parcel.then_closes;
             if queue.send(parcel).is_err() || ends {
-                // The delivery closes the link once the half reply is on its way.
+                // The delivery closes the link once the half reply was sent.
                 return std::future::pending().await;
             }
         }
         Ok(())
     }
 
-    /// The chunk with its first two replies in each other's place, or with its one reply traded for another
-    /// connection's.
-    async fn swapped(&self, mut chunk: Vec<u8>, replies: &mut Replies) -> io::Result<Vec<u8>> {
+    /// The chunk with its first two replies swapped, or with its only reply swapped for one of another connection.
+    async fn swapped(&self, mut chunk: Vec<u8>, replies: &mut ReplyReader) -> io::Result<Vec<u8>> {
         while reply_length(&chunk).is_none() {
             let Some(more) = replies.next().await? else { return Ok(chunk) };
             chunk.extend(more);
@@ -127,7 +130,7 @@ impl Link {
     }
 }
 
-type Queue = mpsc::UnboundedSender<Parcel>;
+type ParcelSender = mpsc::UnboundedSender<Parcel>;
 
 /// Bytes on their way to the client, and how they are to arrive.
 struct Parcel {
@@ -181,11 +184,11 @@ async fn write_all(to: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the server sends, in chunks as they come.
-struct Replies(OwnedReadHalf);
+/// The chunks that the server sends.
+struct ReplyReader(OwnedReadHalf);
 
-impl Replies {
-    /// The next chunk; nothing where the server has closed.
+impl ReplyReader {
+    /// The next chunk. `None` if the server has closed the connection.
     async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut chunk = Vec::with_capacity(64 * 1024);
         let length = self.0.read_buf(&mut chunk).await?;
@@ -198,7 +201,7 @@ fn reply_length(bytes: &[u8]) -> Option<usize> {
     parse(bytes).ok()?.map(|(_, length)| length)
 }
 
-/// Bytes that begin no reply of any version of the protocol.
+/// Bytes that are not the start of a reply in any version of the protocol.
 fn garbage(length: usize) -> Vec<u8> {
     b"\x00\xfenot a reply\r\n".iter().copied().cycle().take(length.max(1)).collect()
 }

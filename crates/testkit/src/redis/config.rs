@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What the fixture needs of every server: loopback only, nothing kept, and a socket to steer it by even where its
-/// port speaks TLS, is full, or is behind a proxy.
+/// The common settings: loopback only, no persistence, and a socket for control, which works even if the port speaks
+/// TLS, is full, or is behind a proxy.
 ///
-/// `enable-debug-command` and its like are missing in 6.2, so they are for those who ask.
+/// `enable-debug-command` is unknown to 6.2, so only `debug_commands` sets it.
 const COMMON: &str = "\
 bind 127.0.0.1
 protected-mode no

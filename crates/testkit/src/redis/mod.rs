@@ -4,19 +4,19 @@
 //! how to get it; nothing is ever skipped.
 
 mod certificates;
+mod client;
 mod cluster;
 mod config;
 mod flavour;
 mod ports;
 mod process;
-mod resp;
 mod sentinel;
 mod server;
 
 pub use certificates::Certificates;
+pub use client::{RedisClient, Reply, ReplyError};
 pub use cluster::{RedisCluster, Takeover};
 pub use flavour::Flavour;
 pub use ports::free as free_port;
-pub use resp::{Connection, Reply, ReplyError};
 pub use sentinel::RedisSentinel;
 pub use server::{RedisServer, RedisServerBuilder};

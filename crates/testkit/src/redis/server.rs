@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::client::{RedisClient, Reply, ReplyError};
 use super::process::{Process, log_tail};
-use super::resp::{Connection, Reply, ReplyError};
 use super::{Certificates, Flavour, config, ports};
 use crate::wait;
 
-/// How often another port is tried where a server of another test took the first.
+/// How often another port is tried if another test took the first one.
 const STARTS: usize = 5;
 
-/// How a server is to be.
+/// Settings of a server.
 #[derive(Clone, Debug, Default)]
 #[must_use = "call start()"]
 pub struct RedisServerBuilder {
@@ -20,19 +20,19 @@ pub struct RedisServerBuilder {
     lines: Vec<String>,
     password: Option<String>,
     port: Option<u16>,
-    tls: Option<Tls>,
+    tls: Option<TlsMode>,
     sentinel: bool,
 }
 
 /// Whether a server that speaks TLS asks its clients for a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Tls {
+enum TlsMode {
     AnyClient,
     KnownClients,
 }
 
 impl RedisServerBuilder {
-    /// Which server program runs.
+    /// The server program.
     pub const fn flavour(mut self, flavour: Flavour) -> Self {
         self.flavour = flavour;
         self
@@ -55,15 +55,15 @@ impl RedisServerBuilder {
         if self.flavour == Flavour::Redis62 { self } else { self.line("enable-debug-command yes") }
     }
 
-    /// TLS on the port, and nothing else. The certificates are made for this server alone.
+    /// Only TLS on the port, with certificates made for this server.
     pub const fn tls(mut self) -> Self {
-        self.tls = Some(Tls::AnyClient);
+        self.tls = Some(TlsMode::AnyClient);
         self
     }
 
-    /// TLS, and only for clients that show a certificate.
+    /// TLS, only for clients with a certificate.
     pub const fn tls_for_known_clients(mut self) -> Self {
-        self.tls = Some(Tls::KnownClients);
+        self.tls = Some(TlsMode::KnownClients);
         self
     }
 
@@ -108,7 +108,7 @@ impl RedisServerBuilder {
 
     fn listening(&self, port: u16, certificates: Option<&Certificates>) -> Vec<String> {
         match certificates {
-            Some(certificates) => certificates.server_lines(port, self.tls == Some(Tls::KnownClients)),
+            Some(certificates) => certificates.server_lines(port, self.tls == Some(TlsMode::KnownClients)),
             None => vec![format!("port {port}")],
         }
     }
@@ -131,7 +131,7 @@ impl RedisServer {
         Self::builder().start()
     }
 
-    /// A server that differs.
+    /// A builder for a server with other settings.
     pub fn builder() -> RedisServerBuilder {
         RedisServerBuilder::default()
     }
@@ -146,7 +146,7 @@ impl RedisServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// `redis://…`, or `rediss://…` under TLS, with the password where there is one.
+    /// `redis://…`, or `rediss://…` with TLS, with the password if there is one.
     pub fn url(&self) -> String {
         let scheme = if self.certificates.is_some() { "rediss" } else { "redis" };
         let user = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
@@ -181,7 +181,7 @@ impl RedisServer {
         self.process.id()
     }
 
-    /// Stops it where it stands (SIGSTOP): connections stay open, nothing answers.
+    /// Freezes it (SIGSTOP): connections stay open, but it does not answer.
     pub fn freeze(&self) {
         self.process.freeze();
     }
@@ -191,7 +191,7 @@ impl RedisServer {
         self.process.thaw();
     }
 
-    /// Ends it at once (SIGKILL). What it held is lost, for nothing is saved unless asked.
+    /// Kills it (SIGKILL). Its data is lost, because nothing is saved by default.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -205,7 +205,7 @@ impl RedisServer {
         self.wait_until_ready().unwrap_or_else(|log| panic!("the server does not start again:\n{log}"));
     }
 
-    /// Starts it again and does not wait, for tests that want to meet it while it loads.
+    /// Starts it again without waiting, for tests that need it while it loads its data.
     pub fn launch_again(&mut self) {
         self.process.kill();
         self.process = self.launch.run(self.folder.path());
@@ -224,16 +224,16 @@ impl RedisServer {
         self.connect()?.command(words)
     }
 
-    /// A connection of one's own, for where the server takes no new ones or several commands belong together.
-    pub fn connect(&self) -> Result<Connection, ReplyError> {
-        let mut connection = Connection::open(&self.socket())?;
+    /// A client, for several commands over one connection.
+    pub fn connect(&self) -> Result<RedisClient, ReplyError> {
+        let mut connection = RedisClient::open(&self.socket())?;
         if let Some(password) = &self.password {
             connection.command(&["AUTH", password])?;
         }
         Ok(connection)
     }
 
-    /// One field of `INFO`, as text; nothing where the section lacks it.
+    /// One field of `INFO`. `None` if the section has no such field.
     pub fn info(&self, section: &str, field: &str) -> Option<String> {
         let reply = self.try_command(&["INFO", section]).ok()?;
         let value =
@@ -258,12 +258,12 @@ impl RedisServer {
         !self.process.is_frozen() && self.answers()
     }
 
-    /// What it answers, or nothing where it is dead, frozen or refuses.
+    /// The reply to a command. `None` if the server is dead or frozen, or refuses it.
     pub(super) fn asked_if_awake(&self, words: &[&str]) -> Option<Reply> {
         if self.process.is_frozen() { None } else { self.try_command(words).ok() }
     }
 
-    /// Returns when it answers, or with the end of its log where it has ended instead.
+    /// Returns when it answers, or the end of its log if it has exited.
     fn wait_until_ready(&mut self) -> Result<(), String> {
         let mut ended = false;
         wait::until_true("the server to answer", || {
@@ -274,7 +274,7 @@ impl RedisServer {
     }
 }
 
-/// What it takes to start the same server once more.
+/// How to start the same server again.
 #[derive(Debug)]
 struct Launch {
     binary: PathBuf,
@@ -284,7 +284,7 @@ struct Launch {
 
 impl Launch {
     fn run(&self, folder: &Path) -> Process {
-        // A socket file left by a killed server would be found and answer nothing.
+        // A socket file left by a killed server would refuse connections.
         let _ = std::fs::remove_file(config::socket(folder));
         let config = self.config.to_string_lossy();
         let arguments: &[&str] = if self.sentinel { &[&config, "--sentinel"] } else { &[&config] };

@@ -1,13 +1,13 @@
-//! Promises about giving back, starting over and taking a part.
+//! Promises about refunds, resets and partial spends.
 
 use std::time::Duration;
 
 use spile_core::{Limit, Store};
 
-use super::Subject;
+use super::StoreUnderTest;
 
 /// What was not used comes back.
-pub async fn a_refund_gives_back_what_was_spent(subject: Subject<impl Store>) {
+pub async fn a_refund_gives_back_what_was_spent(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_hour(1).burst(10);
     assert!(subject.spend("refunds", limit, 8).await.allowed());
     subject.refund("refunds", limit, 5).await;
@@ -15,7 +15,7 @@ pub async fn a_refund_gives_back_what_was_spent(subject: Subject<impl Store>) {
 }
 
 /// Nobody can save up by giving back.
-pub async fn a_refund_never_rises_above_the_capacity(subject: Subject<impl Store>) {
+pub async fn a_refund_never_rises_above_the_capacity(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_hour(1).burst(10);
     assert!(subject.spend("overflows", limit, 1).await.allowed());
     subject.refund("overflows", limit, 10).await;
@@ -25,13 +25,13 @@ pub async fn a_refund_never_rises_above_the_capacity(subject: Subject<impl Store
 }
 
 /// Giving back to somebody unknown leaves them unknown, under whatever limit they come with later.
-pub async fn a_refund_never_creates_a_bucket(subject: Subject<impl Store>) {
+pub async fn a_refund_never_creates_a_bucket(subject: StoreUnderTest<impl Store>) {
     subject.refund("unknown", Limit::per_hour(1).burst(5), 5).await;
     assert_eq!(subject.left("unknown", Limit::per_hour(1).burst(10)).await, 10);
 }
 
 /// Who does not know whether a refund has arrived may ask again.
-pub async fn a_refund_with_an_id_is_given_once(subject: Subject<impl Store>) {
+pub async fn a_refund_with_an_id_is_given_once(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_day(1).burst(10);
     let line = |cost| [("once", "limit", limit, cost)];
     assert!(subject.spend("once", limit, 8).await.allowed());
@@ -46,7 +46,7 @@ pub async fn a_refund_with_an_id_is_given_once(subject: Subject<impl Store>) {
 }
 
 /// The whole chain is given back, and no part of it twice.
-pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: Subject<impl Store>) {
+pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: StoreUnderTest<impl Store>) {
     let (user, all) = (Limit::per_day(1).burst(5), Limit::per_day(1).burst(100));
     let chain = |cost| {
         [("ann", "p/user", user, cost), ("everybody", "global", all, cost), ("ann", "p/other", user, cost)]
@@ -63,7 +63,9 @@ pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: S
 }
 
 /// Another key with the same id gets a refund of its own, and after an hour an id is as good as new.
-pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(subject: Subject<impl Store>) {
+pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(
+    subject: StoreUnderTest<impl Store>,
+) {
     let limit = Limit::per_day(1).burst(10);
     for key in ["ann", "bob"] {
         subject.drain(key, limit).await;
@@ -76,7 +78,7 @@ pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(s
 }
 
 /// An operator can let somebody start over.
-pub async fn a_reset_fills_the_bucket(subject: Subject<impl Store>) {
+pub async fn a_reset_fills_the_bucket(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_hour(1).burst(10);
     subject.drain("starts over", limit).await;
     subject.reset("starts over", limit).await;
@@ -86,7 +88,7 @@ pub async fn a_reset_fills_the_bucket(subject: Subject<impl Store>) {
 }
 
 /// Who can use a part gets a part.
-pub async fn a_partial_spend_takes_what_is_there(subject: Subject<impl Store>) {
+pub async fn a_partial_spend_takes_what_is_there(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     let line = |cost| [("partial", "limit", limit, cost)];
     assert_eq!(subject.spend_up_to(&line(4)).await.tokens, 4);
@@ -101,7 +103,7 @@ pub async fn a_partial_spend_takes_what_is_there(subject: Subject<impl Store>) {
 }
 
 /// The scarcest limit says how much.
-pub async fn a_partial_spend_of_a_chain_takes_what_every_limit_has(subject: Subject<impl Store>) {
+pub async fn a_partial_spend_of_a_chain_takes_what_every_limit_has(subject: StoreUnderTest<impl Store>) {
     let (wide, narrow) = (Limit::per_hour(1).burst(100), Limit::per_hour(1).burst(7));
     let chain = [("parts", "p/wide", wide, 5), ("parts", "p/narrow", narrow, 5)];
     assert_eq!(subject.spend_up_to(&chain).await.tokens, 5);

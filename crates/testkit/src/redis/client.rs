@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use spile_resp::{Value, parse, write};
 
-/// A frozen server must fail the test that asks it, not hang it.
+/// A frozen server must fail the test, not hang it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a server answered.
+/// A server's reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
     /// The key or field does not exist.
@@ -75,11 +75,11 @@ pub enum ReplyError {
 
 /// One connection to a server's Unix socket.
 #[derive(Debug)]
-pub struct Connection {
+pub struct RedisClient {
     stream: UnixStream,
 }
 
-impl Connection {
+impl RedisClient {
     pub(super) fn open(socket: &Path) -> Result<Self, ReplyError> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
