@@ -205,7 +205,9 @@ mod tests {
             Value::Error(text) => out.extend_from_slice(format!("-{text}\r\n").as_bytes()),
             Value::Array(items) => {
                 write::array(out, items.len());
-                items.iter().for_each(|item| written(item, out));
+                for item in items {
+                    written(item, out);
+                }
             }
             Value::Map(pairs) => {
                 write::map(out, pairs.len());
