@@ -11,6 +11,7 @@ pub(super) fn adapt(document: &mut OpenApi) {
     }
     if let Some(components) = &mut document.components {
         distribute(components);
+        components.schemas.values_mut().for_each(remove_null_defaults);
     }
 }
 
@@ -70,6 +71,22 @@ fn distribute(components: &mut Components) {
         all = all.description(common.description);
         components.schemas.insert(name, all.into());
         components.schemas.remove(&from);
+    }
+}
+
+/// Removes `"default": null`, which serde's `default` leaves on fields that may be left out. It is no value of the field's type, and
+/// generators take a field with a default for one that is always there.
+fn remove_null_defaults(schema: &mut RefOr<Schema>) {
+    let RefOr::T(Schema::Object(object)) = schema else { return };
+    for property in object.properties.values_mut() {
+        let default = match property {
+            RefOr::T(Schema::Object(object)) => &mut object.default,
+            RefOr::T(Schema::Array(array)) => &mut array.default,
+            RefOr::T(Schema::OneOf(kinds)) => &mut kinds.default,
+            RefOr::Ref(named) => &mut named.default,
+            RefOr::T(_) => continue,
+        };
+        default.take_if(|default| default.is_null());
     }
 }
 

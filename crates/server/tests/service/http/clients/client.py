@@ -8,9 +8,8 @@ from spile_client.api.registry import create_plan, put_plan, show_plan
 from spile_client.models import (
     ByOwnLimit,
     Decision,
-    NamedPlanDocument,
-    PlanDocument,
-    PlanEntry,
+    NamedPlanSpec,
+    PlanSpec,
     Pong,
     Problem,
     Refusal,
@@ -33,11 +32,11 @@ while isinstance(answer := ping.sync(client=caller, x_api_key="python"), Pong):
     pass
 assert isinstance(answer, Refusal) and answer.status == 429, answer
 
-kept = put_plan.sync_detailed("python", client=operator, body=PlanDocument(capacity=7, refill="7/min"))
-assert kept.status_code == 201 and isinstance(kept.parsed, PlanEntry), kept
+kept = put_plan.sync_detailed("python", client=operator, body=PlanSpec(capacity=7, refill="7/min"))
+assert kept.status_code == 201 and isinstance(kept.parsed, PlanSpec), kept
 shown = show_plan.sync("python", client=operator)
 assert shown == kept.parsed, (shown, kept)
-taken = create_plan.sync(client=operator, body=NamedPlanDocument(name="python", capacity=7, refill="7/min"))
+taken = create_plan.sync(client=operator, body=NamedPlanSpec(name="python", capacity=7, refill="7/min"))
 assert isinstance(taken, Problem) and taken.status == 409, taken
 missing = show_plan.sync("none", client=operator)
 assert isinstance(missing, Problem) and missing.status == 404, missing
