@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Router};
-use spile::key::{Header, ResolvedKey};
+use spile::key::{HeaderKey, ResolvedKey};
 use spile::{Admission, Limit, MemoryStore, Plan, RateLimitLayer, RateLimiter, Rule};
 use tower::ServiceExt;
 
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .store(MemoryStore::new())
         .plans([Plan::new("model", Limit::per_minute(2_000))?])
         .build();
-    let rule = Rule::new(Header::api_key(), "model").cost(ESTIMATE);
+    let rule = Rule::new(HeaderKey::api_key(), "model").cost(ESTIMATE);
     let app =
         Router::new().route("/complete", post(complete)).layer(RateLimitLayer::new(limiter.clone(), rule)?);
 

@@ -1,7 +1,6 @@
-//! The domain of Spile: what a token bucket is, what it costs to pass, and what the answer means.
+//! The domain of Spile: token buckets, what a request costs, and what a decision means.
 //!
-//! Everything here is arithmetic and names. This crate must not know about Redis, HTTP, tokio, serde or any
-//! other I/O; the one outside thing it touches is time, and only in [`clock`].
+//! This crate has no I/O: it must not know about Redis, HTTP, tokio or serde. It reads the time, and only in [`clock`].
 //!
 //! ```
 //! use spile_core::{Bucket, Cost, Limit, Micros};
@@ -17,19 +16,21 @@ mod bucket;
 mod charge;
 pub mod clock;
 mod decision;
-mod few;
 mod limit;
+mod one_or_many;
 mod plan;
 mod short_text;
 mod store;
 mod units;
 
-pub use bucket::{Bucket, Slot, peek, refund, refund_once, spend, spend_up_to};
+pub use bucket::{Bucket, BucketSlot, peek, refund, refund_once, spend, spend_up_to};
 pub use charge::{Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, RefundId, RefundIdError};
 pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
-pub use decision::{Decision, FailurePolicy, FailureReason, LimitStatus, Reason, Source, UnknownPolicy};
-pub use few::Few;
+pub use decision::{
+    Decision, DecisionSource, FailurePolicy, FailureReason, LimitStatus, Reason, UnknownPolicy,
+};
 pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError};
+pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, Store, StoreError};
 pub use units::{MicroTokens, Micros};

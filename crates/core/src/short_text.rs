@@ -1,7 +1,7 @@
-//! Short texts that are copied, not counted.
+//! Short texts that are copied instead of reference-counted.
 //!
 //! Names travel with every decision. A shared counter would be one cache line that all threads write to; a packed
-//! small string is copied piecewise, which stalls the processor. This one is whole words.
+//! small string is copied piecewise, which stalls the processor. This one is copied as whole machine words.
 
 use std::sync::Arc;
 
@@ -34,13 +34,13 @@ impl ShortText {
 
     pub(crate) fn as_str(&self) -> &str {
         match self {
-            // The bytes came from a text, so they are one.
+            // The bytes came from a text, so they are UTF-8.
             Self::InPlace(_) => str::from_utf8(self.as_bytes()).unwrap_or_default(),
             Self::Shared(text) => text,
         }
     }
 
-    /// What [`as_str`](Self::as_str) has to look through first.
+    /// The text as bytes. Cheaper than [`as_str`](Self::as_str), which checks them for UTF-8.
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match self {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, Slot, peek,
+    Bucket, BucketSlot, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, peek,
     refund, spend, spend_up_to,
 };
 
@@ -38,16 +38,16 @@ fn charges(links: &[Link]) -> Charges<'static> {
     Charges::new(links.iter().enumerate().map(charge)).unwrap()
 }
 
-fn slots(links: &[Link]) -> Vec<Slot> {
+fn slots(links: &[Link]) -> Vec<BucketSlot> {
     let slot = |link: &Link| {
-        Slot::read(link.bucket.map(|(held, offset_us)| {
+        BucketSlot::read(link.bucket.map(|(held, offset_us)| {
             Bucket::new(MicroTokens::new(held), Micros::new(NOW.get().saturating_add_signed(offset_us)))
         }))
     };
     links.iter().map(slot).collect()
 }
 
-fn there(charge: &Charge<'_>, slot: &Slot) -> u64 {
+fn there(charge: &Charge<'_>, slot: &BucketSlot) -> u64 {
     let limit = charge.limit().limit();
     slot.bucket.map_or(limit.capacity_micro(), |bucket| bucket.rebased(NOW).available(limit, NOW)).get()
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, FailurePolicy, FailureReason, Few, Key, Limit, LimitName,
-    LimitStatus, MicroTokens, Micros, NamedLimit, Outcome, Reason, Source,
+    Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key, Limit,
+    LimitName, LimitStatus, MicroTokens, Micros, NamedLimit, OneOrMany, Outcome, Reason,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -25,7 +25,7 @@ fn chain(limits: &[NamedLimit], cost: u64) -> Charges<'static> {
 
 fn decided(charges: &Charges<'_>, held: &[u64], allowed: bool) -> Decision {
     let buckets = held.iter().map(|&held| Bucket::new(MicroTokens::new(held), NOW)).collect();
-    Decision::from_outcome(charges, &Outcome { allowed, at: NOW, buckets }, Source::Store)
+    Decision::from_outcome(charges, &Outcome { allowed, at: NOW, buckets }, DecisionSource::Store)
 }
 
 proptest! {
@@ -79,7 +79,10 @@ proptest! {
 fn a_policy_that_lets_pass_shows_full_buckets_and_why() {
     let charges = chain(&[named("a", 1, 10), named("b", 1, 7)], 2);
     let open = Decision::fail_open(&charges, FailureReason::Timeout, NOW);
-    assert_eq!((open.allowed(), open.reason(), open.source()), (true, Reason::FailOpen, Source::Policy));
+    assert_eq!(
+        (open.allowed(), open.reason(), open.source()),
+        (true, Reason::FailOpen, DecisionSource::Policy)
+    );
     assert_eq!((open.degraded(), open.failure()), (true, Some(FailureReason::Timeout)));
     assert_eq!((open.remaining(), open.retry_after(), open.limited_by()), (7, Duration::ZERO, None));
 }
@@ -91,7 +94,7 @@ fn a_policy_that_refuses_shows_empty_buckets_and_the_wait_that_was_set() {
     let closed = Decision::fail_closed(&charges, FailureReason::RedisError, NOW, wait);
     assert_eq!(
         (closed.allowed(), closed.reason(), closed.source()),
-        (false, Reason::FailClosed, Source::Policy)
+        (false, Reason::FailClosed, DecisionSource::Policy)
     );
     assert_eq!((closed.remaining(), closed.retry_after(), closed.limited_by()), (0, wait, None));
     assert_eq!(closed.reset_after(), Duration::from_secs(10));
@@ -118,7 +121,7 @@ fn a_local_decision_says_so_and_which_limit_denied() {
     let charges = chain(&[named("a", 1, 10)], 2);
     for (held, allowed) in [(5_000_000, true), (0, false)] {
         let local = decided(&charges, &[held], allowed).taken_locally(FailureReason::BreakerOpen);
-        assert_eq!((local.reason(), local.source()), (Reason::Local, Source::Local));
+        assert_eq!((local.reason(), local.source()), (Reason::Local, DecisionSource::Local));
         assert_eq!(local.failure(), Some(FailureReason::BreakerOpen));
         assert_eq!(local.limited_by().is_some(), !allowed);
     }
@@ -152,7 +155,7 @@ fn a_status_can_be_shown_under_the_limit_of_another() {
 #[test]
 fn a_request_under_no_limit_has_the_most_there_is() {
     let decision = Decision::unlimited(NOW);
-    assert_eq!((decision.allowed(), decision.source(), decision.at()), (true, Source::Policy, NOW));
+    assert_eq!((decision.allowed(), decision.source(), decision.at()), (true, DecisionSource::Policy, NOW));
     assert_eq!(decision.remaining(), u64::from(Limit::MAX_TOKENS));
 }
 
@@ -162,8 +165,8 @@ fn reasons_sources_and_failures_keep_their_words() {
     let reasons =
         [Reason::Ok, Reason::Limited, Reason::FailOpen, Reason::FailClosed, Reason::Local, Reason::Shadow];
     assert_eq!(reasons.map(Reason::as_str), ["ok", "limited", "fail_open", "fail_closed", "local", "shadow"]);
-    let sources = [Source::Store, Source::Local, Source::Policy];
-    assert_eq!(sources.map(Source::as_str), ["store", "local", "policy"]);
+    let sources = [DecisionSource::Store, DecisionSource::Local, DecisionSource::Policy];
+    assert_eq!(sources.map(DecisionSource::as_str), ["store", "local", "policy"]);
     let failures = [
         (FailureReason::RedisError, "rediserror"),
         (FailureReason::Timeout, "timeout"),
@@ -194,7 +197,7 @@ fn of_two_failure_policies_the_stricter_holds() {
 #[test]
 fn a_few_are_walked_and_shown_like_a_list() {
     for count in [0, 1, 3] {
-        let (few, list): (Few<u32>, Vec<u32>) = ((0..count).collect(), (0..count).collect());
+        let (few, list): (OneOrMany<u32>, Vec<u32>) = ((0..count).collect(), (0..count).collect());
         assert!((&few).into_iter().eq(&list));
         assert_eq!(format!("{few:?}"), format!("{list:?}"));
     }

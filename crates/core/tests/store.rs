@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charges, Cost, FailureReason, Few, Key, Limit, LimitName, Micros, NamedLimit, Outcome,
+    Bucket, Charges, Cost, FailureReason, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome,
     PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
 };
 
@@ -22,7 +22,7 @@ impl Store for Stub {
 
     fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let full = Bucket::full(charges[0].limit().limit(), NOW);
-        self.at_once.then(|| Ok(Outcome { allowed: true, at: NOW, buckets: Few::one(full) }))
+        self.at_once.then(|| Ok(Outcome { allowed: true, at: NOW, buckets: OneOrMany::one(full) }))
     }
 
     fn answers_at_once(&self) -> bool {

@@ -1,4 +1,4 @@
-//! One question to the limiter, with everything that may differ from call to call.
+//! One question to the limiter: charges, and options that differ from call to call.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use spile_policy::Chain;
 use crate::limiter::Fallback;
 use crate::observer::RuleName;
 
-/// What is asked: the charges, and on whose behalf.
+/// One question to the limiter: charges, who asks, and what to do if the store fails.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     pub(crate) charges: Charges<'a>,
-    pub(crate) terms: Terms<'a>,
+    pub(crate) options: AskOptions<'a>,
 }
 
-/// How it is asked, apart from what.
+/// Everything in a question except the charges.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct AskOptions<'a> {
     pub(crate) rule: Option<RuleName<'a>>,
     pub(crate) tenant: Option<&'a str>,
     on_failure: Option<FailurePolicy>,
@@ -27,7 +27,7 @@ pub(crate) struct Terms<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// What is to be paid.
+    /// The charges.
     #[inline]
     pub const fn charges(&self) -> &Charges<'a> {
         &self.charges
@@ -37,7 +37,7 @@ impl<'a> Ask<'a> {
     #[must_use]
     #[inline]
     pub fn rule(mut self, rule: impl Into<RuleName<'a>>) -> Self {
-        self.terms.rule = Some(rule.into());
+        self.options.rule = Some(rule.into());
         self
     }
 
@@ -45,48 +45,48 @@ impl<'a> Ask<'a> {
     #[must_use]
     #[inline]
     pub const fn tenant(mut self, tenant: &'a str) -> Self {
-        self.terms.tenant = Some(tenant);
+        self.options.tenant = Some(tenant);
         self
     }
 
-    /// Decides by this policy, not the limiter's, where the store fails.
+    /// Decides by this policy, not by the limiter's, if the store fails.
     #[must_use]
     #[inline]
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
-        self.terms.on_failure = Some(policy);
+        self.options.on_failure = Some(policy);
         self
     }
 
-    /// Gives the store no longer than this, where the limiter would give it more.
+    /// Gives the store at most this long to answer. The limiter's own deadline still holds.
     #[must_use]
     #[inline]
     pub const fn within(mut self, deadline: Duration) -> Self {
-        self.terms.within = Some(deadline);
+        self.options.within = Some(deadline);
         self
     }
 
-    /// Asks again for so long while the store is too busy to be asked, which costs nothing: for one of many questions that
-    /// come together.
+    /// Asks again for this long while too many requests wait for the store. That charges nothing twice, because the store was
+    /// not asked. For questions that come in batches.
     #[must_use]
     #[inline]
     pub const fn retry_overloaded_for(mut self, patience: Duration) -> Self {
-        self.terms.patience = patience;
+        self.options.patience = patience;
         self
     }
 
-    /// Only watches: what would be denied is spent on nobody and let pass.
+    /// Shadow mode: a request that would be denied passes, and nothing is spent for it.
     #[must_use]
     #[inline]
     pub const fn shadow(mut self, shadow: bool) -> Self {
-        self.terms.shadow = shadow;
+        self.options.shadow = shadow;
         self
     }
 }
 
 impl<'a> Ask<'a> {
-    /// These charges on the terms of a chain: its rule, its tenant, its failure policy.
-    pub fn on_terms_of(chain: &'a Chain, charges: Charges<'a>) -> Self {
-        let terms = Terms {
+    /// These charges with the rule, the tenant, the mode and the failure policy of a chain.
+    pub fn for_chain(chain: &'a Chain, charges: Charges<'a>) -> Self {
+        let options = AskOptions {
             rule: chain.rule().map(RuleName::new),
             tenant: chain.tenant(),
             on_failure: chain.failure_policy(),
@@ -94,20 +94,20 @@ impl<'a> Ask<'a> {
             within: None,
             patience: Duration::ZERO,
         };
-        Self { charges, terms }
+        Self { charges, options }
     }
 }
 
-/// What a chain of charges asks.
+/// The charges of a chain, with its rule, tenant, mode and failure policy.
 impl<'a> From<&'a Chain> for Ask<'a> {
     #[inline]
     fn from(chain: &'a Chain) -> Self {
-        Self::on_terms_of(chain, chain.charges())
+        Self::for_chain(chain, chain.charges())
     }
 }
 
-impl Terms<'_> {
-    /// The failure policy. A rule that only watches never blocks, so `deny` becomes `allow`.
+impl AskOptions<'_> {
+    /// The failure policy. Shadow mode never blocks, so `deny` becomes `allow`.
     pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
         match self.on_failure.unwrap_or(fallback.policy) {
             FailurePolicy::Deny if self.shadow => FailurePolicy::Allow,
@@ -115,7 +115,7 @@ impl Terms<'_> {
         }
     }
 
-    /// How long the store may take, of what the limiter gives it.
+    /// How long the store may take: the shorter of the limiter's deadline and this question's.
     pub(crate) fn deadline(&self, usual: Duration) -> Duration {
         self.within.map_or(usual, |within| within.min(usual))
     }
@@ -124,6 +124,6 @@ impl Terms<'_> {
 impl<'a> From<Charges<'a>> for Ask<'a> {
     #[inline]
     fn from(charges: Charges<'a>) -> Self {
-        Self { charges, terms: Terms::default() }
+        Self { charges, options: AskOptions::default() }
     }
 }

@@ -3,7 +3,7 @@
 use spile_core::{Clock, Micros, SystemClock};
 use tokio::time::Instant;
 
-/// Tells the time by tokio, and so stands still where tokio's time is paused.
+/// A clock that tells tokio's time, and so stands still while that is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     started: Instant,

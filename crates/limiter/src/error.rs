@@ -1,35 +1,35 @@
-//! What is wrong with a question. A failing store is not: it becomes a decision.
+//! Errors of the limiter. A failing store is an error only if no failure policy can decide.
 
 use std::fmt;
 
 use spile_core::{ChargeError, CostError, KeyError, PlanName, RefundIdError, StoreError};
 
-/// Why a question cannot be answered, now or later. Nothing has been spent.
+/// A mistake in the question. Nothing has been spent, and asking again does not help.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimiterError {
     /// No plan has that name.
     #[error("no plan is called `{0}`")]
     UnknownPlan(String),
-    /// The key cannot be one.
+    /// The key is not valid.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The id of a refund cannot be one.
+    /// The id of a refund is not valid.
     #[error(transparent)]
     RefundId(#[from] RefundIdError),
-    /// The cost is above what any limit holds.
+    /// The cost is above what any limit can hold.
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// The cost is above one limit's capacity, or the chain is not one.
+    /// The cost is above the capacity of a limit, or there are no charges, or too many.
     #[error(transparent)]
     Charge(#[from] ChargeError),
 }
 
-/// Why something could not be given back or reset: no policy can do that in the store's place.
+/// Why a refund or a reset failed. No failure policy can do these in the store's place.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StoreFailed {
-    /// The question was wrong.
+pub enum StoreCallError {
+    /// The question has a mistake.
     #[error(transparent)]
     Asked(#[from] LimiterError),
     /// The store did not answer.

@@ -1,12 +1,11 @@
-//! The whole question, asked of any store: may this key spend so many tokens under these plans?
+//! May this key spend so many tokens under these plans? [`RateLimiter`] answers that with any store.
 //!
-//! [`RateLimiter`] looks the plans up, asks the store within a deadline, and where the store fails lets the
-//! failure policy decide. It must not know where buckets live, nor how a request arrived.
+//! It looks the plans up and asks the store within a deadline. If the store fails, the failure policy decides. This crate must
+//! not know where buckets are stored, nor how a request arrived.
 //!
 //! ```
-//! use spile_core::{Limit, Plan};
-//! use spile_limiter::RateLimiter;
-//! use spile_memory::MemoryStore;
+//! # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; }
+//! use spile::{Limit, MemoryStore, Plan, RateLimiter};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,7 +14,7 @@
 //!     .plans([Plan::new("free", Limit::per_second(1).burst(10))?])
 //!     .build();
 //!
-//! let decision = limiter.allow("user:123", ["free"], 1).await?;
+//! let decision = limiter.allow("user:123", "free", 1).await?;
 //! assert!(decision.allowed());
 //! assert_eq!(decision.remaining(), 9);
 //! # Ok(())
@@ -30,8 +29,9 @@ mod observer;
 
 pub use ask::Ask;
 pub use clock::TokioClock;
-pub use error::{LimiterError, StoreFailed, UnknownPlan};
+pub use error::{LimiterError, StoreCallError, UnknownPlan};
 pub use limiter::{
-    Builder, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RefundDecision, Settled, Wait, is_taken,
+    KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, Settled, Wait,
+    is_taken,
 };
-pub use observer::{Counts, Observed, Observer, RuleName, Series};
+pub use observer::{DecisionCounts, Observed, Observer, RuleName, Series};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use spile_core::{
-    Charges, FailurePolicy, FailureReason, FakeClock, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId,
-    RefundOutcome, Source, Store, StoreError,
+    Charges, DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Outcome, PartialOutcome, Plan,
+    Reason, RefundId, RefundOutcome, Store, StoreError,
 };
-use spile_limiter::{Ask, RateLimiter, StoreFailed, Wait};
+use spile_limiter::{Ask, RateLimiter, StoreCallError, Wait};
 use spile_memory::MemoryStore;
 
 /// A store that answers every call with one error, or never.
@@ -79,7 +79,7 @@ async fn allow_lets_pass_and_says_so() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
     let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
     assert!(decision.allowed() && decision.degraded());
-    assert_eq!((decision.reason(), decision.source()), (Reason::FailOpen, Source::Policy));
+    assert_eq!((decision.reason(), decision.source()), (Reason::FailOpen, DecisionSource::Policy));
     assert_eq!(decision.failure(), Some(FailureReason::RedisError));
     assert_eq!(decision.retry_after(), Duration::ZERO);
 }
@@ -89,7 +89,7 @@ async fn deny_refuses_for_a_second() {
     let limiter = limiter(down(), FailurePolicy::Deny, &FakeClock::default());
     let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
     assert!(!decision.allowed() && decision.degraded());
-    assert_eq!((decision.reason(), decision.source()), (Reason::FailClosed, Source::Policy));
+    assert_eq!((decision.reason(), decision.source()), (Reason::FailClosed, DecisionSource::Policy));
     assert_eq!(decision.retry_after(), Duration::from_secs(1));
     assert_eq!((decision.remaining(), decision.limits()[0].remaining()), (0, 0));
     assert_eq!(decision.limited_by(), None, "being down is not being limited");
@@ -102,7 +102,7 @@ async fn local_enforces_this_instances_share() {
     for _ in 0..10 {
         let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
         assert!(decision.allowed() && decision.degraded());
-        assert_eq!((decision.reason(), decision.source()), (Reason::Local, Source::Local));
+        assert_eq!((decision.reason(), decision.source()), (Reason::Local, DecisionSource::Local));
     }
     let denied = limiter.allow("ann", ["free"], 1).await.unwrap();
     assert!(!denied.allowed());
@@ -191,9 +191,9 @@ async fn partial_spends_and_peeks_follow_the_policy_too() {
 #[tokio::test]
 async fn what_no_policy_can_do_fails() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
-    assert!(matches!(limiter.refund("ann", ["free"], 1).await, Err(StoreFailed::Store(_))));
-    assert!(matches!(limiter.reset("ann", ["free"]).await, Err(StoreFailed::Store(_))));
-    assert!(matches!(limiter.refund("ann", ["silver"], 1).await, Err(StoreFailed::Asked(_))));
+    assert!(matches!(limiter.refund("ann", ["free"], 1).await, Err(StoreCallError::Store(_))));
+    assert!(matches!(limiter.reset("ann", ["free"]).await, Err(StoreCallError::Store(_))));
+    assert!(matches!(limiter.refund("ann", ["silver"], 1).await, Err(StoreCallError::Asked(_))));
 }
 
 #[tokio::test]

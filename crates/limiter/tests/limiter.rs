@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, ChargeError, Charges, Clock, Decision, FakeClock, InMemoryPlans, KeyError, Limit,
-    Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome, Source, Store, StoreError,
+    Bucket, Charge, ChargeError, Charges, Clock, Decision, DecisionSource, FakeClock, InMemoryPlans,
+    KeyError, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_limiter::{
-    Ask, Counts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
+    Ask, DecisionCounts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
 };
 use spile_memory::MemoryStore;
 use spile_policy::{Chain, ResolvedKey};
@@ -38,7 +38,7 @@ async fn ten_pass_and_the_eleventh_is_told_when_to_come_back() {
         assert!(decision.allowed());
         assert_eq!(
             (decision.remaining(), decision.reason(), decision.source()),
-            (left, Reason::Ok, Source::Store)
+            (left, Reason::Ok, DecisionSource::Store)
         );
     }
     let denied = limiter.allow("ann", ["free"], 1).await.unwrap();
@@ -234,7 +234,7 @@ async fn observers_are_told_the_rule_the_tenant_and_each_key_that_pays() {
 
 /// Counts what it hears of, and lets the limiter count the rest.
 #[derive(Clone, Default)]
-struct Counting(Arc<Counts>, Arc<Mutex<Vec<Series>>>);
+struct Counting(Arc<DecisionCounts>, Arc<Mutex<Vec<Series>>>);
 
 impl Observer for Counting {
     fn decided(&self, observed: &Observed<'_>) {
@@ -244,7 +244,7 @@ impl Observer for Counting {
         self.1.lock().push(series);
     }
 
-    fn counts(&self) -> Option<Arc<Counts>> {
+    fn counts(&self) -> Option<Arc<DecisionCounts>> {
         Some(Arc::clone(&self.0))
     }
 }
@@ -480,7 +480,7 @@ fn plans_are_named_one_by_one_or_as_a_list_and_without_a_future() {
     assert_eq!(charged(limiter.try_allow("ann", String::from("free"), 1)), 1);
     assert_eq!(charged(limiter.try_allow("ann", &free, 1)), 1);
     assert_eq!(charged(limiter.try_allow("ann", ["free", "gold"], 1)), 2);
-    assert_eq!(charged(limiter.try_allow("ann", &[&free, &gold], 1)), 2);
+    assert_eq!(charged(limiter.try_allow("ann", [&free, &gold], 1)), 2);
     assert_eq!(charged(limiter.try_allow("ann", vec![free.clone(), gold], 1)), 2);
     assert_eq!(charged(limiter.try_allow("ann", &[String::from("free")][..], 1)), 1);
     assert_eq!(limiter.try_allow("ann", "free", 0).unwrap().remaining(), 93);

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use spile_core::{
-    Bucket, Charges, Decision, FakeClock, Few, Limit, Micros, Outcome, PartialOutcome, Plan, RefundId,
-    RefundOutcome, Source, Store, StoreError,
+    Bucket, Charges, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, PartialOutcome,
+    Plan, RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_limiter::{Ask, RateLimiter, Settled, is_taken};
 use spile_memory::MemoryStore;
@@ -147,9 +147,10 @@ async fn a_request_that_passed_while_the_store_was_down_gets_nothing_back() {
 fn tokens_of_the_local_store_are_not_taken_from_the_shared_one() {
     let (chain, at) = (chain(1, 1), Micros::from_secs(1));
     let charges = chain.charges();
-    let buckets: Few<_> = charges.iter().map(|charge| Bucket::full(charge.limit().limit(), at)).collect();
+    let buckets: OneOrMany<_> =
+        charges.iter().map(|charge| Bucket::full(charge.limit().limit(), at)).collect();
     let outcome = Outcome { allowed: true, at, buckets };
     let taken = |source| is_taken(&Decision::from_outcome(&charges, &outcome, source));
-    assert!(taken(Source::Store));
-    assert!(!taken(Source::Local));
+    assert!(taken(DecisionSource::Store));
+    assert!(!taken(DecisionSource::Local));
 }

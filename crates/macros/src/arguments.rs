@@ -1,4 +1,4 @@
-//! What stands between the parentheses of `#[rate_limit(…)]`.
+//! The arguments in the parentheses of `#[rate_limit(…)]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -8,22 +8,22 @@ use syn::{Error, Expr, Ident, Result, Token};
 
 const KNOWN: &str = "`key`, `plan`, `plans`, `tokens` and `limiter`";
 
-/// The arguments, each an expression that is evaluated where the function starts.
+/// The arguments, each an expression that is evaluated when the function starts.
 pub(crate) struct Arguments {
     pub(crate) key: Expr,
-    pub(crate) plans: Plans,
+    pub(crate) plans: PlanArgument,
     pub(crate) tokens: Option<Expr>,
     pub(crate) limiter: Option<Expr>,
 }
 
 /// The plans of a call: one, or any list.
-pub(crate) enum Plans {
+pub(crate) enum PlanArgument {
     One(Expr),
     List(Expr),
 }
 
-impl Plans {
-    /// Something that can be iterated over for names.
+impl PlanArgument {
+    /// An expression that is a list of names.
     pub(crate) fn iterable(&self) -> TokenStream {
         match self {
             Self::One(plan) => quote!([#plan]),
@@ -58,7 +58,7 @@ impl Parse for Argument {
     }
 }
 
-/// The arguments as they were typed, before it is known whether they are enough.
+/// The arguments as they were typed. Some may be missing.
 #[derive(Default)]
 struct Given {
     key: Option<Expr>,
@@ -89,8 +89,8 @@ impl Given {
             Error::new(span, "`#[rate_limit]` needs to know who pays: add `key = …`, as in `key = user_id`")
         })?;
         let plans = match (self.plan, self.plans) {
-            (Some(plan), None) => Plans::One(plan),
-            (None, Some(plans)) => Plans::List(plans),
+            (Some(plan), None) => PlanArgument::One(plan),
+            (None, Some(plans)) => PlanArgument::List(plans),
             (Some(_), Some(plans)) => {
                 let message =
                     "give either `plan` or `plans`: for a chain write `plans = [\"gold\", \"daily\"]`";

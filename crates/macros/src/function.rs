@@ -34,8 +34,8 @@ fn check(signature: &Signature) -> Result<()> {
     Ok(())
 }
 
-/// Whether the type is called `Result`, or like one: `io::Result<()>`, `ApiResult`. What it really is, only the
-/// compiler knows, and it will say.
+/// True if the name of the type ends with `Result`: `io::Result<()>`, `ApiResult`. If it is another type, the compiler
+/// reports it.
 fn returns_result(output: &ReturnType) -> bool {
     let ReturnType::Type(_, output) = output else { return false };
     let Type::Path(path) = ungrouped(output) else { return false };
@@ -56,8 +56,8 @@ fn question(arguments: &Arguments) -> TokenStream {
     let tokens = tokens.as_ref().map_or_else(|| quote!(1), ToTokens::to_token_stream);
     let limiter =
         limiter.as_ref().map_or_else(|| quote!(::spile::attribute::Global), ToTokens::to_token_stream);
-    // The key is written out before anything is waited for, so that what it was made from need not be `Send`. The
-    // variable is named where no expression of the user's can see it.
+    // The key becomes a string before the first await, so that the values it is made from need not be `Send`. Its name is
+    // hygienic: no expression of the user can see it.
     let written = Ident::new("key", Span::mixed_site());
     quote! {
         {

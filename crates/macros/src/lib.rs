@@ -1,7 +1,14 @@
-//! The attribute `#[rate_limit]`. Use it through the crate `spile` with the feature `macros`, which holds what the
-//! code written here refers to.
+//! The attribute `#[rate_limit]`. Use it through the crate `spile` with the feature `macros`: the generated code calls that
+//! crate.
 //!
-//! This crate only reads and writes tokens; it must not know how a decision is made.
+//! ```ignore
+//! #[spile::rate_limit(key = user_id, plan = "gold")]
+//! async fn print(user_id: u64) -> Result<String, spile::RateLimitExceeded> {
+//!     Ok("printed".to_owned())
+//! }
+//! ```
+//!
+//! This crate only reads and writes tokens. It must not know how a decision is made.
 
 #![deny(missing_docs)]
 
@@ -12,7 +19,7 @@ mod function;
 
 use arguments::Arguments;
 
-/// Lets an async function or method run only where its caller may spend the tokens.
+/// Lets an async function or method run only if its caller may spend the tokens.
 ///
 /// | argument | is | without it |
 /// |---|---|---|
@@ -32,7 +39,7 @@ pub fn rate_limit(arguments: TokenStream, item: TokenStream) -> TokenStream {
     });
     match limited {
         Ok(tokens) => tokens.into(),
-        // The item stands as it was written, so that one mistake is one error and not one at each call as well.
+        // The item is kept as it was written, so that one mistake is not also an error at each call.
         Err(error) => TokenStream::from_iter([error.into_compile_error().into(), item]),
     }
 }

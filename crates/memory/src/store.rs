@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, EmbeddedStore, Few, Key, Micros, NamedLimit, Outcome,
-    PartialOutcome, RefundId, RefundOutcome, Slot, Store, StoreError, SystemClock,
+    Bucket, BucketSlot, Charge, Charges, Clock, Cost, EmbeddedStore, Key, Micros, NamedLimit, OneOrMany,
+    Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError, SystemClock,
 };
 
 use crate::table::entry::BucketEntry;
@@ -14,7 +14,8 @@ use crate::table::shard::{Shard, ShardState};
 /// Buckets in this process's memory.
 ///
 /// ```
-/// use spile_memory::MemoryStore;
+/// # use spile_memory as spile;
+/// use spile::MemoryStore;
 ///
 /// let store = MemoryStore::builder().max_keys(100_000).build();
 /// assert_eq!(store.usage().keys, 0);
@@ -143,7 +144,7 @@ impl<C: Clock> MemoryStore<C> {
     pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
         if let [charge] = &**charges {
             let Spent { allowed, at, bucket } = self.spend_one(charge.key(), charge.limit(), charge.cost());
-            return Outcome { allowed, at, buckets: Few::one(bucket) };
+            return Outcome { allowed, at, buckets: OneOrMany::one(bucket) };
         }
         self.spend_chain(charges)
     }
@@ -187,7 +188,11 @@ impl<C: Clock> MemoryStore<C> {
         Spent { allowed, at: now, bucket }
     }
 
-    fn step<T>(&self, charges: &Charges<'_>, step: impl FnOnce(&Charges<'_>, &mut [Slot], Micros) -> T) -> T {
+    fn step<T>(
+        &self,
+        charges: &Charges<'_>,
+        step: impl FnOnce(&Charges<'_>, &mut [BucketSlot], Micros) -> T,
+    ) -> T {
         let mut chain = LockedChain::new(self, charges);
         let now = self.clock.now();
         let taken = step(charges, &mut chain.slots, now);
@@ -304,7 +309,7 @@ struct LockedChain<'a> {
     /// Sorted by shard without duplicates, so that two chains cannot deadlock.
     locked: SmallVec<[(usize, MutexGuard<'a, ShardState>); 4]>,
     places: SmallVec<[(Fingerprint, usize); 4]>,
-    slots: SmallVec<[Slot; 4]>,
+    slots: SmallVec<[BucketSlot; 4]>,
 }
 
 impl<'a> LockedChain<'a> {
@@ -315,7 +320,7 @@ impl<'a> LockedChain<'a> {
         shards.dedup();
         let locked = shards.into_iter().map(|shard| (shard, store.shards[shard].lock())).collect();
         let mut chain = Self { locked, places, slots: SmallVec::new() };
-        chain.slots = (0..chain.places.len()).map(|index| Slot::read(chain.read(index))).collect();
+        chain.slots = (0..chain.places.len()).map(|index| BucketSlot::read(chain.read(index))).collect();
         chain
     }
 
@@ -327,7 +332,8 @@ impl<'a> LockedChain<'a> {
     /// Writes the changed buckets. An unchanged bucket with a cost was denied.
     fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
         for (index, charge) in charges.iter().enumerate() {
-            let (Slot { bucket: Some(bucket), dirty }, limit) = (self.slots[index], charge.limit().limit())
+            let (BucketSlot { bucket: Some(bucket), dirty }, limit) =
+                (self.slots[index], charge.limit().limit())
             else {
                 continue;
             };

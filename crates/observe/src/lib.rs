@@ -1,7 +1,7 @@
 //! Observes decisions: metrics, heavy hitters, recent events, rates, analytics, webhooks, traces and a dashboard.
 //!
-//! [`Watch`] is an [`Observer`](spile_limiter::Observer). The limiter [counts](spile_limiter::Counts) for it in a table
-//! of the calling thread. Work that costs more is done for a bounded number of sampled decisions per second, or on a
+//! [`Watch`] is an [`Observer`](spile_limiter::Observer). The limiter [counts](spile_limiter::DecisionCounts) for it in a
+//! table of the calling thread. Work that costs more is done for a bounded number of sampled decisions per second, or on a
 //! thread of its own. Metrics go through the [`metrics`](::metrics) facade, so that any recorder receives them.
 //!
 //! Everything is bounded: label values, keys in the sketch, events, minutes. Keys are shown as hashes unless the

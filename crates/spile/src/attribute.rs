@@ -1,5 +1,5 @@
-//! What the code that [`rate_limit`](macro@crate::rate_limit) writes refers to. Not for calling by hand:
-//! [`RateLimiter::allow`] says the same with less around it.
+//! What the code that [`rate_limit`](macro@crate::rate_limit) generates calls. In your own code, call
+//! [`RateLimiter::allow`] instead.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use spile_limiter::{PlanList, RateLimiter};
 use crate::exceeded::RateLimitExceeded;
 use crate::global;
 
-/// Whoever can be asked to let a call in.
+/// A limiter that can let a call in.
 pub trait Admits: Sync {
-    /// Lets the call in, or says why not.
+    /// Lets the call in, or returns why not.
     fn admit<P>(
         &self,
         key: &str,
@@ -70,7 +70,7 @@ pub fn key<K: Display + ?Sized>(key: &K) -> String {
     key.to_string()
 }
 
-/// Lets the call in, or says why not.
+/// Lets the call in, or returns why not.
 pub async fn admit<L, P>(limiter: &L, key: String, plans: P, tokens: u64) -> Result<(), RateLimitExceeded>
 where
     L: Admits + ?Sized,

@@ -7,7 +7,7 @@ use spile_limiter::LimiterError;
 
 /// Why a function under [`rate_limit`](macro@crate::rate_limit) did not run.
 ///
-/// With the feature `axum` it is a response as well: the 429 or 503 that the layer would have given.
+/// With the feature `axum` it is a response too: the 429 or 503 that the layer would answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateLimitExceeded {
@@ -22,13 +22,13 @@ pub enum RateLimitExceeded {
     /// spent.
     #[error(transparent)]
     Invalid(#[from] LimiterError),
-    /// No limiter is named, and none was made the global one.
+    /// The attribute names no limiter, and there is no global one.
     #[error("no limiter to ask: call spile::set_global_limiter at the start, or name one with `limiter = …`")]
     NoLimiter,
 }
 
 impl RateLimitExceeded {
-    /// The decision that refused, if it came to one.
+    /// The decision that refused. `None` if the limiter was not asked.
     pub fn decision(&self) -> Option<&Decision> {
         match self {
             Self::Denied(decision) => Some(decision),
@@ -36,7 +36,7 @@ impl RateLimitExceeded {
         }
     }
 
-    /// How long to wait before trying again, where waiting helps.
+    /// How long to wait before trying again. `None` if waiting does not help.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decision().map(Decision::retry_after)
     }

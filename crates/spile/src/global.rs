@@ -8,7 +8,7 @@ use spile_limiter::{LimiterError, RateLimiter};
 
 static LIMITER: OnceLock<Box<dyn AnyLimiter>> = OnceLock::new();
 
-/// Makes `limiter` the one that `#[rate_limit]` asks where no `limiter` is named. Once per process, at its start.
+/// Makes `limiter` the one that `#[rate_limit]` asks if it names no `limiter`. Call it once, when the process starts.
 ///
 /// ```
 /// use spile::{Limit, MemoryStore, Plan, RateLimitExceeded, RateLimiter, rate_limit};
@@ -31,7 +31,7 @@ pub fn set_global_limiter<S: Store + 'static>(limiter: RateLimiter<S>) -> Result
     LIMITER.set(Box::new(limiter)).map_err(|_| AlreadySet)
 }
 
-/// A global limiter is in place, and stays.
+/// There is a global limiter already, and it stays.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a global limiter is set already; name others with `limiter = …`")]
 #[non_exhaustive]
@@ -41,7 +41,7 @@ pub(crate) fn limiter() -> Option<&'static dyn AnyLimiter> {
     LIMITER.get().map(|limiter| &**limiter)
 }
 
-/// A limiter whose store nobody needs to name.
+/// A limiter without the type of its store.
 pub(crate) trait AnyLimiter: Send + Sync {
     fn allow<'a>(&'a self, key: &'a str, plans: &'a [String], tokens: u64) -> Allowing<'a>;
 }

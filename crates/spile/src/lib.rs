@@ -49,7 +49,7 @@
 //!
 //! # Features
 //!
-//! All of them add and none takes away.
+//! Features only add.
 //!
 //! | feature | brings |
 //! |---|---|
@@ -78,15 +78,16 @@ mod exceeded;
 mod global;
 
 pub use spile_core::{
-    Bucket, Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, EitherStore, EmbeddedStore,
-    FailurePolicy, FailureReason, FakeClock, Few, InMemoryPlans, Key, KeyError, Limit, LimitBuilder,
-    LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError, NamedLimit, Outcome,
-    PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason, RefundId, RefundIdError, RefundOutcome,
-    SlewedClock, Source, Store, StoreError, SystemClock, UnknownPolicy,
+    Bucket, Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, DecisionSource, EitherStore,
+    EmbeddedStore, FailurePolicy, FailureReason, FakeClock, InMemoryPlans, Key, KeyError, Limit,
+    LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError,
+    NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason,
+    RefundId, RefundIdError, RefundOutcome, SlewedClock, Store, StoreError, SystemClock, UnknownPolicy,
 };
 pub use spile_limiter::{
-    Ask, Builder, Counts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision, PlanList,
-    RateLimiter, RefundDecision, RuleName, Series, Settled, StoreFailed, TokioClock, UnknownPlan, Wait,
+    Ask, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision, PlanList,
+    RateLimiter, RateLimiterBuilder, RefundDecision, RuleName, Series, Settled, StoreCallError, TokioClock,
+    UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 
@@ -99,7 +100,7 @@ pub use spile_redis::{self as redis, RedisStore};
 #[cfg(feature = "tower")]
 pub use spile_tower::{
     self as tower, Admission, Cause, Keyless, PlanNames, PlanResolver, PlansBy, RateLimit, RateLimitLayer,
-    Refusal, ReplyBody, ResponseFuture, Rule, TenantPlan, client, key, response,
+    RefusedRequest, ReplyBody, ResponseFuture, Rule, TenantPlan, client, key, response,
 };
 
 /// An observer of every decision, and what it shows.
@@ -136,7 +137,7 @@ pub use exceeded::RateLimitExceeded;
 #[cfg(feature = "macros")]
 pub use global::{AlreadySet, set_global_limiter};
 
-/// Lets an async function or method run only where its caller may spend the tokens.
+/// Lets an async function or method run only if its caller may spend the tokens.
 ///
 /// ```
 /// use spile::{Limit, MemoryStore, Plan, RateLimitExceeded, RateLimiter, rate_limit};
@@ -175,7 +176,7 @@ pub use global::{AlreadySet, set_global_limiter};
 ///
 /// The function returns `Result<_, E>`, where `E` implements `From<RateLimitExceeded>`. A call that is over a limit
 /// returns that error before any of the function's body runs. Two functions with the same key and plan share a
-/// bucket; put the function's name into the key where they should not.
+/// bucket; put the function's name into the key if they should not.
 #[cfg(feature = "macros")]
 pub use spile_macros::rate_limit;
 

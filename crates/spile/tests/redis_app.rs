@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use spile::key::{ClientIp, Header, KeyResolver};
+use spile::key::{ClientIp, HeaderKey, KeyResolver};
 use spile::{Admission, FailurePolicy, Limit, Plan, RateLimitLayer, RateLimiter, RedisStore, Rule};
 use spile_testkit::redis::RedisServer;
 use tokio::net::TcpListener;
@@ -33,7 +33,7 @@ async fn instance(redis: &RedisServer, policy: FailurePolicy) -> SocketAddr {
         .on_failure(policy)
         .deadline(Duration::from_secs(5))
         .build();
-    let key = || Header::api_key().or(ClientIp::direct());
+    let key = || HeaderKey::api_key().or(ClientIp::direct());
     let app = Router::new()
         .route("/", get(|| async { "hello" }))
         .route(

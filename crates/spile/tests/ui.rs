@@ -1,4 +1,4 @@
-//! What the attribute accepts, and what it says where it is misused.
+//! What the attribute accepts, and its errors if it is misused.
 
 #[test]
 fn the_attribute_accepts_what_it_promises_and_explains_what_it_does_not() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Charge, Decision, FailurePolicy, Micros, Reason, Source};
+use spile_core::{Charge, Decision, DecisionSource, FailurePolicy, Micros, Reason};
 
 pub use account::Account;
 pub use recorded::Recorded;
@@ -36,7 +36,7 @@ struct LedgerState {
 struct RecordedDecision {
     allowed: bool,
     reason: Reason,
-    source: Source,
+    source: DecisionSource,
     failure: Option<&'static str>,
     given_at: Micros,
     latency: Duration,
@@ -49,7 +49,7 @@ impl Ledger {
         let (allowed, reason, source) = (decision.allowed(), decision.reason(), decision.source());
         let mut book = self.0.lock();
         book.decisions.push(RecordedDecision { allowed, reason, source, failure, given_at, latency });
-        if source == Source::Local && allowed {
+        if source == DecisionSource::Local && allowed {
             for status in decision.limits() {
                 let bucket = (key.to_owned(), status.name().to_string());
                 let account = book.local.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
@@ -188,16 +188,16 @@ impl RecordedDecision {
             (None, _) => {
                 matches!(seen, (true, Reason::Ok, source) | (false, Reason::Limited, source) if from_store(source))
             }
-            (Some(_), FailurePolicy::Allow) => seen == (true, Reason::FailOpen, Source::Policy),
-            (Some(_), FailurePolicy::Deny) => seen == (false, Reason::FailClosed, Source::Policy),
-            (Some(_), FailurePolicy::Local) => matches!(seen, (_, Reason::Local, Source::Local)),
+            (Some(_), FailurePolicy::Allow) => seen == (true, Reason::FailOpen, DecisionSource::Policy),
+            (Some(_), FailurePolicy::Deny) => seen == (false, Reason::FailClosed, DecisionSource::Policy),
+            (Some(_), FailurePolicy::Local) => matches!(seen, (_, Reason::Local, DecisionSource::Local)),
             (Some(_), _) => false,
         }
     }
 }
 
-const fn from_store(source: Source) -> bool {
-    matches!(source, Source::Store)
+const fn from_store(source: DecisionSource) -> bool {
+    matches!(source, DecisionSource::Store)
 }
 
 /// A promise that was not kept.

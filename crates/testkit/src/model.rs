@@ -5,8 +5,8 @@ use std::future::ready;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Slot, Store,
-    StoreError,
+    Bucket, BucketSlot, Charge, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    Store, StoreError,
 };
 
 /// Buckets in a map that never evicts. Slow, unbounded and obviously correct.
@@ -27,10 +27,14 @@ impl<C: Clock> ModelStore<C> {
         self.buckets.lock().get(&(key.to_owned(), limit.to_owned())).copied()
     }
 
-    fn step<T>(&self, charges: &Charges<'_>, step: impl FnOnce(&Charges<'_>, &mut [Slot], Micros) -> T) -> T {
+    fn step<T>(
+        &self,
+        charges: &Charges<'_>,
+        step: impl FnOnce(&Charges<'_>, &mut [BucketSlot], Micros) -> T,
+    ) -> T {
         let mut buckets = self.buckets.lock();
-        let mut slots: Vec<Slot> =
-            charges.iter().map(|charge| Slot::read(buckets.get(&name(charge)).copied())).collect();
+        let mut slots: Vec<BucketSlot> =
+            charges.iter().map(|charge| BucketSlot::read(buckets.get(&name(charge)).copied())).collect();
         let taken = step(charges, &mut slots, self.clock.now());
         for (charge, slot) in charges.iter().zip(slots) {
             if let Some(bucket) = slot.bucket.filter(|_| slot.dirty) {

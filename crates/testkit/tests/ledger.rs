@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, FailurePolicy, FailureReason, Key, Limit, LimitName, Micros,
-    NamedLimit, Outcome, PlanName, Source,
+    Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key, Limit,
+    LimitName, Micros, NamedLimit, Outcome, PlanName,
 };
 use spile_testkit::ledger::{Account, Breach, Ledger};
 
@@ -109,7 +109,8 @@ fn what_this_machine_admits_alone_is_held_against_the_limit_too() {
             at: ms(0),
             buckets: [Bucket::full(&limit(), ms(0))].into_iter().collect(),
         };
-        Decision::from_outcome(&charges, &outcome, Source::Local).taken_locally(FailureReason::Timeout)
+        Decision::from_outcome(&charges, &outcome, DecisionSource::Local)
+            .taken_locally(FailureReason::Timeout)
     };
     let ledger = Ledger::default();
     (0..5).for_each(|_| ledger.decided("caller", &local(), ms(0), Duration::ZERO));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use common::limiter;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use spile_tower::key::{ClientIp, KeyResolver, MatchedRoute};
+use spile_tower::key::{ClientIp, KeyResolver, RouteKey};
 use spile_tower::{Admission, RateLimitLayer, Rule};
 use tower::ServiceExt;
 
@@ -24,8 +24,7 @@ fn request(path: &str, body: Body) -> Request<Body> {
 
 #[tokio::test(start_paused = true)]
 async fn routes_are_limited_one_by_one_however_their_paths_are_filled() {
-    let layer =
-        RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct().and(MatchedRoute), "small")).unwrap();
+    let layer = RateLimitLayer::new(limiter(), Rule::new(ClientIp::direct().and(RouteKey), "small")).unwrap();
     let app = Router::new()
         .route("/scores/{id}", post(|| async { "scored" }))
         .route("/login", post(|| async { "welcome" }))

@@ -1,4 +1,4 @@
-//! Keys of different kinds never meet, and nobody goes without one for asking too much of it.
+//! Keys of different kinds are never equal, and a value that is too long is still a key.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use spile_core::Key;
 use spile_tower::client::PeerAddr;
 use spile_tower::key::{
-    ClientIp, Custom, FirstOf, Fixed, Header, Joined, KeyResolver, MatchedRoute, Path, Principal,
-    PrincipalKey, PrincipalResolver, Route, Tenant, TenantKey,
+    ClientIp, Custom, FirstOf, Fixed, HeaderKey, Joined, KeyResolver, MatchedRoute, PathKey, Principal,
+    PrincipalKey, PrincipalResolver, RouteKey, Tenant, TenantKey,
 };
 
 fn empty() -> Parts {
@@ -28,7 +28,7 @@ fn echo(value: &str) -> Parts {
     request.headers.insert("x-user", value.parse().unwrap());
     request.extensions.insert(Principal(value.to_owned()));
     request.extensions.insert(Tenant::new(value));
-    request.extensions.insert(Route(Arc::from(value)));
+    request.extensions.insert(MatchedRoute(Arc::from(value)));
     request
 }
 
@@ -37,33 +37,33 @@ fn each_resolver_reads_its_own_part_of_the_request() {
     let mut request = echo("acme");
     request.uri = "/scores/7?page=2".parse().unwrap();
     request.extensions.insert(PeerAddr(SocketAddr::from(([203, 0, 113, 7], 80))));
-    let hashed = text(&Header::api_key(), &request).unwrap();
+    let hashed = text(&HeaderKey::api_key(), &request).unwrap();
     assert!(hashed.starts_with("sha256:") && !hashed.contains("acme"), "{hashed}");
     assert_eq!(text(&PrincipalKey::new(), &request).unwrap(), "principal:acme");
     assert_eq!(text(&TenantKey, &request).unwrap(), "tenant:acme");
-    assert_eq!(text(&MatchedRoute, &request).unwrap(), "route:acme");
-    assert_eq!(text(&Path, &request).unwrap(), "path:/scores/7");
+    assert_eq!(text(&RouteKey, &request).unwrap(), "route:acme");
+    assert_eq!(text(&PathKey, &request).unwrap(), "path:/scores/7");
     assert_eq!(text(&ClientIp::direct(), &request).unwrap(), "ip:203.0.113.7");
     assert_eq!(text(&Fixed::new("everyone"), &request).unwrap(), "static:everyone");
-    assert_eq!(text(&TenantKey.and(Path), &request).unwrap(), "joined:11:tenant:acme14:path:/scores/7");
+    assert_eq!(text(&TenantKey.and(PathKey), &request).unwrap(), "joined:11:tenant:acme14:path:/scores/7");
 }
 
 #[test]
 fn a_request_that_says_nothing_has_no_key() {
     let request = empty();
-    assert!(Header::api_key().resolve(&request).is_none());
+    assert!(HeaderKey::api_key().resolve(&request).is_none());
     assert!(PrincipalKey::new().resolve(&request).is_none());
     assert!(TenantKey.resolve(&request).is_none());
-    assert!(MatchedRoute.resolve(&request).is_none());
+    assert!(RouteKey.resolve(&request).is_none());
     assert!(ClientIp::direct().resolve(&request).is_none());
-    assert!(TenantKey.and(Path).resolve(&request).is_none());
+    assert!(TenantKey.and(PathKey).resolve(&request).is_none());
     assert!(FirstOf::new([]).resolve(&request).is_none());
     assert!(Joined::new([]).resolve(&request).is_none());
 }
 
 #[test]
 fn the_first_resolver_that_knows_is_the_one_that_counts() {
-    let key = TenantKey.or(Header::api_key()).or(Path);
+    let key = TenantKey.or(HeaderKey::api_key()).or(PathKey);
     assert_eq!(text(&key, &echo("acme")).unwrap(), "tenant:acme");
     assert_eq!(text(&key, &empty()).unwrap(), "path:/");
 }
@@ -89,16 +89,16 @@ fn authentication_of_any_kind_can_name_the_principal() {
 fn a_header_that_looks_like_an_address_is_not_that_address() {
     let mut request = echo("203.0.113.7");
     request.extensions.insert(PeerAddr(SocketAddr::from(([203, 0, 113, 7], 80))));
-    assert_ne!(Header::api_key().resolve(&request), ClientIp::direct().resolve(&request));
+    assert_ne!(HeaderKey::api_key().resolve(&request), ClientIp::direct().resolve(&request));
 }
 
 fn every_kind() -> Vec<Box<dyn KeyResolver>> {
     vec![
-        Box::new(Header::api_key()),
-        Box::new(Header::named("x-user").unwrap()),
+        Box::new(HeaderKey::api_key()),
+        Box::new(HeaderKey::named("x-user").unwrap()),
         Box::new(PrincipalKey::new()),
         Box::new(TenantKey),
-        Box::new(MatchedRoute),
+        Box::new(RouteKey),
         Box::new(Custom::new("a", |request| request.extensions.get().map(|Principal(name)| name.into()))),
         Box::new(Custom::new("b", |request| request.extensions.get().map(|Principal(name)| name.into()))),
         Box::new(TenantKey.and(PrincipalKey::new())),

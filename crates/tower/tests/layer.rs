@@ -12,18 +12,20 @@ use spile_core::{FailurePolicy, FakeClock, InMemoryPlans, Limit, Micros, Plan, R
 use spile_limiter::{Observed, Observer, RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
 use spile_tower::client::{ClientAddress, Networks};
-use spile_tower::key::{ClientIp, Fixed, Header, KeyResolver, Path, Tenant, TenantKey};
-use spile_tower::response::Fields;
-use spile_tower::{Admission, Builder, Cause, Keyless, PlanNames, PlansBy, RateLimitLayer, Rule, TenantPlan};
+use spile_tower::key::{ClientIp, Fixed, HeaderKey, KeyResolver, PathKey, Tenant, TenantKey};
+use spile_tower::response::HeaderFields;
+use spile_tower::{
+    Admission, Cause, Keyless, PlanNames, PlansBy, RateLimitLayer, RateLimitLayerBuilder, Rule, TenantPlan,
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 mod common;
 
-fn by_user() -> Header {
-    Header::named("x-user").unwrap()
+fn by_user() -> HeaderKey {
+    HeaderKey::named("x-user").unwrap()
 }
 
-fn layer(rule: Rule) -> Builder<Clocked> {
+fn layer(rule: Rule) -> RateLimitLayerBuilder<Clocked> {
     RateLimitLayer::builder(limiter(), rule)
 }
 
@@ -125,7 +127,7 @@ async fn rules_of_one_layer_are_charged_all_or_none() {
 #[tokio::test(start_paused = true)]
 async fn of_stacked_layers_the_caller_is_told_of_the_tighter_one() {
     let outer = RateLimitLayer::new(limiter(), Rule::new(by_user(), "large")).unwrap();
-    let inner = RateLimitLayer::new(limiter(), Rule::new(Path, "small")).unwrap();
+    let inner = RateLimitLayer::new(limiter(), Rule::new(PathKey, "small")).unwrap();
     let service = outer.layer(ok(&inner));
     let response = service.clone().oneshot(from_user("ann")).await.unwrap();
     assert_eq!(response.headers()["x-ratelimit-remaining"], "1");
@@ -224,7 +226,7 @@ async fn refusals_are_answered_by_the_closure_that_replaces_them() {
             }
             _ => Response::new(Bytes::from_static(b"come back with a name")),
         })
-        .fields(Fields::default().x_ratelimit(false))
+        .fields(HeaderFields::default().x_ratelimit(false))
         .build()
         .unwrap();
     let service = ok(&layer);
@@ -453,7 +455,7 @@ fn a_plan_that_does_not_exist_is_noticed_when_the_layer_is_built() {
         layer(Rule::new(by_user(), "smal")).build(),
         layer(Rule::new(by_user(), ["small", "smal"])).build(),
         layer(Rule::tenant_or_address("smal")).build(),
-        layer(Rule::new(by_user(), "small")).and(Rule::new(Path, String::from("smal"))).build(),
+        layer(Rule::new(by_user(), "small")).and(Rule::new(PathKey, String::from("smal"))).build(),
     ];
     for layer in misspelt {
         let unknown = layer.unwrap_err();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::{from_user, limiter};
 use http::{Request, Response};
 use parking_lot::Mutex;
-use spile_tower::key::{ClientIp, Fixed, KeyResolver, Path, TenantKey};
+use spile_tower::key::{ClientIp, Fixed, KeyResolver, PathKey, TenantKey};
 use spile_tower::{RateLimitLayer, Rule};
 use tower::{Layer, ServiceExt, service_fn};
 use tracing_subscriber::fmt::MakeWriter;
@@ -59,7 +59,7 @@ async fn a_server_that_does_not_tell_the_peer_is_told_so_once_and_what_to_do() {
         Box::new(ClientIp::direct()),
         Box::new(TenantKey.or(ClientIp::direct())),
         Box::new(ClientIp::direct().or(Fixed::new("everyone"))),
-        Box::new(ClientIp::direct().and(Path)),
+        Box::new(ClientIp::direct().and(PathKey)),
     ];
     for key in keys {
         let log = logged(key, without_peer).await;
@@ -72,5 +72,5 @@ async fn a_server_that_does_not_tell_the_peer_is_told_so_once_and_what_to_do() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_tells_the_peer_and_a_layer_that_does_not_need_it_are_left_in_peace() {
     assert_eq!(logged(ClientIp::direct(), || from_user("ann")).await, "");
-    assert_eq!(logged(Path, || Request::new(())).await, "");
+    assert_eq!(logged(PathKey, || Request::new(())).await, "");
 }

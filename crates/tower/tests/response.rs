@@ -6,7 +6,7 @@ use http::HeaderMap;
 use spile_core::{Decision, FailurePolicy, FakeClock, Limit, Micros, Plan};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
-use spile_tower::response::{self, Fields, Reset};
+use spile_tower::response::{self, HeaderFields, Reset};
 
 use common::Broken;
 
@@ -101,7 +101,11 @@ async fn a_chain_lists_every_limit_and_only_those_that_refused_name_a_time() {
 #[tokio::test]
 async fn the_reset_can_be_told_as_a_span() {
     let mut headers = HeaderMap::new();
-    Fields::default().reset(Reset::Delta).ietf(false).write(&spent(free(), &[27]).await, NOW, &mut headers);
+    HeaderFields::default().reset(Reset::Delta).ietf(false).write(
+        &spent(free(), &[27]).await,
+        NOW,
+        &mut headers,
+    );
     assert_eq!(headers["x-ratelimit-reset"], "2");
     assert!(!headers.contains_key("ratelimit"));
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use spile_core::{FailurePolicy, Store};
 use spile_limiter::{RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
-use spile_tower::key::{Fixed, Header, ResolvedKey};
+use spile_tower::key::{Fixed, HeaderKey, ResolvedKey};
 use spile_tower::{Admission, RateLimitLayer, Rule};
 use tower::layer::util::Stack;
 use tower::util::BoxCloneService;
@@ -45,7 +45,7 @@ where
 }
 
 fn by_user(cost: u64) -> Rule {
-    Rule::new(Header::named("x-user").unwrap(), "large").cost(cost)
+    Rule::new(HeaderKey::named("x-user").unwrap(), "large").cost(cost)
 }
 
 async fn left<S: Store>(limiter: &RateLimiter<S>, key: &str) -> u64 {
@@ -118,7 +118,7 @@ async fn what_a_watching_layer_never_took_is_not_given_back() {
 async fn where_the_store_is_down_nothing_is_refunded_and_nothing_breaks() {
     let limiter =
         RateLimiter::builder().store(Broken).plans([small()]).on_failure(FailurePolicy::Allow).build();
-    let rule = Rule::new(Header::named("x-user").unwrap(), "small");
+    let rule = Rule::new(HeaderKey::named("x-user").unwrap(), "small");
     let admission = admitted(RateLimitLayer::new(limiter, rule).unwrap()).await;
     assert!(admission.refund(1).await.is_ok());
     assert!(admission.settle(0).await.is_ok());

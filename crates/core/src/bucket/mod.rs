@@ -3,7 +3,7 @@
 
 mod step;
 
-pub use self::step::{Slot, peek, refund, refund_once, spend, spend_up_to};
+pub use self::step::{BucketSlot, peek, refund, refund_once, spend, spend_up_to};
 use crate::{Cost, Limit, MicroTokens, Micros};
 
 /// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that
@@ -38,18 +38,17 @@ impl Bucket {
         self.written_at
     }
 
-    /// What is there to spend at `now`: what was held, and what has come back since, up to the capacity.
+    /// What can be spent at `now`: the tokens of the last write and those that have come back since, up to the capacity.
     #[inline]
     pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
         let elapsed_us = now.since_us(self.written_at) as f64;
-        // The cast rounds down as `floor` does, and stops at the largest integer where `floor` would go on;
-        // both are far beyond any capacity.
+        // The cast rounds down as `floor` does. It saturates at the largest integer, which is far beyond any capacity.
         let gained = (elapsed_us * limit.rate()) as u64;
         let held = self.held.get().saturating_add(gained);
         MicroTokens::new(held.min(limit.capacity_micro().get()))
     }
 
-    /// The bucket after spending `cost`, or nothing where it does not cover it.
+    /// The bucket after spending `cost`. `None` if it holds less.
     #[inline]
     pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
         let left = self.available(limit, now).get().checked_sub(cost.micro().get())?;
@@ -64,22 +63,22 @@ impl Bucket {
         Self { held: MicroTokens::new(held), written_at: self.written_at.max(now) }
     }
 
-    /// Whether the clock has stepped so far back that waiting for it to catch up would be a lock-out.
+    /// True if the clock has stepped back so far that waiting for it to catch up would lock the key out.
     pub const fn lies_ahead_of(self, now: Micros) -> bool {
         self.written_at.since_us(now) > REBASE_AFTER_US
     }
 
-    /// The same tokens, written now, where the clock has stepped far back; itself otherwise.
+    /// The same tokens, written now, if the clock has stepped far back. Otherwise the bucket as it is.
     #[must_use]
     #[inline]
     pub fn rebased(self, now: Micros) -> Self {
         if self.lies_ahead_of(now) { Self { written_at: now, ..self } } else { self }
     }
 
-    /// Microseconds from `now` until `wanted` is there; zero where it already is.
+    /// Microseconds from `now` until `wanted` is there; zero if it already is.
     ///
-    /// Counts from the last write, not from `now`: whoever waits exactly this long finds, by the very
-    /// multiplication that [`available`](Self::available) does, at least what it wanted.
+    /// It counts from the last write, not from `now`, and multiplies as [`available`](Self::available) does: a caller
+    /// that waits exactly this long finds at least `wanted`.
     pub fn wait_for_us(self, limit: &Limit, wanted: MicroTokens, now: Micros) -> u64 {
         if self.available(limit, now) >= wanted {
             return 0;

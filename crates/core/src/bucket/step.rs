@@ -1,18 +1,18 @@
 //! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, calls this and
 //! writes back what is marked. `spend.lua` says the same in Lua.
 
-use crate::{Bucket, Charge, Charges, Cost, Few, Micros, Outcome, PartialOutcome, RefundOutcome};
+use crate::{Bucket, Charge, Charges, Cost, Micros, OneOrMany, Outcome, PartialOutcome, RefundOutcome};
 
-/// A bucket on its way through a step: what the store read, then what it has to write.
+/// A bucket during a step: first what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Slot {
-    /// What the store holds; nothing where the key has no state.
+pub struct BucketSlot {
+    /// What the store holds. `None` if the key has no state.
     pub bucket: Option<Bucket>,
     /// Whether the store must write [`bucket`](Self::bucket) back.
     pub dirty: bool,
 }
 
-impl Slot {
+impl BucketSlot {
     /// A slot as read.
     pub const fn read(bucket: Option<Bucket>) -> Self {
         Self { bucket, dirty: false }
@@ -21,13 +21,13 @@ impl Slot {
 
 /// Spends every charge, or none of them.
 ///
-/// A denial writes nothing, but for a bucket that lies far ahead of the clock: that is rebased, or its key
-/// would stay locked until the clock caught up. A charge of cost zero never writes.
-pub fn spend(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+/// A denial writes nothing, with one exception: a bucket far ahead of the clock is rebased. Otherwise its key would stay
+/// locked until the clock caught up. A charge of cost zero never writes.
+pub fn spend(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Outcome {
     spend_all(charges, slots, now)
 }
 
-fn spend_all(charges: &[Charge<'_>], slots: &mut [Slot], now: Micros) -> Outcome {
+fn spend_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
     let allowed = covered(charges, &stands, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
@@ -39,21 +39,21 @@ fn spend_all(charges: &[Charge<'_>], slots: &mut [Slot], now: Micros) -> Outcome
             *stand = spent;
         }
         if allowed || rebased {
-            *slot = Slot { bucket: Some(*stand), dirty: true };
+            *slot = BucketSlot { bucket: Some(*stand), dirty: true };
         }
     }
     Outcome { allowed, at: now, buckets: stands }
 }
 
 /// Answers as [`spend`] would, and writes nothing: the buckets are shown as they are.
-pub fn peek(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+pub fn peek(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Outcome {
     let stands = standings(charges, slots, now);
     let allowed = covered(charges, &stands, now);
     Outcome { allowed, at: now, buckets: stands }
 }
 
 /// Spends as many whole tokens as every bucket of the chain has, up to the smallest cost asked for.
-pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> PartialOutcome {
+pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> PartialOutcome {
     let mut stands = standings(charges, slots, now);
     let most = |(charge, bucket): (&Charge<'_>, &Bucket)| {
         let there = bucket.available(charge.limit().limit(), now).whole_tokens();
@@ -69,21 +69,21 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Pa
             *stand = spent;
         }
         if granted > Cost::ZERO || rebased {
-            *slot = Slot { bucket: Some(*stand), dirty: true };
+            *slot = BucketSlot { bucket: Some(*stand), dirty: true };
         }
     }
     let allowed = granted > Cost::ZERO;
     PartialOutcome { tokens: granted.get(), outcome: Outcome { allowed, at: now, buckets: stands } }
 }
 
-/// Gives every cost back, never above the capacity. A key without state stays without.
-pub fn refund(charges: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Outcome {
+/// Gives every cost back, never above the capacity. A key without state still has none afterwards.
+pub fn refund(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Outcome {
     refund_all(charges, slots, now)
 }
 
 /// Gives every cost back as [`refund`] does, unless the refund's marker has been spent: the two are one step. The marker
-/// is the first of the charges ([`RefundId::mark`](crate::RefundId::mark)), and no part of the outcome.
-pub fn refund_once(marked: &Charges<'_>, slots: &mut [Slot], now: Micros) -> RefundOutcome {
+/// is the first of the charges ([`RefundId::mark`](crate::RefundId::mark)); the outcome leaves it out.
+pub fn refund_once(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> RefundOutcome {
     let (first, charges) = marked.split_at(1);
     let (first_slot, slots) = slots.split_at_mut(1);
     let given = spend_all(first, first_slot, now).allowed;
@@ -95,12 +95,12 @@ pub fn refund_once(marked: &Charges<'_>, slots: &mut [Slot], now: Micros) -> Ref
     RefundOutcome { given, outcome }
 }
 
-fn refund_all(charges: &[Charge<'_>], slots: &mut [Slot], now: Micros) -> Outcome {
+fn refund_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
         if slot.bucket.is_some() && charge.cost() > Cost::ZERO {
             *stand = stand.refund(charge.limit().limit(), charge.cost(), now);
-            *slot = Slot { bucket: Some(*stand), dirty: true };
+            *slot = BucketSlot { bucket: Some(*stand), dirty: true };
         }
     }
     Outcome { allowed: true, at: now, buckets: stands }
@@ -113,10 +113,10 @@ fn covered(charges: &[Charge<'_>], stands: &[Bucket], now: Micros) -> bool {
     charges.iter().zip(stands).all(covers)
 }
 
-/// How each bucket stands at `now`, before anything is spent.
-fn standings(charges: &[Charge<'_>], slots: &[Slot], now: Micros) -> Few<Bucket> {
+/// Each bucket at `now`, before anything is spent.
+fn standings(charges: &[Charge<'_>], slots: &[BucketSlot], now: Micros) -> OneOrMany<Bucket> {
     debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
-    let stand = |(charge, slot): (&Charge<'_>, &Slot)| match slot.bucket {
+    let stand = |(charge, slot): (&Charge<'_>, &BucketSlot)| match slot.bucket {
         Some(bucket) => bucket.rebased(now),
         None => Bucket::full(charge.limit().limit(), now),
     };

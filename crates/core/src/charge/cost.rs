@@ -2,14 +2,14 @@
 
 use crate::{Limit, MicroTokens};
 
-/// Tokens that one request spends. Zero looks without spending.
+/// Tokens that one request spends. A cost of zero only looks.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Cost(u32);
 
 impl Cost {
-    /// Nothing: a peek.
+    /// No token: a peek.
     pub const ZERO: Self = Self(0);
-    /// What a request costs unless somebody says otherwise.
+    /// What a request costs by default.
     pub const ONE: Self = Self(1);
 
     /// A cost of `tokens`, if any limit could ever cover it.

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The identity that a bucket belongs to: `user:123`, a tenant, an address.
 ///
-/// Opaque UTF-8 of 1 to [`Key::MAX_BYTES`] bytes without control characters (Unicode category Cc). Nothing else is
-/// refused and nothing is changed: two keys are one only if their bytes are the same. The `Debug` form hides the text,
+/// Opaque UTF-8 of 1 to [`Key::MAX_BYTES`] bytes without control characters (Unicode category Cc). No other
+/// text is refused and none is changed: two keys are equal only if their bytes are. The `Debug` form hides the text,
 /// for it is often a person's address or API key.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Key<'a>(&'a str);
@@ -24,7 +24,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The control character in a text that is known by its hash, however long it is.
+    /// The error of the first control character in a text of any length. For texts that are hashed before they become keys.
     pub fn control_in(text: &str) -> Option<KeyError> {
         refuse_control(text).err()
     }
@@ -49,8 +49,8 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// Keys are read on every decision: one pass over the bytes finds most of them free of control characters. `C2` is the
-/// first byte of those from U+0080 to U+009F, and of others.
+/// Keys are read on every decision, and one pass over the bytes shows that most have no control character. `C2` is the
+/// first byte of U+0080 to U+009F, and of some other characters.
 fn refuse_control(text: &str) -> Result<(), KeyError> {
     let doubtful = |byte: u8| byte < b' ' || byte == 0x7F || byte == 0xC2;
     if !text.bytes().fold(false, |found, byte| found | doubtful(byte)) {
@@ -62,14 +62,14 @@ fn refuse_control(text: &str) -> Result<(), KeyError> {
     }
 }
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// An empty key would make one bucket of everybody who has none.
+    /// An empty key would put all callers without a key into one bucket.
     #[error("the key is empty; it takes 1 to {max} bytes", max = Key::MAX_BYTES)]
     Empty,
-    /// The key is longer than anybody's name.
+    /// The key is longer than [`Key::MAX_BYTES`].
     #[error("the key has {bytes} bytes; it takes 1 to {max}", max = Key::MAX_BYTES)]
     TooLong {
         /// How long it is.

@@ -7,9 +7,9 @@ mod refund_id;
 pub use self::cost::{Cost, CostError};
 pub use self::key::{Key, KeyError};
 pub use self::refund_id::{RefundId, RefundIdError};
-use crate::{Few, LimitName, NamedLimit};
+use crate::{LimitName, NamedLimit, OneOrMany};
 
-/// A key, the limit it stands under and what it is to pay.
+/// A key, the limit that applies to it, and the cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Charge<'a> {
     key: Key<'a>,
@@ -46,7 +46,7 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    /// Whether both stand for the same bucket.
+    /// True if both are about the same bucket.
     fn shares_bucket_with(&self, other: &Self) -> bool {
         self.key == other.key && self.limit.name() == other.limit.name()
     }
@@ -54,7 +54,7 @@ impl<'a> Charge<'a> {
 
 /// One to [`Charges::MAX`] charges that are spent all together or not at all, each on a bucket of its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Charges<'a>(Few<Charge<'a>>);
+pub struct Charges<'a>(OneOrMany<Charge<'a>>);
 
 impl<'a> Charges<'a> {
     /// The longest chain.
@@ -68,11 +68,11 @@ impl<'a> Charges<'a> {
         Ok(chain)
     }
 
-    /// The chain of charges that are known to be on buckets of their own, unless it is empty or too long. Nothing is
-    /// compared: what put them together has done so.
+    /// The chain of charges that the caller knows to be on different buckets, unless it is empty or too long. They are not
+    /// compared.
     #[inline]
     pub fn distinct(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
-        let chain: Few<_> = charges.into_iter().collect();
+        let chain: OneOrMany<_> = charges.into_iter().collect();
         debug_assert!(Self::are_distinct(&chain), "two charges share a bucket");
         match chain.len() {
             0 => Err(ChargeError::Empty),
@@ -87,7 +87,7 @@ impl<'a> Charges<'a> {
             .all(|(one, mut others)| others.all(|other| !one.shares_bucket_with(other)))
     }
 
-    /// These charges after a marker, which counts towards no bound.
+    /// These charges after a marker. The marker does not count towards [`MAX`](Self::MAX).
     pub(crate) fn marked_by(&self, marker: Charge<'a>) -> Self {
         Self(std::iter::once(marker).chain(self.iter().cloned()).collect())
     }
@@ -98,8 +98,8 @@ impl<'a> Charges<'a> {
         if !limit.limit().can_cover(cost) {
             return Err(above_capacity(limit, cost));
         }
-        // Made in place: a charge that is moved about costs as much as a decision.
-        Ok(Self(Few::one(Charge { key, limit: limit.clone(), cost })))
+        // Made in place, because moving a charge costs as much as a decision.
+        Ok(Self(OneOrMany::one(Charge { key, limit: limit.clone(), cost })))
     }
 
     /// Adds a charge, unless the chain is full. A bucket that is in the chain already is charged once, at the higher
@@ -122,13 +122,13 @@ impl<'a> Charges<'a> {
 impl<'a> From<Charge<'a>> for Charges<'a> {
     #[inline]
     fn from(charge: Charge<'a>) -> Self {
-        Self(Few::one(charge))
+        Self(OneOrMany::one(charge))
     }
 }
 
 impl<'a> IntoIterator for Charges<'a> {
     type Item = Charge<'a>;
-    type IntoIter = <Few<Charge<'a>> as IntoIterator>::IntoIter;
+    type IntoIter = <OneOrMany<Charge<'a>> as IntoIterator>::IntoIter;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
@@ -164,7 +164,7 @@ pub enum ChargeError {
         /// The most that could be.
         capacity: u32,
     },
-    /// Nothing is charged.
+    /// There is no charge.
     #[error("a decision takes 1 to {max} limits, not none", max = Charges::MAX)]
     Empty,
     /// The chain is too long.

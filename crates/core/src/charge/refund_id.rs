@@ -1,10 +1,10 @@
-//! The name of one refund, so that it is given once however often it is asked for.
+//! The id of a refund. A refund that is asked for twice with one id is given once.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit};
 
-/// What tells one refund of a key from another: any text of 1 to [`RefundId::MAX_BYTES`] bytes.
+/// Identifies one refund of a key: any text of 1 to [`RefundId::MAX_BYTES`] bytes.
 ///
 /// An id is remembered for an hour by a marker: a bucket of one token that the first refund spends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,7 +25,7 @@ impl<'a> RefundId<'a> {
     /// The charges, with the marker of this id ahead of them. It belongs to the key of the first.
     ///
     /// # Panics
-    /// Never: what the marker is made of is within bounds.
+    /// Never: the limit and the cost of the marker are within bounds.
     pub fn mark<'k>(self, charges: &Charges<'k>) -> Charges<'k> {
         charges.marked_by(self.marker(charges[0].key()))
     }
@@ -35,7 +35,7 @@ impl<'a> RefundId<'a> {
         Charge::new(key, NamedLimit::new(self.marker_name(), limit), Cost::ONE).expect("one covers one")
     }
 
-    /// The id with everything escaped that has a meaning somewhere. No configured limit has a colon in its name.
+    /// The id, with every byte escaped that means something to a store. No configured limit has a colon in its name.
     fn marker_name(self) -> LimitName {
         const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-');
         LimitName::reserved(&format!("refund:{}", utf8_percent_encode(self.0, ESCAPED)))

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Micros;
 
-/// How often the slow path looks after the counter, in microseconds of the time that is told.
+/// How often the slow path checks the counter, in microseconds of the time that the clock tells.
 pub(super) const CHECK_EVERY_US: u64 = 100_000;
-/// A counter that is further behind than this has restarted. What is less is the difference between two cores, or a clock
-/// that is held back for a moment.
+/// A counter that is further behind than this has restarted. A smaller difference is one between two cores, or a clock
+/// that was held back for a moment.
 const RESTARTED_US: i64 = 100_000;
 
-/// The counter, and what makes a time of it.
+/// The CPU's counter, and the offset that turns it into a time.
 #[derive(Debug)]
 pub(super) struct AnchoredCounter {
     source: quanta::Clock,
@@ -22,14 +22,14 @@ pub(super) struct AnchoredCounter {
 }
 
 impl AnchoredCounter {
-    /// Tells `now` at this moment.
+    /// A counter that reads `now` at this moment.
     pub(super) fn new(source: quanta::Clock, now: Micros) -> Self {
         let offset_us = AtomicU64::new(now.get().wrapping_sub(counted_us(&source)));
         Self { source, offset_us, checked_us: AtomicU64::new(now.get()) }
     }
 
-    /// The time now. `correct` is asked ten times a second at most, with the time and the microseconds since it was last
-    /// asked, by how much the clock is to be moved from then on.
+    /// The time now. `correct` is called ten times a second at most, with the time and the microseconds since its last
+    /// call, and returns by how much to move the clock from then on.
     #[inline]
     pub(super) fn now(&self, correct: impl FnOnce(u64, u64) -> i64) -> Micros {
         let now_us = self.read_us().1;
@@ -66,7 +66,7 @@ impl AnchoredCounter {
         }
     }
 
-    /// Moves the clock as `correct` says. One thread does so for each stretch of time.
+    /// Moves the clock as `correct` says. Only one thread does so for each interval.
     fn check(&self, checked_us: u64, now_us: u64, correct: impl FnOnce(u64, u64) -> i64) {
         let elapsed_us = now_us.wrapping_sub(checked_us);
         let due = elapsed_us >= CHECK_EVERY_US;
@@ -76,8 +76,8 @@ impl AnchoredCounter {
         }
     }
 
-    /// Goes on after the counter has restarted, from the latest time that can have been told. `None` if another thread was
-    /// faster.
+    /// Resumes after the counter has restarted, from the latest time that a caller can have seen. `None` if another thread
+    /// was faster.
     fn resume(&self, offset_us: u64, now_us: u64, checked_us: u64) -> Option<u64> {
         let resumed_us = checked_us.wrapping_add(CHECK_EVERY_US);
         let anew_us = offset_us.wrapping_add(resumed_us.wrapping_sub(now_us));

@@ -17,7 +17,8 @@ pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch, as this clock sees it.
     fn now(&self) -> Micros;
 
-    /// The wall time of this moment, where this clock tells another: what a later process can compare with its own.
+    /// The wall time of this moment, which a later process can compare with its own. The same as [`now`](Self::now) for
+    /// clocks that tell the wall time.
     fn wall(&self) -> Micros {
         self.now()
     }
@@ -39,7 +40,7 @@ fn wall() -> Micros {
     Micros::new(0) + since_epoch
 }
 
-/// A clock that moves only when told, for tests: yours too.
+/// A clock that moves only when told, for tests, including yours.
 ///
 /// Clones share the time.
 #[derive(Clone, Debug)]

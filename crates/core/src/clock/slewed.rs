@@ -1,4 +1,4 @@
-//! A clock that several machines can decide by together.
+//! A clock for several machines that share buckets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::Micros;
 
 /// The clock runs at most one part in this many fast or slow to meet the wall clock.
 const SLEW: u64 = 100;
-/// The longest time that is made up for at once, in microseconds.
+/// The longest interval that one correction makes up for, in microseconds.
 const LONGEST_US: u64 = 1_000_000;
 
 /// Monotonic time that follows the wall clock: for buckets that several machines share and decide about by their own
 /// clocks, each kept right by NTP.
 ///
 /// It never goes back, and it is *slewed*, never stepped: where it differs from the wall clock, it runs 1% fast or slow
-/// until both agree. So it keeps to the wall clock however long the process runs, and a wall clock that jumps by hours makes
-/// buckets refill 1% faster than they should, not hours' worth at once. What that costs: an instance whose wall clock was
-/// wrong by a minute is right again after a hundred minutes, or at once when it is restarted. Clones are one clock.
+/// until both agree. So it follows the wall clock however long the process runs, and if the wall clock jumps by hours, buckets
+/// refill 1% faster than they should, not by hours' worth at once. The cost: an instance whose wall clock was wrong by a
+/// minute is right again after a hundred minutes, or after a restart. Clones are one clock.
 #[derive(Clone)]
 pub struct SlewedClock {
     counter: Arc<AnchoredCounter>,

@@ -9,8 +9,8 @@ use crate::Micros;
 /// The machine's clock: the wall time when it was made, and monotonic time from there, so that a step of the
 /// wall clock neither mints tokens nor takes them.
 ///
-/// If the CPU's counter restarts, as it may when the machine wakes up, the clock goes on from where it stood: the time that
-/// the machine slept is not counted. Clones are one clock.
+/// If the CPU's counter restarts, as it may when the machine wakes up, the clock continues from its last time: the time
+/// that the machine slept is not counted. Clones are one clock.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     counter: Arc<AnchoredCounter>,
@@ -22,7 +22,7 @@ impl SystemClock {
         Self::counted_by(quanta::Clock::new(), wall())
     }
 
-    /// The wall time of this moment, steps and all, for what people and other machines read.
+    /// The wall time of this moment, including its steps, for people and other machines.
     pub fn wall_now() -> Micros {
         wall()
     }

@@ -17,8 +17,8 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// The stricter of two: `deny` over `local` over `allow`. What several rules guard together is guarded as closely as
-    /// the closest of them.
+    /// The stricter of two: `deny` over `local` over `allow`. A decision that several rules take part in has the strictest
+    /// of their policies.
     #[must_use]
     pub const fn stricter(self, other: Self) -> Self {
         match (self, other) {
@@ -52,12 +52,12 @@ impl fmt::Display for FailurePolicy {
     }
 }
 
-/// A word that is no failure policy.
+/// A word that is not a failure policy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{0}` is no failure policy: write `allow`, `deny` or `local`")]
 pub struct UnknownPolicy(String);
 
-/// Why the store gave no answer, as it is counted.
+/// Why the store gave no answer, as metrics count it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum FailureReason {
@@ -65,7 +65,7 @@ pub enum FailureReason {
     RedisError,
     /// No answer within the deadline.
     Timeout,
-    /// An answer that is none.
+    /// An answer that cannot be read.
     BadResponse,
     /// Stored state of a type that cannot be read.
     BadTypes,

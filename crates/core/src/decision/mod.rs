@@ -6,10 +6,10 @@ use std::time::Duration;
 
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
 use crate::{
-    Bucket, Charge, Charges, Cost, Few, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, Outcome,
+    Bucket, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, OneOrMany, Outcome,
 };
 
-/// Why the answer is what it is.
+/// Why a request was allowed or denied.
 // As wide as a word: it is what tells `Some(decision)` from `None`, and a decision around a narrow tag is moved in odd
 // pieces, at which the processor stalls.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -18,7 +18,7 @@ use crate::{
 pub enum Reason {
     /// Every limit covered the cost.
     Ok,
-    /// A limit did not.
+    /// A limit did not cover the cost.
     Limited,
     /// The store failed and the policy lets requests pass.
     FailOpen,
@@ -26,7 +26,7 @@ pub enum Reason {
     FailClosed,
     /// The store failed and this machine decided alone.
     Local,
-    /// A limit did not cover the cost, but the rule only watches.
+    /// A limit did not cover the cost, but the rule is in shadow mode.
     Shadow,
 }
 
@@ -44,19 +44,19 @@ impl Reason {
     }
 }
 
-/// Who gave the answer.
+/// Where a decision came from.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Source {
+pub enum DecisionSource {
     /// The store.
     Store,
-    /// The embedded store that stands in for a failed one.
+    /// The embedded store that replaces a failed one.
     Local,
     /// The failure policy alone.
     Policy,
 }
 
-impl Source {
+impl DecisionSource {
     /// The label value that metrics carry.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Source {
     }
 }
 
-/// How one limit of the chain stands after the decision.
+/// The state of one limit of the chain after the decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitStatus {
     limit: NamedLimit,
@@ -103,13 +103,13 @@ impl LimitStatus {
         self.limit.tag()
     }
 
-    /// When it stood so, by the clock of whoever decided.
+    /// When that was, by the clock that decided.
     #[inline]
     pub const fn at(&self) -> Micros {
         self.at
     }
 
-    /// What the decision asked of it.
+    /// The cost that was asked of it.
     pub const fn cost(&self) -> Cost {
         self.cost
     }
@@ -125,7 +125,7 @@ impl LimitStatus {
         there as f64 / self.limit().capacity_micro().get() as f64
     }
 
-    /// The time until the bucket covers the cost again; zero where it does now.
+    /// The time until the bucket covers the cost again; zero if it does now.
     pub fn retry_after(&self) -> Duration {
         Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.cost.micro(), self.at))
     }
@@ -139,43 +139,48 @@ impl LimitStatus {
 
 /// Allowed or denied, and everything that explains it.
 #[derive(Clone, Debug, PartialEq)]
-#[must_use = "a decision that nobody looks at limits nobody"]
+#[must_use = "a decision that is not looked at limits no request"]
 pub struct Decision {
     allowed: bool,
     reason: Reason,
-    source: Source,
+    source: DecisionSource,
     failure: Option<FailureReason>,
     /// Set if the store failed after it may have charged.
     may_have_run: bool,
-    /// What the policy says to wait where no bucket could be asked.
+    /// How long the failure policy tells callers to wait, if the store failed.
     policy_wait_us: u64,
     binding: u32,
-    limits: Few<LimitStatus>,
+    limits: OneOrMany<LimitStatus>,
 }
 
 impl Decision {
     /// The decision that a store's outcome amounts to.
     #[inline]
-    pub fn from_outcome(charges: &Charges<'_>, outcome: &Outcome, source: Source) -> Self {
+    pub fn from_outcome(charges: &Charges<'_>, outcome: &Outcome, source: DecisionSource) -> Self {
         match (&charges[..], &outcome.buckets[..]) {
             // Most decisions have one limit; collecting an iterator of one would cost more than deciding.
             ([charge], [bucket]) => {
                 let status = LimitStatus::new(charge, *bucket, outcome.at);
-                Self::by_store(outcome.allowed, source, 0, Few::one(status))
+                Self::by_store(outcome.allowed, source, 0, OneOrMany::one(status))
             }
             _ => Self::from_chain(charges, outcome, source),
         }
     }
 
     #[inline(never)]
-    fn from_chain(charges: &Charges<'_>, outcome: &Outcome, source: Source) -> Self {
+    fn from_chain(charges: &Charges<'_>, outcome: &Outcome, source: DecisionSource) -> Self {
         let status = |(charge, &bucket): (&Charge<'_>, &Bucket)| LimitStatus::new(charge, bucket, outcome.at);
-        let limits: Few<_> = charges.iter().zip(outcome.buckets.iter()).map(status).collect();
+        let limits: OneOrMany<_> = charges.iter().zip(outcome.buckets.iter()).map(status).collect();
         Self::by_store(outcome.allowed, source, binding(&limits, outcome.allowed), limits)
     }
 
     #[inline]
-    const fn by_store(allowed: bool, source: Source, binding: u32, limits: Few<LimitStatus>) -> Self {
+    const fn by_store(
+        allowed: bool,
+        source: DecisionSource,
+        binding: u32,
+        limits: OneOrMany<LimitStatus>,
+    ) -> Self {
         let reason = if allowed { Reason::Ok } else { Reason::Limited };
         Self {
             allowed,
@@ -189,25 +194,26 @@ impl Decision {
         }
     }
 
-    /// How limits stand by a store, with nothing asked of them: what a look would say. `None` if there is no limit.
+    /// The state of limits as a peek shows it, with nothing asked of them. `None` if there are no limits.
     pub fn standing(limits: impl IntoIterator<Item = LimitStatus>) -> Option<Self> {
         let unasked = |status: LimitStatus| LimitStatus { cost: Cost::ZERO, ..status };
-        let limits: Few<_> = limits.into_iter().map(unasked).collect();
-        (!limits.is_empty()).then(|| Self::by_store(true, Source::Store, binding(&limits, true), limits))
+        let limits: OneOrMany<_> = limits.into_iter().map(unasked).collect();
+        (!limits.is_empty())
+            .then(|| Self::by_store(true, DecisionSource::Store, binding(&limits, true), limits))
     }
 
-    /// The decision about what nothing limits, for callers that want a decision all the same. No store was asked.
+    /// The decision about a request that no limit applies to. No store was asked.
     ///
     /// # Panics
-    /// Never: what it is made of is within bounds.
+    /// Never: the limit that it is made of is within bounds.
     pub fn unlimited(now: Micros) -> Self {
         let most = u64::from(Limit::MAX_TOKENS);
         let limit = Limit::per_second(most).build().expect("the most tokens that a limit can hold");
         let name = LimitName::new("unlimited").expect("a word is a name");
         let key = Key::new("unlimited").expect("a word is a key");
         let charges = Charges::one(key, &NamedLimit::new(name, limit), Cost::ZERO);
-        let outcome = Outcome { allowed: true, at: now, buckets: Few::one(Bucket::full(&limit, now)) };
-        Self::from_outcome(&charges.expect("nothing is charged"), &outcome, Source::Policy)
+        let outcome = Outcome { allowed: true, at: now, buckets: OneOrMany::one(Bucket::full(&limit, now)) };
+        Self::from_outcome(&charges.expect("nothing is charged"), &outcome, DecisionSource::Policy)
     }
 
     /// The decision that lets a request pass because the store failed.
@@ -229,34 +235,33 @@ impl Decision {
         now: Micros,
         policy_wait_us: u64,
     ) -> Self {
-        // What is there is not known. Whoever passes is shown full buckets, whoever is refused empty ones.
+        // The buckets are not known: an allowed request is shown full ones, a refused request empty ones.
         let empty = Bucket::new(MicroTokens::default(), now);
         let stand = |charge: &Charge<'_>| {
             if allowed { Bucket::full(charge.limit().limit(), now) } else { empty }
         };
         let outcome = Outcome { allowed, at: now, buckets: charges.iter().map(stand).collect() };
-        let decision = Self::from_outcome(charges, &outcome, Source::Policy);
+        let decision = Self::from_outcome(charges, &outcome, DecisionSource::Policy);
         Self { reason, failure: Some(failure), policy_wait_us, ..decision }
     }
 
     /// The same decision, taken on this machine because the store failed.
     pub fn taken_locally(mut self, failure: FailureReason) -> Self {
         self.reason = Reason::Local;
-        self.source = Source::Local;
+        self.source = DecisionSource::Local;
         self.failure = Some(failure);
         self
     }
 
-    /// The same decision, after a failure of the store in which it may have charged all the same, or not.
+    /// The same decision. `may_have_run` tells whether the store, although it failed, may have charged.
     pub const fn with_may_have_run(mut self, may_have_run: bool) -> Self {
         self.may_have_run = may_have_run;
         self
     }
 
-    /// The same decision under a rule that only watches: a denial lets the request pass and says so.
+    /// The same decision in shadow mode: a denial lets the request pass and says so.
     ///
-    /// Where it was the failing store that refused, no limit denied anything: the request passes as it would
-    /// under the policy `allow`.
+    /// If the request was refused because the store failed, no limit denied it: it passes as under the policy `allow`.
     #[inline]
     pub fn shadowed(mut self) -> Self {
         if !self.allowed {
@@ -276,23 +281,23 @@ impl Decision {
         self.reason
     }
 
-    /// Who decided.
-    pub const fn source(&self) -> Source {
+    /// Where it came from.
+    pub const fn source(&self) -> DecisionSource {
         self.source
     }
 
-    /// Whether it was decided without the store.
+    /// True if it was decided without the store.
     pub const fn degraded(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Why the store was not the one to decide.
+    /// Why the store did not decide. `None` if it did.
     pub const fn failure(&self) -> Option<FailureReason> {
         self.failure
     }
 
-    /// True if the store may have charged although the failure policy decided: its answer was lost, not its work. Such
-    /// a request must not be asked about again, for that could charge it twice.
+    /// True if the store may have charged although the failure policy decided, because its answer was lost. Asking again
+    /// could charge twice.
     pub const fn may_have_run(&self) -> bool {
         self.may_have_run
     }
@@ -307,12 +312,12 @@ impl Decision {
         }
     }
 
-    /// Where in [`limits`](Self::limits) the one that binds stands.
+    /// The position of the binding limit in [`limits`](Self::limits).
     pub const fn binding_index(&self) -> usize {
         self.binding as usize
     }
 
-    /// When it was decided, by the clock of whoever decided.
+    /// When it was decided: by the clock of the store, or of this machine if the store failed.
     #[inline]
     pub fn at(&self) -> Micros {
         self.binding().at()
@@ -323,7 +328,7 @@ impl Decision {
         &self.limits
     }
 
-    /// The name of the limit that denied, if one did.
+    /// The name of the limit that denied. `None` if no limit did.
     pub fn limited_by(&self) -> Option<&LimitName> {
         let limited = match self.reason {
             Reason::Limited | Reason::Shadow => true,
@@ -338,7 +343,7 @@ impl Decision {
         self.binding().remaining()
     }
 
-    /// How long to wait before trying again; zero where the request was allowed.
+    /// How long to wait before trying again; zero if the request was allowed.
     pub fn retry_after(&self) -> Duration {
         match self.reason {
             Reason::FailClosed => Duration::from_micros(self.policy_wait_us),

@@ -12,7 +12,8 @@ use crate::{Cost, MicroTokens};
 /// A capacity (the burst) and a refill: tokens per period.
 ///
 /// ```
-/// use spile_core::Limit;
+/// # use spile_core as spile;
+/// use spile::Limit;
 ///
 /// let limit = Limit::per_second(50).burst(100).build()?;
 /// assert_eq!(limit.to_string(), "100, 50/s");
@@ -37,8 +38,7 @@ impl Limit {
     /// The longest time that a drained bucket may take to be full again: ten years.
     pub const MAX_FILL: Duration = Duration::from_secs(10 * 365 * 86_400 + 3 * 86_400);
 
-    /// `tokens` come back every second, and so many may be spent at once unless [`LimitBuilder::burst`] says
-    /// otherwise.
+    /// `tokens` come back every second. As many may be spent at once, unless [`LimitBuilder::burst`] sets another number.
     pub const fn per_second(tokens: u64) -> LimitBuilder {
         Self::per(tokens, Duration::from_secs(1))
     }
@@ -126,7 +126,7 @@ impl Limit {
         let period_us = u128::from(self.period_us) * u128::from(replicas);
         let (refill, period_us) = match u64::try_from(period_us) {
             Ok(period_us) => (self.refill, period_us),
-            // A period that is too long for its number is told as that of one token.
+            // A period that does not fit 64 bits is expressed as the period of one token.
             Err(_) => (1, u64::try_from(period_us.div_ceil(u128::from(self.refill))).unwrap_or(u64::MAX)),
         };
         let share = Self::checked(capacity, refill, period_us);
@@ -154,7 +154,7 @@ impl Limit {
         Ok(limit)
     }
 
-    /// The limit of these parts, which are known to be within bounds or are checked next.
+    /// The limit of these parts. The caller knows that they are within bounds, or checks it afterwards.
     fn of(capacity: u32, refill: u32, period_us: u64) -> Self {
         let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
         Self { capacity, refill, period_us, rate }
@@ -177,7 +177,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A limit as it was asked for. Holds what was said; [`build`](Self::build) checks it.
+/// A limit that has not been checked yet. [`build`](Self::build) checks it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "call build(), or give it to a Plan"]
 pub struct LimitBuilder {
@@ -232,10 +232,10 @@ pub enum LimitError {
     /// The burst is zero or too large to stay exact.
     #[error("capacity {0} is outside 1 to {max} tokens", max = Limit::MAX_TOKENS)]
     Capacity(u64),
-    /// Nothing would come back, or too much to stay exact.
+    /// The refill is zero or too large to stay exact.
     #[error("refill {0} is outside 1 to {max} tokens per period", max = Limit::MAX_TOKENS)]
     Refill(u64),
-    /// The period is zero, finer than a microsecond or longer than time goes.
+    /// The period is zero, finer than a microsecond, or too long for 64 bits of microseconds.
     #[error("period {0:?} is not a whole number of microseconds, at least one")]
     Period(Duration),
     /// The refill is too fast, too slow or too finely divided to stay exact.

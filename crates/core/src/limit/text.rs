@@ -44,7 +44,7 @@ fn period_from(period: &str) -> Option<Duration> {
 
 fn whole(number: &str, text: &str) -> Result<u64, LimitTextError> {
     let number = number.trim();
-    // `u64::from_str` takes a leading plus, which nobody means in a limit.
+    // `u64::from_str` accepts a leading plus, which is a typing mistake in a limit.
     if number.starts_with('+') {
         return Err(unreadable(text));
     }
@@ -59,10 +59,10 @@ fn unreadable(text: &str) -> LimitTextError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitTextError {
-    /// The text has not the form of a limit.
+    /// The text does not have the form of a limit.
     #[error("`{0}` is not a rate: write tokens per period, as in `1/s`, `100/min`, `5/10s` or `10000/day`")]
     Unreadable(String),
-    /// The text reads well but asks for what cannot be kept exact.
+    /// The text has the form of a limit, but its numbers are out of bounds.
     #[error("`{text}` is out of bounds: {why}")]
     OutOfBounds {
         /// What was written.

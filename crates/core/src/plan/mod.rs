@@ -9,7 +9,7 @@ use foldhash::quality::FixedState;
 
 pub use self::name::{LimitName, NameError, PlanName};
 pub use self::registry::{InMemoryPlans, PlanRegistry};
-use crate::{Charges, Few, Limit, LimitError};
+use crate::{Charges, Limit, LimitError, OneOrMany};
 
 /// A limit and the name that headers, metrics and stores know it by.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct NamedLimit {
 }
 
 impl NamedLimit {
-    /// `limit`, called `name`.
+    /// The limit with this name.
     pub fn new(name: LimitName, limit: Limit) -> Self {
         let tag = FixedState::default().hash_one(name.as_str());
         Self { name, limit, tag }
@@ -43,7 +43,7 @@ impl NamedLimit {
     }
 
     /// A hash of the name alone, the same in every process of this build: stores that look buckets up by hash
-    /// need not hash the name on every decision, and find again what an earlier process kept.
+    /// need not hash the name on every decision, and find the buckets that an earlier process saved.
     pub const fn tag(&self) -> u64 {
         self.tag
     }
@@ -52,7 +52,8 @@ impl NamedLimit {
 /// A named list of limits; a request must pass all of them.
 ///
 /// ```
-/// use spile_core::{Limit, Plan};
+/// # use spile_core as spile;
+/// use spile::{Limit, Plan};
 ///
 /// let free = Plan::new("free", Limit::per_second(1).burst(10))?;
 /// let gold = Plan::chain("gold", [
@@ -67,18 +68,18 @@ impl NamedLimit {
 pub struct Plan {
     name: PlanName,
     /// One limit is held in place: most plans have one, and cloning it then touches no shared counter.
-    limits: Few<NamedLimit>,
+    limits: OneOrMany<NamedLimit>,
 }
 
 impl Plan {
-    /// A plan of one limit, which is called like the plan.
+    /// A plan of one limit. The limit has the name of the plan.
     pub fn new(
         name: &str,
         limit: impl TryInto<Limit, Error = impl Into<LimitError>>,
     ) -> Result<Self, PlanError> {
         let name = PlanName::new(name)?;
         let limit = built(&name, None, limit)?;
-        let limits = Few::one(NamedLimit::new(LimitName::from(&name), limit));
+        let limits = OneOrMany::one(NamedLimit::new(LimitName::from(&name), limit));
         Ok(Self { name, limits })
     }
 
@@ -92,7 +93,7 @@ impl Plan {
         E: Into<LimitError>,
     {
         let name = PlanName::new(name)?;
-        let mut chain: Few<NamedLimit> = Few::new();
+        let mut chain: OneOrMany<NamedLimit> = OneOrMany::new();
         for (own, limit) in limits {
             let full = LimitName::within(&name, own)?;
             if chain.iter().any(|other| *other.name() == full) {
@@ -107,7 +108,7 @@ impl Plan {
         }
     }
 
-    /// What it is called.
+    /// The name.
     pub const fn name(&self) -> &PlanName {
         &self.name
     }
@@ -155,7 +156,7 @@ pub enum PlanError {
     /// Two limits of the plan share a name, and would share a bucket.
     #[error("limit {limit} is named twice")]
     Duplicate {
-        /// The name that stands twice.
+        /// The name that is used twice.
         limit: LimitName,
     },
     /// The plan has no limit, or more than a chain takes.

@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 64;
 #[derive(Clone)]
 pub struct PlanName(ShortText);
 
-/// The full name of a limit: its plan's, or `plan/limit` where the plan has several.
+/// The full name of a limit: that of its plan, or `plan/limit` if the plan has several limits.
 #[derive(Clone)]
 pub struct LimitName(ShortText);
 
@@ -41,13 +41,13 @@ impl LimitName {
         Ok(Self(ShortText::new(name)))
     }
 
-    /// A name that no configuration can write, for buckets of the stores' own.
+    /// A name that no configuration can contain, for buckets that a store keeps for itself.
     pub(crate) fn reserved(name: &str) -> Self {
         debug_assert!(Self::new(name).is_err(), "a limit could be called so");
         Self(ShortText::new(name))
     }
 
-    /// The text's bytes, where they are only to be written on.
+    /// The text as bytes. Cheaper than [`as_str`](Self::as_str), which checks them for UTF-8.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
@@ -66,7 +66,7 @@ impl LimitName {
 }
 
 impl From<&PlanName> for LimitName {
-    /// A plan's only limit is called like the plan.
+    /// The only limit of a plan has the name of the plan.
     fn from(plan: &PlanName) -> Self {
         Self(plan.0.clone())
     }
@@ -146,7 +146,7 @@ fn part(name: &str) -> Result<&str, NameError> {
     }
 }
 
-/// A name that would not be safe everywhere a name is shown.
+/// A name that is not safe in a header, a metric label or a Redis key.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("name {0:?} is not 1 to {MAX_BYTES} letters, digits, `.`, `_` or `-`")]
 pub struct NameError(String);

@@ -11,9 +11,9 @@ use thread_local::ThreadLocal;
 
 use super::{Plan, PlanName};
 
-/// Answers which limits a plan has. Asked on every decision, so it must answer from memory.
+/// Looks plans up by name. It is asked on every decision, so it must answer from memory.
 pub trait PlanRegistry: Send + Sync {
-    /// The plan of that name, if there is one.
+    /// The plan of that name. `None` if there is none.
     fn plan(&self, name: &str) -> Option<Plan>;
 
     /// The names of all plans, for messages. Empty if the registry cannot tell.
@@ -21,8 +21,8 @@ pub trait PlanRegistry: Send + Sync {
         Vec::new()
     }
 
-    /// Shows the plan of that name, and says whether there is one. A registry that can show a plan in place
-    /// saves every decision a copy.
+    /// Calls `visit` with the plan of that name, and returns whether there is one. A registry that can show a plan in
+    /// place saves each decision a copy.
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
         self.plan(name).inspect(visit).is_some()
     }
@@ -47,46 +47,46 @@ impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
 /// A replaced plan takes effect on the next decision. Buckets keep their tokens, up to the new capacity.
 #[derive(Default)]
 pub struct InMemoryPlans {
-    plans: Arc<ArcSwap<Table>>,
-    seen: ThreadLocal<RefCell<Seen>>,
+    plans: Arc<ArcSwap<PlanTable>>,
+    seen: ThreadLocal<RefCell<ThreadCache>>,
 }
 
-/// The plans, each by its place, and the places by name.
+/// The plans in a list, and the position of each by its name.
 #[derive(Clone, Default)]
-struct Table {
-    /// With the bare text of each name: it is compared on every decision.
+struct PlanTable {
+    /// The name is beside each plan as a plain string, because it is compared on every decision.
     plans: Vec<(Box<str>, Plan)>,
     places: HashMap<Box<str>, usize>,
 }
 
-/// The plans as one thread saw them last, so that threads which only look share nothing that is written to.
-struct Seen {
-    plans: Cache<Arc<ArcSwap<Table>>, Arc<Table>>,
-    /// Where the plan lies that was asked for last; it is mostly the next one too.
+/// One thread's cached copy of the plans: threads that only read share no memory that is written to.
+struct ThreadCache {
+    plans: Cache<Arc<ArcSwap<PlanTable>>, Arc<PlanTable>>,
+    /// The position of the plan that was asked for last. The next decision is mostly about the same one.
     last: usize,
 }
 
 impl InMemoryPlans {
-    /// A registry of these plans. Of two with one name the later counts.
+    /// A registry of these plans. Of two plans with one name, the later is kept.
     pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
         let plans = Arc::new(ArcSwap::from_pointee(plans.into_iter().collect()));
         Self { plans, seen: ThreadLocal::new() }
     }
 
-    /// Puts these plans in place of all there are, in one step.
+    /// Replaces all plans in one step.
     pub fn replace_all(&self, plans: impl IntoIterator<Item = Plan>) {
         self.plans.store(Arc::new(plans.into_iter().collect()));
     }
 
-    /// Adds the plan, or puts it in place of the one with its name.
+    /// Adds the plan, or replaces the one of the same name.
     pub fn put(&self, plan: &Plan) {
-        self.plans.rcu(|table| table.plans().chain([plan]).cloned().collect::<Table>());
+        self.plans.rcu(|table| table.plans().chain([plan]).cloned().collect::<PlanTable>());
     }
 
-    /// Takes the plan away. Its buckets stay in the store until they are full again.
+    /// Removes the plan. Its buckets stay in the store until they are full again.
     pub fn remove(&self, name: &str) {
         let others = |plan: &&Plan| plan.name().as_str() != name;
-        self.plans.rcu(|table| table.plans().filter(others).cloned().collect::<Table>());
+        self.plans.rcu(|table| table.plans().filter(others).cloned().collect::<PlanTable>());
     }
 
     /// Every plan, by name.
@@ -107,17 +107,17 @@ impl PlanRegistry for InMemoryPlans {
     }
 
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
-        let seen = self.seen.get_or(|| RefCell::new(Seen::of(&self.plans)));
+        let seen = self.seen.get_or(|| RefCell::new(ThreadCache::of(&self.plans)));
         match seen.try_borrow_mut() {
             Ok(mut seen) => seen.find(name).map(visit).is_some(),
-            // Somebody who visits a plan visits another.
+            // The visitor of one plan looks up another: the cache is in use.
             Err(_) => self.plan(name).as_ref().map(visit).is_some(),
         }
     }
 }
 
-impl Seen {
-    fn of(plans: &Arc<ArcSwap<Table>>) -> Self {
+impl ThreadCache {
+    fn of(plans: &Arc<ArcSwap<PlanTable>>) -> Self {
         Self { plans: Cache::new(Arc::clone(plans)), last: 0 }
     }
 
@@ -135,7 +135,7 @@ impl Seen {
     }
 }
 
-impl Table {
+impl PlanTable {
     fn find(&self, name: &str) -> Option<(usize, &Plan)> {
         let &place = self.places.get(name)?;
         Some((place, &self.plans[place].1))
@@ -146,7 +146,7 @@ impl Table {
     }
 }
 
-impl FromIterator<Plan> for Table {
+impl FromIterator<Plan> for PlanTable {
     fn from_iter<I: IntoIterator<Item = Plan>>(plans: I) -> Self {
         let mut table = Self::default();
         for plan in plans {

@@ -17,17 +17,16 @@ pub trait Store: Send + Sync {
     /// Spends every charge, or none of them. See [`crate::spend`].
     fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
-    /// Spends as [`spend`](Self::spend) does where the answer is there without waiting: for a store in memory, a
-    /// future would cost more than the answer. `None` means that nothing was spent and that `spend` is to be asked.
+    /// Spends as [`spend`](Self::spend) does, if the store can answer without waiting. For a store in memory, a future
+    /// would cost more than the answer. `None` means that nothing was spent and that `spend` has to be called.
     ///
-    /// A store that wraps another passes this on, or its callers go the slower way.
+    /// A store that wraps another should pass this on. Otherwise its callers wait for a future.
     #[inline]
     fn try_spend(&self, _charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         None
     }
 
-    /// Whether [`try_spend`](Self::try_spend) answers. Callers that would have to put the charges together twice
-    /// ask this first.
+    /// True if [`try_spend`](Self::try_spend) answers. Callers that would otherwise make the charges twice ask this first.
     #[inline]
     fn answers_at_once(&self) -> bool {
         false
@@ -47,8 +46,8 @@ pub trait Store: Send + Sync {
     /// Gives every cost back. See [`crate::refund`].
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 
-    /// Gives every cost back, once for each id: in one step with the note that it has been given. See
-    /// [`crate::refund_once`]. After an error it may be asked again with the same id, whatever has run.
+    /// Gives every cost back, once for each id. The refund and the note that it was given are one step. See
+    /// [`crate::refund_once`]. After any error it can be asked again with the same id.
     fn refund_once(
         &self,
         charges: &Charges<'_>,
@@ -134,7 +133,7 @@ pub enum StoreError {
     /// No answer came in time.
     #[error("store gave no answer within {0:?}")]
     TimedOut(Duration),
-    /// An answer came that is none.
+    /// An answer came that cannot be read.
     #[error("store gave an answer that cannot be read: {0}")]
     BadResponse(Arc<str>),
     /// The stored state has a type that could not be read or repaired.
@@ -149,8 +148,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the step may have happened all the same. If so it must not be tried again: that could charge
-    /// twice.
+    /// True if the step may have happened although it failed. Trying again could then charge twice.
     pub const fn may_have_run(&self) -> bool {
         match self {
             Self::Unavailable { may_have_run, .. } => *may_have_run,
@@ -164,7 +162,7 @@ impl StoreError {
         !matches!(self, Self::BreakerOpen | Self::Overloaded(_))
     }
 
-    /// How it is counted.
+    /// The reason, as metrics count it.
     pub const fn reason(&self) -> FailureReason {
         match self {
             Self::Unavailable { .. } => FailureReason::RedisError,

@@ -1,8 +1,8 @@
-//! What a store answers: how each bucket of the chain stands after the step.
+//! What a store answers: what the step did, and the buckets after it.
 
-use crate::{Bucket, Few, Micros};
+use crate::{Bucket, Micros, OneOrMany};
 
-/// What one atomic step did, and how the buckets stand after it, in the order of the charges.
+/// What one atomic step did, and the buckets after it, in the order of the charges.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
     /// Whether every charge was covered.
@@ -10,7 +10,7 @@ pub struct Outcome {
     /// The store's own time when it decided.
     pub at: Micros,
     /// One bucket per charge. A key without state shows as a full bucket written at `at`.
-    pub buckets: Few<Bucket>,
+    pub buckets: OneOrMany<Bucket>,
 }
 
 /// What a partial spend took.
@@ -18,15 +18,15 @@ pub struct Outcome {
 pub struct PartialOutcome {
     /// Whole tokens taken from every bucket of the chain; zero means that nothing was written.
     pub tokens: u32,
-    /// How the buckets stand after it. Allowed where anything was granted.
+    /// The buckets after it. Allowed if any token was taken.
     pub outcome: Outcome,
 }
 
-/// What a refund with an id came to.
+/// What a refund with an id did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefundOutcome {
-    /// Whether it was given now. False if it had been before: then nothing has changed.
+    /// True if it was given now. False if it had been given before: then nothing has changed.
     pub given: bool,
-    /// How the buckets stand after it.
+    /// The buckets after it.
     pub outcome: Outcome,
 }

@@ -10,7 +10,7 @@ use spile_listener::{Bounds, GuessLimiter, Listener, RequestMetrics, Tls};
 use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 use spile_tower::client::Networks;
-use spile_tower::response::Fields;
+use spile_tower::response::HeaderFields;
 use tokio::sync::watch;
 
 use super::state::{Configs, GatewayState};
@@ -27,7 +27,7 @@ pub struct GatewayBuilder<S> {
     limiter: RateLimiter<S>,
     settings: Settings,
     tls: Option<Tls>,
-    fields: Fields,
+    fields: HeaderFields,
     roots: Roots,
     bounds: Bounds,
     clock: Arc<dyn Clock>,
@@ -40,7 +40,7 @@ impl<S: Store> GatewayBuilder<S> {
             limiter,
             settings: Settings::new(),
             tls: None,
-            fields: Fields::default(),
+            fields: HeaderFields::default(),
             roots: Roots::default(),
             bounds: Bounds::default(),
             clock: Arc::new(SystemClock::new()),
@@ -85,7 +85,7 @@ impl<S: Store> GatewayBuilder<S> {
     }
 
     /// Chooses the header fields that tell clients of their limits.
-    pub const fn fields(mut self, fields: Fields) -> Self {
+    pub const fn fields(mut self, fields: HeaderFields) -> Self {
         self.fields = fields;
         self
     }

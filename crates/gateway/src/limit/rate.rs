@@ -10,14 +10,14 @@ use spile_core::{Clock, Decision, Micros, Reason, Store};
 use spile_limiter::{Ask, RateLimiter, Settled};
 use spile_observe::trace::{self, Tracer};
 use spile_policy::{Chain, Owed};
-use spile_tower::response::{Fields, is_grpc};
+use spile_tower::response::{HeaderFields, is_grpc};
 
 const DEGRADED: HeaderName = HeaderName::from_static("x-ratelimit-degraded");
 
 /// The limiter, and the header fields that tell clients of its decisions.
 pub(crate) struct RateLimits<S> {
     pub(crate) limiter: RateLimiter<S>,
-    pub(crate) fields: Fields,
+    pub(crate) fields: HeaderFields,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tracer: Option<Tracer>,
 }

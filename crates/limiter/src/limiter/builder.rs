@@ -1,4 +1,4 @@
-//! How a limiter is put together.
+//! The builder of a limiter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use spile_core::{Clock, FailurePolicy, InMemoryPlans, Plan, PlanRegistry, Store,
 use spile_memory::MemoryStore;
 
 use super::fallback::Fallback;
-use super::{Inner, RateLimiter};
+use super::{LimiterInner, RateLimiter};
 use crate::observer::Observer;
 
-/// How a [`RateLimiter`] is put together. Only the store has no default.
+/// Builds a [`RateLimiter`]. Everything but the store has a default.
 #[must_use = "call build()"]
-pub struct Builder<S> {
+pub struct RateLimiterBuilder<S> {
     store: S,
     plans: Arc<dyn PlanRegistry>,
     policy: FailurePolicy,
@@ -24,7 +24,7 @@ pub struct Builder<S> {
     observer: Option<Box<dyn Observer>>,
 }
 
-impl Builder<()> {
+impl RateLimiterBuilder<()> {
     pub(crate) fn new() -> Self {
         Self {
             store: (),
@@ -40,8 +40,8 @@ impl Builder<()> {
     }
 
     /// Keeps buckets in `store`.
-    pub fn store<S: Store>(self, store: S) -> Builder<S> {
-        Builder {
+    pub fn store<S: Store>(self, store: S) -> RateLimiterBuilder<S> {
+        RateLimiterBuilder {
             store,
             plans: self.plans,
             policy: self.policy,
@@ -55,8 +55,8 @@ impl Builder<()> {
     }
 }
 
-impl<S> Builder<S> {
-    /// Knows these plans, and no others.
+impl<S> RateLimiterBuilder<S> {
+    /// The plans. There are no others.
     pub fn plans(self, plans: impl IntoIterator<Item = Plan>) -> Self {
         self.registry(InMemoryPlans::new(plans))
     }
@@ -67,13 +67,13 @@ impl<S> Builder<S> {
         self
     }
 
-    /// Decides so where the store fails. The default lets requests pass, marked as degraded.
+    /// What happens if the store fails. By default requests pass, marked as degraded.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Tells whoever is refused because the store failed to come back after this long. One second by default.
+    /// How long callers are told to wait if they are refused because the store failed. One second by default.
     pub const fn fail_closed_retry_after(mut self, wait: Duration) -> Self {
         self.fail_closed_retry_after = wait;
         self
@@ -85,7 +85,7 @@ impl<S> Builder<S> {
         self
     }
 
-    /// Holds at most this many buckets in the store behind `local`. A million by default.
+    /// The most buckets that the embedded store behind the policy `local` holds. A million by default.
     pub const fn max_local_keys(mut self, keys: usize) -> Self {
         self.max_local_keys = keys;
         self
@@ -93,26 +93,26 @@ impl<S> Builder<S> {
 
     /// Gives the store this long to answer. Fifty milliseconds by default.
     ///
-    /// A store that answers at once, as the embedded one does, never starts a timer.
+    /// A store that answers without waiting, as the embedded one does, never starts a timer.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Tells the time of decisions made without the store by `clock`.
+    /// The clock for decisions that are made without the store.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Tells `observer` of every decision.
+    /// Calls `observer` with every decision.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 }
 
-impl<S: Store> Builder<S> {
+impl<S: Store> RateLimiterBuilder<S> {
     /// The limiter.
     pub fn build(self) -> RateLimiter<S> {
         let local = MemoryStore::builder().clock(Arc::clone(&self.clock)).max_keys(self.max_local_keys);
@@ -123,7 +123,7 @@ impl<S: Store> Builder<S> {
             clock: self.clock,
             local: local.build(),
         };
-        RateLimiter::from(Inner {
+        RateLimiter::from(LimiterInner {
             store: self.store,
             plans: self.plans,
             deadline: self.deadline,

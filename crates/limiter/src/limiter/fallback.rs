@@ -1,14 +1,16 @@
-//! What decides when the store does not: the failure policy, and the small store behind `local`.
+//! Decides if the store fails: the failure policy, and the embedded store of the policy `local`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charge, Charges, Clock, Cost, Decision, FailurePolicy, NamedLimit, Source, StoreError};
+use spile_core::{
+    Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, NamedLimit, StoreError,
+};
 use spile_memory::MemoryStore;
 
 use super::PartialDecision;
 
-/// The failure policy and what it needs to decide alone.
+/// The failure policy, and what it needs to decide without the store.
 pub(crate) struct Fallback {
     pub(crate) policy: FailurePolicy,
     pub(crate) retry_after: Duration,
@@ -25,27 +27,27 @@ impl Fallback {
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
                 let outcome = self.local.spend_now(&share);
-                Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
+                Decision::from_outcome(&share, &outcome, DecisionSource::Local).taken_locally(why.reason())
             }
             _ => self.let_pass(charges, why),
         };
         decision.with_may_have_run(why.may_have_run())
     }
 
-    /// The same without spending anything.
+    /// The same as [`allow`](Self::allow), without spending.
     pub(crate) fn peek(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
         match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
                 let outcome = self.local.peek_now(&share);
-                Decision::from_outcome(&share, &outcome, Source::Local).taken_locally(why.reason())
+                Decision::from_outcome(&share, &outcome, DecisionSource::Local).taken_locally(why.reason())
             }
             _ => self.let_pass(charges, why),
         }
     }
 
-    /// As many tokens as the policy grants of those asked for.
+    /// As many tokens as the policy lets the caller take, up to those asked for.
     pub(crate) fn spend_up_to(
         &self,
         charges: &Charges<'_>,
@@ -57,7 +59,8 @@ impl Fallback {
             FailurePolicy::Deny => PartialDecision { tokens: 0, decision: self.refuse(charges, why) },
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
-                let granted = PartialDecision::of(&share, self.local.spend_up_to_now(&share), Source::Local);
+                let granted =
+                    PartialDecision::of(&share, self.local.spend_up_to_now(&share), DecisionSource::Local);
                 PartialDecision { decision: granted.decision.taken_locally(why.reason()), ..granted }
             }
             _ => PartialDecision { tokens: asked.get(), decision: self.let_pass(charges, why) },
@@ -73,8 +76,8 @@ impl Fallback {
         Decision::fail_closed(charges, why.reason(), self.clock.now(), self.retry_after)
     }
 
-    /// The charges as one of several replicas enforces them. A cost above the share's capacity takes the
-    /// whole share: refusing it for good would turn an outage of the store into one of the service.
+    /// The charges under this replica's share of each limit. A cost above the capacity of the share takes the whole share:
+    /// refusing it for ever would turn an outage of the store into one of the service.
     fn share_of<'k>(&self, charges: &Charges<'k>) -> Charges<'k> {
         let share = |charge: &Charge<'k>| {
             let limit = charge.limit().limit().share_of(self.replicas);

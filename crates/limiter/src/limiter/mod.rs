@@ -14,61 +14,61 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, EmbeddedStore, Key, Micros, Outcome, Plan, PlanRegistry,
-    RefundId, RefundOutcome, Source, Store, StoreError,
+    Charge, ChargeError, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Micros, Outcome, Plan,
+    PlanRegistry, RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
-pub use self::builder::Builder;
+pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
 pub use self::keyed::KeyedLimiter;
 pub use self::partial::PartialDecision;
 pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
 pub use self::wait::Wait;
-use crate::ask::{Ask, Terms};
-use crate::error::{LimiterError, StoreFailed, UnknownPlan};
-use crate::observer::{Counts, Observed, Observer};
+use crate::ask::{Ask, AskOptions};
+use crate::error::{LimiterError, StoreCallError, UnknownPlan};
+use crate::observer::{DecisionCounts, Observed, Observer};
 
-/// The least time between two tries of somebody who waits, whatever a denial says.
+/// The shortest pause between two tries of a caller that waits.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
 pub struct RateLimiter<S> {
-    inner: Arc<Inner<S>>,
+    inner: Arc<LimiterInner<S>>,
 }
 
-pub(crate) struct Inner<S> {
+pub(crate) struct LimiterInner<S> {
     pub(crate) store: S,
     pub(crate) plans: Arc<dyn PlanRegistry>,
     pub(crate) deadline: Duration,
     pub(crate) fallback: Fallback,
     pub(crate) observer: Option<Box<dyn Observer>>,
-    /// What the observer lets the limiter count.
-    pub(crate) counts: Option<Arc<Counts>>,
+    /// Where the limiter counts on behalf of the observer. `None` if the observer hears of every decision.
+    pub(crate) counts: Option<Arc<DecisionCounts>>,
 }
 
-/// What a refund with an id came to.
+/// What a refund with an id did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RefundDecision {
-    /// Whether it was given now. False if it had been before: then nothing has changed.
+    /// True if it was given now. False if it had been given before: then nothing has changed.
     pub given: bool,
-    /// How the limits stand after it.
+    /// The limits after it.
     pub decision: Decision,
 }
 
 impl RateLimiter<()> {
-    /// How to put one together.
-    pub fn builder() -> Builder<()> {
-        Builder::new()
+    /// Starts to build a limiter.
+    pub fn builder() -> RateLimiterBuilder<()> {
+        RateLimiterBuilder::new()
     }
 }
 
 impl<S: Store> RateLimiter<S> {
-    /// Spends `tokens` of `key` under every limit of these plans, or under none.
+    /// Spends `tokens` of `key` under every limit of these plans, or under none of them.
     ///
     /// A failing store is never an error here: the failure policy turns it into a decision that says so.
     pub async fn allow(
@@ -78,13 +78,13 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
     ) -> Result<Decision, LimiterError> {
         let inner = &*self.inner;
-        // The charges stay where they were made: moving them about would cost as much as the store's answer.
+        // The charges are not moved: that would cost as much as the store's answer.
         let charges = {
             let charges = self.charges(key, plans, tokens);
             if let Ok(charges) = &charges
                 && let Some(answer) = inner.store.try_spend(charges)
             {
-                return Ok(inner.conclude(charges, &Terms::default(), answer, None));
+                return Ok(inner.conclude(charges, &AskOptions::default(), answer, None));
             }
             charges?
         };
@@ -119,20 +119,20 @@ impl<S: Store> RateLimiter<S> {
         key: &str,
         plans: impl PlanList,
         tokens: u64,
-    ) -> impl Future<Output = Result<Decision, StoreFailed>> + Send {
+    ) -> impl Future<Output = Result<Decision, StoreCallError>> + Send {
         let charges = self.charges(key, plans, tokens);
         async move { Ok(self.refund_charges(charges?).await?) }
     }
 
-    /// Gives `tokens` back as [`refund`](Self::refund) does, once for each `id` of this key: a caller who does not know
-    /// whether a refund has arrived asks again with the same one. An id has 1 to 128 bytes and is remembered for an hour.
+    /// Gives `tokens` back as [`refund`](Self::refund) does, once for each `id` of this key: a caller that does not know
+    /// whether a refund has arrived can ask again with the same id. An id has 1 to 128 bytes and is remembered for an hour.
     pub fn refund_once(
         &self,
         key: &str,
         plans: impl PlanList,
         tokens: u64,
         id: &str,
-    ) -> impl Future<Output = Result<RefundDecision, StoreFailed>> + Send {
+    ) -> impl Future<Output = Result<RefundDecision, StoreCallError>> + Send {
         let charges = self.charges(key, plans, tokens);
         async move {
             let id = RefundId::new(id).map_err(LimiterError::from)?;
@@ -140,21 +140,20 @@ impl<S: Store> RateLimiter<S> {
         }
     }
 
-    /// Forgets what `key` has spent under these plans: its buckets are full again.
+    /// Makes the buckets of `key` under these plans full again.
     pub fn reset(
         &self,
         key: &str,
         plans: impl PlanList,
-    ) -> impl Future<Output = Result<(), StoreFailed>> + Send {
+    ) -> impl Future<Output = Result<(), StoreCallError>> + Send {
         let charges = self.charges(key, plans, 0);
         async move { Ok(self.reset_charges(charges?).await?) }
     }
 
-    /// Waits until `tokens` could be spent and spends them, or gives the denial back where that lies beyond
-    /// what `wait` allows.
+    /// Waits until `tokens` can be spent, and spends them. Returns the denial if that would take longer than `wait` allows.
     ///
-    /// A denial by the failure policy also comes back at once if the store [may have
-    /// charged](Decision::may_have_run): to ask again could charge twice.
+    /// A denial by the failure policy is also returned at once if the store [may have charged](Decision::may_have_run):
+    /// asking again could charge twice.
     ///
     /// Dropping the future while it waits costs nothing: tokens are spent in the step that ends the wait.
     pub async fn until_ready(
@@ -173,64 +172,67 @@ impl<S: Store> RateLimiter<S> {
             if decision.allowed() || decision.may_have_run() || left.is_zero() || ready > left {
                 return Ok(decision);
             }
-            // Jitter must not carry anybody past the moment at which they give up.
+            // Jitter must not make a caller wait longer than it allowed.
             let pause = ready.max(SHORTEST_PAUSE).saturating_add(wait.drawn_jitter());
             tokio::time::sleep(pause.min(left)).await;
         }
     }
 
-    /// Decides about charges that were put together by the caller.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold the question twice")]
+    /// Spends charges that the caller made, all of them or none.
+    #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` would hold the question twice")]
     pub fn allow_charges(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
         async move {
             if let Some(answer) = self.inner.store.try_spend(&ask.charges) {
-                return self.inner.conclude(&ask.charges, &ask.terms, answer, None);
+                return self.inner.conclude(&ask.charges, &ask.options, answer, None);
             }
             self.inner.wait_for(ask).await
         }
     }
 
-    /// Decides where the store answers without waiting, as one in memory does. `None` means that nothing was
-    /// decided, and that [`allow_charges`](Self::allow_charges) is to be asked.
+    /// Spends as [`allow_charges`](Self::allow_charges) does if the store answers without waiting, as one in memory does.
+    /// `None` means that nothing was decided and that `allow_charges` has to be called.
     pub fn try_allow_charges(&self, ask: &Ask<'_>) -> Option<Decision> {
         let answer = self.inner.store.try_spend(&ask.charges)?;
-        Some(self.inner.conclude(&ask.charges, &ask.terms, answer, None))
+        Some(self.inner.conclude(&ask.charges, &ask.options, answer, None))
     }
 
-    /// Looks at charges that were put together by the caller. Nobody is told: nothing was decided.
+    /// Answers as [`allow_charges`](Self::allow_charges) would, and spends nothing. The observer is not called.
     pub async fn peek_charges(&self, ask: impl Into<Ask<'_>>) -> Decision {
-        let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
-        let deadline = terms.deadline(inner.deadline);
+        let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
+        let deadline = options.deadline(inner.deadline);
         let decision = match in_time(deadline, inner.store.peek(&charges)).await {
-            Ok(outcome) => Decision::from_outcome(&charges, &outcome, Source::Store),
-            Err(why) => inner.fallback.peek(&charges, terms.policy(&inner.fallback), &why),
+            Ok(outcome) => Decision::from_outcome(&charges, &outcome, DecisionSource::Store),
+            Err(why) => inner.fallback.peek(&charges, options.policy(&inner.fallback), &why),
         };
-        if terms.shadow { decision.shadowed() } else { decision }
+        if options.shadow { decision.shadowed() } else { decision }
     }
 
-    /// Spends of charges that were put together by the caller as much as every limit has.
+    /// Spends as many tokens as every limit has, up to the smallest cost among the charges.
     pub async fn spend_up_to_charges(&self, ask: impl Into<Ask<'_>>) -> PartialDecision {
-        let (inner, Ask { charges, terms }) = (&*self.inner, ask.into());
+        let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
         let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
         if asked == Cost::ZERO {
-            return PartialDecision { tokens: 0, decision: self.peek_charges(Ask { charges, terms }).await };
+            return PartialDecision {
+                tokens: 0,
+                decision: self.peek_charges(Ask { charges, options }).await,
+            };
         }
-        let deadline = terms.deadline(inner.deadline);
+        let deadline = options.deadline(inner.deadline);
         let granted = match in_time(deadline, inner.store.spend_up_to(&charges)).await {
-            Ok(grant) => PartialDecision::of(&charges, grant, Source::Store),
-            Err(why) => inner.fallback.spend_up_to(&charges, asked, terms.policy(&inner.fallback), &why),
+            Ok(grant) => PartialDecision::of(&charges, grant, DecisionSource::Store),
+            Err(why) => inner.fallback.spend_up_to(&charges, asked, options.policy(&inner.fallback), &why),
         };
-        inner.tell(&charges, &terms, &granted.decision, inner.fallback.clock.now());
+        inner.tell(&charges, &options, &granted.decision, inner.fallback.clock.now());
         granted
     }
 
-    /// Gives back charges that were put together by the caller.
+    /// Gives back charges that the caller made.
     pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let outcome: Outcome = in_time(self.inner.deadline, self.inner.store.refund(&charges)).await?;
-        Ok(Decision::from_outcome(&charges, &outcome, Source::Store))
+        Ok(Decision::from_outcome(&charges, &outcome, DecisionSource::Store))
     }
 
-    /// Gives back charges that were put together by the caller, once for each id.
+    /// Gives back charges that the caller made, once for each id.
     pub async fn refund_charges_once(
         &self,
         charges: Charges<'_>,
@@ -238,15 +240,18 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<RefundDecision, StoreError> {
         let RefundOutcome { given, outcome } =
             in_time(self.inner.deadline, self.inner.store.refund_once(&charges, id)).await?;
-        Ok(RefundDecision { given, decision: Decision::from_outcome(&charges, &outcome, Source::Store) })
+        Ok(RefundDecision {
+            given,
+            decision: Decision::from_outcome(&charges, &outcome, DecisionSource::Store),
+        })
     }
 
-    /// Forgets the buckets of charges that were put together by the caller.
+    /// Makes the buckets of these charges full again.
     pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
         in_time(self.inner.deadline, self.inner.store.reset(&charges)).await
     }
 
-    /// The charges of one key under every limit of these plans, to be [decided](Self::allow_charges) upon.
+    /// The charges of one key under every limit of these plans, for [`allow_charges`](Self::allow_charges) and its kin.
     pub fn charges<'k>(
         &self,
         key: &'k str,
@@ -278,7 +283,7 @@ impl<S: Store> RateLimiter<S> {
         Err(UnknownPlan { plan: plan.to_owned(), known: self.inner.plans.names() })
     }
 
-    /// Whether [`try_allow_charges`](Self::try_allow_charges) answers.
+    /// True if [`try_allow_charges`](Self::try_allow_charges) answers.
     pub fn answers_at_once(&self) -> bool {
         self.inner.store.answers_at_once()
     }
@@ -288,12 +293,12 @@ impl<S: Store> RateLimiter<S> {
         &self.inner.store
     }
 
-    /// How much the store behind the policy `local` holds.
+    /// How much the embedded store of the policy `local` holds.
     pub fn local_usage(&self) -> Usage {
         self.inner.fallback.local.usage()
     }
 
-    /// The charges of one key, with the cost brought down to what the smallest limit could ever grant.
+    /// The charges of one key, with the cost lowered to the smallest capacity among the limits.
     fn reachable_charges<'k>(
         &self,
         key: &'k str,
@@ -373,101 +378,105 @@ impl<S: EmbeddedStore> RateLimiter<S> {
 
     pub(crate) fn allow_now(&self, charges: &Charges<'_>) -> Decision {
         let outcome = self.inner.store.spend_now(charges);
-        self.inner.conclude(charges, &Terms::default(), Ok(outcome), None)
+        self.inner.conclude(charges, &AskOptions::default(), Ok(outcome), None)
     }
 }
 
-impl<S: Store> Inner<S> {
-    /// Decides by a store that must be waited for. On the heap and behind a pointer, for a future is moved before it is
-    /// polled, and what is moved, or unfolded where nobody waits, costs those who need not.
+impl<S: Store> LimiterInner<S> {
+    /// Decides with a store that has to be waited for. The future is boxed: inlined into its callers, it would make the
+    /// future of every decision larger to move, also of those that need not wait.
     #[cold]
     fn wait_for<'a>(&'a self, ask: Ask<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
-            let deadline = ask.terms.deadline(self.deadline);
+            let deadline = ask.options.deadline(self.deadline);
             let mut answer = in_time(deadline, self.store.spend(&ask.charges)).await;
-            if !ask.terms.patience.is_zero() {
-                let give_up = Instant::now() + ask.terms.patience;
+            if !ask.options.patience.is_zero() {
+                let give_up = Instant::now() + ask.options.patience;
                 while matches!(answer, Err(StoreError::Overloaded(_))) && Instant::now() < give_up {
                     tokio::time::sleep(SHORTEST_PAUSE).await;
                     answer = in_time(deadline, self.store.spend(&ask.charges)).await;
                 }
             }
-            // Nodes of a store behind a network have clocks that differ, so samples are spaced by the clock of this
-            // machine.
+            // The nodes of a remote store have different clocks, so samples are spaced by the clock of this machine.
             let heard_at = self.observer.as_ref().map(|_| self.fallback.clock.now());
-            self.conclude(&ask.charges, &ask.terms, answer, heard_at)
+            self.conclude(&ask.charges, &ask.options, answer, heard_at)
         })
     }
 
-    /// What the store's answer comes to, or the policy's in its place. `heard_at` is `None` if the store answered at
-    /// once: then its own time is the time of this machine, and the clock need not be read again.
+    /// Turns the store's answer into a decision and reports it. `heard_at` is `None` if the store answered without waiting:
+    /// then its time is the time of this machine, and the clock need not be read again.
     #[expect(
         clippy::inline_always,
-        reason = "the decision is then made where the caller wants it, and never moved"
+        reason = "the decision is then made in the caller's memory and never moved"
     )]
     #[inline(always)]
     fn conclude(
         &self,
         charges: &Charges<'_>,
-        terms: &Terms<'_>,
+        options: &AskOptions<'_>,
         answer: Result<Outcome, StoreError>,
         heard_at: Option<Micros>,
     ) -> Decision {
         let outcome = match answer {
-            Ok(outcome) if !terms.shadow => outcome,
-            answer => return self.conclude_specially(charges, terms, answer, heard_at),
+            Ok(outcome) if !options.shadow => outcome,
+            answer => return self.conclude_specially(charges, options, answer, heard_at),
         };
-        let decision = Decision::from_outcome(charges, &outcome, Source::Store);
-        self.count_or_tell(charges, terms, &decision, heard_at.unwrap_or(outcome.at));
+        let decision = Decision::from_outcome(charges, &outcome, DecisionSource::Store);
+        self.count_or_tell(charges, options, &decision, heard_at.unwrap_or(outcome.at));
         decision
     }
 
-    /// The same for what is rare: a store that failed, a rule that only watches.
+    /// The same for rare cases: a store that failed, or shadow mode.
     #[cold]
     fn conclude_specially(
         &self,
         charges: &Charges<'_>,
-        terms: &Terms<'_>,
+        options: &AskOptions<'_>,
         answer: Result<Outcome, StoreError>,
         heard_at: Option<Micros>,
     ) -> Decision {
         let mut decision = match answer {
-            Ok(outcome) => Decision::from_outcome(charges, &outcome, Source::Store),
-            Err(why) => self.fallback.allow(charges, terms.policy(&self.fallback), &why),
+            Ok(outcome) => Decision::from_outcome(charges, &outcome, DecisionSource::Store),
+            Err(why) => self.fallback.allow(charges, options.policy(&self.fallback), &why),
         };
-        if terms.shadow {
+        if options.shadow {
             decision = decision.shadowed();
         }
-        self.tell(charges, terms, &decision, heard_at.unwrap_or(decision.at()));
+        self.tell(charges, options, &decision, heard_at.unwrap_or(decision.at()));
         decision
     }
 }
 
-impl<S> Inner<S> {
-    /// Counts a decision of the store on the observer's behalf, or tells of it where that does not do.
+impl<S> LimiterInner<S> {
+    /// Counts a decision of the store on behalf of the observer, or calls the observer if it has to hear of this one.
     #[inline]
-    fn count_or_tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision, heard_at: Micros) {
+    fn count_or_tell(
+        &self,
+        charges: &Charges<'_>,
+        options: &AskOptions<'_>,
+        decision: &Decision,
+        heard_at: Micros,
+    ) {
         if let Some(counts) = &self.counts
-            && terms.tenant.is_none()
-            && counts.add_plain(terms.rule, decision, heard_at)
+            && options.tenant.is_none()
+            && counts.add_plain(options.rule, decision, heard_at)
         {
             return;
         }
-        self.tell(charges, terms, decision, heard_at);
+        self.tell(charges, options, decision, heard_at);
     }
 
-    /// Tells the observer, if there is one. A decision does not keep its keys, so they are shown beside it.
+    /// Calls the observer, if there is one. A decision does not keep its keys, so the charges are passed beside it.
     #[inline]
-    fn tell(&self, charges: &Charges<'_>, terms: &Terms<'_>, decision: &Decision, heard_at: Micros) {
+    fn tell(&self, charges: &Charges<'_>, options: &AskOptions<'_>, decision: &Decision, heard_at: Micros) {
         if let Some(observer) = &self.observer {
-            let (rule, tenant) = (terms.rule, terms.tenant);
+            let (rule, tenant) = (options.rule, options.tenant);
             observer.decided(&Observed { rule, tenant, charges, decision, heard_at });
         }
     }
 }
 
-/// Runs a store's call within a deadline. A call that is ready at once never starts a timer, and so
-/// needs no runtime either.
+/// Runs a call of the store within a deadline. A call that is ready at once starts no timer, and so needs no runtime.
 async fn in_time<T>(
     deadline: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
@@ -480,8 +489,8 @@ async fn in_time<T>(
     answer.unwrap_or(Err(StoreError::TimedOut(deadline)))
 }
 
-impl<S> From<Inner<S>> for RateLimiter<S> {
-    fn from(inner: Inner<S>) -> Self {
+impl<S> From<LimiterInner<S>> for RateLimiter<S> {
+    fn from(inner: LimiterInner<S>) -> Self {
         Self { inner: Arc::new(inner) }
     }
 }

@@ -1,22 +1,22 @@
 //! What a partial spend took.
 
-use spile_core::{Charge, Charges, Cost, Decision, PartialOutcome, Source};
+use spile_core::{Charge, Charges, Cost, Decision, DecisionSource, PartialOutcome};
 
 /// What a partial spend took.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PartialDecision {
-    /// Tokens taken; zero where there was not a whole one.
+    /// Tokens taken; zero if there was not a whole one.
     pub tokens: u32,
-    /// How the limits stand after it.
+    /// The limits after it.
     pub decision: Decision,
 }
 
 impl PartialDecision {
-    /// What a store's grant amounts to.
-    pub(crate) fn of(charges: &Charges<'_>, grant: PartialOutcome, source: Source) -> Self {
-        let PartialOutcome { tokens, outcome } = grant;
-        // A caller who got nothing wants to know when there is a token, not when there are all of them.
+    /// The decision that the outcome of a store amounts to.
+    pub(crate) fn of(charges: &Charges<'_>, outcome: PartialOutcome, source: DecisionSource) -> Self {
+        let PartialOutcome { tokens, outcome } = outcome;
+        // A caller that got no token wants to know when there is one, not when all of them are there.
         let decision = match tokens {
             0 => Decision::from_outcome(&first_token(charges), &outcome, source),
             _ => Decision::from_outcome(charges, &outcome, source),

@@ -1,29 +1,29 @@
-//! Settling: what a request cost in the end, in place of what it was charged at first.
+//! Settling: replaces what a request was charged at first by what it cost in the end.
 
-use spile_core::{Decision, Reason, Source, Store, StoreError};
+use spile_core::{Decision, DecisionSource, Reason, Store, StoreError};
 use spile_policy::{BucketCharge, Chain, ChainPart};
 
 use super::RateLimiter;
 use crate::ask::Ask;
 
-/// What settling came to.
+/// What settling did.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Settled {
-    /// Tokens that a bucket did not have any more. They stay unpaid: a bucket never goes below empty.
+    /// Tokens that a bucket no longer had. They stay unpaid, because a bucket never goes below empty.
     pub uncovered: u64,
-    /// True if it had been settled before: this time nothing was charged and nothing given back.
+    /// True if it had been settled before: then nothing was charged or given back this time.
     pub already: bool,
-    /// How the limits of the chain stand now, scaled as they were for the decision that is settled. `None` if they stand
-    /// as they did, or the store did not say.
+    /// The limits of the chain now, scaled as they were for the decision that is settled. `None` if they have not changed,
+    /// or the store did not answer.
     pub decision: Option<Decision>,
 }
 
 impl<S: Store> RateLimiter<S> {
-    /// Makes what this decision charged by the chain cost `tokens` in the end, for every bucket.
+    /// Makes the request that this decision charged cost `tokens` in the end, in every bucket of the chain.
     ///
-    /// Less than that is given back, in one call of the store. More is taken as far as it is there, for the work is
-    /// already done, in one call for each key that pays.
+    /// If it cost less, the difference is given back in one call of the store. If it cost more, the difference is taken as far
+    /// as the buckets have it, because the work is already done; that is one call for each key.
     pub async fn settle(
         &self,
         chain: &Chain,
@@ -58,7 +58,7 @@ impl<S: Store> RateLimiter<S> {
                 let holds = part.buckets().iter().map(|bucket| bucket.limit().limit().capacity()).min();
                 let most = more.min(holds.unwrap_or(0).into());
                 let granted =
-                    self.spend_up_to_charges(Ask::on_terms_of(&part, part.charges_at(|_| most))).await;
+                    self.spend_up_to_charges(Ask::for_chain(&part, part.charges_at(|_| most))).await;
                 settled.uncovered = settled.uncovered.max(more - u64::from(granted.tokens));
                 granted.decision
             } else if is_taken(decision) && tokens < cost {
@@ -68,7 +68,7 @@ impl<S: Store> RateLimiter<S> {
             };
             is_known &= !after.degraded();
             for (&place, status) in places.iter().zip(after.limits()) {
-                // A decision about another chain has fewer limits, and is not told of this one's.
+                // A decision about another chain may have fewer limits.
                 if let Some(own) = standing.get_mut(place) {
                     *own = status.under_limit_of(own);
                 }
@@ -81,5 +81,5 @@ impl<S: Store> RateLimiter<S> {
 
 /// True if the store charged. After a decision by failure policy or in shadow mode, a refund would create tokens.
 pub fn is_taken(decision: &Decision) -> bool {
-    decision.reason() == Reason::Ok && decision.source() != Source::Local
+    decision.reason() == Reason::Ok && decision.source() != DecisionSource::Local
 }

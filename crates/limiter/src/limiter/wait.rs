@@ -1,4 +1,4 @@
-//! How long somebody is ready to wait for admission.
+//! How long a caller waits for its turn.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ impl Wait {
         Self { at_most: None, jitter: Duration::ZERO }
     }
 
-    /// Waits `limit` at most: where admission lies beyond it, the denial comes back at once.
+    /// Waits `limit` at most. If the turn would come later, the denial is returned at once.
     pub const fn at_most(limit: Duration) -> Self {
         Self { at_most: Some(limit), jitter: Duration::ZERO }
     }
 
-    /// Adds up to `jitter` to each wait, so that those who wait together do not wake together.
+    /// Adds up to `jitter` to each wait, so that callers that wait together do not wake together.
     #[must_use]
     pub const fn with_jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;

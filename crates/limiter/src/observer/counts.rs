@@ -1,24 +1,24 @@
-//! Decisions counted on behalf of an observer, in a table of the deciding thread.
+//! Counts decisions on behalf of an observer, in a table of the deciding thread.
 
-use spile_core::{Decision, LimitStatus, Micros, Reason, Source};
+use spile_core::{Decision, DecisionSource, LimitStatus, Micros, Reason};
 use thread_local::ThreadLocal;
 
-use super::thread_counts::Lane;
+use super::thread_counts::ThreadCounts;
 use super::{Observed, RuleName};
 
-/// Counts decisions by series: by rule, the limit that binds, outcome and source. Threads share nothing that is written
-/// to, and a decision like others before it costs an observer no call.
+/// Counts decisions by series: by rule, binding limit, outcome and source. Threads share no memory that is written to, and
+/// the observer is not called for a decision that is like earlier ones.
 ///
-/// An observer that has [counts](crate::Observer::counts) hears of a decision where its series has no place yet
-/// ([`make_room`](Self::make_room)), where it is [picked](Self::pick) to be looked at closely, and where it is out of the
-/// ordinary: for a tenant, by a rule that only watches, partial, or without the store. It then [adds](Self::add) the
-/// decision itself. All others are added by the limiter.
+/// An observer with [counts](crate::Observer::counts) is called if the series has no cell yet
+/// ([`make_room`](Self::make_room)), if the decision is [picked](Self::pick) as a sample, and if it is unusual: for a
+/// tenant, in shadow mode, partial, or without the store. The observer then [adds](Self::add) the decision itself. All other
+/// decisions are added by the limiter.
 #[derive(Debug, Default)]
-pub struct Counts {
-    lanes: ThreadLocal<Lane>,
+pub struct DecisionCounts {
+    lanes: ThreadLocal<ThreadCounts>,
 }
 
-/// What tells one series from another: a hash of what it is counted by. Two reasons for one outcome are two series.
+/// Identifies a series: a hash of what it is counted by. Two reasons for one outcome are two series.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Series(u64);
 
@@ -28,7 +28,9 @@ impl Series {
         let decision = observed.decision();
         let (rule, limit) = (observed.rule_name(), decision.binding());
         match (decision.source(), decision.reason()) {
-            (Source::Store, Reason::Ok | Reason::Limited) => Self::plain(rule, limit, decision.allowed()),
+            (DecisionSource::Store, Reason::Ok | Reason::Limited) => {
+                Self::plain(rule, limit, decision.allowed())
+            }
             (source, reason) => {
                 let code = (1 + reason as u64) << 8 | (source as u64) << 1 | u64::from(decision.allowed());
                 Self::coded(rule, limit, code)
@@ -36,15 +38,15 @@ impl Series {
         }
     }
 
-    /// A series of one's own: of what else is to be counted, by a hash that has a seed of this process.
+    /// A series of other things that an observer counts, by a hash with a seed of this process.
     #[inline]
     pub const fn hashed(hash: u64) -> Self {
-        // Never zero, which means "free". An odd multiplication moves a difference in the low bits, where the outcome
-        // stands, into the high bits, by which cells are found.
+        // Never zero, which marks a free cell. The multiplication by an odd number moves a difference in the low bits, where
+        // the outcome is, into the high bits, by which cells are found.
         Self(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// The series of what the store let pass, or denied, under a rule that does not only watch.
+    /// The series of decisions that the store made, outside of shadow mode.
     #[inline]
     fn plain(rule: Option<RuleName<'_>>, limit: &LimitStatus, allowed: bool) -> Self {
         Self::coded(rule, limit, u64::from(allowed))
@@ -62,41 +64,40 @@ impl Series {
     }
 }
 
-impl Counts {
-    /// Counts of nothing yet.
+impl DecisionCounts {
+    /// Empty counts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one to the series; not where it has no place in this thread's table.
+    /// Adds one to the series. False if it has no cell in this thread's table.
     pub fn add(&self, series: Series) -> bool {
         self.lane().count(series.print())
     }
 
-    /// Gives the series a place in this thread's table; not where it is crowded.
+    /// Gives the series a cell in this thread's table. False if there is no free one.
     pub fn make_room(&self, series: Series) -> bool {
         self.lane().make_room(series.print())
     }
 
-    /// How many decisions this one stands for, where it is one of those to be looked at closely: each one of up to a
-    /// thousand at once, and then a bounded number per second.
+    /// How many decisions this sample stands for. `None` if it is not picked. Every decision of a burst of up to a thousand is
+    /// picked, and after that a bounded number per second.
     ///
-    /// Seconds are those of this machine: a store may have several clocks, and they differ.
+    /// Seconds are counted by the clock of this machine, because the nodes of a store may have different ones.
     pub fn pick(&self, observed: &Observed<'_>) -> Option<u64> {
         self.lane().sampler(observed.decision().allowed()).pick(observed.heard_at())
     }
 
-    /// Hands over what every thread has counted since the last time. Only one may do so at a time.
+    /// Calls `take` with what every thread has counted since the last call. Only one thread may drain at a time.
     pub fn drain(&self, mut take: impl FnMut(Series, u64)) {
         for lane in &self.lanes {
             lane.drain(|print, more| take(Series(print), more));
         }
     }
 
-    /// Adds a decision of the store that is like others before it, and says whether it is. Where it is not, nothing was
-    /// done.
+    /// Adds a decision of the store that is like earlier ones. False if it is not like them: then nothing was added.
     ///
-    /// A function of its own: unfolded where the decision is made, it would disturb how that is laid out.
+    /// Not inlined: that would change the layout of the code that decides.
     #[inline(never)]
     pub(crate) fn add_plain(
         &self,
@@ -110,8 +111,8 @@ impl Counts {
         lane.count_unless_picked(series.print(), allowed, heard_at)
     }
 
-    fn lane(&self) -> &Lane {
-        self.lanes.get_or(Lane::new)
+    fn lane(&self) -> &ThreadCounts {
+        self.lanes.get_or(ThreadCounts::new)
     }
 }
 
@@ -119,7 +120,9 @@ impl Counts {
 mod tests {
     use std::collections::HashSet;
 
-    use spile_core::{Bucket, Charges, Cost, FailureReason, Few, Key, Limit, LimitName, NamedLimit, Outcome};
+    use spile_core::{
+        Bucket, Charges, Cost, FailureReason, Key, Limit, LimitName, NamedLimit, OneOrMany, Outcome,
+    };
     use std::time::Duration;
 
     use super::*;
@@ -129,10 +132,10 @@ mod tests {
         Charges::one(Key::new("ann").unwrap(), &named, Cost::ONE).unwrap()
     }
 
-    fn decision(limit: &str, allowed: bool, source: Source) -> Decision {
+    fn decision(limit: &str, allowed: bool, source: DecisionSource) -> Decision {
         let (charges, at) = (charges(limit), Micros::from_secs(1));
         let bucket = Bucket::full(charges[0].limit().limit(), at);
-        Decision::from_outcome(&charges, &Outcome { allowed, at, buckets: Few::one(bucket) }, source)
+        Decision::from_outcome(&charges, &Outcome { allowed, at, buckets: OneOrMany::one(bucket) }, source)
     }
 
     #[test]
@@ -143,12 +146,12 @@ mod tests {
             Decision::fail_closed(&charges, failure, at, Duration::ZERO),
         ];
         for allowed in [true, false] {
-            decisions.push(decision("free", allowed, Source::Local).taken_locally(failure));
-            for source in [Source::Store, Source::Local, Source::Policy] {
+            decisions.push(decision("free", allowed, DecisionSource::Local).taken_locally(failure));
+            for source in [DecisionSource::Store, DecisionSource::Local, DecisionSource::Policy] {
                 decisions.push(decision("free", allowed, source));
             }
         }
-        for source in [Source::Store, Source::Local] {
+        for source in [DecisionSource::Store, DecisionSource::Local] {
             decisions.push(decision("free", false, source).shadowed());
         }
         let series: HashSet<_> =
@@ -159,7 +162,7 @@ mod tests {
     #[test]
     fn rules_and_limits_are_counted_apart() {
         let series = |rule, decision: &Decision| Series::plain(rule, decision.binding(), true);
-        let limit = |number| decision(&format!("limit-{number}"), true, Source::Store);
+        let limit = |number| decision(&format!("limit-{number}"), true, DecisionSource::Store);
         let limits: Vec<_> = (0..2_000).map(limit).collect();
         let without_rule: HashSet<_> = limits.iter().map(|limit| series(None, limit)).collect();
         assert_eq!(without_rule.len(), 2_000);

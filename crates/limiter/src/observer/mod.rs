@@ -1,4 +1,4 @@
-//! Whoever wants to know of every decision: metrics, a dashboard, a log.
+//! Observers of decisions: metrics, a dashboard, a log.
 
 mod counts;
 mod rule_name;
@@ -9,23 +9,24 @@ use std::sync::Arc;
 
 use spile_core::{Charge, Decision, Key, Micros};
 
-pub use self::counts::{Counts, Series};
+pub use self::counts::{DecisionCounts, Series};
 pub use self::rule_name::RuleName;
 
-/// Hears of every decision, on the caller's own time: it must be quick and must not block.
+/// Is called with every decision, on the thread that decides: it must be quick and must not block.
 pub trait Observer: Send + Sync {
     /// A decision was made.
     fn decided(&self, observed: &Observed<'_>);
 
-    /// Where the limiter is to count, so that it need not tell of each decision that is like others before it. Asked once.
+    /// Where the limiter counts decisions that are like earlier ones, instead of calling [`decided`](Self::decided). Asked
+    /// once, when the limiter is built.
     ///
-    /// Without counts, as by default, an observer hears of every decision.
-    fn counts(&self) -> Option<Arc<Counts>> {
+    /// `None`, the default, means that the observer is called with every decision.
+    fn counts(&self) -> Option<Arc<DecisionCounts>> {
         None
     }
 }
 
-/// A decision, and on whose behalf it was made.
+/// A decision, and who asked for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
     pub(crate) rule: Option<RuleName<'a>>,
@@ -36,7 +37,7 @@ pub struct Observed<'a> {
 }
 
 impl<'a> Observed<'a> {
-    /// A decision about `charges`. For those who decide without the limiter, and for tests of observers.
+    /// A decision about `charges`. For programs that decide without the limiter, and for tests of observers.
     pub fn new(charges: &'a [Charge<'a>], decision: &'a Decision) -> Self {
         Self { rule: None, tenant: None, charges, decision, heard_at: decision.at() }
     }
@@ -55,7 +56,7 @@ impl<'a> Observed<'a> {
         self
     }
 
-    /// The rule that asked, if one did.
+    /// The rule that asked. `None` if no rule did.
     pub fn rule(&self) -> Option<&'a str> {
         self.rule.map(|rule| rule.as_str())
     }
@@ -65,7 +66,7 @@ impl<'a> Observed<'a> {
         self.rule
     }
 
-    /// The tenant that asked, if one is known.
+    /// The tenant that asked. `None` if it is not known.
     pub const fn tenant(&self) -> Option<&'a str> {
         self.tenant
     }
@@ -86,7 +87,7 @@ impl<'a> Observed<'a> {
         self.decision
     }
 
-    /// When this machine had the decision, by its own clock. [`Decision::at`] is the store's time.
+    /// When this machine got the decision, by its own clock. [`Decision::at`] is the store's time.
     #[inline]
     pub const fn heard_at(&self) -> Micros {
         self.heard_at

@@ -1,11 +1,11 @@
-//! The name of the rule that asks, with a hash of it beside.
+//! The name of a rule, with its hash.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
-/// The name of a rule, for observers. Made of a text, which is hashed then; whoever asks often makes it once.
+/// The name of a rule, for observers. Making one hashes the text, so make it once if you ask often.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleName<'a> {
     text: &'a str,
@@ -16,7 +16,7 @@ impl<'a> RuleName<'a> {
     /// The name.
     #[inline]
     pub fn new(text: &'a str) -> Self {
-        // Seeded anew in each process: a caller who may name rules must not find two that are counted as one.
+        // The seed differs in each process: a caller that can choose rule names must not find two with one hash.
         let mut hasher = SeedableRandomState::with_seed(0, SharedSeed::global_random()).build_hasher();
         hasher.write(text.as_bytes());
         Self { text, tag: hasher.finish() }
@@ -27,7 +27,7 @@ impl<'a> RuleName<'a> {
         self.text
     }
 
-    /// A hash of the text, the same all over this process.
+    /// A hash of the text, the same everywhere in this process.
     #[inline]
     pub(crate) const fn tag(&self) -> u64 {
         self.tag

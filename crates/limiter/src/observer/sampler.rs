@@ -1,21 +1,21 @@
-//! Picks the decisions that are looked at closely: all of them while they are few, some of them when they are many.
+//! Samples decisions: all of them while they are few, some of them when they are many.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spile_core::Micros;
 
-/// Decisions that are all looked at, however fast they come.
+/// The size of a burst in which every decision is sampled.
 const BURST: u64 = 1_000;
 
-/// A small rate limit of its own, by virtual scheduling. Only the thread that owns it writes to it, so plain loads
-/// and stores do.
+/// A small rate limiter of its own, by virtual scheduling. Only the thread that owns it writes to it, so plain loads and
+/// stores are enough.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Twice the mean gap between two decisions that are looked at, once a burst is used up. Gaps are drawn up to it:
-    /// callers who come in turn would else be seen always or never.
+    /// Twice the mean gap between two samples after a burst. Gaps are drawn at random up to it: with fixed gaps, callers that
+    /// take turns would be sampled always or never.
     longest_us: u64,
-    /// When the next one may be looked at: at most the longest gap ahead of now, and as far behind as there is burst
-    /// left.
+    /// When the next decision may be sampled: at most the longest gap ahead of now, and behind now by what is left of the
+    /// burst.
     next_us: AtomicU64,
     skipped: AtomicU64,
 }
@@ -25,11 +25,11 @@ impl Sampler {
         Self { longest_us: 2 * gap_us, next_us: AtomicU64::new(0), skipped: AtomicU64::new(0) }
     }
 
-    /// Whether another decision stands for this one.
+    /// True if this decision is not sampled; a later sample stands for it.
     #[inline]
     pub(crate) fn skips(&self, now: Micros) -> bool {
-        // Further ahead than the longest gap means that the clock has stepped back. What is not ahead at all wraps round
-        // and is too far ahead as well: one comparison tells both.
+        // A value further ahead than the longest gap means that the clock has stepped back. A value that is not ahead wraps
+        // around and is too large as well, so one comparison covers both.
         let ahead = self.next_us.load(Ordering::Relaxed).wrapping_sub(now.get());
         let skips = ahead.wrapping_sub(1) < self.longest_us;
         if skips {
@@ -38,7 +38,7 @@ impl Sampler {
         skips
     }
 
-    /// How many decisions this one stands for, where it is to be looked at.
+    /// How many decisions this sample stands for. `None` if it is not sampled.
     pub(crate) fn pick(&self, now: Micros) -> Option<u64> {
         (!self.skips(now)).then(|| self.take(now))
     }
@@ -53,7 +53,7 @@ impl Sampler {
         self.next_us.store(from + gap_us, Ordering::Relaxed);
         let skipped = self.skipped.load(Ordering::Relaxed);
         self.skipped.store(0, Ordering::Relaxed);
-        // What was skipped before a pause belongs to a load that is over, not to whoever comes first after it.
+        // Decisions that were skipped before a pause belong to a load that is over, not to the first caller after it.
         if behind { 1 } else { skipped + 1 }
     }
 }

@@ -1,4 +1,4 @@
-//! What one thread counts: a small table that it alone writes and the flusher reads.
+//! The counts of one thread: a small table that only this thread writes and that the flusher reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,26 +6,25 @@ use spile_core::Micros;
 
 use super::sampler::Sampler;
 
-/// Cells in a lane; a power of two.
+/// Cells in a table; a power of two.
 const CELLS: usize = 1_024;
-/// How many neighbours are tried before a fingerprint counts as not there.
+/// How many neighbouring cells are searched for a fingerprint.
 const PROBES: usize = 8;
-/// Under load, a thread looks closely at 2,000 denials a second.
+/// The gap between sampled denials under load: 2,000 a second for each thread.
 const DENIALS_US: u64 = 500;
-/// And at 1,000 others: enough to know who spends most.
+/// The gap between other samples under load: 1,000 a second, enough to know who spends most.
 const OTHERS_US: u64 = 1_000;
 /// The fingerprint of a cell that is free.
 const FREE: u64 = 0;
 
-/// The counts of one thread. A cell that is taken stays taken; what finds no cell is counted elsewhere, slowly.
+/// The counts of one thread. A cell that is taken stays taken. A series without a cell is counted by the observer, which is
+/// slower.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ThreadCounts {
     cells: Box<[Cell; CELLS]>,
-    /// What the flusher has already taken from each cell. Apart from the cells, so that it does not share their
-    /// cache lines.
+    /// What the flusher has already read from each cell. Not in the cells, so that it does not share their cache lines.
     taken: Box<[AtomicU64]>,
-    /// For denials and for all others. Denials are looked at on a budget of their own: they are what operators ask
-    /// about.
+    /// One for denials and one for all other decisions. Denials have a budget of their own, because operators ask about them.
     samplers: [Sampler; 2],
 }
 
@@ -41,16 +40,15 @@ impl Cell {
         self.fingerprint.load(Ordering::Relaxed) == fingerprint
     }
 
-    /// Not an atomic addition: only one thread writes, and a plain store costs a tenth.
+    /// A load and a store, not an atomic addition: only one thread writes, and this costs a tenth.
     #[inline]
     fn add_one(&self) {
         self.count.store(self.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-impl Lane {
-    /// Out of the way: it is made once per thread, and its cells would otherwise be laid out on the stack of every
-    /// decision.
+impl ThreadCounts {
+    /// Not inlined, because it runs once per thread and its cells would take stack in every decision.
     #[cold]
     #[inline(never)]
     pub(crate) fn new() -> Self {
@@ -63,19 +61,18 @@ impl Lane {
         }
     }
 
-    /// Counts one, where the fingerprint has a cell. Only for the thread that owns the lane.
+    /// Adds one. False if the fingerprint has no cell. Only for the thread that owns the table.
     pub(crate) fn count(&self, fingerprint: u64) -> bool {
         self.neighbours(fingerprint).find(|cell| cell.holds(fingerprint)).map(Cell::add_one).is_some()
     }
 
-    /// Gives the fingerprint a cell, where there is one. Only for the thread that owns the lane.
+    /// Gives the fingerprint a cell. False if there is no free one. Only for the thread that owns the table.
     pub(crate) fn make_room(&self, fingerprint: u64) -> bool {
         let free = self.neighbours(fingerprint).find(|cell| cell.fingerprint.load(Ordering::Relaxed) == FREE);
         free.map(|cell| cell.fingerprint.store(fingerprint, Ordering::Release)).is_some()
     }
 
-    /// Counts one where the first cell is the fingerprint's and the decision need not be looked at closely. Where either
-    /// is not so, nothing was done.
+    /// Adds one if the first cell has the fingerprint and the decision is not picked as a sample. False if nothing was added.
     #[inline]
     pub(crate) fn count_unless_picked(&self, fingerprint: u64, allowed: bool, now: Micros) -> bool {
         let first = self.cell(fingerprint, 0);
@@ -86,16 +83,16 @@ impl Lane {
         plain
     }
 
-    /// What picks the decisions that are looked at closely.
+    /// Picks the decisions that are sampled.
     #[inline]
     pub(crate) fn sampler(&self, allowed: bool) -> &Sampler {
         &self.samplers[usize::from(allowed)]
     }
 
-    /// Hands over what was counted since the last time. Only one flusher may run at a time.
+    /// Calls `take` with what was counted since the last call. Only one flusher may run at a time.
     pub(crate) fn drain(&self, mut take: impl FnMut(u64, u64)) {
         for (cell, taken) in self.cells.iter().zip(&self.taken) {
-            // A cell whose name is not seen yet keeps its count for the next time.
+            // A cell whose fingerprint is not visible yet is read the next time.
             let fingerprint = cell.fingerprint.load(Ordering::Acquire);
             if fingerprint == FREE {
                 continue;
@@ -124,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_handed_over_once() {
-        let lane = Lane::new();
+        let lane = ThreadCounts::new();
         let print = 7 << 54 | 5;
         assert!(!lane.count(print), "it has no cell yet");
         assert!(lane.make_room(print));
@@ -137,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_crowded_neighbourhood_turns_newcomers_away() {
-        let lane = Lane::new();
+        let lane = ThreadCounts::new();
         assert!((1..=PROBES as u64).all(|print| lane.make_room(print)));
         assert!(!lane.make_room(99));
     }

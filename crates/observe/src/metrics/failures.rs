@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, counter};
-use spile_core::{Decision, FailureReason, Reason, Source, StoreError};
+use spile_core::{Decision, DecisionSource, FailureReason, Reason, StoreError};
 
 use super::names::{FAIL_CLOSED, FAIL_OPEN, LOCAL, STORE_UNSENT};
 use super::registrar::Registrar;
@@ -54,7 +54,7 @@ impl FailureCounters {
             Reason::FailOpen => self.open[index].increment(1),
             Reason::FailClosed => self.closed[index].increment(1),
             // Also for a rule in shadow mode, whose denials have the reason `Shadow`.
-            _ if decision.source() == Source::Local => self.local[index].increment(1),
+            _ if decision.source() == DecisionSource::Local => self.local[index].increment(1),
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use foldhash::{HashMap, HashSet};
 use metrics::{Counter, counter};
 use smol_str::SmolStr;
-use spile_core::Source;
+use spile_core::DecisionSource;
 use spile_limiter::Series;
 
 use super::fingerprint::Fingerprints;
@@ -62,7 +62,7 @@ impl SeriesTable {
         if self.pairs.len() < MAX_PAIRS {
             let (rule, limit) = (SmolStr::new(rule), SmolStr::new(limit));
             for outcome in [DecisionOutcome::Allowed, DecisionOutcome::Denied] {
-                self.counter(&rule, &limit, outcome, Source::Store).increment(0);
+                self.counter(&rule, &limit, outcome, DecisionSource::Store).increment(0);
             }
             self.pairs.insert((rule, limit));
         }
@@ -75,7 +75,7 @@ impl SeriesTable {
         rule: Option<&str>,
         limit: &str,
         outcome: DecisionOutcome,
-        source: Source,
+        source: DecisionSource,
     ) -> Series {
         if self.infos.contains_key(&series) {
             return series;
@@ -133,14 +133,20 @@ impl SeriesTable {
         series: Series,
         (rule, limit): (SmolStr, SmolStr),
         outcome: DecisionOutcome,
-        source: Source,
+        source: DecisionSource,
     ) {
         let counter = self.counter(&rule, &limit, outcome, source);
         let subject = SeriesSubject::Decisions { rule, limit };
         self.infos.insert(series, SeriesInfo { subject, outcome, counter });
     }
 
-    fn counter(&self, rule: &SmolStr, limit: &SmolStr, outcome: DecisionOutcome, source: Source) -> Counter {
+    fn counter(
+        &self,
+        rule: &SmolStr,
+        limit: &SmolStr,
+        outcome: DecisionOutcome,
+        source: DecisionSource,
+    ) -> Counter {
         self.registrar.register(|| {
             counter!(DECISIONS, "rule" => rule.to_string(), "limit" => limit.to_string(),
                 "outcome" => outcome.as_str(), "source" => source.as_str())

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use metrics::counter;
 use parking_lot::Mutex;
 use spile_core::{Clock, Key, LimitName, Micros, StoreError};
-use spile_limiter::{Counts, Observed, Observer, Series};
+use spile_limiter::{DecisionCounts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
 pub use self::builder::WatchBuilder;
@@ -40,7 +40,7 @@ pub(crate) struct WeakWatch(Weak<Inner>);
 struct Inner {
     fingerprints: Fingerprints,
     /// Shared with the limiter, which counts in it.
-    counts: Arc<Counts>,
+    counts: Arc<DecisionCounts>,
     failures: FailureCounters,
     latencies: Latencies,
     table: Mutex<SeriesTable>,
@@ -272,7 +272,7 @@ impl Observer for Watch {
         }
     }
 
-    fn counts(&self) -> Option<Arc<Counts>> {
+    fn counts(&self) -> Option<Arc<DecisionCounts>> {
         Some(Arc::clone(&self.inner.counts))
     }
 }

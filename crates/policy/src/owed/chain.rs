@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smol_str::SmolStr;
-use spile_core::{Charge, ChargeError, Charges, Cost, FailurePolicy, Few, Limit, NamedLimit, Plan};
+use spile_core::{Charge, ChargeError, Charges, Cost, FailurePolicy, Limit, NamedLimit, OneOrMany, Plan};
 
 use crate::key::ResolvedKey;
 
@@ -17,8 +17,8 @@ pub struct Chain {
     shadow: bool,
     /// The factor by which limits are multiplied when they are charged.
     load: f64,
-    keys: Few<ResolvedKey>,
-    buckets: Few<BucketCharge>,
+    keys: OneOrMany<ResolvedKey>,
+    buckets: OneOrMany<BucketCharge>,
 }
 
 /// One bucket of a chain and its cost.
@@ -62,8 +62,8 @@ impl Chain {
             on_failure: None,
             shadow: false,
             load: 1.0,
-            keys: Few::new(),
-            buckets: Few::new(),
+            keys: OneOrMany::new(),
+            buckets: OneOrMany::new(),
         }
     }
 
@@ -233,7 +233,8 @@ impl Chain {
             let key = &self.keys[bucket.key];
             let same = |part: &ChainPart| part.cost == bucket.cost && part.chain.keys[0] == *key;
             let at = parts.iter().position(same).unwrap_or_else(|| {
-                let chain = Self { keys: Few::one(key.clone()), buckets: Few::new(), ..self.clone() };
+                let chain =
+                    Self { keys: OneOrMany::one(key.clone()), buckets: OneOrMany::new(), ..self.clone() };
                 parts.push(ChainPart { cost: bucket.cost, chain, places: Vec::new() });
                 parts.len() - 1
             });

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use http::HeaderName;
 use smol_str::SmolStr;
-use spile_core::{ChargeError, FailurePolicy, Few, Limit, LimitName, NamedLimit, Plan, PlanName};
+use spile_core::{ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, OneOrMany, Plan, PlanName};
 
 pub use self::builder::{PolicyBuilder, PolicyError};
 pub use self::named::AskError;
@@ -227,8 +227,8 @@ impl Policy {
     }
 
     /// A rule and the rules in its `also` list, transitively. Each occurs once.
-    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> Few<&'p Rule> {
-        let mut rules = Few::one(rule);
+    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> OneOrMany<&'p Rule> {
+        let mut rules = OneOrMany::one(rule);
         let mut at = 0;
         while let Some(&rule) = rules.get(at) {
             for other in rule.also.iter().filter_map(|id| self.rule(id)) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use spile_core::{Bucket, Few, MicroTokens, Micros};
+use spile_core::{Bucket, MicroTokens, Micros, OneOrMany};
 use spile_resp::{Value, write};
 
 use crate::script::SPEND;
@@ -147,7 +147,7 @@ impl ScriptCall {
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
             let granted = next(u64::from(u32::MAX))? as u32;
-            let mut buckets = Few::new();
+            let mut buckets = OneOrMany::new();
             if request.operation != ScriptOp::Reset {
                 for _ in &request.charges {
                     let held = MicroTokens::new(next(MOST_HELD)?);

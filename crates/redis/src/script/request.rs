@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Charge, Few, Limit, Micros};
+use spile_core::{Bucket, Charge, Limit, Micros, OneOrMany};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -119,7 +119,7 @@ pub(crate) struct ScriptReply {
     /// 1 if allowed, 0 if denied; for a partial spend the tokens granted.
     pub(crate) granted: u32,
     pub(crate) at: Micros,
-    pub(crate) buckets: Few<Bucket>,
+    pub(crate) buckets: OneOrMany<Bucket>,
 }
 
 /// Which other requests may share its script call.

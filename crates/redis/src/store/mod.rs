@@ -41,7 +41,8 @@ impl RedisStore {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), spile_redis::RedisBuildError> {
-    /// use spile_redis::RedisStore;
+    /// # use spile_redis as spile;
+    /// use spile::RedisStore;
     ///
     /// let store = RedisStore::builder("redis://127.0.0.1:6379").prefix("shop").build()?;
     /// # Ok(()) }

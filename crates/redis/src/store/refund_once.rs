@@ -3,7 +3,7 @@
 //! The refund of a key and its marker are one atomic step. If a later key fails, a retry with the same id refunds the
 //! missing keys, and no key twice.
 
-use spile_core::{Bucket, Charges, Few, Outcome, RefundId, RefundOutcome, StoreError};
+use spile_core::{Bucket, Charges, OneOrMany, Outcome, RefundId, RefundOutcome, StoreError};
 
 use crate::script::request::ScriptOp;
 use crate::store::{RedisStore, outcome};
@@ -35,7 +35,7 @@ impl RedisStore {
         }
         let given = refunds.iter().any(|(_, refund)| refund.given);
         let at = refunds.iter().map(|(_, refund)| refund.outcome.at).max().unwrap_or_default();
-        let mut buckets: Few<Bucket> = Few::new();
+        let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
         let mut next: Vec<_> = refunds
             .iter()
             .map(|(key, refund)| (*key, refund.outcome.at, refund.outcome.buckets.iter()))

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Few, MicroTokens, Micros, StoreError};
+use spile_core::{Bucket, MicroTokens, Micros, OneOrMany, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::script::request::{Request, ScriptOp, ScriptReply, WireCharge};
@@ -237,7 +237,7 @@ impl SplitChain {
     /// shown as its own node saw it: another node's clock must not refill it.
     fn merged(&self, replies: &[ScriptReply], granted: u32) -> ScriptReply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
-        let mut buckets: Few<Bucket> = Few::new();
+        let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
         if self.operation != ScriptOp::Reset {
             let none = Bucket::new(MicroTokens::default(), Micros::default());
             buckets = std::iter::repeat_n(none, self.charges).collect();

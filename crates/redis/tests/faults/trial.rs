@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use spile_core::{Clock, FailurePolicy, Micros, SystemClock};
-use spile_limiter::{Builder, RateLimiter};
+use spile_limiter::{RateLimiter, RateLimiterBuilder};
 use spile_redis::RedisStore;
 use spile_testkit::ledger::{Ledger, Recorded};
 use spile_testkit::wait;
@@ -124,7 +124,7 @@ impl Trial {
     }
 }
 
-fn limiter(store: Recorded<RedisStore>, policy: FailurePolicy) -> Builder<Recorded<RedisStore>> {
+fn limiter(store: Recorded<RedisStore>, policy: FailurePolicy) -> RateLimiterBuilder<Recorded<RedisStore>> {
     RateLimiter::builder().store(store).plans(callers::plans()).on_failure(policy).deadline(DEADLINE)
 }
 

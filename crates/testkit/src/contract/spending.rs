@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Decision, Limit, LimitBuilder, Source, Store};
+use spile_core::{Decision, DecisionSource, Limit, LimitBuilder, Store};
 
 use super::{StoreUnderTest, charges};
 
@@ -34,7 +34,7 @@ pub async fn a_try_spend_answers_like_a_spend_or_takes_nothing(subject: StoreUnd
         match subject.store.try_spend(&charged) {
             Some(answer) => {
                 let outcome = answer.expect("the store answers");
-                assert_eq!(Decision::from_outcome(&charged, &outcome, Source::Store), expected);
+                assert_eq!(Decision::from_outcome(&charged, &outcome, DecisionSource::Store), expected);
             }
             None => assert_eq!(subject.left("at once", limit).await, 3, "after {left} were left"),
         }

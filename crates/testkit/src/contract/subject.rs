@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Decision, FakeClock, Key, Limit, LimitBuilder, LimitName, NamedLimit,
-    PartialOutcome, RefundId, Source, Store,
+    Charge, Charges, Cost, Decision, DecisionSource, FakeClock, Key, Limit, LimitBuilder, LimitName,
+    NamedLimit, PartialOutcome, RefundId, Store,
 };
 
 /// A store and the clock that it tells the time by.
@@ -35,7 +35,7 @@ impl<S: Store> StoreUnderTest<S> {
     pub async fn spend_chain(&self, lines: &[ChargeSpec<'_>]) -> Decision {
         let charges = charges(lines);
         let outcome = self.store.spend(&charges).await.expect("the store answers");
-        Decision::from_outcome(&charges, &outcome, Source::Store)
+        Decision::from_outcome(&charges, &outcome, DecisionSource::Store)
     }
 
     /// Looks at one charge.
@@ -47,7 +47,7 @@ impl<S: Store> StoreUnderTest<S> {
     pub async fn peek_chain(&self, lines: &[ChargeSpec<'_>]) -> Decision {
         let charges = charges(lines);
         let outcome = self.store.peek(&charges).await.expect("the store answers");
-        Decision::from_outcome(&charges, &outcome, Source::Store)
+        Decision::from_outcome(&charges, &outcome, DecisionSource::Store)
     }
 
     /// Spends what is there of one charge.

@@ -1,4 +1,4 @@
-//! The client's address, by the rules that keep it the client's.
+//! Finds the client's address in a way that a client cannot forge.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use super::networks::Networks;
 use super::peer::peer_of;
 use super::{forwarded, x_forwarded_for};
 
-/// The header in which the proxies in front of a service say whom they speak for.
+/// The header in which the proxies in front of a service report the client's address.
 ///
-/// It is one or the other, as the proxies are set up. A proxy that writes one passes the other through as the
-/// client sent it, so that a service which read both would believe its clients.
+/// Only one of them is read. A proxy that writes one passes the other through as the client sent it, so a service that read
+/// both would believe its clients.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Forwarding {
@@ -23,7 +23,7 @@ pub enum Forwarding {
     Forwarded,
 }
 
-/// Finds the address of whoever sent a request.
+/// Finds the address of the client that sent a request.
 #[derive(Clone, Debug, Default)]
 pub struct ClientAddress {
     trusted: Networks,
@@ -31,7 +31,7 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// The address that the connection comes from, whatever any header says.
+    /// The address of the connection's peer. Headers are ignored.
     pub fn direct() -> Self {
         Self::default()
     }
@@ -41,15 +41,15 @@ impl ClientAddress {
         Self { trusted: proxies, header }
     }
 
-    /// The client's address, or nothing where the server did not say who the peer is.
+    /// The client's address. `None` if the server did not tell the peer's address.
     pub fn of(&self, request: &Parts) -> Option<IpAddr> {
         peer_of(request).map(|peer| self.seen_by(peer, &request.headers))
     }
 
     /// The address of the client behind `peer`: the first from the right that no trusted proxy has.
     ///
-    /// Where a trusted proxy names nobody (`unknown`, an obfuscated name, garbage), it is that proxy itself:
-    /// what stands further left, nobody vouches for.
+    /// If a trusted proxy names no address (`unknown`, an obfuscated name, garbage), it is the address of that proxy itself: no
+    /// trusted proxy has confirmed what is further left.
     pub fn seen_by(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if !self.trusted.contain(peer) {

@@ -1,7 +1,7 @@
-//! `Forwarded` (RFC 7239): elements between commas, each with a `for` that names whom the proxy speaks for.
+//! `Forwarded` (RFC 7239): elements between commas, each with a `for` that names the client of the proxy.
 //!
-//! Read from the right, quotes and all: an unclosed quote that a client sends lies to the left of what the proxy
-//! added, and so cannot swallow it.
+//! Quotes are read from the right as well: an unclosed quote of a client is to the left of what the proxy added, and so cannot
+//! hide it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use http::header::FORWARDED;
 
 use super::node;
 
-/// The hops that the lines name, from the right. A hop that names no address is nothing.
+/// The hops that the header lines name, from the right. A hop that names no address is `None`.
 pub(crate) fn hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all(FORWARDED).iter().rev();
     let elements = lines.flat_map(|line| Split { rest: Some(line.as_bytes()), at: b',' });
@@ -28,7 +28,7 @@ fn hop(element: &[u8]) -> Option<IpAddr> {
             }
             return None;
         };
-        // Two of them contradict each other, and it is not for us to choose.
+        // Two of them contradict each other.
         if name.eq_ignore_ascii_case("for") && found.replace(value).is_some() {
             return None;
         }
@@ -36,7 +36,7 @@ fn hop(element: &[u8]) -> Option<IpAddr> {
     found.and_then(unquoted).and_then(|value| node::address(&value))
 }
 
-/// The value as meant: without the quotes around it and the backslashes in it.
+/// The value without the quotes around it and the backslashes in it.
 fn unquoted(value: &str) -> Option<Cow<'_, str>> {
     let Some(rest) = value.strip_prefix('"') else { return Some(Cow::Borrowed(value)) };
     let inner = rest.strip_suffix('"')?;
@@ -55,7 +55,7 @@ fn unquoted(value: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(plain))
 }
 
-/// Pieces of a text between separators that stand outside quotes, from the right.
+/// The pieces of a text between separators outside of quotes, from the right.
 struct Split<'a> {
     rest: Option<&'a [u8]>,
     at: u8,
@@ -82,7 +82,7 @@ impl<'a> Iterator for Split<'a> {
     }
 }
 
-/// Whether what follows `before` is taken literally: an odd number of backslashes ends it.
+/// True if the byte after `before` is escaped: `before` ends with an odd number of backslashes.
 fn escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }

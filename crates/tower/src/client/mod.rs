@@ -1,8 +1,7 @@
-//! Where a request comes from: the connection's peer, or whom trusted proxies say they speak for.
+//! The client's address: that of the connection's peer, or the one that trusted proxies report.
 //!
-//! What an untrusted peer writes is never believed, and of what a trusted chain of proxies wrote only its own
-//! part is: the header is read from the right, and everything left of the first untrusted address is whatever the
-//! client made up.
+//! Headers of an untrusted peer are ignored. A header of trusted proxies is read from the right, and what is left of the first
+//! untrusted address is ignored, because the client may have written it.
 
 mod address;
 mod forwarded;

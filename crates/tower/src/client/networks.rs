@@ -1,10 +1,10 @@
-//! A list of networks: the proxies whose word is taken, the callers who are let pass.
+//! A list of networks: of trusted proxies, or of clients that are not limited.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Networks by their prefix. An empty list contains nobody.
+/// Networks by their prefix. An empty list contains no address.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Networks(Vec<IpNet>);
 
@@ -31,7 +31,7 @@ fn network(text: &str) -> Result<IpNet, NotANetwork> {
     text.parse().or_else(|_| text.parse().map(one)).map_err(|_| NotANetwork(text.to_owned()))
 }
 
-/// A text that names no network.
+/// A text that is not a network.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{0}` is no network: write an address and a prefix, as in 10.0.0.0/8")]
 pub struct NotANetwork(String);

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The address that the entry names: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. Nothing
-/// where it is `unknown`, obfuscated (`_hidden`) or anything else.
+/// The address that the entry names: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. `None`
+/// if it is `unknown`, obfuscated (`_hidden`) or anything else.
 pub(crate) fn address(entry: &str) -> Option<IpAddr> {
     let address = match entry.strip_prefix('[') {
         Some(rest) => bracketed(rest)?,
@@ -31,7 +31,7 @@ fn v4(text: &str) -> Option<IpAddr> {
     text.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
 }
 
-/// A zone (`fe80::1%eth0`) means something on the proxy only, and is left out.
+/// A zone (`fe80::1%eth0`) has a meaning only on the proxy, and is left out.
 fn v6(text: &str) -> Option<IpAddr> {
     let address = text.split_once('%').map_or(text, |(address, _zone)| address);
     address.parse::<Ipv6Addr>().ok().map(IpAddr::V6)

@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::node;
 
-/// The hops that the lines name, from the right. A hop that names no address is nothing.
+/// The hops that the header lines name, from the right. A hop that names no address is `None`.
 pub(crate) fn hops(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all("x-forwarded-for").iter().rev();
     let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));

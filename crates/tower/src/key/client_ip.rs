@@ -9,7 +9,7 @@ use crate::client::{ClientAddress, Forwarding, Networks};
 
 /// Reads the key from the client's address: `ip:203.0.113.7`, `ip:2001:db8:1:2::/64`.
 ///
-/// IPv6 counts by network, by default /64: whoever has one address there has all of them.
+/// IPv6 counts by network, by default /64, because a client that has one address of a network has all of them.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     address: ClientAddress,
@@ -17,7 +17,7 @@ pub struct ClientIp {
 }
 
 impl ClientIp {
-    /// The address that the connection comes from, whatever any header says.
+    /// The address of the connection's peer. Headers are ignored.
     pub fn direct() -> Self {
         Self::of(ClientAddress::direct())
     }

@@ -34,7 +34,7 @@ impl fmt::Debug for FirstOf {
 
 /// Joins what several resolvers find: a bucket per tenant *and* route.
 ///
-/// Nothing where one of them finds nothing: a half-known combination would be a bucket shared by strangers.
+/// `None` if one of them finds no key: strangers would share the bucket of half a combination.
 pub struct Joined(Box<[Box<dyn KeyResolver>]>);
 
 impl Joined {

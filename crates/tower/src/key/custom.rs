@@ -1,4 +1,4 @@
-//! The key is whatever a closure says.
+//! The key is what a closure returns.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,8 @@ use super::{KeyResolver, ResolvedKey};
 /// Reads the key with a closure: `custom:LABEL:…`.
 ///
 /// ```
-/// use spile_tower::key::{Custom, KeyResolver};
+/// # use spile_tower as spile;
+/// use spile::key::{Custom, KeyResolver};
 ///
 /// let by_host = Custom::new("host", |request| request.uri.host().map(Into::into));
 /// let (parts, ()) = http::Request::get("http://a.example/x").body(())?.into_parts();
@@ -27,7 +28,7 @@ impl<F> Custom<F>
 where
     F: for<'r> Fn(&'r Parts) -> Option<Cow<'r, str>> + Send + Sync,
 {
-    /// Finds the key with `find`. The label keeps what two closures find apart.
+    /// Finds the key with `find`. The label keeps the keys of two closures apart.
     pub fn new(label: &str, find: F) -> Self {
         Self { label: label.into(), find }
     }

@@ -1,10 +1,10 @@
-//! The key is always the same: one bucket for everybody.
+//! The key is always the same: one bucket for all requests.
 
 use http::request::Parts;
 
 use super::{KeyResolver, ResolvedKey};
 
-/// One key for every request: `static:everyone`. What a limit on the whole service counts under.
+/// One key for every request: `static:everyone`. For a limit on the whole service.
 #[derive(Clone, Debug)]
 pub struct Fixed(ResolvedKey);
 

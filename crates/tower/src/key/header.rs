@@ -1,18 +1,18 @@
-//! The key is what a header says.
+//! The key is the value of a header.
 
 use http::header::{HeaderName, InvalidHeaderName};
 use http::request::Parts;
 
 use super::{KeyResolver, ResolvedKey};
 
-/// Reads the key from a header. The value is hashed, so that a credential never lies in the store in plain sight.
+/// Reads the key from a header. The value is hashed, so that the store never holds a credential in plain text.
 ///
-/// A header is what the client chose to send. Where nobody checks it, anybody escapes a limit by sending
-/// another value: put this behind whatever authenticates the header, or limit by address as well.
+/// The client chooses what it sends. If the header is not authenticated, a client escapes its limit by sending another value:
+/// put the layer behind authentication, or limit by address as well.
 #[derive(Clone, Debug)]
-pub struct Header(HeaderName);
+pub struct HeaderKey(HeaderName);
 
-impl Header {
+impl HeaderKey {
     /// Reads the key from the header of that name.
     pub const fn new(name: HeaderName) -> Self {
         Self(name)
@@ -29,10 +29,10 @@ impl Header {
     }
 }
 
-impl KeyResolver for Header {
+impl KeyResolver for HeaderKey {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
         let value = request.headers.get(&self.0).filter(|value| !value.is_empty())?;
-        // Bytes that are no text are a key all the same: ignoring them would let their sender go free.
+        // Bytes that are not text are a key too. Otherwise their sender would not be limited.
         Some(ResolvedKey::header(self.0.as_str(), value.as_bytes()))
     }
 }
@@ -51,19 +51,19 @@ mod tests {
 
     #[test]
     fn the_value_of_a_header_is_never_shown() {
-        let key = Header::named("X-Api-Key").unwrap().resolve(&with_api_key(b"k-secret")).unwrap();
+        let key = HeaderKey::named("X-Api-Key").unwrap().resolve(&with_api_key(b"k-secret")).unwrap();
         assert!(key.as_str().starts_with("sha256:") && !key.as_str().contains("k-secret"));
     }
 
     #[test]
     fn an_empty_or_absent_header_is_no_key() {
-        assert!(Header::api_key().resolve(&with_api_key(b"")).is_none());
-        assert!(Header::api_key().resolve(&http::Request::new(()).into_parts().0).is_none());
+        assert!(HeaderKey::api_key().resolve(&with_api_key(b"")).is_none());
+        assert!(HeaderKey::api_key().resolve(&http::Request::new(()).into_parts().0).is_none());
     }
 
     #[test]
     fn bytes_that_are_no_text_are_a_key_of_their_own() {
-        let key = |bytes: &[u8]| Header::api_key().resolve(&with_api_key(bytes)).unwrap();
+        let key = |bytes: &[u8]| HeaderKey::api_key().resolve(&with_api_key(bytes)).unwrap();
         assert_ne!(key(b"\xff\x80"), key(b"ff80"));
     }
 }

@@ -3,15 +3,14 @@
 //! The trait lives here and not in `spile-core`, because a resolver reads [`http::request::Parts`] and the core
 //! knows no HTTP. Services that speak something else hand the limiter a key of their own making.
 //!
-//! Every resolver names its kind in the key it makes (`ip:…`, `tenant:…`), so that no header can be written to look
-//! like somebody's address, and none of them ever drops a key for being too long: long keys are hashed, and so is
-//! what a header says. A resolver must not decide whether a request passes.
+//! Every resolver writes its kind into the key (`ip:…`, `tenant:…`), so that a header cannot look like an address. Keys that
+//! are too long are hashed, and so are the values of headers. A resolver must not decide whether a request passes.
 //!
 //! ```
 //! # use spile_tower as spile;
 //! use spile::key::{ClientIp, KeyResolver, Tenant, TenantKey};
 //!
-//! // The tenant where authentication found one, else the address.
+//! // The tenant if authentication found one, else the address.
 //! let key = TenantKey.or(ClientIp::direct());
 //! let (mut parts, ()) = http::Request::new(()).into_parts();
 //! parts.extensions.insert(Tenant::new("acme"));
@@ -36,16 +35,16 @@ pub use client_ip::ClientIp;
 pub use combined::{FirstOf, Joined};
 pub use custom::Custom;
 pub use fixed::Fixed;
-pub use header::Header;
-pub use path::Path;
+pub use header::HeaderKey;
+pub use path::PathKey;
 pub use principal::{Principal, PrincipalKey, PrincipalResolver};
-pub use route::{MatchedRoute, Route};
+pub use route::{MatchedRoute, RouteKey};
 pub use spile_policy::ResolvedKey;
 pub use tenant::{Tenant, TenantKey};
 
 /// Finds out who pays for a request.
 pub trait KeyResolver: Send + Sync {
-    /// The key of whoever sent the request, or nothing where the request does not say.
+    /// The key that pays for the request. `None` if the request does not carry it.
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey>;
 
     /// True if the key may be the address of the connection's peer. A layer whose server does not tell that address
@@ -54,7 +53,7 @@ pub trait KeyResolver: Send + Sync {
         false
     }
 
-    /// Asks `other` where this one does not know.
+    /// Asks `other` if this one finds no key.
     fn or<K>(self, other: K) -> FirstOf
     where
         Self: Sized + 'static,
@@ -63,7 +62,7 @@ pub trait KeyResolver: Send + Sync {
         FirstOf::new([Box::new(self) as Box<dyn KeyResolver>, Box::new(other)])
     }
 
-    /// One bucket per pair: this key and `other` together. Nothing where either does not know.
+    /// One bucket per pair: this key and `other` together. `None` if either finds no key.
     fn and<K>(self, other: K) -> Joined
     where
         Self: Sized + 'static,

@@ -1,4 +1,4 @@
-//! The key is the path, however it was spelt.
+//! The key is the path, normalized.
 
 use http::request::Parts;
 
@@ -8,14 +8,13 @@ use super::{KeyResolver, ResolvedKey};
 
 /// Reads the key from the path of the request: `path:/scores/7`. `/./scores//7` is the same one.
 ///
-/// Paths are what the client chose to write, so that there may be endlessly many. Where a router knows the
-/// route, [`MatchedRoute`](super::MatchedRoute) makes one bucket of `/scores/7` and `/scores/8`.
+/// The client chooses the path, so there may be endlessly many. If a router knows the route, [`RouteKey`](super::RouteKey) makes one bucket of `/scores/7` and `/scores/8`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Path;
+pub struct PathKey;
 
-impl KeyResolver for Path {
+impl KeyResolver for PathKey {
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey> {
-        // One that cannot be read in one way only is a key as it is.
+        // A path that can be read in two ways is used as it is.
         let clean = request.uri.path_and_query().and_then(|asked| CleanPath::of(asked).ok());
         let path = clean.as_ref().map_or_else(|| request.uri.path(), CleanPath::matched);
         Some(ResolvedKey::path(path))

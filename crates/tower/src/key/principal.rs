@@ -1,4 +1,4 @@
-//! The key is who has logged in.
+//! The key is the authenticated user.
 
 use std::borrow::Cow;
 
@@ -6,14 +6,13 @@ use http::request::Parts;
 
 use super::{KeyResolver, ResolvedKey};
 
-/// Who has logged in. Authentication puts it into the request's extensions; [`PrincipalKey`] finds it there.
+/// The authenticated user. Authentication puts it into the request's extensions, and [`PrincipalKey`] finds it there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Principal(pub String);
 
-/// Says who has logged in, for services whose authentication leaves something else behind than a
-/// [`Principal`].
+/// Finds the authenticated user, for services whose authentication does not leave a [`Principal`].
 pub trait PrincipalResolver: Send + Sync {
-    /// The name or id of whoever has logged in, or nothing where nobody has.
+    /// The name or id of the authenticated user. `None` if the request is not authenticated.
     fn principal<'r>(&self, request: &'r Parts) -> Option<Cow<'r, str>>;
 }
 
@@ -35,7 +34,7 @@ impl Default for PrincipalKey {
 }
 
 impl<P: PrincipalResolver> PrincipalKey<P> {
-    /// Asks `resolver` who has logged in.
+    /// Asks `resolver` for the authenticated user.
     pub const fn by(resolver: P) -> Self {
         Self(resolver)
     }

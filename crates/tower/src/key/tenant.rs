@@ -15,7 +15,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// The tenant of that id, under whatever plan holds for those without one.
+    /// The tenant of that id, without a plan of its own.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self { id: id.into(), plan: None }
     }
@@ -27,12 +27,12 @@ impl Tenant {
         self
     }
 
-    /// Which tenant it is.
+    /// The id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The plan that the tenant pays for, if it is known.
+    /// The plan that the tenant pays for. `None` if it is not known.
     pub fn plan(&self) -> Option<&str> {
         self.plan.as_deref()
     }

@@ -1,5 +1,5 @@
-//! What a handler finds of the decision that let its request in, and the means to settle up once the real cost is
-//! known: tokens of a language model, bytes, rows.
+//! The decision that let a request in, as its handler finds it, and the way to settle once the real cost is known: tokens
+//! of a language model, bytes, rows.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,18 +8,19 @@ use std::sync::{Arc, OnceLock};
 
 use http::Extensions;
 use spile_core::{Decision, Store};
-use spile_limiter::{Ask, LimiterError, Settled, StoreFailed, is_taken};
+use spile_limiter::{Ask, LimiterError, Settled, StoreCallError, is_taken};
 use spile_policy::Chain;
 
-use super::state::Shared;
+use super::state::LayerState;
 
 /// A request that was let in: the [`Decision`], and what can still be charged or given back for it.
 ///
-/// The layer puts it into the request's extensions. Clones settle the same account, once. Where several layers let the
-/// request in, the handler finds the admission of the innermost, which leads to those [outside](Self::outer) of it.
+/// The layer puts it into the extensions of the request. Clones are settled once together. If several layers let the request
+/// in, the handler finds the admission of the innermost, which leads to the [outer](Self::outer) ones.
 ///
 /// ```
-/// use spile_tower::Admission;
+/// # use spile_tower as spile;
+/// use spile::Admission;
 ///
 /// async fn complete(admission: Admission) -> Result<u64, Box<dyn std::error::Error>> {
 ///     let tokens_used = 1_250; // Known only now.
@@ -32,7 +33,7 @@ pub struct Admission {
     decision: Decision,
     chain: Chain,
     layer: Arc<dyn Settle>,
-    settled: Once,
+    settled: SettleOnce,
     outer: Option<Box<Self>>,
 }
 
@@ -42,19 +43,19 @@ impl Admission {
         &self.decision
     }
 
-    /// The admission by the next layer outside of this one, if there is one.
+    /// The admission of the next outer layer. `None` if there is no other layer.
     pub fn outer(&self) -> Option<&Self> {
         self.outer.as_deref()
     }
 
-    /// Makes the request cost `tokens` in the end, whatever it was charged at first, in this layer and in all outside of
-    /// it.
+    /// Makes the request cost `tokens` in the end, whatever it was charged at first, in this layer and in all outer ones.
     ///
-    /// Less than that is given back. More is taken as far as it is there, for the work is already done.
+    /// If it cost less, the difference is given back. If it cost more, the difference is taken as far as the buckets have it,
+    /// because the work is already done.
     ///
-    /// Each layer is settled once. A second call, also on a clone, changes nothing and says so
-    /// ([`Settled::already`]); so does one after a failure, for the store may have done its work.
-    pub async fn settle(&self, tokens: u64) -> Result<Settled, StoreFailed> {
+    /// Each layer is settled once. A second call, also on a clone or after a failure, changes nothing and says so
+    /// ([`Settled::already`]): after a failure, the store may have done its work.
+    pub async fn settle(&self, tokens: u64) -> Result<Settled, StoreCallError> {
         let mut result = self.settle_this(tokens).await;
         let mut next = self.outer();
         while let Some(outer) = next {
@@ -65,23 +66,27 @@ impl Admission {
         result
     }
 
-    /// Spends `tokens` more under every limit of this layer, or none: the decision says which.
+    /// Spends `tokens` more under every limit of this layer, or under none. The decision says which.
     pub async fn charge(&self, tokens: u64) -> Result<Decision, LimiterError> {
         self.layer.charge(self, tokens).await
     }
 
-    /// Gives `tokens` back under every limit of this layer, never above a capacity. Where the request was let in without
-    /// the store, there is nothing to give back.
-    pub async fn refund(&self, tokens: u64) -> Result<(), StoreFailed> {
+    /// Gives `tokens` back under every limit of this layer, never above a capacity. Gives nothing back if the request was let in
+    /// without the store.
+    pub async fn refund(&self, tokens: u64) -> Result<(), StoreCallError> {
         if is_taken(&self.decision) { self.layer.refund(self, tokens).await } else { Ok(()) }
     }
 
     #[inline]
-    pub(crate) fn new<S: Store + 'static>(decision: Decision, chain: Chain, layer: Arc<Shared<S>>) -> Self {
-        Self { decision, chain, layer, settled: Once::default(), outer: None }
+    pub(crate) fn new<S: Store + 'static>(
+        decision: Decision,
+        chain: Chain,
+        layer: Arc<LayerState<S>>,
+    ) -> Self {
+        Self { decision, chain, layer, settled: SettleOnce::default(), outer: None }
     }
 
-    /// Leaves this admission to the handler. That of an outer layer is kept inside of it.
+    /// Puts this admission into the extensions. An admission of an outer layer is kept inside of it.
     #[inline]
     pub(crate) fn leave_in(self, extensions: &mut Extensions) {
         if let Some(outer) = extensions.insert(self)
@@ -91,7 +96,7 @@ impl Admission {
         }
     }
 
-    async fn settle_this(&self, tokens: u64) -> Result<Settled, StoreFailed> {
+    async fn settle_this(&self, tokens: u64) -> Result<Settled, StoreCallError> {
         if self.settled.is_first() {
             self.layer.settle(self, tokens).await
         } else {
@@ -102,7 +107,7 @@ impl Admission {
     }
 }
 
-/// What two layers came to together. How limits stand is told of the inner one.
+/// The sum of what two layers did. The decision is that of the inner layer.
 fn joined(mut sum: Settled, other: &Settled) -> Settled {
     sum.uncovered = sum.uncovered.max(other.uncovered);
     sum.already &= other.already;
@@ -121,12 +126,12 @@ impl Clone for Admission {
     }
 }
 
-/// What happens once, clones included. Most requests are neither cloned nor settled, so what clones share is made when it
-/// is first needed.
+/// A flag that all clones of an admission share. Most requests are neither cloned nor settled, so it is allocated when it is
+/// first needed.
 #[derive(Default)]
-struct Once(OnceLock<Arc<AtomicBool>>);
+struct SettleOnce(OnceLock<Arc<AtomicBool>>);
 
-impl Once {
+impl SettleOnce {
     /// True the first time.
     fn is_first(&self) -> bool {
         !self.done().swap(true, Ordering::AcqRel)
@@ -149,26 +154,26 @@ impl fmt::Debug for Admission {
 
 type Settling<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The layer that an [`Admission`] came through, whatever its store: a handler should not have to name that.
+/// The layer of an [`Admission`], without the type of its store, so that handlers need not name that.
 trait Settle: Send + Sync {
-    fn settle<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Settled, StoreFailed>>;
+    fn settle<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Settled, StoreCallError>>;
     fn charge<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Decision, LimiterError>>;
-    fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreFailed>>;
+    fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreCallError>>;
 }
 
-impl<S: Store> Settle for Shared<S> {
-    fn settle<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Settled, StoreFailed>> {
+impl<S: Store> Settle for LayerState<S> {
+    fn settle<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Settled, StoreCallError>> {
         Box::pin(async move { Ok(self.limiter.settle(&to.chain, &to.decision, tokens).await?) })
     }
 
     fn charge<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Decision, LimiterError>> {
         Box::pin(async move {
-            let ask = Ask::on_terms_of(&to.chain, to.chain.priced(tokens)?);
+            let ask = Ask::for_chain(&to.chain, to.chain.priced(tokens)?);
             Ok(self.limiter.allow_charges(ask).await)
         })
     }
 
-    fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreFailed>> {
+    fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreCallError>> {
         Box::pin(async move {
             let _left = self.limiter.refund_charges(to.chain.charges_at(|_| tokens)).await?;
             Ok(())

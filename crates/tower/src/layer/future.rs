@@ -1,4 +1,4 @@
-//! A request on its way: being decided about, being served, or refused.
+//! The future of a limited request: waiting for a decision, being served, or refused.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use spile_policy::Chain;
 use tower_service::Service;
 
 use super::admission::Admission;
-use super::state::Shared;
+use super::state::LayerState;
 use crate::response::{Cause, Rendered, ReplyBody};
 
 pin_project! {
@@ -25,24 +25,24 @@ pin_project! {
         Svc: Service<Request<B>>,
     {
         #[pin]
-        state: State<Svc, S, B, Svc::Future>,
+        state: ResponseState<Svc, S, B, Svc::Future>,
     }
 }
 
 pin_project! {
-    // What is rare is boxed: most requests pass, and their future is moved about.
-    #[project = StateProj]
-    enum State<Svc, S, B, F> {
+    // The rare states are boxed: most requests pass, and a small future is cheaper to move.
+    #[project = ResponseStateProj]
+    enum ResponseState<Svc, S, B, F> {
         Deciding { deciding: Box<Deciding<Svc, S, B>> },
         Passing { #[pin] inner: F, told: Option<Rendered> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
-/// A request whose decision the store still owes, and the service that is ready for it.
+/// A request that waits for its decision, and the service that is ready for it.
 pub(crate) struct Deciding<Svc, S, B> {
-    pub(crate) verdict: Pin<Box<dyn Future<Output = Verdict<S>> + Send>>,
-    /// Taken when the decision is there.
+    pub(crate) verdict: Pin<Box<dyn Future<Output = LateDecision<S>> + Send>>,
+    /// `None` once the decision is there.
     pub(crate) held: Option<(Svc, Parts, B)>,
 }
 
@@ -51,21 +51,21 @@ where
     Svc: Service<Request<B>>,
 {
     pub(crate) fn deciding(deciding: Deciding<Svc, S, B>) -> Self {
-        Self { state: State::Deciding { deciding: Box::new(deciding) } }
+        Self { state: ResponseState::Deciding { deciding: Box::new(deciding) } }
     }
 
     pub(crate) const fn passing(inner: Svc::Future, told: Option<Rendered>) -> Self {
-        Self { state: State::Passing { inner, told } }
+        Self { state: ResponseState::Passing { inner, told } }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> Self {
-        Self { state: State::Refused { response: Some(Box::new(response)) } }
+        Self { state: ResponseState::Refused { response: Some(Box::new(response)) } }
     }
 
-    /// The way of a request that was decided about: to the service, or back.
+    /// The future of a request after its decision: it goes to the service, or is refused.
     #[inline]
     pub(crate) fn decided(
-        shared: &Arc<Shared<S>>,
+        shared: &Arc<LayerState<S>>,
         decision: Decision,
         chain: Chain,
         ready: &mut Svc,
@@ -85,17 +85,16 @@ where
     }
 }
 
-/// What the limiter said once the store had answered.
-pub(crate) struct Verdict<S> {
-    shared: Arc<Shared<S>>,
+/// A decision that had to be waited for, with what it was about.
+pub(crate) struct LateDecision<S> {
+    shared: Arc<LayerState<S>>,
     chain: Chain,
     decision: Decision,
 }
 
-impl<S: Store> Verdict<S> {
-    /// Asks the limiter, and hands back what it was asked about. A failing store is not an error: the failure policy
-    /// makes it a decision.
-    pub(crate) async fn of(shared: Arc<Shared<S>>, chain: Chain) -> Self {
+impl<S: Store> LateDecision<S> {
+    /// Asks the limiter. A failing store is not an error: the failure policy turns it into a decision.
+    pub(crate) async fn of(shared: Arc<LayerState<S>>, chain: Chain) -> Self {
         let decision = shared.limiter.allow_charges(Ask::from(&chain)).await;
         Self { shared, chain, decision }
     }
@@ -113,15 +112,15 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                StateProj::Deciding { deciding } => ready!(deciding.poll(cx)),
-                StateProj::Passing { inner, told } => {
+                ResponseStateProj::Deciding { deciding } => ready!(deciding.poll(cx)),
+                ResponseStateProj::Passing { inner, told } => {
                     let mut response = ready!(inner.poll(cx))?;
                     if let Some(told) = told.take() {
                         told.write(response.headers_mut());
                     }
                     return Poll::Ready(Ok(response));
                 }
-                StateProj::Refused { response } => {
+                ResponseStateProj::Refused { response } => {
                     let response = response.take().expect("a future is not polled after it is ready");
                     return Poll::Ready(Ok(response.map(R::from_bytes)));
                 }
@@ -136,8 +135,8 @@ where
     Svc: Service<Request<B>>,
     S: Store + 'static,
 {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<State<Svc, S, B, Svc::Future>> {
-        let Verdict { shared, chain, decision } = ready!(self.verdict.as_mut().poll(cx));
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ResponseState<Svc, S, B, Svc::Future>> {
+        let LateDecision { shared, chain, decision } = ready!(self.verdict.as_mut().poll(cx));
         let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
         let decided = ResponseFuture::decided(&shared, decision, chain, &mut ready, parts, body);
         Poll::Ready(decided.state)

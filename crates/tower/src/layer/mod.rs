@@ -1,4 +1,4 @@
-//! The layer, and how it is put together.
+//! The layer and its builder.
 
 mod admission;
 mod future;
@@ -21,10 +21,10 @@ pub use self::admission::Admission;
 pub use self::future::ResponseFuture;
 pub use self::service::RateLimit;
 pub use self::state::Keyless;
-use self::state::Shared;
-use self::wall_clock::WallClock;
+use self::state::LayerState;
+use self::wall_clock::CachedWallClock;
 use crate::client::{ClientAddress, Networks};
-use crate::response::{Fields, Refusal};
+use crate::response::{HeaderFields, RefusedRequest};
 use crate::rule::Rule;
 
 /// Limits the requests of any tower HTTP stack.
@@ -40,10 +40,10 @@ use crate::rule::Rule;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Several rules in one layer are one decision: each is charged or none is. Several layers on one route decide
-/// one after the other, and what the outer one has spent stays spent where the inner one denies.
+/// Several rules in one layer are one decision: all of them are charged, or none is. Several layers on one route decide one
+/// after the other, and what the outer one has spent stays spent if the inner one denies.
 pub struct RateLimitLayer<S> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<LayerState<S>>,
 }
 
 impl<S: Store> RateLimitLayer<S> {
@@ -52,9 +52,9 @@ impl<S: Store> RateLimitLayer<S> {
         Self::builder(limiter, rule).build()
     }
 
-    /// Limits by this rule, and lets you say how.
-    pub fn builder(limiter: RateLimiter<S>, rule: Rule) -> Builder<S> {
-        Builder(Shared {
+    /// Starts to build a layer that limits by this rule.
+    pub fn builder(limiter: RateLimiter<S>, rule: Rule) -> RateLimitLayerBuilder<S> {
+        RateLimitLayerBuilder(LayerState {
             limiter,
             rules: vec![rule],
             name: None,
@@ -62,9 +62,9 @@ impl<S: Store> RateLimitLayer<S> {
             shadow: false,
             keyless: Keyless::default(),
             skips: Vec::new(),
-            fields: Fields::default(),
+            fields: HeaderFields::default(),
             respond: None,
-            clock: Arc::new(WallClock::new()),
+            clock: Arc::new(CachedWallClock::new()),
             peer_unchecked: AtomicBool::new(false),
         })
     }
@@ -90,76 +90,75 @@ impl<S> fmt::Debug for RateLimitLayer<S> {
     }
 }
 
-/// How a [`RateLimitLayer`] is put together. Everything but the first rule has a default.
+/// Builds a [`RateLimitLayer`]. Everything but the first rule has a default.
 #[derive(Debug)]
 #[must_use = "call build()"]
-pub struct Builder<S>(Shared<S>);
+pub struct RateLimitLayerBuilder<S>(LayerState<S>);
 
-impl<S: Store> Builder<S> {
+impl<S: Store> RateLimitLayerBuilder<S> {
     /// Charges by this rule as well: the user *and* the tenant, the tenant *and* the whole service.
     pub fn and(mut self, rule: Rule) -> Self {
         self.0.rules.push(rule);
         self
     }
 
-    /// The name that observers hear beside each decision.
+    /// The name that observers get with each decision.
     pub fn name(mut self, name: &str) -> Self {
         self.0.name = Some(name.into());
         self
     }
 
-    /// Decides so where the store fails, whatever the limiter would do.
+    /// What happens if the store fails. Overrides the limiter's policy.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.0.on_failure = Some(policy);
         self
     }
 
-    /// Only watches: decides and counts, and lets every request pass.
+    /// Shadow mode: decides and counts, and lets every request pass.
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.0.shadow = shadow;
         self
     }
 
-    /// What happens to a request in which no resolver finds a key.
+    /// What happens to a request in which no resolver finds a key. It is refused by default.
     pub const fn keyless(mut self, keyless: Keyless) -> Self {
         self.0.keyless = keyless;
         self
     }
 
-    /// Leaves requests alone whose path is one of these, exactly: health checks, metrics.
+    /// Does not limit requests whose path is exactly one of these: health checks, metrics.
     pub fn skip_paths<P: Into<String>>(self, paths: impl IntoIterator<Item = P>) -> Self {
         let paths: Vec<String> = paths.into_iter().map(Into::into).collect();
         self.skip_if(move |request| paths.iter().any(|path| path == request.uri.path()))
     }
 
-    /// Leaves requests alone that come from one of these networks, as `address` finds out.
+    /// Does not limit requests from these networks, by the address that `address` finds.
     pub fn skip_networks(self, networks: Networks, address: ClientAddress) -> Self {
         self.skip_if(move |request| address.of(request).is_some_and(|client| networks.contain(client)))
     }
 
-    /// Leaves requests alone of which `skip` says so.
+    /// Does not limit requests for which `skip` is true.
     pub fn skip_if(mut self, skip: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.0.skips.push(Box::new(skip));
         self
     }
 
     /// Which header fields responses carry.
-    pub const fn fields(mut self, fields: Fields) -> Self {
+    pub const fn fields(mut self, fields: HeaderFields) -> Self {
         self.0.fields = fields;
         self
     }
 
-    /// Answers requests that are refused with what `respond` makes of them. [`Refusal::response`] is what they
-    /// would have been answered, to start from.
+    /// Answers refused requests with what `respond` returns. [`RefusedRequest::response`] is the usual answer, to start from.
     pub fn respond_with(
         mut self,
-        respond: impl Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync + 'static,
+        respond: impl Fn(&RefusedRequest<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
         self.0.respond = Some(Box::new(respond));
         self
     }
 
-    /// Tells the time of day in responses by `clock`. Decisions go by the store's clock.
+    /// The clock for times of day in responses. Decisions go by the store's clock.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.0.clock = Arc::new(clock);
         self

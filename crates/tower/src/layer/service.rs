@@ -1,4 +1,4 @@
-//! The service that the layer makes of another.
+//! The service that the layer wraps around another.
 
 use std::fmt;
 use std::mem;
@@ -12,18 +12,18 @@ use spile_limiter::Ask;
 use spile_policy::Chain;
 use tower_service::Service;
 
-use super::future::{Deciding, ResponseFuture, Verdict};
-use super::state::{Shared, Undue};
+use super::future::{Deciding, LateDecision, ResponseFuture};
+use super::state::{LayerState, Unchargeable};
 use crate::response::{Cause, ReplyBody};
 
 /// A service whose requests are limited. Made by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Svc, S> {
     inner: Svc,
-    shared: Arc<Shared<S>>,
+    shared: Arc<LayerState<S>>,
 }
 
 impl<Svc, S> RateLimit<Svc, S> {
-    pub(crate) const fn new(inner: Svc, shared: Arc<Shared<S>>) -> Self {
+    pub(crate) const fn new(inner: Svc, shared: Arc<LayerState<S>>) -> Self {
         Self { inner, shared }
     }
 }
@@ -52,15 +52,15 @@ where
         match self.shared.owe(&parts, &mut chain) {
             Ok(()) if chain.is_empty() => self.pass(parts, body),
             Ok(()) => self.allow(chain, parts, body),
-            Err(undue) => self.give_up(&undue, parts, body),
+            Err(why) => self.give_up(&why, parts, body),
         }
     }
 }
 
 impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
-    /// Asks the limiter. A store in memory answers at once: then the service that is ready can be called right here,
-    /// and has not to be cloned. The charges are put together once, in one way or the other.
-    // Inlined with what it calls, or the request would be copied at each step.
+    /// Asks the limiter. A store in memory answers without waiting: then the service that is ready is called right here, and
+    /// is not cloned. The charges are made once in either case.
+    // Inlined, because otherwise the request would be copied at each step.
     #[inline]
     fn allow<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
@@ -74,14 +74,14 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         self.wait(chain, parts, body)
     }
 
-    /// Waits for a store that does not answer at once.
+    /// Waits for a store that does not answer without waiting.
     #[cold]
     fn wait<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
     {
-        let verdict = Box::pin(Verdict::of(Arc::clone(&self.shared), chain));
-        // The clone has not been polled ready; the service that has been must be the one to be called.
+        let verdict = Box::pin(LateDecision::of(Arc::clone(&self.shared), chain));
+        // The clone has not been polled ready. The service that has been must be called.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ResponseFuture::deciding(Deciding { verdict, held: Some((ready, parts, body)) })
@@ -94,18 +94,18 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         ResponseFuture::passing(self.inner.call(Request::from_parts(parts, body)), None)
     }
 
-    /// What becomes of a request that nothing can be charged for.
+    /// Answers a request that cannot be charged, or lets it pass in shadow mode.
     #[cold]
-    fn give_up<B>(&mut self, undue: &Undue, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
+    fn give_up<B>(&mut self, why: &Unchargeable, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>>,
     {
         if self.shared.shadow {
             return self.pass(parts, body);
         }
-        let cause = match undue {
-            Undue::NoKey => Cause::NoKey,
-            Undue::Invalid(error) => Cause::Invalid(error),
+        let cause = match why {
+            Unchargeable::NoKey => Cause::NoKey,
+            Unchargeable::Invalid(error) => Cause::Invalid(error),
         };
         ResponseFuture::refused(self.shared.refuse(cause, &parts, self.shared.clock.now()))
     }

@@ -1,4 +1,4 @@
-//! What every clone of a layer and its services share: the limiter, the rules and how to answer.
+//! The state that all clones of a layer and its services share: limiter, rules and settings.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use spile_policy::Chain;
 
 use crate::client::peer_of;
 use crate::key::{ResolvedKey, Tenant};
-use crate::response::{Cause, Fields, Refusal};
+use crate::response::{Cause, HeaderFields, RefusedRequest};
 use crate::rule::Rule;
 
 pub(crate) type Skip = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
-pub(crate) type Respond = Box<dyn Fn(&Refusal<'_>) -> Response<Bytes> + Send + Sync>;
+pub(crate) type Respond = Box<dyn Fn(&RefusedRequest<'_>) -> Response<Bytes> + Send + Sync>;
 
 /// What happens to a request in which no resolver finds a key.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Keyless {
-    /// It is refused with 401. A service that forgot to tell the layer who its peers are notices at once.
+    /// It is refused with 401, so that a service whose server does not tell the client's address is noticed at once.
     #[default]
     Refuse,
-    /// It counts with all others that have no key, under one bucket of each limit.
+    /// All requests without a key share one bucket of each limit.
     Share,
     /// It passes and is not limited.
     Pass,
 }
 
-pub(crate) struct Shared<S> {
+pub(crate) struct LayerState<S> {
     pub(crate) limiter: RateLimiter<S>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) name: Option<Box<str>>,
@@ -40,20 +40,20 @@ pub(crate) struct Shared<S> {
     pub(crate) shadow: bool,
     pub(crate) keyless: Keyless,
     pub(crate) skips: Vec<Skip>,
-    pub(crate) fields: Fields,
+    pub(crate) fields: HeaderFields,
     pub(crate) respond: Option<Respond>,
     pub(crate) clock: Arc<dyn Clock>,
     /// True until the first request, if a rule needs the address of the connection's peer.
     pub(crate) peer_unchecked: AtomicBool,
 }
 
-/// Why there is nothing to charge for a request.
-pub(crate) enum Undue {
+/// Why a request cannot be charged.
+pub(crate) enum Unchargeable {
     NoKey,
     Invalid(LimiterError),
 }
 
-impl<S: Store> Shared<S> {
+impl<S: Store> LayerState<S> {
     pub(crate) fn skips(&self, request: &Parts) -> bool {
         self.skips.iter().any(|skip| skip(request))
     }
@@ -79,23 +79,23 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// A chain without charges, on the terms of this layer.
+    /// A chain without charges, with the name, mode and failure policy of this layer.
     #[inline]
     pub(crate) fn chain(&self, request: &Parts) -> Chain {
         let tenant = request.extensions.get::<Tenant>().map(Tenant::id);
         Chain::new(self.name.as_deref()).for_tenant(tenant).on_failure(self.on_failure).shadow(self.shadow)
     }
 
-    /// Puts what the request owes under all rules into `chain`, which stays empty if no plan applies. It is filled where
-    /// it is, for a chain is large to move.
+    /// Adds the charges of all rules to `chain`, which stays empty if no plan applies. The chain is filled in place, because it
+    /// is large to move.
     #[inline]
-    pub(crate) fn owe(&self, request: &Parts, chain: &mut Chain) -> Result<(), Undue> {
+    pub(crate) fn owe(&self, request: &Parts, chain: &mut Chain) -> Result<(), Unchargeable> {
         for rule in &self.rules {
             let key = match (rule.key_of(request), self.keyless) {
                 (Some(key), _) => key,
                 (None, Keyless::Share) => ResolvedKey::of(&["keyless:"]),
                 (None, Keyless::Pass) => continue,
-                (None, Keyless::Refuse) => return Err(Undue::NoKey),
+                (None, Keyless::Refuse) => return Err(Unchargeable::NoKey),
             };
             let (plans, tokens) = (rule.plans_of(request), rule.cost_of(request));
             plans.iter().try_for_each(|plan| self.limiter.charge(chain, &key, plan, tokens))?;
@@ -108,20 +108,20 @@ impl<S: Store> Shared<S> {
 
     /// The answer to a request that does not reach the service.
     pub(crate) fn refuse(&self, cause: Cause<'_>, request: &Parts, now: Micros) -> Response<Bytes> {
-        let refusal = Refusal { cause, request, now, fields: self.fields };
+        let refusal = RefusedRequest { cause, request, now, fields: self.fields };
         self.respond.as_ref().map_or_else(|| refusal.response(), |respond| respond(&refusal))
     }
 }
 
-impl From<LimiterError> for Undue {
+impl From<LimiterError> for Unchargeable {
     fn from(error: LimiterError) -> Self {
         Self::Invalid(error)
     }
 }
 
-impl<S> fmt::Debug for Shared<S> {
+impl<S> fmt::Debug for LayerState<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("LayerState")
             .field("limiter", &self.limiter)
             .field("rules", &self.rules.len())
             .field("shadow", &self.shadow)

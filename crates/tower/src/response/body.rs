@@ -1,4 +1,4 @@
-//! The bodies of 429 and 503: a problem as RFC 9457 has it, and the plain words that clients look for, in one.
+//! The bodies of 429 and 503: a problem of RFC 9457, with the plain fields that clients look for.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -6,9 +6,9 @@ use http::{HeaderValue, Response};
 use spile_core::{Decision, LimitStatus, Micros, Reason};
 
 use super::timestamp::Rfc3339;
-use super::{Fields, reset_at, retry_after_secs, status};
+use super::{HeaderFields, reset_at, retry_after_secs, status};
 
-/// What a caller is told who is refused because the store failed.
+/// What callers are told if they are refused because the store failed.
 pub const UNAVAILABLE: &str = "Service temporarily unavailable (rate limiter backend error)";
 
 /// The media type of every body written here.
@@ -16,10 +16,10 @@ pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/prob
 
 /// The whole answer to a request that was refused at `now`: status, header fields and body.
 pub fn refusal(decision: &Decision, now: Micros) -> Response<Bytes> {
-    Fields::default().refusal(decision, now)
+    HeaderFields::default().refusal(decision, now)
 }
 
-impl Fields {
+impl HeaderFields {
     /// The whole answer to a request that was refused at `now`, with these fields.
     pub fn refusal(&self, decision: &Decision, now: Micros) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(body(decision, now)));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use spile_core::{Decision, LimitStatus, Micros, Reason};
 
-use super::text::Text;
+use super::text::HeaderText;
 use super::{reset_after, reset_at, retry_after_secs, secs_ceil};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -17,9 +17,9 @@ const STATE: HeaderName = HeaderName::from_static("ratelimit");
 /// The greatest integer of a structured field: fifteen digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// Writes the default [`Fields`] of the decision.
+/// Writes the default [`HeaderFields`] of the decision.
 pub fn write_fields(decision: &Decision, now: Micros, headers: &mut HeaderMap) {
-    Fields::default().write(decision, now, headers);
+    HeaderFields::default().write(decision, now, headers);
 }
 
 /// What `X-RateLimit-Reset` counts from.
@@ -36,22 +36,22 @@ pub enum Reset {
 /// Which header fields a response carries.
 ///
 /// By default all of them: `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the limit that binds,
-/// `RateLimit-Policy` and `RateLimit` for each limit of the chain, `X-RateLimit-Degraded` where the store was not
-/// the one to decide, and on a refusal `Retry-After` and `Cache-Control: no-store`.
+/// `RateLimit-Policy` and `RateLimit` for each limit of the chain, `X-RateLimit-Degraded` if the store did not
+/// decide, and on a refusal `Retry-After` and `Cache-Control: no-store`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Fields {
+pub struct HeaderFields {
     x_ratelimit: bool,
     ietf: bool,
     reset: Reset,
 }
 
-impl Default for Fields {
+impl Default for HeaderFields {
     fn default() -> Self {
         Self { x_ratelimit: true, ietf: true, reset: Reset::Epoch }
     }
 }
 
-impl Fields {
+impl HeaderFields {
     /// Whether to send `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     #[must_use]
     pub const fn x_ratelimit(mut self, send: bool) -> Self {
@@ -75,8 +75,8 @@ impl Fields {
 
     /// Writes the fields of a decision made at `now`.
     ///
-    /// Where another layer has already written some, the caller is told of whichever limit leaves them less,
-    /// and the lists of the IETF fields name both.
+    /// If another layer has already written some, the caller is told of the limit that leaves less, and the lists of the IETF
+    /// fields name both.
     pub fn write(&self, decision: &Decision, now: Micros, headers: &mut HeaderMap) {
         self.render(decision, now).write(headers);
     }
@@ -84,7 +84,7 @@ impl Fields {
     /// The values of the fields, to be written when there is a response.
     pub(crate) fn render(self, decision: &Decision, now: Micros) -> Rendered {
         let remaining = decision.remaining();
-        let mut text = Text::new();
+        let mut text = HeaderText::new();
         let mut ends = [0; 6];
         if self.x_ratelimit {
             text.integer(u64::from(decision.binding().limit().capacity()));
@@ -117,21 +117,21 @@ impl Fields {
     }
 }
 
-/// The values of a decision's fields, one after the other.
+/// The values of a decision's fields, in one piece of text.
 pub(crate) struct Rendered {
     text: Bytes,
     /// Where each value ends: limit, remaining, reset, policy, state, retry-after. The longest chain with the longest
     /// names takes some ten thousand bytes.
     ends: [u16; 6],
     remaining: u64,
-    fields: Fields,
+    fields: HeaderFields,
     refused: bool,
     degraded: bool,
 }
 
 impl Rendered {
     pub(crate) fn write(self, headers: &mut HeaderMap) {
-        // Room for these and for what the server adds, made once and while there is little to move.
+        // Room for these and for what the server adds, reserved once while there is little to move.
         headers.reserve(7);
         let text = &self.text;
         let [limit, remaining, reset, policy, state, retry_after] = self.ends;
@@ -156,13 +156,13 @@ impl Rendered {
 }
 
 fn cut(text: &Bytes, from: usize, to: usize) -> HeaderValue {
-    // Digits, names and punctuation are all that is ever written, and all of it is valid.
+    // Only digits, names and punctuation are written, and all of them are valid.
     HeaderValue::from_maybe_shared(text.slice(from..to)).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// Whether the headers already tell of a limit that leaves the caller less than this.
+/// True if the headers already name a limit that leaves the caller less than this.
 fn leaves_less(headers: &HeaderMap, remaining: u64) -> bool {
-    // Whoever told of a limit told three things; looking the name up costs more than counting.
+    // A limit takes three fields. Counting them is cheaper than looking a name up.
     if headers.len() < 3 {
         return false;
     }
@@ -170,14 +170,14 @@ fn leaves_less(headers: &HeaderMap, remaining: u64) -> bool {
     told.and_then(|text| text.parse::<u64>().ok()).is_some_and(|told| told <= remaining)
 }
 
-fn parameter(text: &mut Text, name: &[u8], number: u64) {
+fn parameter(text: &mut HeaderText, name: &[u8], number: u64) {
     text.push(name);
     text.integer(number.min(MAX_INTEGER));
 }
 
 /// `"gold/burst";q=100;w=2`: at most `q` at once, and all of it back within `w` seconds. A window of less than
 /// a second cannot be written, and is left out.
-fn policy(status: &LimitStatus, text: &mut Text) {
+fn policy(status: &LimitStatus, text: &mut HeaderText) {
     let limit = status.limit();
     parameter(text, b";q=", u64::from(limit.capacity()));
     let window = limit.fill_time();
@@ -186,10 +186,10 @@ fn policy(status: &LimitStatus, text: &mut Text) {
     }
 }
 
-/// `"gold/burst";r=73;t=1`: `r` tokens left; `t` seconds until the cost is there, or until all of it is.
+/// `"gold/burst";r=73;t=1`: `r` tokens left; `t` seconds until the cost is there after a refusal, else until the bucket is full.
 ///
 /// A refusal gives a time only for the limits that refused: `Retry-After` must not come before any `t`.
-fn state(decision: &Decision, status: &LimitStatus, text: &mut Text) {
+fn state(decision: &Decision, status: &LimitStatus, text: &mut HeaderText) {
     if decision.reason() == Reason::FailClosed {
         parameter(text, b";r=", 0);
         return parameter(text, b";t=", retry_after_secs(decision).unwrap_or(1));
@@ -202,7 +202,7 @@ fn state(decision: &Decision, status: &LimitStatus, text: &mut Text) {
     }
 }
 
-fn list(text: &mut Text, decision: &Decision, item: impl Fn(&LimitStatus, &mut Text)) {
+fn list(text: &mut HeaderText, decision: &Decision, item: impl Fn(&LimitStatus, &mut HeaderText)) {
     for (index, status) in decision.limits().iter().enumerate() {
         if index > 0 {
             text.push(b", ");

@@ -1,4 +1,4 @@
-//! A refusal as gRPC understands it: HTTP 200 without a body, and the status where trailers would stand.
+//! A refusal in gRPC: HTTP 200 without a body, and the status in the headers, as in a response of trailers only.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use spile_core::{Decision, Micros, Reason};
 
 use super::body::retry_message;
-use super::{Fields, UNAVAILABLE};
+use super::{HeaderFields, UNAVAILABLE};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -25,15 +25,15 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b'-' | b' ')))
 }
 
-/// The whole answer to a gRPC call that was refused at `now`: `RESOURCE_EXHAUSTED`, or `UNAVAILABLE` where the
+/// The whole answer to a gRPC call that was refused at `now`: `RESOURCE_EXHAUSTED`, or `UNAVAILABLE` if the
 /// store failed.
 ///
-/// It is a response of trailers only, and tells clients that retry by themselves how long to wait.
+/// It is a response of trailers only, with the time to wait for clients that retry by themselves.
 pub fn grpc_refusal(decision: &Decision, now: Micros) -> Response<Bytes> {
-    Fields::default().grpc_refusal(decision, now)
+    HeaderFields::default().grpc_refusal(decision, now)
 }
 
-impl Fields {
+impl HeaderFields {
     /// The whole answer to a gRPC call that was refused at `now`, with these fields.
     pub fn grpc_refusal(&self, decision: &Decision, now: Micros) -> Response<Bytes> {
         let (status, message) = match decision.reason() {
@@ -49,7 +49,7 @@ impl Fields {
     }
 }
 
-/// The answer to a gRPC call that cannot be limited at all.
+/// The answer to a gRPC call that cannot be charged.
 pub(crate) fn grpc_problem(code: u8, detail: &str) -> Response<Bytes> {
     trailers_only(HeaderValue::from(u16::from(code)), text(detail))
 }
@@ -63,7 +63,7 @@ fn trailers_only(status: HeaderValue, message: HeaderValue) -> Response<Bytes> {
     response
 }
 
-/// A message as gRPC spells it: percent-encoded wherever it is not printable ASCII.
+/// A message in gRPC's encoding: bytes that are not printable ASCII are percent-encoded.
 fn text(message: &str) -> HeaderValue {
     const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
     let spelled = utf8_percent_encode(message, ESCAPED).to_string();

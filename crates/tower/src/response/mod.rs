@@ -1,21 +1,19 @@
 //! A decision as HTTP: status, header fields and bodies.
 //!
-//! Pure functions of a [`Decision`] and the wall-clock time at which it was made, so that whoever answers over
-//! HTTP says the same: the layer, the decision service, a gateway. Nothing here reads a clock or a request.
+//! Pure functions of a [`Decision`] and the wall-clock time at which it was made, so that the layer, the decision service and
+//! the gateway answer alike. They read no clock and no request.
 //!
 //! ```
-//! use spile_core::{Limit, Micros, Plan};
-//! use spile_limiter::RateLimiter;
-//! use spile_memory::MemoryStore;
-//! use spile_tower::response;
+//! # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; pub use spile_tower::*; }
+//! use spile::{Limit, MemoryStore, Micros, Plan, RateLimiter, response};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let free = Plan::new("free", Limit::per_minute(1))?;
 //! let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
-//! limiter.allow("user:1", ["free"], 1).await?;
+//! limiter.allow("user:1", "free", 1).await?;
 //!
-//! let denied = limiter.allow("user:1", ["free"], 1).await?;
+//! let denied = limiter.allow("user:1", "free", 1).await?;
 //! let answer = response::refusal(&denied, Micros::from_secs(1_765_469_725));
 //! assert_eq!(answer.status(), 429);
 //! assert_eq!(answer.headers()["retry-after"], "60");
@@ -40,16 +38,16 @@ mod timestamp;
 
 pub use body::{PROBLEM_JSON, UNAVAILABLE, body, refusal};
 pub(crate) use fields::Rendered;
-pub use fields::{Fields, Reset, write_fields};
+pub use fields::{HeaderFields, Reset, write_fields};
 pub(crate) use grpc::grpc_problem;
 pub use grpc::{grpc_refusal, is_grpc};
 pub(crate) use problem::is_callers_fault;
 pub use problem::{invalid, problem};
-pub use refused::{Cause, Refusal};
+pub use refused::{Cause, RefusedRequest};
 pub use reply_body::ReplyBody;
 pub use timestamp::Rfc3339;
 
-/// The status that the decision amounts to: 200, 429, or 503 where it was refused because the store failed.
+/// The status of the decision: 200, 429, or 503 if it was refused because the store failed.
 pub fn status(decision: &Decision) -> StatusCode {
     match decision.reason() {
         _ if decision.allowed() => StatusCode::OK,
@@ -58,14 +56,14 @@ pub fn status(decision: &Decision) -> StatusCode {
     }
 }
 
-/// What `Retry-After` says: whole seconds, rounded up and at least one. Nothing where the request may proceed.
+/// What `Retry-After` says: whole seconds, rounded up and at least one. `None` if the request may proceed.
 pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     (!decision.allowed()).then(|| secs_ceil(decision.retry_after()).max(1))
 }
 
-/// When the binding limit's bucket is full again, as the caller's clock has it.
+/// When the bucket of the binding limit is full again, by the caller's clock.
 ///
-/// A refusal because the store failed knows of no bucket; it names the moment to try again.
+/// If the request was refused because the store failed, no bucket is known: then it is the moment to try again.
 pub fn reset_at(decision: &Decision, now: Micros) -> Micros {
     now + reset_after(decision)
 }

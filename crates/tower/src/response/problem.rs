@@ -1,4 +1,4 @@
-//! Anything else that is wrong with a request, as a problem of RFC 9457.
+//! The answer to a request that cannot be charged, as a problem of RFC 9457.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -9,15 +9,15 @@ use spile_limiter::LimiterError;
 
 use super::PROBLEM_JSON;
 
-/// The answer to a request that could never be decided: 400 where the request is at fault, 500 where the way in
-/// which the service was set up is.
+/// The answer to a request that could never be decided: 400 if the request has a mistake, 500 if the service's configuration
+/// has one.
 pub fn invalid(error: &LimiterError) -> Response<Bytes> {
     let at_fault =
         if is_callers_fault(error) { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
     problem(at_fault, &error.to_string())
 }
 
-/// The answer to a request that cannot be limited at all: `detail` says what is wrong and what to do.
+/// The answer to a request that cannot be charged: `detail` says what is wrong and what to do.
 pub fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     let title = status.canonical_reason().unwrap_or("Error");
     let body = format!(
@@ -31,7 +31,7 @@ pub fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     response
 }
 
-/// Whether the caller's own request is at fault, and not how the service was set up.
+/// True if the mistake is in the request, and not in the service's configuration.
 pub(crate) const fn is_callers_fault(error: &LimiterError) -> bool {
     matches!(
         error,
@@ -41,7 +41,7 @@ pub(crate) const fn is_callers_fault(error: &LimiterError) -> bool {
     )
 }
 
-/// The text as it stands between the quotes of a JSON string.
+/// The text, escaped for a JSON string.
 fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut escaped, letter| {
         match letter {

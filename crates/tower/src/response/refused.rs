@@ -1,4 +1,4 @@
-//! A request that does not reach the service, and the answer it gets instead.
+//! A request that does not reach the service, and its answer.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use spile_core::{Decision, Micros};
 use spile_limiter::LimiterError;
 
-use super::Fields;
+use super::HeaderFields;
 use crate::response;
 
 /// gRPC's `INVALID_ARGUMENT`.
@@ -24,28 +24,28 @@ const NO_KEY: &str = "The request carries nothing that it could be rate limited 
 pub enum Cause<'a> {
     /// It is over a limit, or the store failed and the policy is to refuse.
     Denied(&'a Decision),
-    /// No resolver found a key, and [`Keyless::Refuse`](crate::Keyless) holds.
+    /// No resolver found a key, and the layer refuses such requests ([`Keyless::Refuse`](crate::Keyless)).
     NoKey,
     /// It could never be decided: an unknown plan, or a cost above what a limit holds. Nothing was spent.
     Invalid(&'a LimiterError),
 }
 
-/// A request that does not reach the service. What [`respond_with`](crate::Builder::respond_with) answers.
+/// A request that does not reach the service, for [`respond_with`](crate::RateLimitLayerBuilder::respond_with).
 #[derive(Clone, Copy, Debug)]
-pub struct Refusal<'a> {
+pub struct RefusedRequest<'a> {
     pub(crate) cause: Cause<'a>,
     pub(crate) request: &'a Parts,
     pub(crate) now: Micros,
-    pub(crate) fields: Fields,
+    pub(crate) fields: HeaderFields,
 }
 
-impl<'a> Refusal<'a> {
+impl<'a> RefusedRequest<'a> {
     /// Why.
     pub const fn cause(&self) -> Cause<'a> {
         self.cause
     }
 
-    /// The decision that refused, if it came to one.
+    /// The decision that refused. `None` if the limiter was not asked.
     pub const fn decision(&self) -> Option<&'a Decision> {
         match self.cause {
             Cause::Denied(decision) => Some(decision),
@@ -63,8 +63,7 @@ impl<'a> Refusal<'a> {
         self.now
     }
 
-    /// The answer that is given unless told otherwise: 429, 503, or a 4xx or 5xx that says what is wrong; for
-    /// gRPC the status that stands for it.
+    /// The usual answer: 429, 503, or a 4xx or 5xx that says what is wrong; for gRPC the corresponding status.
     pub fn response(&self) -> Response<Bytes> {
         let grpc = response::is_grpc(&self.request.headers);
         match self.cause {

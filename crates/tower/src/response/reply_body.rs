@@ -1,4 +1,4 @@
-//! How a refusal's body becomes a body of the stack that the layer stands in.
+//! Bodies that the layer can answer with.
 
 use bytes::Bytes;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
@@ -6,8 +6,8 @@ use http_body_util::{BodyExt, Full};
 
 /// A response body that can be made from bytes.
 ///
-/// The layer answers refused requests itself, with the same type of body as the service it wraps: bodies of
-/// allowed requests pass through untouched, streaming or not.
+/// The layer answers refused requests itself, with the type of body that the service has. Bodies of allowed requests pass
+/// through unchanged.
 #[diagnostic::on_unimplemented(
     message = "the layer cannot answer with a body of type `{Self}`",
     note = "enable the feature `axum` or `tonic` for their bodies, implement `ReplyBody` for your own, or box \

@@ -1,23 +1,23 @@
-//! The text that header values are cut from.
+//! The text that header values are slices of.
 
 use arrayvec::ArrayVec;
 use bytes::Bytes;
 
-/// Room that the values of most decisions fit into: it then takes one allocation to share them.
+/// The values of most decisions fit into this many bytes. Sharing them then takes one allocation.
 const IN_PLACE: usize = 160;
 
-/// Text on its way to becoming [`Bytes`].
-pub(super) enum Text {
+/// Text that becomes [`Bytes`].
+pub(super) enum HeaderText {
     Short(ArrayVec<u8, IN_PLACE>),
     Long(Vec<u8>),
 }
 
-impl Text {
+impl HeaderText {
     pub(super) const fn new() -> Self {
         Self::Short(ArrayVec::new_const())
     }
 
-    /// How long it is. A header's worth: far below what sixteen bits hold.
+    /// The length. Headers are far shorter than sixteen bits can count.
     #[inline]
     pub(super) fn len(&self) -> u16 {
         match self {

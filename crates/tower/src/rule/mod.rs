@@ -1,4 +1,4 @@
-//! A rule: who pays, under which plans, how much.
+//! A rule of the layer: who pays, under which plans, how much.
 
 mod plans;
 
@@ -25,22 +25,22 @@ use crate::key::{ClientIp, KeyResolver, ResolvedKey, TenantKey};
 pub struct Rule {
     key: Box<dyn KeyResolver>,
     plans: Box<dyn PlanResolver>,
-    cost: Price,
+    cost: RuleCost,
 }
 
-enum Price {
+enum RuleCost {
     Fixed(u64),
     By(Box<dyn Fn(&Parts) -> u64 + Send + Sync>),
 }
 
 impl Rule {
-    /// Charges whom `key` finds one token under every limit of `plans`: a name, several, or a resolver.
+    /// Charges the key that `key` finds one token under every limit of `plans`, which is a name, several, or a resolver.
     pub fn new(key: impl KeyResolver + 'static, plans: impl PlanResolver + 'static) -> Self {
-        Self { key: Box::new(key), plans: Box::new(plans), cost: Price::Fixed(1) }
+        Self { key: Box::new(key), plans: Box::new(plans), cost: RuleCost::Fixed(1) }
     }
 
-    /// Charges the tenant under its own plan, or else the address that the request comes from under `plan`: what is known
-    /// for certain, so that no caller has a new bucket for the asking.
+    /// Charges the tenant under its own plan, or else the client's address under `plan`. A caller cannot choose either, and so
+    /// cannot get a new bucket.
     pub fn tenant_or_address(plan: impl Into<String>) -> Self {
         Self::new(TenantKey.or(ClientIp::direct()), TenantPlan::or(plan))
     }
@@ -48,14 +48,14 @@ impl Rule {
     /// Charges this many tokens.
     #[must_use]
     pub fn cost(mut self, tokens: u64) -> Self {
-        self.cost = Price::Fixed(tokens);
+        self.cost = RuleCost::Fixed(tokens);
         self
     }
 
-    /// Charges as many tokens as `price` says.
+    /// Charges as many tokens as `price` returns.
     #[must_use]
     pub fn cost_by(mut self, price: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
-        self.cost = Price::By(Box::new(price));
+        self.cost = RuleCost::By(Box::new(price));
         self
     }
 
@@ -79,8 +79,8 @@ impl Rule {
 
     pub(crate) fn cost_of(&self, request: &Parts) -> u64 {
         match &self.cost {
-            Price::Fixed(tokens) => *tokens,
-            Price::By(price) => price(request),
+            RuleCost::Fixed(tokens) => *tokens,
+            RuleCost::By(price) => price(request),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which plans a request counts under.
+//! Which plans apply to a request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::key::Tenant;
 /// Says which plans apply to a request. The plans themselves are looked up at each decision, so that a plan
 /// that is replaced takes effect at once.
 pub trait PlanResolver: Send + Sync {
-    /// The names of the plans. Where there is none, the rule does not limit the request.
+    /// The names of the plans. If there are none, the rule does not limit the request.
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r>;
 
     /// The plans that it names whatever the request is. The layer checks when it is built that they exist. None by default.
@@ -21,11 +21,11 @@ pub trait PlanResolver: Send + Sync {
 
 /// The names of the plans that apply to one request.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct PlanNames<'r>(Names<'r>);
+pub struct PlanNames<'r>(NamesRepr<'r>);
 
 /// Most requests have one plan, which takes no allocation.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Names<'r> {
+enum NamesRepr<'r> {
     One(Cow<'r, str>),
     List(Vec<Cow<'r, str>>),
 }
@@ -33,20 +33,20 @@ enum Names<'r> {
 impl<'r> PlanNames<'r> {
     /// No plan at all: the request is not limited.
     pub const fn none() -> Self {
-        Self(Names::List(Vec::new()))
+        Self(NamesRepr::List(Vec::new()))
     }
 
     /// The names, in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let names = match &self.0 {
-            Names::One(name) => std::slice::from_ref(name),
-            Names::List(names) => names,
+            NamesRepr::One(name) => std::slice::from_ref(name),
+            NamesRepr::List(names) => names,
         };
         names.iter().map(|name| &**name)
     }
 
     fn one(name: impl Into<Cow<'r, str>>) -> Self {
-        Self(Names::One(name.into()))
+        Self(NamesRepr::One(name.into()))
     }
 }
 
@@ -76,7 +76,7 @@ impl<'r, N: Into<Cow<'r, str>>> From<Vec<N>> for PlanNames<'r> {
 
 impl<'r, N: Into<Cow<'r, str>>> FromIterator<N> for PlanNames<'r> {
     fn from_iter<I: IntoIterator<Item = N>>(names: I) -> Self {
-        Self(Names::List(names.into_iter().map(Into::into).collect()))
+        Self(NamesRepr::List(names.into_iter().map(Into::into).collect()))
     }
 }
 
@@ -127,7 +127,7 @@ pub struct TenantPlan {
 }
 
 impl TenantPlan {
-    /// The tenant's plan; `plan` for a tenant that has none, and for requests of no tenant.
+    /// The tenant's plan, or `plan` if the tenant has no plan or the request has no tenant.
     pub fn or(plan: impl Into<String>) -> Self {
         Self { otherwise: plan.into() }
     }
@@ -144,7 +144,7 @@ impl PlanResolver for TenantPlan {
     }
 }
 
-/// The plans that a closure names.
+/// The plans that a closure names. The layer cannot check when it is built that they exist.
 #[derive(Clone)]
 pub struct PlansBy<F>(F);
 

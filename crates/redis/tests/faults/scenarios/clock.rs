@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Clock, Cost, Decision, FailurePolicy, FakeClock, Key, LimitName, NamedLimit, PlanName,
-    Source, Store, SystemClock,
+    Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, FakeClock, Key, LimitName,
+    NamedLimit, PlanName, Store, SystemClock,
 };
 use spile_redis::{RedisStore, TimeSource};
 use spile_testkit::ledger::Ledger;
@@ -82,7 +82,7 @@ impl Subject {
 
     fn spends(&self, charges: &Charges<'_>) -> bool {
         let outcome = self.runtime.block_on(self.store.spend(charges)).expect("an answer");
-        let decision = Decision::from_outcome(charges, &outcome, Source::Store);
+        let decision = Decision::from_outcome(charges, &outcome, DecisionSource::Store);
         self.ledger.decided("everybody", &decision, outcome.at, Duration::ZERO);
         decision.allowed()
     }
