@@ -364,7 +364,7 @@ impl ClientSession {
             Some(other) if other.iter().all(u8::is_ascii_digit) && !other.is_empty() => {
                 return Reply::error("NOPROTO unsupported protocol version");
             }
-            Some(_) => return Reply::error("ERR ProtocolVersion version is not an integer or out of range"),
+            Some(_) => return Reply::error("ERR Protocol version is not an integer or out of range"),
         };
         let (mut credentials, mut name) = (None, None);
         while let Some((option, values)) = options.split_first() {
