@@ -111,26 +111,8 @@ fn own_limit_fault(why: LimitError) -> Fault {
     Fault::new(field, why)
 }
 
-/// What the fields of a body take, for whoever has sent something else.
-pub(crate) trait Bounds {
-    /// The bound of the field of this name, in words.
-    fn bound_of(field: &str) -> Option<String>;
-}
-
-impl<T: Bounds> Bounds for Object<T> {
-    fn bound_of(field: &str) -> Option<String> {
-        T::bound_of(field)
-    }
-}
-
-impl<T: Bounds, const MOST: usize> Bounds for AtMost<T, MOST> {
-    fn bound_of(field: &str) -> Option<String> {
-        T::bound_of(field)
-    }
-}
-
 /// Reads a body, and where that fails reads it once more to find the field that is to blame.
-pub(crate) fn parse<'a, T: Bounds + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|_| blame::<T>(body))
 }
 
@@ -270,14 +252,14 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-fn blame<'a, T: Bounds + Deserialize<'a>>(body: &'a [u8]) -> Fault {
+fn blame<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Fault {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
         Ok(_) => Fault::new("body", "holds more than one JSON value"),
         Err(why) => {
             let path = why.path().to_string();
             let what = why.into_inner();
-            match last_field(&path).and_then(T::bound_of) {
+            match last_field(&path).and_then(bound_of) {
                 Some(bound) => Fault::new(path, format_args!("{what}; it takes {bound}")),
                 None if path == "." || path == "?" => Fault::new("body", what),
                 None => Fault::new(path, what),
@@ -291,25 +273,16 @@ fn last_field(path: &str) -> Option<&str> {
     path.rsplit('.').next()?.split('[').next()
 }
 
-impl Bounds for TypedRefund<'_> {
-    fn bound_of(field: &str) -> Option<String> {
-        match field {
-            "id" => Some(format!("1 to {} bytes of text", RefundId::MAX_BYTES)),
-            _ => TypedQuestion::bound_of(field),
-        }
-    }
-}
-
-impl Bounds for TypedQuestion<'_> {
-    fn bound_of(field: &str) -> Option<String> {
-        Some(match field {
-            "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
-            "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
-            "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
-            "identity" => format!("1 to {} bytes of text without control characters", Key::MAX_BYTES),
-            "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
-            "plans" => format!("a list of 1 to {} plan names", Charges::MAX),
-            _ => return None,
-        })
-    }
+/// What a field of a question or a refund takes, in words.
+pub(crate) fn bound_of(field: &str) -> Option<String> {
+    Some(match field {
+        "id" => format!("1 to {} bytes of text", RefundId::MAX_BYTES),
+        "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
+        "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
+        "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
+        "identity" => format!("1 to {} bytes of text without control characters", Key::MAX_BYTES),
+        "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
+        "plans" => format!("a list of 1 to {} plan names", Charges::MAX),
+        _ => return None,
+    })
 }

@@ -1,17 +1,18 @@
 //! What plans, rules and tenants have in common: listed, made, shown, put and removed.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Office;
+use super::audit::Audit;
 use super::condition::condition;
 use super::extract::JsonBody;
-use crate::admin::audit::Audit;
-use crate::config::{ConfigError, Faults, Node, Origin, Spec};
+use crate::config::{ConfigError, Faults, Origin, Spec};
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
 use crate::fault::Fault;
 use crate::http::Problem;
@@ -50,7 +51,7 @@ pub(super) async fn put(
         let why = "is not the name in the path; leave it out, or write that one";
         return Err(unfit(&Fault::new(which.kind.name_member(), why)));
     }
-    let put = office.control.change(&which, &Change::Put(spec), &condition).await;
+    let put = office.control.change(&which, &Change::Put(Arc::new(spec)), &condition).await;
     let Changed { entry, is_new } = put.map_err(|why| refused(why, &which))?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(shown(status, entry.ok_or(ControlError::Missing)?))
@@ -68,7 +69,7 @@ pub(super) async fn create(
     let name = name.ok_or_else(|| unfit(&Fault::new(member, "is missing: what the entry is called")))?;
     audit.name(&*name);
     let which = Which { kind, name };
-    match office.control.change(&which, &Change::Put(spec), &Condition::Absent).await {
+    match office.control.change(&which, &Change::Put(Arc::new(spec)), &Condition::Absent).await {
         Ok(Changed { entry, .. }) => {
             let mut response = shown(StatusCode::CREATED, entry.ok_or(ControlError::Missing)?);
             response.headers_mut().insert(LOCATION, place(&which));
@@ -84,16 +85,13 @@ pub(super) async fn create(
 
 /// What was sent, and the name that it says it has. Everything that is wrong with it is told.
 fn read(which: &Which, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let node = Node::deserialize(&mut json).map_err(|why| Fault::new("body", why))?;
-    json.end().map_err(|_| Fault::new("body", "holds more than one JSON value"))?;
-    if !matches!(node, Node::Table(_)) {
-        return Err(Fault::new("body", "is no object; it takes an object").into());
-    }
     let mut faults = Faults::default();
-    Spec::read(which, &node, &mut faults).ok_or_else(|| {
-        wrong(StatusCode::BAD_REQUEST, own_lines(&faults.into_error(&Origin::default()), which))
-    })
+    let read = Spec::read(which, body, &mut faults).map_err(|why| {
+        let several = why.starts_with("trailing characters");
+        Fault::new("body", if several { "holds more than one JSON value".to_owned() } else { why })
+    })?;
+    let wrong = || wrong(StatusCode::BAD_REQUEST, own_lines(&faults.into_error(&Origin::default()), which));
+    read.ok_or_else(wrong)
 }
 
 pub(super) async fn remove(

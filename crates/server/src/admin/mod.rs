@@ -7,11 +7,10 @@ mod condition;
 mod config;
 mod entries;
 mod extract;
+mod keys;
+mod kinds;
 mod listener;
-mod plans;
 mod routes;
-mod rules;
-mod tenants;
 mod token;
 
 use std::sync::Arc;
@@ -19,6 +18,7 @@ use std::sync::Arc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::kinds::{plans, rules, tenants};
 pub(crate) use self::listener::{Admin, Readiness, document};
 use self::token::{Door, require, require_if_any};
 use crate::control::Control;
@@ -40,7 +40,7 @@ fn api() -> OpenApiRouter<Office> {
         .routes(routes!(rules::show, rules::put, rules::remove))
         .routes(routes!(tenants::list, tenants::create))
         .routes(routes!(tenants::show, tenants::put, tenants::remove))
-        .routes(routes!(tenants::add_key))
+        .routes(routes!(keys::add_key))
         .routes(routes!(buckets::inspect, buckets::reset))
         .routes(routes!(routes::list))
         .routes(routes!(config::show))

@@ -5,17 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::secret;
 use super::source::{At, Faults};
 use super::tls::TlsConfig;
 use super::{Config, StoreUrl};
-use crate::secret::{NoSecret, Secret};
-
-/// The variable that holds the token, before any file.
-const TOKEN: &str = "SPILE_ADMIN_TOKEN";
+use crate::secret::Secret;
 
 /// `[admin]`: who may change things, and where changes are kept.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct AdminConfig {
     /// The admin API is closed if there is no token.
     #[serde(skip)]
@@ -38,12 +36,9 @@ impl AdminConfig {
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
-        let from_variable = variables.iter().find(|(name, _)| name == TOKEN);
-        self.token = match (from_variable, &self.token_file) {
-            (Some((name, token)), _) => check_token(token, &At::variable(name), faults),
-            (None, Some(path)) => read_token(&folder.join(path), &at.key("token_file"), faults),
-            (None, None) => None,
-        };
+        let (file, at_file) = (self.token_file.as_ref().map(|path| folder.join(path)), at.key("token_file"));
+        let file = file.as_deref().map(|path| (path, &at_file));
+        self.token = secret::find("token", "SPILE_ADMIN_TOKEN", variables, file, faults);
         if let Some(path) = self.registry_file {
             if *store != StoreUrl::Memory {
                 let path = path.display();
@@ -84,21 +79,4 @@ impl Config {
             _ => Ok(()),
         }
     }
-}
-
-fn read_token(path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
-    match std::fs::read_to_string(path) {
-        Ok(token) => check_token(token.trim(), at, faults),
-        // Without a token the admin API stays closed, which is a safe thing to start with.
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => None,
-        Err(why) => {
-            faults.add(at, format_args!("the token cannot be read: {why}"), "a file that holds the token");
-            None
-        }
-    }
-}
-
-fn check_token(token: &str, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
-    let secret = Secret::new(token);
-    secret.map_err(|why: NoSecret| faults.add(at, why, "`openssl rand -hex 32` makes one")).ok()
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use spile_listener::Bounds;
 
-use super::value::{RequestSpan, Size, within};
+use super::value::{RequestSpan, Size, mirrors, within};
 
 /// The bounds of a listener, in `[listen]` and `[gateway]`.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct BoundsSpec {
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     max_connections: usize,
@@ -30,36 +30,9 @@ pub(super) struct BoundsSpec {
     drain_timeout: Duration,
 }
 
-impl Default for BoundsSpec {
-    fn default() -> Self {
-        Self::from(&Bounds::default())
-    }
-}
-
-impl From<&Bounds> for BoundsSpec {
-    fn from(bounds: &Bounds) -> Self {
-        Self {
-            max_connections: bounds.connections,
-            max_header_bytes: bounds.header_bytes,
-            max_header_fields: bounds.header_fields,
-            max_streams: bounds.streams,
-            header_timeout: bounds.header_timeout,
-            write_timeout: bounds.write_timeout,
-            handshake_timeout: bounds.handshake_timeout,
-            drain_timeout: bounds.drain,
-        }
-    }
-}
-
-impl BoundsSpec {
-    pub(super) const fn apply(&self, bounds: &mut Bounds) {
-        bounds.connections = self.max_connections;
-        bounds.header_bytes = self.max_header_bytes;
-        bounds.header_fields = self.max_header_fields;
-        bounds.streams = self.max_streams;
-        bounds.header_timeout = self.header_timeout;
-        bounds.write_timeout = self.write_timeout;
-        bounds.handshake_timeout = self.handshake_timeout;
-        bounds.drain = self.drain_timeout;
-    }
+mirrors! {
+    BoundsSpec, Bounds = Bounds::default();
+    max_connections: connections, max_header_bytes: header_bytes, max_header_fields: header_fields,
+    max_streams: streams, header_timeout: header_timeout, write_timeout: write_timeout,
+    handshake_timeout: handshake_timeout, drain_timeout: drain
 }

@@ -10,7 +10,7 @@ use super::value::{Text, Texts, Written, within};
 
 /// `[clients]`: which proxies are believed about who a caller is, and how callers are told apart.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Clients {
     #[serde(skip)]
     pub(crate) trusted_proxies: Networks,

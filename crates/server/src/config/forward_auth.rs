@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `[forward_auth]`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct ForwardAuth {
     /// The proxy that asks, or `None` if its headers tell.
     pub proxy: Option<Proxy>,

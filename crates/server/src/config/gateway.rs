@@ -11,16 +11,18 @@ use super::bounds::BoundsSpec;
 use super::route::{Refusals, RefusalsSpec, RouteFiles, UpstreamTlsSpec};
 use super::source::{At, Faults};
 use super::tls::{TlsConfig, TlsSpec};
-use super::value::{OneOrMany, RequestSpan, Size};
+use super::value::{OneOrMany, RequestSpan, Size, table};
 
 /// `[gateway]`, apart from the bounds that it has in common with `[listen]`.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct GatewaySpec {
+    #[serde(deserialize_with = "table")]
     tls: Option<TlsSpec>,
+    #[serde(deserialize_with = "table")]
     jwt: Option<JwtSpec>,
-    #[serde(skip_serializing_if = "RefusalsSpec::is_empty")]
-    refusals: RefusalsSpec,
+    #[serde(deserialize_with = "table")]
+    refusals: Option<RefusalsSpec>,
     upstream_ca_file: Option<PathBuf>,
     upstream_certificate_file: Option<PathBuf>,
     upstream_key_file: Option<PathBuf>,
@@ -33,7 +35,7 @@ pub(super) struct GatewaySpec {
 
 /// `[gateway.jwt]`: whose tokens are believed, and how they are read.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct JwtSpec {
     key_file: Option<PathBuf>,
     #[serde(with = "KeysWord")]
@@ -131,8 +133,7 @@ impl GatewayConfig {
         faults: &mut Faults,
     ) -> Self {
         let at = At::FILE.key("gateway");
-        let mut bounds = Bounds::default();
-        bounds_spec.apply(&mut bounds);
+        let mut bounds = bounds_spec.apply(Bounds::default());
         (bounds.uri_bytes, bounds.stream_window) = (spec.max_uri_bytes, spec.stream_window);
         let upstream_tls = UpstreamTlsSpec {
             ca_file: spec.upstream_ca_file,

@@ -9,7 +9,7 @@ use super::value::StoreSpan;
 
 /// `[grpc]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct GrpcConfig {
     /// How long the store may take to answer; afterwards the failure policy decides.
     #[serde(with = "StoreSpan")]

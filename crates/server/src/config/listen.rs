@@ -6,27 +6,21 @@ use serde::{Deserialize, Serialize};
 use spile_listener::Bounds;
 use spile_policy::HostPattern;
 
-use super::bounds::BoundsSpec;
-use super::value::{OptionalText, Text, Texts};
+use super::value::Texts;
 
 /// `[listen]`: the addresses of the listeners, and what all but the gateway put up with.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Listen {
     /// The decision API and the sample endpoint.
-    #[serde(with = "Text")]
     pub http: SocketAddr,
     /// Health and metrics; never the same listener as callers.
-    #[serde(with = "Text")]
     pub admin: SocketAddr,
     /// Envoy's rate limit service.
-    #[serde(with = "OptionalText")]
     pub grpc: Option<SocketAddr>,
     /// The Redis protocol.
-    #[serde(with = "OptionalText")]
     pub resp: Option<SocketAddr>,
     /// The reverse proxy.
-    #[serde(with = "OptionalText")]
     pub gateway: Option<SocketAddr>,
     /// The names, besides those of loopback, by which `http` and `admin` are asked, and the hosts whose pages may ask them.
     #[serde(with = "Texts", skip_serializing_if = "Vec::is_empty")]
@@ -48,13 +42,6 @@ impl Default for Listen {
             hosts: Vec::new(),
             bounds: usual_bounds(),
         }
-    }
-}
-
-impl Listen {
-    pub(super) fn with_bounds(mut self, bounds: &BoundsSpec) -> Self {
-        bounds.apply(&mut self.bounds);
-        self
     }
 }
 

@@ -19,6 +19,7 @@ mod resp;
 mod restart;
 mod route;
 mod rule;
+mod secret;
 mod show;
 mod source;
 mod spec;
@@ -36,9 +37,11 @@ use spile_core::Plan;
 use spile_listener::Tls;
 
 pub use self::admin::{AdminConfig, OpenAdmin};
+use self::bounds::BoundsSpec;
 pub use self::clients::Clients;
 pub use self::flags::Flags;
 pub use self::forward_auth::{ForwardAuth, Proxy};
+use self::gateway::GatewaySpec;
 pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::grpc::GrpcConfig;
 pub use self::listen::Listen;
@@ -50,9 +53,9 @@ pub use self::route::Route;
 use self::route::RouteFiles;
 use self::rule::Known;
 pub(crate) use self::rule::RuleSpec;
-use self::source::{At, ConfigFile, PASS, Specs, UNMATCHED};
+use self::source::{At, PASS, Specs, Tables, UNMATCHED};
 pub use self::source::{ConfigError, NotText, Unreadable};
-pub(crate) use self::source::{Faults, Node, environment};
+pub(crate) use self::source::{Faults, environment};
 pub(crate) use self::spec::{Source, Spec};
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
 pub(crate) use self::tenant::TenantSpec;
@@ -191,50 +194,53 @@ impl Config {
 
     fn build(origin: Origin) -> Result<Self, ConfigError> {
         let mut faults = Faults::default();
-        let file = ConfigFile::read(&origin.text, &origin.variables, &mut faults);
-        let config = Self::check(file, origin, &mut faults);
-        if faults.is_empty() { Ok(config) } else { Err(faults.into_error(&config.origin)) }
+        let config = Self::check(Tables::parse(&origin.text, &origin.variables, &mut faults), &origin);
+        if faults.is_empty() { Ok(Self { origin, ..config }) } else { Err(faults.into_error(&origin)) }
     }
 
-    fn check(file: ConfigFile, origin: Origin, faults: &mut Faults) -> Self {
+    fn check(mut file: Tables<'_>, origin: &Origin) -> Self {
         let (folder, variables) = (origin.folder(), &origin.variables);
-        let mut route_files = RouteFiles::new(folder);
-        let (gateway, gateway_bounds) = file.gateway;
-        let gateway = GatewayConfig::check(gateway, &gateway_bounds, folder, &mut route_files, faults);
-        let overlay = Overlay::default();
-        let Checked { plans, rules, routes, tenants } =
-            Checked::new(&file.specs, &overlay, &mut route_files, faults);
-        let unmatched_pass = check_unmatched(file.specs.unmatched.as_deref(), &rules, faults);
-        let mut store = file.store.finish(&At::FILE.key("store"), folder, faults);
-        let (listen, bounds) = file.listen;
-        let mut listen = listen.with_bounds(&bounds);
-        origin.flags.apply(&mut listen, &mut store);
-        let mut tls = |listener: &str, spec: HasTls, protocols| {
-            TlsConfig::load(spec.tls, &At::FILE.key(listener), protocols, folder, faults)
+        let at = |table| At::FILE.key(table);
+        let tls = |file: &mut Tables<'_>, listener, HasTls { tls }, protocols| {
+            TlsConfig::load(tls, &At::FILE.key(listener), protocols, folder, file.faults())
         };
-        let http_tls = tls("http", file.http, Tls::HTTP);
-        let admin = AdminConfig { tls: tls("admin", file.admin.1, Tls::HTTP), ..file.admin.0 };
-        let grpc = GrpcConfig { tls: tls("grpc", file.grpc.1, Tls::HTTP2), ..file.grpc.0 };
-        let resp = RespConfig { tls: tls("resp", file.resp.1, Tls::OTHER), ..file.resp.0 };
+        let mut route_files = RouteFiles::new(folder);
+        let (gateway, bounds): (GatewaySpec, BoundsSpec) = file.both("gateway");
+        let gateway = GatewayConfig::check(gateway, &bounds, folder, &mut route_files, file.faults());
+        let (specs, overlay) = (file.specs(), Overlay::default());
+        let Checked { plans, rules, routes, tenants } =
+            Checked::new(&specs, &overlay, &mut route_files, file.faults());
+        let unmatched_pass = check_unmatched(specs.unmatched.as_deref(), &rules, file.faults());
+        let mut store = file.one::<StoreConfig>("store").finish(&at("store"), folder, file.faults());
+        let (listen, bounds): (Listen, BoundsSpec) = file.both("listen");
+        let mut listen = Listen { bounds: bounds.apply(Listen::default().bounds), ..listen };
+        origin.flags.apply(&mut listen, &mut store);
+        let http = file.one("http");
+        let (admin, admin_tls): (AdminConfig, _) = file.both("admin");
+        let admin = admin.finish(&at("admin"), &store.url, variables, folder, file.faults());
+        let (grpc, grpc_tls): (GrpcConfig, _) = file.both("grpc");
+        let (resp, resp_tls): (RespConfig, _) = file.both("resp");
+        let resp = resp.finish(&at("resp"), variables, folder, file.faults());
+        let (observe, webhooks): (ObserveConfig, _) = (file.one("observe"), file.list("webhooks", |_| ()));
         Self {
             listen,
-            http_tls,
-            admin: admin.finish(&At::FILE.key("admin"), &store.url, variables, folder, faults),
+            http_tls: tls(&mut file, "http", http, Tls::HTTP),
             store,
-            grpc,
-            resp: resp.finish(&At::FILE.key("resp"), variables, folder, faults),
-            observe: ObserveConfig::check(file.observe, file.webhooks, folder, faults),
+            admin: AdminConfig { tls: tls(&mut file, "admin", admin_tls, Tls::HTTP), ..admin },
+            grpc: GrpcConfig { tls: tls(&mut file, "grpc", grpc_tls, Tls::HTTP2), ..grpc },
+            resp: RespConfig { tls: tls(&mut file, "resp", resp_tls, Tls::OTHER), ..resp },
+            observe: observe.finish(webhooks, folder, file.faults()),
             gateway,
             route_files,
-            clients: file.clients.finish(),
-            forward_auth: file.forward_auth,
+            clients: file.one::<Clients>("clients").finish(),
+            forward_auth: file.one("forward_auth"),
             unmatched_pass,
             plans,
             rules,
             routes,
             tenants,
-            specs: Arc::new(file.specs),
-            origin,
+            specs: Arc::new(specs),
+            origin: Origin::default(),
             overlay,
         }
     }

@@ -1,64 +1,49 @@
 //! What is counted, traced and shown, and who is told of events.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use spile_observe::trace::Otlp;
 use spile_observe::webhook::Webhook;
 
+use super::secret;
 use super::source::{At, Faults, did_you_mean};
 use super::value::each;
 
 /// What may happen, as webhooks name it.
+#[rustfmt::skip]
 const EVENTS: [&str; 8] = [
-    "key_denied",
-    "tenant_near",
-    "tenant_over",
-    "store_lost",
-    "store_recovered",
-    "config_reloaded",
-    "config_refused",
+    "key_denied", "tenant_near", "tenant_over", "store_lost", "store_recovered", "config_reloaded", "config_refused",
     "events_suppressed",
 ];
 
-/// `[observe]`.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(default)]
-pub(super) struct ObserveSpec {
-    enabled: bool,
-    show_keys: bool,
-    otlp: Option<String>,
-    otlp_percent: Option<u64>,
-}
-
-/// `[[webhooks]]`: a place that is told of events.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub(crate) struct WebhookSpec {
-    url: Option<String>,
-    secret_file: Option<String>,
-    events: Vec<String>,
-    allow_private: bool,
-}
-
-/// What is counted, traced and shown, and who is told of events.
-#[derive(Clone, Debug)]
+/// `[observe]`: what is counted, traced and shown, and who is told of events.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct ObserveConfig {
     /// Decisions, requests and store calls are counted and timed.
     pub(crate) enabled: bool,
     /// Keys are shown as they are, not hashed.
     pub(crate) show_keys: bool,
+    /// The URL of the collector.
+    pub(super) otlp: Option<String>,
+    /// How many of a hundred requests are traced.
+    pub(super) otlp_percent: Option<u64>,
     /// Where spans go. `None` if nothing is traced.
-    pub(crate) otlp: Option<OtlpConfig>,
+    #[serde(skip)]
+    pub(crate) collector: Option<Otlp>,
+    #[serde(skip)]
     pub(crate) webhooks: Vec<HookConfig>,
 }
 
-/// A collector, and how it was written for `config show`.
-#[derive(Clone, Debug)]
-pub(crate) struct OtlpConfig {
-    pub(crate) otlp: Otlp,
-    endpoint: String,
-    percent: u64,
+/// `[[webhooks]]`: a place that is told of events.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct WebhookSpec {
+    url: Option<String>,
+    secret_file: Option<PathBuf>,
+    events: Vec<String>,
+    allow_private: bool,
 }
 
 /// A webhook, and how it was written for `config show`.
@@ -68,56 +53,18 @@ pub(crate) struct HookConfig {
     pub(super) spec: WebhookSpec,
 }
 
-impl Default for ObserveSpec {
+impl Default for ObserveConfig {
     fn default() -> Self {
-        Self { enabled: true, show_keys: false, otlp: None, otlp_percent: None }
-    }
-}
-
-impl From<&ObserveConfig> for ObserveSpec {
-    fn from(config: &ObserveConfig) -> Self {
-        let (otlp, otlp_percent) =
-            config.otlp.as_ref().map(|otlp| (otlp.endpoint.clone(), otlp.percent)).unzip();
-        Self { enabled: config.enabled, show_keys: config.show_keys, otlp, otlp_percent }
+        let (otlp, otlp_percent, collector) = (None, None, None);
+        Self { enabled: true, show_keys: false, otlp, otlp_percent, collector, webhooks: Vec::new() }
     }
 }
 
 impl ObserveConfig {
     /// Relative paths start from the folder of the configuration file.
-    pub(super) fn check(
-        spec: ObserveSpec,
-        webhooks: Vec<WebhookSpec>,
-        folder: &Path,
-        faults: &mut Faults,
-    ) -> Self {
-        let ObserveSpec { enabled, show_keys, otlp, otlp_percent } = spec;
-        let otlp = otlp.and_then(|endpoint| OtlpConfig::check(endpoint, otlp_percent, faults));
-        let at = At::FILE.key("webhooks");
-        let hook = |(index, hook)| HookConfig::check(hook, &at.item(index), folder, faults);
-        Self {
-            enabled,
-            show_keys,
-            otlp,
-            webhooks: webhooks.into_iter().enumerate().filter_map(hook).collect(),
-        }
-    }
-}
-
-impl Default for ObserveConfig {
-    fn default() -> Self {
-        Self { enabled: true, show_keys: false, otlp: None, webhooks: Vec::new() }
-    }
-}
-
-impl PartialEq for OtlpConfig {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.endpoint, self.percent) == (&other.endpoint, other.percent)
-    }
-}
-
-impl OtlpConfig {
-    fn check(endpoint: String, percent: Option<u64>, faults: &mut Faults) -> Option<Self> {
-        let (at, percent) = (At::FILE.key("observe"), percent.unwrap_or(100));
+    pub(super) fn finish(mut self, webhooks: Vec<WebhookSpec>, folder: &Path, faults: &mut Faults) -> Self {
+        let at = At::FILE.key("observe");
+        let percent = self.otlp_percent.take().unwrap_or(100);
         if percent > 100 {
             faults.add(
                 &at.key("otlp_percent"),
@@ -125,13 +72,16 @@ impl OtlpConfig {
                 "0 to 100",
             );
         }
-        match Otlp::new(&endpoint) {
-            Ok(otlp) => Some(Self { otlp: otlp.ratio(percent as f64 / 100.0), endpoint, percent }),
-            Err(why) => {
-                faults.add(&at.key("otlp"), why, "for instance `http://127.0.0.1:4318`");
-                None
-            }
+        if let Some(endpoint) = &self.otlp {
+            self.otlp_percent = Some(percent);
+            let wrong = |why| faults.add(&at.key("otlp"), why, "for instance `http://127.0.0.1:4318`");
+            let collector = Otlp::new(endpoint).map_err(wrong).ok();
+            self.collector = collector.map(|otlp| otlp.ratio(percent as f64 / 100.0));
         }
+        let at = At::FILE.key("webhooks");
+        let hook = |(index, hook)| HookConfig::check(hook, &at.item(index), folder, faults);
+        self.webhooks = webhooks.into_iter().enumerate().filter_map(hook).collect();
+        self
     }
 }
 
@@ -154,23 +104,13 @@ impl HookConfig {
             faults.add(&at.key("url"), why, "for instance `https://ops.example.com/spile`");
         }
         let file = faults.required(at, "secret_file", spec.secret_file.as_deref());
-        let secret = read_secret(&folder.join(file?), &at.key("secret_file"), faults)?;
+        let secret = secret::read("secret", &folder.join(file?), &at.key("secret_file"), faults)?;
+        if secret.len() < 16 {
+            let fix = "`openssl rand -hex 32` makes one";
+            faults.add(&at.key("secret_file"), "the secret has fewer than 16 bytes", fix);
+            return None;
+        }
         let webhook = Webhook::new(url?, secret.as_str()).ok()?;
         Some(Self { webhook: webhook.allow_private(spec.allow_private).only(spec.events.clone()), spec })
-    }
-}
-
-fn read_secret(path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<String> {
-    match std::fs::read_to_string(path) {
-        Ok(secret) if secret.trim().len() >= 16 => Some(secret.trim().to_owned()),
-        Ok(_) => {
-            faults.add(at, "the secret has fewer than 16 bytes", "`openssl rand -hex 32` makes one");
-            None
-        }
-        Err(why) => {
-            let message = format!("the secret cannot be read: {why}");
-            faults.add(at, message, "a file that holds the secret");
-            None
-        }
     }
 }

@@ -206,7 +206,7 @@ mod tests {
         Config::parse(Path::new("spile.toml"), text.to_owned(), []).expect("the file works")
     }
 
-    fn put(entries: &mut Entries, kind: Kind, name: &str, document: Value) {
+    fn put(entries: &mut Entries, kind: Kind, name: &str, document: &Value) {
         let which = Which { kind, name: name.to_owned() };
         let spec = Spec::read_text(&which, document.to_string().as_bytes()).expect("it can be read");
         entries.set(&which, Some(Arc::new(spec)));
@@ -215,7 +215,7 @@ mod tests {
     fn offered(entries: &[(Kind, &str, Value)]) -> Offered {
         let mut all = Entries::default();
         for (kind, name, document) in entries {
-            put(&mut all, *kind, name, document.clone());
+            put(&mut all, *kind, name, document);
         }
         Offered { entries: Arc::new(all), broken: Quarantine::default() }
     }
@@ -242,9 +242,9 @@ mod tests {
     fn a_hundred_thousand_tenants_on_a_plan_that_is_gone_are_found_at_once() {
         let mut all = Entries::default();
         for tenant in 0..3_000 {
-            put(&mut all, Kind::Tenants, &format!("t{tenant}"), json!({"plan": "gold"}));
+            put(&mut all, Kind::Tenants, &format!("t{tenant}"), &json!({"plan": "gold"}));
         }
-        put(&mut all, Kind::Tenants, "acme", json!({"plan": "pro"}));
+        put(&mut all, Kind::Tenants, "acme", &json!({"plan": "pro"}));
         let offered = Offered { entries: Arc::new(all), broken: Quarantine::default() };
         let adopted = config("").adopt(&offered).expect("the rest works");
         assert_eq!((adopted.quarantine().len(), adopted.tenants.len()), (3_000, 1));
@@ -270,8 +270,8 @@ mod tests {
         let second = offered(&[(Kind::Plans, "gold", json!({"capacity": 0, "refill": "1/s"})), acme]);
         let adopted = adopted.adopt(&second).expect("the rest works");
         assert_eq!(quarantined(&adopted), ["plans/gold"]);
-        let gold = adopted.entries().get(Kind::Plans, "gold").map(|spec| spec.to_json());
-        assert_eq!(gold, Some(good));
+        let standing = adopted.entries().get(Kind::Plans, "gold").map(|spec| spec.to_json());
+        assert_eq!(standing, Some(good));
         assert_eq!(quarantined(&adopted.adopt(&first).expect("all of it works")), [""; 0]);
     }
 
@@ -281,10 +281,10 @@ mod tests {
                     plans = [\"enterprise\"]\ncost = 300\n";
         let mut all = Entries::default();
         for plan in 0..40 {
-            put(&mut all, Kind::Plans, &format!("p{plan}"), json!({"refill": "1/s"}));
+            put(&mut all, Kind::Plans, &format!("p{plan}"), &json!({"refill": "1/s"}));
         }
-        put(&mut all, Kind::Plans, "pro", json!({"refill": "1/s"}));
-        put(&mut all, Kind::Plans, "enterprise", json!({"refill": "1/s"}));
+        put(&mut all, Kind::Plans, "pro", &json!({"refill": "1/s"}));
+        put(&mut all, Kind::Plans, "enterprise", &json!({"refill": "1/s"}));
         let offered = Offered { entries: Arc::new(all), broken: Quarantine::default() };
         let adopted = config(file).adopt(&offered).expect("the rest works");
         assert_eq!(quarantined(&adopted), ["plans/enterprise", "plans/pro"]);

@@ -8,11 +8,12 @@ use utoipa::ToSchema;
 use super::overlay::Defined;
 use super::source::{At, Faults};
 use super::spec::Source;
+use super::value::tables;
 
 /// A plan: one limit, or a chain of limits that must all allow.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-#[schema(examples(json!({"name": "pro", "capacity": 100, "refill": "50/s", "source": "file"})))]
+#[schema(as = Plan, examples(json!({"name": "pro", "capacity": 100, "refill": "50/s", "source": "file"})))]
 pub(crate) struct PlanSpec {
     /// What it is called. It may be left out if the path says it.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
@@ -24,6 +25,7 @@ pub(crate) struct PlanSpec {
     #[schema(format = "refill", examples("50/s"))]
     pub(super) refill: Option<String>,
     /// A chain, in place of `capacity` and `refill`.
+    #[serde(deserialize_with = "tables")]
     #[schema(min_items = 1, max_items = 32)]
     pub(super) limits: Option<Vec<LimitSpec>>,
     /// Where it comes from.
@@ -34,6 +36,7 @@ pub(crate) struct PlanSpec {
 /// One limit: of a plan's chain, or a tenant's own in place of one there.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[schema(as = Limit)]
 pub(crate) struct LimitSpec {
     /// What it is called within its plan. A tenant's own limits are listed by their names, and leave it out.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$", examples("burst"))]
@@ -85,7 +88,7 @@ pub(super) fn check_all(plans: &[Defined<'_, PlanSpec>], faults: &mut Faults) ->
     let list = At::FILE.key("plans");
     let check = |plan: &Defined<'_, PlanSpec>| {
         let name = plan.name?;
-        let at = if plan.index.is_some() { list.name(name) } else { plan.at(&list) };
+        let at = if plan.index.is_some() { list.key(name) } else { plan.at(&list) };
         check(name, plan.spec, &at, faults)
     };
     (plans.iter().filter_map(check).collect(), names)

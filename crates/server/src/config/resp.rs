@@ -5,18 +5,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::secret;
 use super::source::{At, Faults};
 use super::tls::TlsConfig;
 use super::value::RequestSpan;
-use crate::secret::{NoSecret, Secret};
-
-/// The variable that holds the password, before any file.
-const PASSWORD: &str = "SPILE_RESP_PASSWORD";
-const FIX: &str = "`openssl rand -hex 32` makes one";
+use crate::secret::Secret;
 
 /// `[resp]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct RespConfig {
     /// Every client may ask if there is no password.
     #[serde(skip)]
@@ -46,29 +43,10 @@ impl RespConfig {
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
-        let from_variable = variables.iter().find(|(name, _)| name == PASSWORD);
-        self.password = match (from_variable, &self.password_file) {
-            (Some((name, password)), _) => check_password(password, &At::variable(name), faults),
-            (None, Some(path)) => read_password(&folder.join(path), &at.key("password_file"), faults),
-            (None, None) => None,
-        };
+        let (file, at_file) =
+            (self.password_file.as_ref().map(|path| folder.join(path)), at.key("password_file"));
+        let file = file.as_deref().map(|path| (path, &at_file));
+        self.password = secret::find("password", "SPILE_RESP_PASSWORD", variables, file, faults);
         self
     }
-}
-
-/// A file that is not there is an error: without a password the listener would be open to everybody.
-fn read_password(path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
-    match std::fs::read_to_string(path) {
-        Ok(password) => check_password(password.trim(), at, faults),
-        Err(why) => {
-            let message = format!("the password cannot be read: {why}");
-            faults.add(at, message, "a file that holds the password");
-            None
-        }
-    }
-}
-
-fn check_password(password: &str, at: &At<'_>, faults: &mut Faults) -> Option<Secret> {
-    let secret = Secret::new(password);
-    secret.map_err(|NoSecret| faults.add(at, "the password is empty", FIX)).ok()
 }

@@ -42,7 +42,11 @@ impl Config {
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
             ("gateway.tls", files(&self.gateway.tls) != files(&next.gateway.tls)),
             ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
-            ("observe.otlp", self.observe.otlp != next.observe.otlp),
+            (
+                "observe.otlp",
+                (&self.observe.otlp, self.observe.otlp_percent)
+                    != (&next.observe.otlp, next.observe.otlp_percent),
+            ),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

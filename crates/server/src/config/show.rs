@@ -7,7 +7,6 @@ use spile_policy::Tenant;
 
 use super::bounds::BoundsSpec;
 use super::gateway::GatewaySpec;
-use super::observe::ObserveSpec;
 use super::tls::TlsSpec;
 use super::toml_writer::{members, quoted};
 use super::{Config, JwtConfig, PlanSpec, Route, RuleSpec, TenantSpec};
@@ -45,7 +44,7 @@ impl fmt::Display for Config {
             table("[forward_auth]", &self.forward_auth, f)?;
         }
         self.fmt_lists(f)?;
-        table("[observe]", &ObserveSpec::from(&self.observe), f)?;
+        table("[observe]", &self.observe, f)?;
         self.observe.webhooks.iter().try_for_each(|hook| table("[[webhooks]]", &hook.spec, f))
     }
 }

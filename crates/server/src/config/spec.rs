@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::plan::PlanSpec;
 use super::rule::RuleSpec;
-use super::source::{At, Faults, Node, read_json};
+use super::source::{At, Faults, read_json};
 use super::tenant::TenantSpec;
 use crate::registry::{Kind, Which};
 
@@ -31,33 +31,29 @@ pub(crate) enum Spec {
 
 impl Spec {
     /// Reads what was sent or kept under this name, and takes out what the server adds when it shows an entry: what was read
-    /// can be sent back. Also returns the name that it says it has. `None` if there are faults.
+    /// can be sent back. Also returns the name that it says it has. `None` if there are faults, and an error if it is no
+    /// JSON object.
     pub(crate) fn read(
         which: &Which,
-        node: &Node<'_>,
+        text: &[u8],
         faults: &mut Faults,
-    ) -> Option<(Option<String>, Self)> {
-        let (at, before) = (At::entry(which.kind, &which.name), faults.added());
-        let mut spec = match which.kind {
-            Kind::Plans => Self::Plan(read_json(node, at, faults)?),
-            Kind::Rules => Self::Rule(read_json(node, at, faults)?),
-            Kind::Tenants => Self::Tenant(read_json(node, at, faults)?),
+    ) -> Result<Option<(Option<String>, Self)>, String> {
+        let at = At::entry(which.kind, &which.name);
+        let spec = match which.kind {
+            Kind::Plans => read_json(text, &at, faults)?.map(Self::Plan),
+            Kind::Rules => read_json(text, &at, faults)?.map(Self::Rule),
+            Kind::Tenants => read_json(text, &at, faults)?.map(Self::Tenant),
         };
-        let name = spec.name_mut().take();
-        *spec.source_mut() = None;
-        if let Self::Tenant(tenant) = &mut spec {
-            tenant.api_key_count = None;
-        }
-        (faults.added() == before).then_some((name, spec))
+        Ok(spec.map(|mut spec| (spec.take_shown(), spec)))
     }
 
     /// Reads the JSON that a registry keeps under this name, or says why it cannot be read.
     pub(crate) fn read_text(which: &Which, text: &[u8]) -> Result<Self, String> {
-        let node = serde_json::from_slice(text).map_err(|why| format!("{which} is no JSON: {why}"))?;
         let mut faults = Faults::sparing_entries();
-        match Self::read(which, &node, &mut faults) {
-            Some((_, spec)) => Ok(spec),
-            None => Err(faults.take_quarantine().why(which).unwrap_or_default().to_owned()),
+        match Self::read(which, text, &mut faults) {
+            Ok(Some((_, spec))) => Ok(spec),
+            Ok(None) => Err(faults.take_quarantine().why(which).unwrap_or_default().to_owned()),
+            Err(why) => Err(format!("{which} is no JSON: {why}")),
         }
     }
 
@@ -74,11 +70,16 @@ impl Spec {
         value
     }
 
-    fn name_mut(&mut self) -> &mut Option<String> {
+    /// Takes out the members that the server adds, and returns the name.
+    fn take_shown(&mut self) -> Option<String> {
+        *self.source_mut() = None;
         match self {
-            Self::Plan(plan) => &mut plan.name,
-            Self::Rule(rule) => &mut rule.id,
-            Self::Tenant(tenant) => &mut tenant.id,
+            Self::Plan(plan) => plan.name.take(),
+            Self::Rule(rule) => rule.id.take(),
+            Self::Tenant(tenant) => {
+                tenant.api_key_count = None;
+                tenant.id.take()
+            }
         }
     }
 
@@ -112,38 +113,24 @@ pub(super) trait OfKind {
     fn name(&self) -> Option<&str>;
 }
 
-impl OfKind for PlanSpec {
-    const KIND: Kind = Kind::Plans;
+macro_rules! of_kind {
+    ($($spec:ty: $kind:ident, $variant:ident, $name:ident;)*) => {$(
+        impl OfKind for $spec {
+            const KIND: Kind = Kind::$kind;
 
-    fn of(spec: &Spec) -> Option<&Self> {
-        if let Spec::Plan(plan) = spec { Some(plan) } else { None }
-    }
+            fn of(spec: &Spec) -> Option<&Self> {
+                if let Spec::$variant(spec) = spec { Some(spec) } else { None }
+            }
 
-    fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
+            fn name(&self) -> Option<&str> {
+                self.$name.as_deref()
+            }
+        }
+    )*};
 }
 
-impl OfKind for RuleSpec {
-    const KIND: Kind = Kind::Rules;
-
-    fn of(spec: &Spec) -> Option<&Self> {
-        if let Spec::Rule(rule) = spec { Some(rule) } else { None }
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-}
-
-impl OfKind for TenantSpec {
-    const KIND: Kind = Kind::Tenants;
-
-    fn of(spec: &Spec) -> Option<&Self> {
-        if let Spec::Tenant(tenant) = spec { Some(tenant) } else { None }
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
+of_kind! {
+    PlanSpec: Plans, Plan, name;
+    RuleSpec: Rules, Rule, id;
+    TenantSpec: Tenants, Tenant, id;
 }

@@ -20,7 +20,7 @@ const REDIS_SCHEMES: [&str; 7] =
 
 /// `[store]`: where buckets live, and what happens when they cannot be reached.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct StoreConfig {
     /// Where buckets live.
     #[serde(with = "Text")]

@@ -13,12 +13,12 @@ use super::plan::LimitSpec;
 use super::rule::{Known, check_plan};
 use super::source::{At, Faults};
 use super::spec::Source;
-use super::value::each;
+use super::value::{each, named_tables};
 
 /// A tenant: a customer with a plan and API keys.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-#[schema(examples(json!({"id": "acme", "plan": "pro", "apiKeyCount": 1, "source": "registry"})))]
+#[schema(as = Tenant, examples(json!({"id": "acme", "plan": "pro", "apiKeyCount": 1, "source": "registry"})))]
 pub(crate) struct TenantSpec {
     /// What it is called. It may be left out if the path says it.
     #[schema(min_length = 1, max_length = 1024)]
@@ -31,6 +31,7 @@ pub(crate) struct TenantSpec {
     #[schema(write_only)]
     pub(crate) api_keys: Option<Vec<String>>,
     /// Limits of its own, each in place of the one that its plan has under that name.
+    #[serde(deserialize_with = "named_tables")]
     pub(crate) limits: Option<BTreeMap<String, LimitSpec>>,
     /// How many API keys it has.
     #[schema(read_only)]
@@ -87,7 +88,7 @@ fn with_limits(
 ) -> Tenant {
     let list = at.key("limits");
     for (name, limit) in spec.limits.iter().flatten() {
-        let at = list.name(name);
+        let at = list.key(name);
         if limit.name.is_some() {
             faults.add(&at.key("name"), "a tenant's own limit is called by its key", "leave `name` out");
         }

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 use spile_listener::{Tls, TlsFiles};
 
 use super::source::{At, Faults};
+use super::value::table;
 
 /// `[http.tls]`, `[admin.tls]` and so on.
+#[expect(clippy::struct_field_names, reason = "these are the keys")]
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct TlsSpec {
     certificate_file: Option<PathBuf>,
     key_file: Option<PathBuf>,
@@ -18,8 +20,9 @@ pub(super) struct TlsSpec {
 
 /// The part of a listener's table that says how it speaks TLS.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct HasTls {
+    #[serde(deserialize_with = "table")]
     pub(super) tls: Option<TlsSpec>,
 }
 

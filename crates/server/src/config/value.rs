@@ -1,20 +1,19 @@
 //! Values as people write them, for the fields of tables: `#[serde(with = "Text")]`.
 
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use http::HeaderName;
 use humantime::format_duration;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use spile_core::FailurePolicy;
 use spile_policy::HostPattern;
 use utoipa::ToSchema;
 
-use super::source::{At, keys_of, wrong};
+use super::source::{At, wrong};
+use crate::typed::Object;
 
 /// A value that is written as text.
 pub(super) trait Written: Sized {
@@ -23,14 +22,6 @@ pub(super) trait Written: Sized {
 
     /// Reads it, or says what is wrong with it.
     fn read(text: &str) -> Result<Self, String>;
-}
-
-impl Written for SocketAddr {
-    const RIGHT: &'static str = "an address and a port, as in `127.0.0.1:8080`";
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("`{text}` is no address"))
-    }
 }
 
 impl Written for HeaderName {
@@ -67,19 +58,6 @@ impl Text {
 
     pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
-    }
-}
-
-/// The same for a text that may be absent.
-pub(super) struct OptionalText;
-
-impl OptionalText {
-    pub(super) fn deserialize<'de, T: Written, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        Text::deserialize(from).map(Some)
-    }
-
-    pub(super) fn serialize<T: Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(ToString::to_string).serialize(to)
     }
 }
 
@@ -130,6 +108,7 @@ impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
         Self::deserialize(from).map(Some)
     }
 
+    #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
     pub(super) fn serialize_some<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         span.map(|span| format_duration(span).to_string()).serialize(to)
     }
@@ -157,10 +136,20 @@ pub(super) fn out_of_bounds<E: Error>(number: impl Display, least: impl Display,
 /// A number of bytes between these, with a unit or without: `1500`, `64KiB`, `10MB`.
 pub(super) struct Size<const LEAST: u64, const MOST: u64>;
 
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "invalid type, expected a size, as in `64MiB`")]
+enum WrittenSize {
+    Bytes(u64),
+    Text(String),
+}
+
 impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
     pub(super) fn deserialize<'de, T: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-        let text = from.deserialize_any(SizeVisitor)?;
-        let Some(size) = bytes(&text) else {
+        let (text, size) = match WrittenSize::deserialize(from)? {
+            WrittenSize::Bytes(size) => (size.to_string(), Some(size)),
+            WrittenSize::Text(text) => (text.clone(), bytes(&text)),
+        };
+        let Some(size) = size else {
             return Err(wrong(format_args!("`{text}` is no size"), "a number and a unit, as in `64MiB`"));
         };
         let inside = Some(size).filter(|size| (LEAST..=MOST).contains(size));
@@ -174,28 +163,6 @@ impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
         to: S,
     ) -> Result<S::Ok, S::Error> {
         to.serialize_str(&show_size((*size).try_into().unwrap_or(u64::MAX)))
-    }
-}
-
-struct SizeVisitor;
-
-impl Visitor<'_> for SizeVisitor {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a size, as in `64MiB`")
-    }
-
-    fn visit_u64<E: Error>(self, bytes: u64) -> Result<String, E> {
-        Ok(bytes.to_string())
-    }
-
-    fn visit_i64<E: Error>(self, bytes: i64) -> Result<String, E> {
-        Ok(bytes.to_string())
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
     }
 }
 
@@ -227,36 +194,58 @@ fn show_size(bytes: u64) -> String {
     format!("{}{unit}", bytes / size)
 }
 
-/// A table, or `true` for one that says nothing and `false` for none.
-pub(super) fn table_or_flag<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
-where
-    T: Default + DeserializeOwned,
-    D: Deserializer<'de>,
-{
-    struct TableVisitor<T>(PhantomData<T>);
-
-    impl<'de, T: Default + DeserializeOwned> Visitor<'de> for TableVisitor<T> {
-        type Value = Option<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a table, `true` or `false`")
-        }
-
-        fn visit_bool<E: Error>(self, wanted: bool) -> Result<Option<T>, E> {
-            Ok(wanted.then(T::default))
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(map)).map(Some)
-        }
-    }
-
-    from.deserialize_struct("", keys_of::<T>(), TableVisitor(PhantomData))
+/// A table that may be absent.
+pub(super) fn table<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Ok(Option::<Object<T>>::deserialize(from)?.map(|Object(table)| table))
 }
 
+/// A list of tables.
+pub(super) fn tables<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    let tables = Option::<Vec<Object<T>>>::deserialize(from)?;
+    Ok(tables.map(|tables| tables.into_iter().map(|Object(table)| table).collect()))
+}
+
+/// Tables by names that the operator chose.
+pub(super) fn named_tables<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<BTreeMap<String, T>>, D::Error> {
+    let tables = Option::<BTreeMap<String, Object<T>>>::deserialize(from)?;
+    Ok(tables.map(|tables| tables.into_iter().map(|(name, Object(table))| (name, table)).collect()))
+}
+
+/// Makes a table of settings mirror a struct of another crate: it has the same defaults, and can be put in its place. serde
+/// cannot make such a struct itself, for it may get more fields.
+macro_rules! mirrors {
+    ($spec:ident, $of:ty = $default:expr; $($key:ident: $field:ident),*) => {
+        impl Default for $spec {
+            fn default() -> Self {
+                Self::from(&$default)
+            }
+        }
+
+        impl From<&$of> for $spec {
+            #[allow(clippy::clone_on_copy, reason = "most fields can be copied, and some cannot")]
+            fn from(of: &$of) -> Self {
+                Self { $($key: of.$field.clone()),* }
+            }
+        }
+
+        impl $spec {
+            #[allow(clippy::clone_on_copy, reason = "most fields can be copied, and some cannot")]
+            pub(in crate::config) fn apply(&self, mut to: $of) -> $of {
+                $(to.$field = self.$key.clone();)*
+                to
+            }
+        }
+    };
+}
+pub(super) use mirrors;
+
 /// One text, or a list of them.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize, ToSchema)]
-#[serde(untagged)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(untagged, expecting = "invalid type, expected a list of texts, or one of them")]
 pub(crate) enum OneOrMany {
     /// One.
     One(String),
@@ -277,34 +266,6 @@ impl OneOrMany {
 /// Each text of a list with the way to it.
 pub(super) fn each<'a>(texts: &'a [String], at: &'a At<'a>) -> impl Iterator<Item = (At<'a>, &'a str)> {
     texts.iter().enumerate().map(move |(index, text)| (at.item(index), text.as_str()))
-}
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct EitherVisitor;
-
-        impl<'de> Visitor<'de> for EitherVisitor {
-            type Value = OneOrMany;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of texts, or one of them")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMany, E> {
-                Ok(OneOrMany::One(text.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OneOrMany, A::Error> {
-                let mut texts = Vec::new();
-                while let Some(text) = list.next_element()? {
-                    texts.push(text);
-                }
-                Ok(OneOrMany::Many(texts))
-            }
-        }
-
-        from.deserialize_any(EitherVisitor)
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const MOST_KEYS: usize = 100;
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// This in place of whatever has the name.
-    Put(Spec),
+    Put(Arc<Spec>),
     /// One more API key for a tenant that is there.
     AddKey(ApiKeyHash),
     /// The registry's entry goes. What the file says about the name holds again.
@@ -53,7 +53,7 @@ impl Change {
         registry: &Registry,
     ) -> Result<Option<Arc<Spec>>, ControlError> {
         match self {
-            Self::Put(spec) => Ok(Some(Arc::new(with_keys(which, config, registry, spec)))),
+            Self::Put(spec) => Ok(Some(with_keys(which, config, registry, spec))),
             Self::AddKey(key) => {
                 if let Some(why) = config.quarantine().why(which) {
                     return Err(ControlError::Quarantined(why.to_owned()));
@@ -88,8 +88,10 @@ impl Condition {
 
 /// A tenant keeps its keys unless the new entry has a list of them: they are not shown, and so cannot be sent back. A
 /// tenant in quarantine keeps those of its entry.
-fn with_keys(which: &Which, config: &Config, registry: &Registry, spec: &Spec) -> Spec {
-    let Spec::Tenant(TenantSpec { api_keys: None, .. }) = spec else { return spec.clone() };
+fn with_keys(which: &Which, config: &Config, registry: &Registry, spec: &Arc<Spec>) -> Arc<Spec> {
+    let Spec::Tenant(tenant_spec @ TenantSpec { api_keys: None, .. }) = &**spec else {
+        return Arc::clone(spec);
+    };
     let api_keys = match config.quarantine().why(which) {
         Some(_) => registry.entries().get(which.kind, &which.name).and_then(|entry| match &**entry {
             Spec::Tenant(tenant) => tenant.api_keys.clone(),
@@ -97,10 +99,7 @@ fn with_keys(which: &Which, config: &Config, registry: &Registry, spec: &Spec) -
         }),
         None => tenant(config, &which.name).map(hashes),
     };
-    match spec.clone() {
-        Spec::Tenant(spec) => Spec::Tenant(TenantSpec { api_keys, ..spec }),
-        other => other,
-    }
+    Arc::new(Spec::Tenant(TenantSpec { api_keys, ..tenant_spec.clone() }))
 }
 
 fn hashes(tenant: &Tenant) -> Vec<String> {

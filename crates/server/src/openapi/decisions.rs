@@ -444,7 +444,7 @@ mod tests {
 
     use super::*;
     use crate::http::{write_decision, write_refund};
-    use crate::typed::{Bounds, Object, TypedQuestion, TypedRefund, parse};
+    use crate::typed::{Object, TypedQuestion, TypedRefund, bound_of, parse};
 
     #[test]
     fn what_the_document_takes_for_a_question_is_read_as_one() {
@@ -521,6 +521,6 @@ mod tests {
     #[test]
     fn bounds_are_those_that_are_checked() {
         assert_eq!((Key::MAX_BYTES, Charges::MAX, Limit::MAX_TOKENS), (1024, 32, 1_000_000_000));
-        assert!(TypedQuestion::bound_of("refillPerSecond").is_some_and(|bound| bound.contains("0.000001")));
+        assert!(bound_of("refillPerSecond").is_some_and(|bound| bound.contains("0.000001")));
     }
 }

@@ -1,15 +1,12 @@
 //! What the answers about registry entries have in common.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use utoipa::openapi::schema::{Schema, Type};
 use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder};
-use utoipa::{IntoParams, IntoResponses, PartialSchema, ToSchema};
+use utoipa::{IntoParams, IntoResponses, ToSchema};
 
 use super::headers;
-use crate::config::{PlanSpec, RuleSpec, TenantSpec};
 
 /// An entry and its tag.
 pub(crate) struct Shown<T>(PhantomData<T>);
@@ -40,44 +37,6 @@ impl<T: ToSchema> IntoResponses for Made<T> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         [with_entry::<T>(201, "The entry is new.", &["ETag", "Location"])].into()
     }
-}
-
-/// An entry that says what it is called, for there is no name in the path.
-pub(crate) struct Named<T>(PhantomData<T>);
-
-pub(crate) type NamedPlan = Named<PlanSpec>;
-pub(crate) type NamedRule = Named<RuleSpec>;
-pub(crate) type NamedTenant = Named<TenantSpec>;
-
-impl<T: ToSchema> PartialSchema for Named<T> {
-    fn schema() -> RefOr<Schema> {
-        let member = if T::name() == PlanSpec::name() { "name" } else { "id" };
-        let mut schema = T::schema();
-        // A copy with the name required, and not both documents at once: the name of the one may be null.
-        if let RefOr::T(Schema::Object(document)) = &mut schema {
-            if let Some(RefOr::T(Schema::Object(name))) = document.properties.get_mut(member) {
-                name.schema_type = Type::String.into();
-            }
-            document.required.push(member.to_owned());
-            document.examples.clear();
-        }
-        schema
-    }
-}
-
-impl<T: ToSchema> ToSchema for Named<T> {
-    fn name() -> Cow<'static, str> {
-        format!("Named{}", schema_name::<T>()).into()
-    }
-
-    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        T::schemas(schemas);
-    }
-}
-
-/// What the document calls a type; some types have names of their own besides.
-fn schema_name<T: ToSchema>() -> Cow<'static, str> {
-    T::name()
 }
 
 fn entry<T: ToSchema>(status: u16, description: &str) -> (String, RefOr<Response>) {

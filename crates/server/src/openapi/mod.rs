@@ -18,7 +18,7 @@ pub(crate) use self::decisions::{
     Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, RefundQuestion, Refunded,
 };
 use self::decisions::{Pong, Refund, Refusal};
-pub(crate) use self::entries::{Conditions, Made, NamedPlan, NamedRule, NamedTenant, Put, Shown, StillThere};
+pub(crate) use self::entries::{Conditions, Made, Put, Shown, StillThere};
 pub(crate) use self::problems::{
     BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept, Unmade,
 };

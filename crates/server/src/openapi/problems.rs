@@ -78,41 +78,46 @@ impl IntoResponses for Guarded {
     }
 }
 
-/// The name in the path cannot be read.
-pub(crate) struct BadName;
+macro_rules! answers {
+    ($($(#[$doc:meta])* $name:ident: $($problem:expr),*;)*) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
 
-impl IntoResponses for BadName {
-    fn responses() -> Responses {
-        problems([(400, "The name in the path, the query or a header field is malformed.")])
-    }
+        impl IntoResponses for $name {
+            fn responses() -> Responses {
+                problems([$($problem),*])
+            }
+        }
+    )*};
 }
 
-/// There is nothing to be seen.
-pub(crate) struct Missing;
-
-impl IntoResponses for Missing {
-    fn responses() -> Responses {
-        problems([(404, "Nothing has this name.")])
-    }
-}
-
-/// A document was refused, and nothing has changed.
-pub(crate) struct Unchanged;
-
-impl IntoResponses for Unchanged {
-    fn responses() -> Responses {
-        problems([
-            (400, "The body is no such document: the field is unknown, twice there or of the wrong type."),
-            (408, "The body did not arrive within 10 seconds."),
-            (412, "Somebody has changed the entry since, or it is (not) there: see `If-Match`."),
-            (413, "The body is larger than 64 KiB."),
-            (415, "The body is not `application/json`."),
-            (422, "The document does not go with the rest; `errors` has everything that is wrong."),
-            (409, "The registry is full, or holds what is no entry."),
-            (500, "The registry could not keep it."),
-            (503, "The registry in Redis is out of reach."),
-        ])
-    }
+answers! {
+    /// The name in the path cannot be read.
+    BadName: (400, "The name in the path, the query or a header field is malformed.");
+    /// There is nothing to be seen.
+    Missing: (404, "Nothing has this name.");
+    /// A document was refused, and nothing has changed.
+    Unchanged:
+        (400, "The body is no such document: the field is unknown, twice there or of the wrong type."),
+        (408, "The body did not arrive within 10 seconds."),
+        (412, "Somebody has changed the entry since, or it is (not) there: see `If-Match`."),
+        (413, "The body is larger than 64 KiB."),
+        (415, "The body is not `application/json`."),
+        (422, "The document does not go with the rest; `errors` has everything that is wrong."),
+        (409, "The registry is full, or holds what is no entry."),
+        (500, "The registry could not keep it."),
+        (503, "The registry in Redis is out of reach.");
+    /// A change was not kept.
+    Unkept:
+        (500, "The registry could not keep the change."),
+        (503, "The registry in Redis is out of reach.");
+    /// An entry stays.
+    Kept:
+        (404, "Nothing has this name."),
+        (409, "The entry stands in the file, or others still use it; `errors` says who."),
+        (412, "Somebody has changed the entry since: see `If-Match`."),
+        (500, "The registry could not keep the change."),
+        (503, "The registry in Redis is out of reach.");
 }
 
 /// A new entry was refused, and nothing has changed.
@@ -127,33 +132,6 @@ impl IntoResponses for Unmade {
             "The name is taken, or the registry is full or holds what is no entry.",
         )]));
         responses
-    }
-}
-
-/// A change was not kept.
-pub(crate) struct Unkept;
-
-impl IntoResponses for Unkept {
-    fn responses() -> Responses {
-        problems([
-            (500, "The registry could not keep the change."),
-            (503, "The registry in Redis is out of reach."),
-        ])
-    }
-}
-
-/// An entry stays.
-pub(crate) struct Kept;
-
-impl IntoResponses for Kept {
-    fn responses() -> Responses {
-        problems([
-            (404, "Nothing has this name."),
-            (409, "The entry stands in the file, or others still use it; `errors` says who."),
-            (412, "Somebody has changed the entry since: see `If-Match`."),
-            (500, "The registry could not keep the change."),
-            (503, "The registry in Redis is out of reach."),
-        ])
     }
 }
 

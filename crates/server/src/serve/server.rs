@@ -82,7 +82,7 @@ impl Server {
         let store = AnyStore::new(&config.store, &clocks, store, timings)?;
         let clock = Arc::clone(&clocks.buckets);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
-        let otlp = config.observe.otlp.as_ref().map(|config| config.otlp.clone());
+        let otlp = config.observe.collector.clone();
         let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
         let gateway = GatewayHandle::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);

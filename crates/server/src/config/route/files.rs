@@ -43,7 +43,7 @@ impl RouteFiles {
         at: &At<'_>,
         faults: &mut Faults,
     ) -> UpstreamTlsFiles {
-        let RouteTls { own, loaded } = self.check_tls(spec, at, "upstream_", faults);
+        let RouteTls { own, loaded } = self.check_tls(Some(spec), at, "upstream_", faults);
         if loaded.is_some() {
             self.usual = own.clone();
         }
@@ -53,11 +53,12 @@ impl RouteFiles {
     /// How a route meets its upstreams: by its own files, and otherwise by those of all routes. Keys begin with `prefix`.
     pub(super) fn check_tls(
         &mut self,
-        spec: &UpstreamTlsSpec,
+        spec: Option<&UpstreamTlsSpec>,
         at: &At<'_>,
         prefix: &str,
         faults: &mut Faults,
     ) -> RouteTls {
+        let spec = spec.cloned().unwrap_or_default();
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| self.folder.join(path));
         let mut own = UpstreamTlsFiles::default();
         (own.ca_file, own.certificate_file) = (path(&spec.ca_file), path(&spec.certificate_file));

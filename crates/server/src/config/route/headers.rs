@@ -14,26 +14,27 @@ impl HeadersSpec {
         for (key, fields) in [("set", &self.set), ("add", &self.add)] {
             for (name, value) in fields {
                 let fields = at.key(key);
-                let field = fields.name(name);
+                let field = fields.key(name);
                 tell(HeaderChanges::default().set(name, value), &field.spelling(), &field, faults);
             }
         }
     }
+}
 
-    /// The changes as the gateway takes them.
-    pub(super) fn changes(&self) -> Result<HeaderChanges, HeaderChangeError> {
-        let mut changes = HeaderChanges::default();
-        for name in &self.remove {
-            changes = changes.remove(name)?;
-        }
-        for (name, value) in &self.set {
-            changes = changes.set(name, value)?;
-        }
-        for (name, value) in &self.add {
-            changes = changes.add(name, value)?;
-        }
-        Ok(changes)
+/// The changes as the gateway takes them.
+pub(super) fn changes(spec: Option<&HeadersSpec>) -> Result<HeaderChanges, HeaderChangeError> {
+    let mut changes = HeaderChanges::default();
+    let Some(HeadersSpec { set, add, remove }) = spec else { return Ok(changes) };
+    for name in remove {
+        changes = changes.remove(name)?;
     }
+    for (name, value) in set {
+        changes = changes.set(name, value)?;
+    }
+    for (name, value) in add {
+        changes = changes.add(name, value)?;
+    }
+    Ok(changes)
 }
 
 fn tell(

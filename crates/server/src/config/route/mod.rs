@@ -7,12 +7,14 @@ mod spec;
 
 use std::collections::HashSet;
 
+use http::uri::PathAndQuery;
 use spile_core::PlanName;
-use spile_gateway::{self as gateway, Upstream, UpstreamTlsFiles};
+use spile_gateway::{self as gateway, Adaptive, Concurrency, HealthCheck, Upstream};
 use spile_policy::{HostPattern, PathPattern, Rule};
 
 pub(super) use self::files::RouteFiles;
 use self::files::RouteTls;
+use self::headers::changes;
 pub(super) use self::refusals::{Refusals, RefusalsSpec};
 pub(super) use self::spec::{RouteSpec, UpstreamTlsSpec};
 use super::rule::{self, Known, RuleSpec};
@@ -53,8 +55,12 @@ pub(super) fn check_all(
     for (index, spec) in specs.iter().enumerate() {
         let at = list.item(index);
         let limits = at.key("limits");
-        for (index, id) in
-            spec.limits.iter().enumerate().filter_map(|(index, limit)| Some((index, limit.id.as_deref()?)))
+        for (index, id) in spec
+            .limits
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter_map(|(index, limit)| Some((index, limit.id.as_deref()?)))
         {
             if !ids.insert(id.to_owned()) {
                 let message = format!("rule `{id}` is defined twice");
@@ -95,20 +101,26 @@ impl Route {
             }
         }
         let name = spec.name.take().filter(|name| check_name(name, at, faults));
-        let upstream_tls = opened.check_tls(&spec.upstream_tls, &at.key("upstream_tls"), "", faults);
+        let upstream_tls = opened.check_tls(spec.upstream_tls.as_ref(), &at.key("upstream_tls"), "", faults);
         if let Some(check) = &spec.health_check {
             check.check(&at.key("health_check"), faults);
         }
         if let Some(prefix) = &spec.rewrite_prefix {
             check_prefix(prefix, &at.key("rewrite_prefix"), faults);
         }
-        spec.request_headers.check(&at.key("request_headers"), faults);
-        spec.response_headers.check(&at.key("response_headers"), faults);
+        for (key, headers) in
+            [("request_headers", &spec.request_headers), ("response_headers", &spec.response_headers)]
+        {
+            if let Some(headers) = headers {
+                headers.check(&at.key(key), faults);
+            }
+        }
         let refusals = Refusals::check(spec.refusals.clone(), &at.key("refusals"), opened, faults);
         let only_plans = each(&spec.only_plans, &at.key("only_plans"))
             .filter_map(|(at, name)| rule::check_plan(name, &at, known, faults))
             .collect();
-        let limits = rule::check_limits(&spec.limits, &at.key("limits"), known, faults);
+        let limits =
+            rule::check_limits(spec.limits.as_deref().unwrap_or_default(), &at.key("limits"), known, faults);
         if let Some(cap) = &mut spec.concurrency {
             cap.check(&at.key("concurrency"), faults);
         }
@@ -116,11 +128,9 @@ impl Route {
         let host = spec.hosts.first().map(String::as_str).unwrap_or_default();
         let name = name.unwrap_or_else(|| format!("{host}{path}"));
         (spec.name, spec.upstream) = (Some(name.clone()), Some(OneOrMany::Many(upstreams.clone())));
-        spec.limits = limits.iter().map(RuleSpec::from).collect();
-        spec.refusals = refusals.spec.clone();
-        let UpstreamTlsFiles { ca_file, certificate_file, key_file, server_name, .. } =
-            upstream_tls.own.clone();
-        spec.upstream_tls = UpstreamTlsSpec { ca_file, certificate_file, key_file, server_name };
+        spec.limits = spec.limits.map(|_| limits.iter().map(RuleSpec::from).collect());
+        spec.refusals.clone_from(&refusals.spec);
+        spec.upstream_tls = spec.upstream_tls.map(|_| UpstreamTlsSpec::from(&upstream_tls.own));
         let hosts = spec.hosts.clone();
         Some(Self { name, path, hosts, upstreams, upstream_tls, refusals, limits, only_plans, spec })
     }
@@ -138,7 +148,7 @@ impl Route {
     /// Whether it says how TLS upstreams are met, and has none.
     pub(super) fn says_needless_tls(&self) -> bool {
         let tls = |upstream: &String| upstream.starts_with("https:");
-        !self.spec.upstream_tls.is_empty() && !self.upstreams.iter().any(tls)
+        self.spec.upstream_tls.is_some() && !self.upstreams.iter().any(tls)
     }
 
     /// The route as the gateway takes it.
@@ -153,8 +163,8 @@ impl Route {
             .retries(spec.retries)
             .max_body(spec.max_body)
             .upgrades(spec.upgrades.iter().map(|protocol| protocol.0.as_str()))
-            .request_headers(spec.request_headers.changes()?)
-            .response_headers(spec.response_headers.changes()?)
+            .request_headers(changes(spec.request_headers.as_ref())?)
+            .response_headers(changes(spec.response_headers.as_ref())?)
             .rate_limit_headers(spec.rate_limit_headers)
             .refusals(self.refusals.pages.clone())
             .require_auth(spec.require_api_key)
@@ -169,14 +179,14 @@ impl Route {
         if let Some(prefix) = &spec.rewrite_prefix {
             served = served.rewrite_prefix(prefix)?;
         }
-        if let Some(check) = spec.health_check.as_ref().and_then(|check| check.served()) {
-            served = served.health_check(check);
+        if let Some(check) = &spec.health_check {
+            served = served.health_check(check.apply(HealthCheck::new(PathAndQuery::from_static("/"))));
         }
         if let Some(adaptive) = &spec.adaptive {
-            served = served.adaptive(adaptive.served());
+            served = served.adaptive(adaptive.apply(Adaptive::default()));
         }
         if let Some(cap) = &spec.concurrency {
-            served = served.concurrency(cap.served());
+            served = served.concurrency(cap.apply(Concurrency::default()));
         }
         Ok(served)
     }

@@ -8,22 +8,29 @@ use spile_gateway::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 
 use super::files::RouteFiles;
 use crate::config::source::{At, Faults};
+use crate::config::value::table;
 
 /// `refusals`: the pages that the operator has written, by kind.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct RefusalsSpec {
+    #[serde(deserialize_with = "table")]
     limited: Option<PageSpec>,
+    #[serde(deserialize_with = "table")]
     unauthorized: Option<PageSpec>,
+    #[serde(deserialize_with = "table")]
     forbidden: Option<PageSpec>,
+    #[serde(deserialize_with = "table")]
     not_found: Option<PageSpec>,
+    #[serde(deserialize_with = "table")]
     too_large: Option<PageSpec>,
+    #[serde(deserialize_with = "table")]
     unavailable: Option<PageSpec>,
 }
 
 /// What one kind of refusal looks like.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct PageSpec {
     status: Option<u64>,
     body: Option<String>,
@@ -34,16 +41,12 @@ struct PageSpec {
 /// Refusals with pages that the operator has written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
-    pub(in crate::config) spec: RefusalsSpec,
+    pub(in crate::config) spec: Option<RefusalsSpec>,
     /// The same as the gateway takes it.
     pub(crate) pages: RefusalPages,
 }
 
 impl RefusalsSpec {
-    pub(in crate::config) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     fn each(&mut self) -> [(RefusalKind, &mut Option<PageSpec>); 6] {
         [
             (RefusalKind::Limited, &mut self.limited),
@@ -58,13 +61,13 @@ impl RefusalsSpec {
 
 impl Refusals {
     pub(in crate::config) fn check(
-        mut spec: RefusalsSpec,
+        mut spec: Option<RefusalsSpec>,
         at: &At<'_>,
         opened: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Self {
         let mut pages = RefusalPages::default();
-        for (kind, page) in spec.each() {
+        for (kind, page) in spec.iter_mut().flat_map(RefusalsSpec::each) {
             if let Some(page) = page
                 && let Some(checked) = page.check(kind, &at.key(kind.name()), opened, faults)
             {

@@ -7,18 +7,18 @@ use std::time::Duration;
 use http::HeaderName;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Serialize};
-use spile_gateway::{Adaptive, Balance, Concurrency, HealthCheck, Timeouts};
+use spile_gateway::{Adaptive, Balance, Concurrency, HealthCheck, Timeouts, UpstreamTlsFiles};
 
 use super::refusals::RefusalsSpec;
 use crate::config::rule::RuleSpec;
 use crate::config::source::{At, Faults};
 use crate::config::value::{
-    OneOrMany, RequestSpan, Size, Text, Texts, Written, share, table_or_flag, within,
+    OneOrMany, RequestSpan, Size, Text, Texts, Written, mirrors, share, table, tables, within,
 };
 
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct RouteSpec {
     /// What it is called in metrics, traces and the keys of its own limits.
@@ -29,11 +29,12 @@ pub(crate) struct RouteSpec {
     pub(super) hosts: Vec<String>,
     /// The services that requests go to.
     pub(super) upstream: Option<OneOrMany>,
-    #[serde(skip_serializing_if = "UpstreamTlsSpec::is_empty")]
-    pub(super) upstream_tls: UpstreamTlsSpec,
+    #[serde(deserialize_with = "table")]
+    pub(super) upstream_tls: Option<UpstreamTlsSpec>,
     /// How requests are spread over the services.
     #[serde(with = "BalanceWord")]
     pub(super) balance: Balance,
+    #[serde(deserialize_with = "table")]
     pub(super) health_check: Option<HealthSpec>,
     /// Takes the prefix off on the way.
     pub(super) strip_prefix: bool,
@@ -59,25 +60,26 @@ pub(crate) struct RouteSpec {
     /// The protocols that connections may be upgraded to.
     #[serde(with = "Texts")]
     pub(super) upgrades: Vec<Protocol>,
-    #[serde(skip_serializing_if = "HeadersSpec::is_empty")]
-    pub(super) request_headers: HeadersSpec,
-    #[serde(skip_serializing_if = "HeadersSpec::is_empty")]
-    pub(super) response_headers: HeadersSpec,
+    #[serde(deserialize_with = "table")]
+    pub(super) request_headers: Option<HeadersSpec>,
+    #[serde(deserialize_with = "table")]
+    pub(super) response_headers: Option<HeadersSpec>,
     /// Tells clients of limits in header fields.
     pub(super) rate_limit_headers: bool,
-    #[serde(skip_serializing_if = "RefusalsSpec::is_empty")]
-    pub(super) refusals: RefusalsSpec,
+    #[serde(deserialize_with = "table")]
+    pub(super) refusals: Option<RefusalsSpec>,
     /// Turns callers without a known credential away.
     pub(super) require_api_key: bool,
     pub(super) only_plans: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) limits: Vec<RuleSpec>,
+    #[serde(deserialize_with = "tables")]
+    pub(super) limits: Option<Vec<RuleSpec>>,
     /// The service reports what a request cost.
     pub(super) cost_from_response: bool,
     /// How limits shrink while the services fail or are slow.
-    #[serde(deserialize_with = "table_or_flag")]
+    #[serde(deserialize_with = "table")]
     pub(super) adaptive: Option<AdaptiveSpec>,
     /// Requests that each service has under way at once, and those that wait.
+    #[serde(deserialize_with = "table")]
     pub(super) concurrency: Option<ConcurrencySpec>,
 }
 
@@ -89,7 +91,7 @@ impl Default for RouteSpec {
             path: None,
             hosts: Vec::new(),
             upstream: None,
-            upstream_tls: UpstreamTlsSpec::default(),
+            upstream_tls: None,
             balance: Balance::default(),
             health_check: None,
             strip_prefix: false,
@@ -101,13 +103,13 @@ impl Default for RouteSpec {
             retries: 1,
             max_body: 64 << 20,
             upgrades: vec![Protocol("websocket".to_owned())],
-            request_headers: HeadersSpec::default(),
-            response_headers: HeadersSpec::default(),
+            request_headers: None,
+            response_headers: None,
             rate_limit_headers: true,
-            refusals: RefusalsSpec::default(),
+            refusals: None,
             require_api_key: false,
             only_plans: Vec::new(),
-            limits: Vec::new(),
+            limits: None,
             cost_from_response: false,
             adaptive: None,
             concurrency: None,
@@ -134,7 +136,7 @@ enum BalanceWord {
 
 /// `upstream_tls`: how `https://` upstreams are met.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct UpstreamTlsSpec {
     pub(in crate::config) ca_file: Option<PathBuf>,
     pub(in crate::config) certificate_file: Option<PathBuf>,
@@ -142,25 +144,20 @@ pub(in crate::config) struct UpstreamTlsSpec {
     pub(in crate::config) server_name: Option<String>,
 }
 
-impl UpstreamTlsSpec {
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
+impl From<&UpstreamTlsFiles> for UpstreamTlsSpec {
+    fn from(files: &UpstreamTlsFiles) -> Self {
+        let UpstreamTlsFiles { ca_file, certificate_file, key_file, server_name, .. } = files.clone();
+        Self { ca_file, certificate_file, key_file, server_name }
     }
 }
 
 /// `request_headers` and `response_headers`: what is changed on the way.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct HeadersSpec {
     pub(super) set: BTreeMap<String, String>,
     pub(super) add: BTreeMap<String, String>,
     pub(super) remove: Vec<String>,
-}
-
-impl HeadersSpec {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// A protocol that connections may be upgraded to: a name, and a version that some have, as in `irc/6.9`.
@@ -194,9 +191,10 @@ impl std::fmt::Display for Protocol {
 
 /// `health_check`: how upstreams are asked whether they are well.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct HealthSpec {
-    path: Option<HealthPath>,
+    #[serde(with = "Text")]
+    path: PathAndQuery,
     #[serde(with = "RequestSpan")]
     interval: Duration,
     #[serde(with = "RequestSpan")]
@@ -207,11 +205,6 @@ pub(crate) struct HealthSpec {
     healthy_after: u32,
 }
 
-/// The path that an upstream is asked for.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(transparent)]
-struct HealthPath(#[serde(with = "Text")] PathAndQuery);
-
 impl Written for PathAndQuery {
     const RIGHT: &'static str = "a path that starts with `/`, as in `/health`";
 
@@ -221,31 +214,24 @@ impl Written for PathAndQuery {
     }
 }
 
-impl Default for HealthSpec {
-    fn default() -> Self {
-        let HealthCheck { interval, timeout, unhealthy_after, healthy_after, .. } =
-            HealthCheck::new(PathAndQuery::from_static("/"));
-        Self { path: None, interval, timeout, unhealthy_after, healthy_after }
-    }
+mirrors! {
+    HealthSpec, HealthCheck = HealthCheck::new(NO_PATH);
+    path: path, interval: interval, timeout: timeout, unhealthy_after: unhealthy_after,
+    healthy_after: healthy_after
 }
+
+/// Stands for a path that is missing. None that is written is like this one.
+const NO_PATH: PathAndQuery = PathAndQuery::from_static("*");
 
 impl HealthSpec {
     pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) {
-        faults.required(at, "path", self.path.as_ref());
-    }
-
-    pub(super) fn served(&self) -> Option<HealthCheck> {
-        let HealthPath(path) = self.path.clone()?;
-        let mut check = HealthCheck::new(path);
-        (check.interval, check.timeout) = (self.interval, self.timeout);
-        (check.unhealthy_after, check.healthy_after) = (self.unhealthy_after, self.healthy_after);
-        Some(check)
+        faults.required(at, "path", Some(()).filter(|()| self.path != "*"));
     }
 }
 
 /// `adaptive`: how limits follow the upstreams.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct AdaptiveSpec {
     #[serde(with = "RequestSpan")]
     target_latency: Duration,
@@ -263,60 +249,38 @@ pub(crate) struct AdaptiveSpec {
     floor: f64,
 }
 
-impl Default for AdaptiveSpec {
-    fn default() -> Self {
-        let Adaptive {
-            target_latency, max_error_rate, window, min_requests, decrease, increase, floor, ..
-        } = Adaptive::default();
-        Self { target_latency, max_error_rate, window, min_requests, decrease, increase, floor }
-    }
-}
-
-impl AdaptiveSpec {
-    pub(super) fn served(&self) -> Adaptive {
-        let mut adaptive = Adaptive::default();
-        (adaptive.target_latency, adaptive.window) = (self.target_latency, self.window);
-        (adaptive.max_error_rate, adaptive.min_requests) = (self.max_error_rate, self.min_requests);
-        (adaptive.decrease, adaptive.increase, adaptive.floor) = (self.decrease, self.increase, self.floor);
-        adaptive
-    }
+mirrors! {
+    AdaptiveSpec, Adaptive = Adaptive::default();
+    target_latency: target_latency, max_error_rate: max_error_rate, window: window,
+    min_requests: min_requests, decrease: decrease, increase: increase, floor: floor
 }
 
 /// `concurrency`: how many requests an upstream has at once.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub(crate) struct ConcurrencySpec {
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     per_upstream: usize,
-    per_caller: Option<u64>,
+    per_caller: Option<usize>,
     #[serde(deserialize_with = "within::<0, 1_000_000, _, _>")]
     queue: usize,
     #[serde(with = "RequestSpan")]
     wait: Duration,
 }
 
-impl Default for ConcurrencySpec {
-    fn default() -> Self {
-        let Concurrency { per_upstream, queue, wait, .. } = Concurrency::default();
-        Self { per_upstream, per_caller: None, queue, wait }
-    }
+mirrors! {
+    ConcurrencySpec, Concurrency = Concurrency::default();
+    per_upstream: per_upstream, per_caller: per_caller, queue: queue, wait: wait
 }
 
 impl ConcurrencySpec {
     /// Fills in what a caller may hold, which depends on how much there is.
     pub(super) fn check(&mut self, at: &At<'_>, faults: &mut Faults) {
-        let most = self.per_upstream as u64;
+        let most = self.per_upstream;
         if let Some(places) = self.per_caller.filter(|places| !(1..=most).contains(places)) {
             let message = format!("{places} is out of bounds");
             faults.add(&at.key("per_caller"), message, format_args!("1 to {most}"));
         }
-        self.per_caller = Some(self.served().places_per_caller() as u64);
-    }
-
-    pub(super) fn served(&self) -> Concurrency {
-        let mut cap = Concurrency::default();
-        (cap.per_upstream, cap.queue, cap.wait) = (self.per_upstream, self.queue, self.wait);
-        cap.per_caller = self.per_caller.map(|places| places as usize);
-        cap
+        self.per_caller = Some(self.apply(Concurrency::default()).places_per_caller());
     }
 }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 pub(super) use self::check::{Known, check_all, check_limits, check_plan};
 use super::spec::Source;
-use super::value::OneOrMany;
+use super::value::{OneOrMany, table};
 
 /// The words of `plans` that are no plan.
 const TENANT: &str = "tenant";
@@ -19,7 +19,7 @@ const BANNED: &str = "banned";
 /// A rule: which requests, who pays, under which plans and how much.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-#[schema(examples(json!({
+#[schema(as = Rule, examples(json!({
     "id": "login", "match": {"path": "/login", "methods": ["POST"]}, "key": ["ip"], "plans": ["free"], "cost": 1,
     "mode": "enforce", "onFailure": "deny", "source": "file"
 })))]
@@ -28,7 +28,7 @@ pub(crate) struct RuleSpec {
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     pub(crate) id: Option<String>,
     /// Which requests it is for; all, if it is left out.
-    #[serde(rename = "match")]
+    #[serde(rename = "match", deserialize_with = "table")]
     matches: Option<MatchSpec>,
     /// Who pays, the first that is found: `tenant`, `principal`, `ip`, `path`, `header:NAME`, `literal:NAME`,
     /// joined by `+` if need be. The tenant, or else the address, if it is left out. A descriptor pays for itself.
@@ -56,6 +56,7 @@ pub(crate) struct RuleSpec {
 /// Which requests a rule is for.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[schema(as = Match)]
 struct MatchSpec {
     /// A path, with `*` for any one segment and a last `*` for whatever follows.
     #[schema(format = "path-pattern", examples("/scores/*"))]

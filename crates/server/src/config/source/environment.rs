@@ -1,10 +1,10 @@
 //! Environment variables that override the file: `SPILE_STORE__URL` is `url` in `[store]`.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 
-use super::node::{Node, Table};
-use super::place::PathStep;
+use serde_json::Value;
+
+use super::tree::{Table, from_toml_value};
 use super::usual::UNMATCHED;
 
 const PREFIX: &str = "SPILE_";
@@ -51,7 +51,7 @@ pub(in crate::config) fn near_misses(variables: &[(String, String)]) -> impl Ite
 
 /// Every variable that has one name: those of lists and plans have names of their own.
 fn names() -> impl Iterator<Item = String> {
-    let of_table = |(table, keys): (&'static str, Vec<&'static str>)| {
+    let of_table = |(table, keys): (&'static str, Vec<String>)| {
         keys.into_iter().map(move |key| format!("{PREFIX}{table}{SEPARATOR}{}", key.to_ascii_uppercase()))
     };
     SINGLE.iter().map(|name| (*name).to_owned()).chain(super::tables().into_iter().flat_map(of_table))
@@ -89,70 +89,70 @@ fn letters(name: &str) -> String {
 }
 
 /// The keys that lead to the value that a variable sets. `None` if it sets no value of the file.
-fn keys(variable: &str) -> Option<Vec<String>> {
+pub(super) fn keys(variable: &str) -> Option<Vec<String>> {
     let path = variable.strip_prefix(PREFIX)?;
     let sets = path.contains(SEPARATOR) || path.eq_ignore_ascii_case(UNMATCHED);
     sets.then(|| path.split(SEPARATOR).map(str::to_ascii_lowercase).collect())
 }
 
 /// The variable that sets the value at this path, or a part of it that is not in the file, which has `depth` of its steps.
-pub(super) fn setting(steps: &[PathStep], depth: usize, variables: &[(String, String)]) -> Option<String> {
-    let is_at = |step: &PathStep, key: &String| match step {
-        PathStep::Key(own) => own == key,
-        PathStep::Item(index) => index.to_string() == *key,
-    };
+pub(super) fn setting(steps: &[String], depth: usize, variables: &[(String, String)]) -> Option<String> {
     let candidates = variables.iter().filter_map(|(name, _)| {
         let keys = keys(name)?;
-        let shared = steps.iter().zip(&keys).take_while(|(step, key)| is_at(step, key)).count();
+        let shared = steps.iter().zip(&keys).take_while(|(step, key)| step == key).count();
         let is_set = shared == keys.len();
         (is_set || shared > depth).then_some((is_set, shared, name))
     });
     candidates.max_by_key(|(is_set, shared, _)| (*is_set, *shared)).map(|(.., name)| name.clone())
 }
 
-/// Puts every variable that names a value in a table in place of what the file says about it.
-pub(super) fn overlay<'t>(table: &mut Table<'t>, variables: &'t [(String, String)]) {
+/// Puts every variable that names a value in place of what the file says about it. `is_top` for those outside of tables:
+/// they decide which defaults hold.
+pub(super) fn overlay(table: &mut Table, variables: &[(String, String)], is_top: bool) {
     for (name, text) in variables {
-        if let Some(keys) = keys(name) {
+        if let Some(keys) = keys(name).filter(|keys| (keys.len() == 1) == is_top) {
             put(table, &keys, text);
         }
     }
 }
 
-/// Does the same for values outside of tables. They decide which defaults hold.
-pub(super) fn overlay_top<'t>(table: &mut Table<'t>, variables: &'t [(String, String)]) {
-    for (name, text) in variables {
-        if let Some([key]) = keys(name).as_deref() {
-            put(table, std::slice::from_ref(key), text);
-        }
+fn put(table: &mut Table, path: &[String], text: &str) {
+    if let Some((first, rest)) = path.split_first() {
+        put_into(
+            table.entry(first.as_str()).or_insert_with(|| Value::Object(Table::new())),
+            rest,
+            first,
+            text,
+        );
     }
 }
 
-fn put<'t>(table: &mut Table<'t>, path: &[String], text: &'t str) {
-    let Some((first, rest)) = path.split_first() else { return };
-    let at = table.iter().position(|(key, _)| key == first).unwrap_or_else(|| {
-        table.push((Cow::Owned(first.clone()), Node::Table(Table::new())));
-        table.len() - 1
-    });
-    put_into(&mut table[at].1, rest, text);
-}
-
-fn put_into<'t>(node: &mut Node<'t>, rest: &[String], text: &'t str) {
-    match (rest, &mut *node) {
-        ([], _) => *node = Node::Raw(Cow::Borrowed(text)),
-        (_, Node::Table(inner)) => put(inner, rest, text),
-        ([index, deeper @ ..], Node::List(items))
+fn put_into(value: &mut Value, rest: &[String], key: &str, text: &str) {
+    match (rest, &mut *value) {
+        ([], _) => *value = raw(key, text),
+        (_, Value::Object(inner)) => put(inner, rest, text),
+        ([index, deeper @ ..], Value::Array(items))
             if index.parse().is_ok_and(|at: usize| at < items.len()) =>
         {
             let at: usize = index.parse().unwrap_or_default();
-            put_into(&mut items[at], deeper, text);
+            put_into(&mut items[at], deeper, key, text);
         }
         // The value has no parts: the reader finds a table in its place and says so.
         (_, other) => {
             let mut inner = Table::new();
             put(&mut inner, rest, text);
-            *other = Node::Table(inner);
+            *other = Value::Object(inner);
         }
+    }
+}
+
+/// The text, unless it is a list under a key that takes both a text and a list.
+fn raw(key: &str, text: &str) -> Value {
+    let is_list = ["plans", "upstream"].contains(&key) && (text.contains(',') || text.starts_with('['));
+    match from_toml_value(text) {
+        Some(Value::Array(items)) if is_list => Value::Array(items),
+        _ if is_list => text.split(',').map(str::trim).collect(),
+        _ => Value::String(text.to_owned()),
     }
 }
 

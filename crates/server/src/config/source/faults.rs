@@ -8,17 +8,19 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use toml::de::{DeTable, DeValue};
 
 use super::environment;
-use super::place::{At, Path, PathStep, Root};
+use super::place::{At, Path, Root};
 use crate::config::origin::Origin;
 use crate::registry::Quarantine;
 use crate::secret::{Masked, mask};
 
 /// Something that is wrong, and the way to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Found {
+struct Fault {
     path: Path,
     message: String,
     fix: String,
+    /// Line and column in the file as it was typed. Zero until all faults are known.
+    at: (usize, usize),
 }
 
 /// As many as are shown. One plan that is removed may be the fault of a hundred thousand tenants.
@@ -27,7 +29,7 @@ const MOST: usize = 1_000;
 /// Everything found so far. A reader adds to it and goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    found: Vec<Found>,
+    found: Vec<Fault>,
     /// How many more there are, which are only counted.
     beyond: usize,
     /// Where faults of registry entries go, unless they count like any other.
@@ -74,9 +76,10 @@ impl Faults {
             self.beyond += 1;
             return;
         }
-        let found = Found { path, message: mask(&message.to_string()), fix: mask(&fix.to_string()) };
-        if !self.found.contains(&found) {
-            self.found.push(found);
+        let (message, fix) = (mask(&message.to_string()), mask(&fix.to_string()));
+        let fault = Fault { path, message, fix, at: (0, 0) };
+        if !self.found.contains(&fault) {
+            self.found.push(fault);
         }
     }
 
@@ -101,7 +104,7 @@ impl Faults {
 
     /// Whether the first fault of the other is among these, too. What would be right may differ.
     pub(crate) fn have_first_of(&self, other: &Self) -> bool {
-        let same = |first: &Found| {
+        let same = |first: &Fault| {
             self.found.iter().any(|found| found.path == first.path && found.message == first.message)
         };
         other.found.first().is_some_and(same)
@@ -117,50 +120,29 @@ impl Faults {
         let (table, _) = DeTable::parse_recoverable(&origin.text);
         let root = DeValue::Table(table.into_inner());
         let masked = Masked::new(&origin.text);
-        let mut faults: Vec<Fault> = self
-            .found
-            .into_iter()
-            .map(|Found { path, message, fix }| {
-                let place = Place::of(path, &root, &origin.variables);
-                Fault { place, message, fix, at: (0, 0) }
-            })
-            .collect();
-        faults.sort_by_key(|fault| match &fault.place {
-            Place::File(span) => (0, span.start),
-            Place::Variable(_) => (1, 0),
-            Place::Entry { .. } => (2, 0),
+        let mut faults = self.found;
+        for fault in &mut faults {
+            fault.path.find_in(&root, &origin.variables);
+        }
+        faults.sort_by_key(|fault| match &fault.path.root {
+            Root::File => (0, 0),
+            Root::Span(span) => (0, span.start),
+            Root::Variable(_) => (1, 0),
+            Root::Entry(_) => (2, 0),
         });
         number_lines(&mut faults, &origin.text, &masked);
         ConfigError { path: origin.name(), text: masked.text, faults, beyond: self.beyond }
     }
 }
 
-/// Where something is wrong.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Place {
-    /// In the file, from one byte to another; empty if no place in the file is to blame.
-    File(Range<usize>),
-    Variable(String),
-    /// In this entry of the registry, in this member: `limits[0].refill`. Empty if the whole entry is meant.
-    Entry {
-        entry: String,
-        field: String,
-    },
-}
-
-impl Place {
-    /// Where the path leads: to the variable that sets the value, or as deep into the file as there are keys.
-    fn of(path: Path, root: &DeValue<'_>, variables: &[(String, String)]) -> Self {
-        match path.root {
-            Root::Span(span) => return Self::File(span),
-            Root::Variable(name) => return Self::Variable(name),
-            Root::Entry(ref entry) => {
-                return Self::Entry { field: path.to_string(), entry: entry.clone() };
-            }
-            Root::File => {}
+impl Path {
+    /// Turns a path in the file into the bytes there, as deep as it has these keys, or into the variable that sets the value.
+    fn find_in(&mut self, root: &DeValue<'_>, variables: &[(String, String)]) {
+        if self.root == Root::File {
+            let (depth, span) = find(self, root);
+            self.root =
+                environment::setting(&self.steps, depth, variables).map_or(Root::Span(span), Root::Variable);
         }
-        let (depth, span) = find(&path, root);
-        environment::setting(&path.steps, depth, variables).map_or(Self::File(span), Self::Variable)
     }
 }
 
@@ -170,10 +152,12 @@ fn find(path: &Path, root: &DeValue<'_>) -> (usize, Range<usize>) {
     for (depth, step) in path.steps.iter().enumerate() {
         let is_last = depth + 1 == path.steps.len();
         let next = match (value, step) {
-            (DeValue::Table(table), PathStep::Key(key)) => {
+            (DeValue::Table(table), key) => {
                 table.iter().find(|(own, _)| own.get_ref() == key).map(|(own, value)| (own.span(), value))
             }
-            (DeValue::Array(list), PathStep::Item(index)) => list.get(*index).map(|item| (item.span(), item)),
+            (DeValue::Array(list), index) => {
+                index.parse().ok().and_then(|index: usize| list.get(index)).map(|item| (item.span(), item))
+            }
             _ => None,
         };
         let Some((key_span, next)) = next else { return (depth, span) };
@@ -186,8 +170,8 @@ fn find(path: &Path, root: &DeValue<'_>) -> (usize, Range<usize>) {
 /// Tells line and column of each fault in the file, and moves it to where the masked text has the same.
 fn number_lines(faults: &mut [Fault], text: &str, masked: &Masked) {
     let (mut line, mut line_start, mut seen) = (1, 0, 0);
-    for Fault { place, at, .. } in faults {
-        let Place::File(span) = place else { continue };
+    for Fault { path, at, .. } in faults {
+        let Root::Span(span) = &mut path.root else { continue };
         // The parser counts in bytes, and may point into a letter of several.
         let start = (0..=span.start.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
         let start = start.unwrap_or_default().max(seen);
@@ -200,16 +184,6 @@ fn number_lines(faults: &mut [Fault], text: &str, masked: &Masked) {
             *span = masked.span(span);
         }
     }
-}
-
-/// Something that is wrong, with its place.
-#[derive(Clone, Debug)]
-struct Fault {
-    place: Place,
-    message: String,
-    fix: String,
-    /// Line and column in the file as it was typed.
-    at: (usize, usize),
 }
 
 /// A configuration that cannot be used. Shows every fault with its line, and what would be right.
@@ -241,12 +215,15 @@ impl ConfigError {
 
     /// The place in a few words: `spile.toml:3:8`, `SPILE_STORE__URL`, `plans/gold.refill`.
     fn spot(&self, fault: &Fault) -> Option<String> {
-        match &fault.place {
-            Place::File(span) if span.is_empty() => None,
-            Place::File(_) => Some(format!("{}:{}:{}", self.path.display(), fault.at.0, fault.at.1)),
-            Place::Variable(name) => Some(name.clone()),
-            Place::Entry { entry, field } if field.is_empty() => Some(entry.clone()),
-            Place::Entry { entry, field } => Some(format!("{entry}.{field}")),
+        let field = fault.path.to_string();
+        match &fault.path.root {
+            Root::Span(span) if !span.is_empty() => {
+                Some(format!("{}:{}:{}", self.path.display(), fault.at.0, fault.at.1))
+            }
+            Root::File | Root::Span(_) => None,
+            Root::Variable(name) => Some(name.clone()),
+            Root::Entry(entry) if field.is_empty() => Some(entry.clone()),
+            Root::Entry(entry) => Some(format!("{entry}.{field}")),
         }
     }
 
@@ -274,12 +251,11 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for fault in &self.faults {
             let Fault { message, fix, .. } = fault;
-            match &fault.place {
-                Place::File(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
-                Place::Entry { entry, .. } => {
-                    writeln!(f, "error: {message}\n --> registry entry {entry}: {fix}\n")?;
-                }
-                Place::Variable(name) => {
+            match &fault.path.root {
+                Root::File => writeln!(f, "error: {message}: {fix}\n")?,
+                Root::Span(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
+                Root::Entry(entry) => writeln!(f, "error: {message}\n --> registry entry {entry}: {fix}\n")?,
+                Root::Variable(name) => {
                     writeln!(f, "error: {message}\n --> environment variable {name}: {fix}\n")?;
                 }
             }

@@ -3,56 +3,39 @@
 
 mod environment;
 mod faults;
-mod node;
 mod pieces;
 mod place;
 mod reader;
 mod suggest;
+mod tree;
 mod usual;
 
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 pub use self::environment::NotText;
 pub(crate) use self::environment::environment;
 pub(super) use self::environment::near_misses;
 pub use self::faults::ConfigError;
 pub(crate) use self::faults::Faults;
-pub(crate) use self::node::Node;
-use self::node::Table;
 pub(crate) use self::place::At;
-pub(super) use self::place::snake_case;
-use self::reader::{Notation, read, read_both};
-pub(super) use self::reader::{keys_of, wrong};
+pub(super) use self::place::in_file;
+pub(super) use self::reader::wrong;
+use self::reader::{Reader, keys_of, spell};
 pub(super) use self::suggest::did_you_mean;
+use self::tree::Table;
 pub(super) use self::usual::{PASS, UNMATCHED};
 use super::bounds::BoundsSpec;
 use super::gateway::{GatewaySpec, JwtSpec};
-use super::observe::{ObserveSpec, WebhookSpec};
 use super::plan::PlanSpec;
 use super::route::RouteSpec;
 use super::rule::RuleSpec;
 use super::tenant::TenantSpec;
 use super::tls::{HasTls, TlsSpec};
-use super::{AdminConfig, Clients, ForwardAuth, GrpcConfig, Listen, RespConfig, StoreConfig};
-
-/// A whole file. Its tables hold defaults where it says nothing. Tables that are described by two types have both.
-#[derive(Debug)]
-pub(super) struct ConfigFile {
-    pub(super) listen: (Listen, BoundsSpec),
-    pub(super) http: HasTls,
-    pub(super) store: StoreConfig,
-    pub(super) admin: (AdminConfig, HasTls),
-    pub(super) grpc: (GrpcConfig, HasTls),
-    pub(super) resp: (RespConfig, HasTls),
-    pub(super) clients: Clients,
-    pub(super) forward_auth: ForwardAuth,
-    pub(super) gateway: (GatewaySpec, BoundsSpec),
-    pub(super) observe: ObserveSpec,
-    pub(super) webhooks: Vec<WebhookSpec>,
-    pub(super) specs: Specs,
-}
+use super::{AdminConfig, Clients, ForwardAuth, GrpcConfig, Listen, ObserveConfig, RespConfig, StoreConfig};
+use crate::typed::Object;
 
 /// The part of a file that the registry may override, and what depends on it.
 #[derive(Debug)]
@@ -65,138 +48,158 @@ pub(super) struct Specs {
 }
 
 /// Every key of a file.
-const KEYS: [&str; 16] = [
-    "listen",
-    "http",
-    "store",
-    "admin",
-    "grpc",
-    "resp",
-    "clients",
-    "forward_auth",
-    "plans",
-    "rules",
-    "tenants",
-    "gateway",
-    "routes",
-    "observe",
-    "webhooks",
-    UNMATCHED,
-];
+const KEYS: &str = "listen, http, store, admin, grpc, resp, clients, forward_auth, plans, rules, tenants, gateway, routes, \
+                    observe, webhooks, unmatched";
 
 /// The tables that occur once in a file, as they are called in environment variables, and their keys.
-fn tables() -> Vec<(&'static str, Vec<&'static str>)> {
-    let with = |one: &[&'static str], other: &[&'static str]| [one, other].concat();
+fn tables() -> Vec<(&'static str, Vec<String>)> {
     let (tls, bounds) = (keys_of::<TlsSpec>(), keys_of::<BoundsSpec>());
     let mut tables = vec![
-        ("LISTEN", with(keys_of::<Listen>(), bounds)),
-        ("HTTP", vec!["tls"]),
-        ("STORE", keys_of::<StoreConfig>().to_vec()),
-        ("ADMIN", with(keys_of::<AdminConfig>(), &["tls"])),
-        ("GRPC", with(keys_of::<GrpcConfig>(), &["tls"])),
-        ("RESP", with(keys_of::<RespConfig>(), &["tls"])),
-        ("CLIENTS", keys_of::<Clients>().to_vec()),
-        ("FORWARD_AUTH", keys_of::<ForwardAuth>().to_vec()),
-        ("GATEWAY", with(keys_of::<GatewaySpec>(), bounds)),
-        ("GATEWAY__JWT", keys_of::<JwtSpec>().to_vec()),
-        ("OBSERVE", keys_of::<ObserveSpec>().to_vec()),
+        ("LISTEN", [keys_of::<Listen>(), bounds.clone()].concat()),
+        ("HTTP", keys_of::<HasTls>()),
+        ("STORE", keys_of::<StoreConfig>()),
+        ("ADMIN", [keys_of::<AdminConfig>(), keys_of::<HasTls>()].concat()),
+        ("GRPC", [keys_of::<GrpcConfig>(), keys_of::<HasTls>()].concat()),
+        ("RESP", [keys_of::<RespConfig>(), keys_of::<HasTls>()].concat()),
+        ("CLIENTS", keys_of::<Clients>()),
+        ("FORWARD_AUTH", keys_of::<ForwardAuth>()),
+        ("GATEWAY", [keys_of::<GatewaySpec>(), bounds].concat()),
+        ("GATEWAY__JWT", keys_of::<JwtSpec>()),
+        ("OBSERVE", keys_of::<ObserveConfig>()),
     ];
     let listeners = ["HTTP__TLS", "ADMIN__TLS", "GRPC__TLS", "RESP__TLS", "GATEWAY__TLS"];
-    tables.extend(listeners.map(|table| (table, tls.to_vec())));
+    tables.extend(listeners.map(|table| (table, tls.clone())));
     tables
 }
 
-impl ConfigFile {
-    /// Reads the text, overridden by these environment variables, and notes everything that is wrong.
-    pub(super) fn read(text: &str, variables: &[(String, String)], faults: &mut Faults) -> Self {
+/// Reads a JSON object into a type. `None` if there are faults, and an error if it is no such object at all.
+pub(super) fn read_json<T: DeserializeOwned>(
+    text: &[u8],
+    at: &At<'_>,
+    faults: &mut Faults,
+) -> Result<Option<T>, String> {
+    let first = match serde_json::from_slice(text) {
+        Ok(Object(read)) => return Ok(Some(read)),
+        Err(why) => why.to_string(),
+    };
+    // It is read once more, for all that is wrong with it.
+    let mut value: Value = serde_json::from_slice(text).map_err(|why| why.to_string())?;
+    if !value.is_object() || first.starts_with("duplicate field") {
+        return Err(first);
+    }
+    round(&mut value);
+    let before = faults.added();
+    let read = Reader { variables: &[], faults }.read(value, at, &[]);
+    Ok(read.filter(|_| faults.added() == before))
+}
+
+/// JSON has one kind of number: `1.0` is 1.
+fn round(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(round),
+        Value::Array(items) => items.iter_mut().for_each(round),
+        Value::Number(number) => {
+            // Beyond 2^53 a double no longer says which whole number was meant.
+            let whole = number
+                .as_f64()
+                .filter(|whole| whole.fract() == 0.0 && whole.abs() <= 9_007_199_254_740_992.0);
+            if let Some(whole) = whole.filter(|_| number.is_f64()) {
+                *value = (whole as i64).into();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The tables of a file on their way into types. Each is dropped once it was read, and holds defaults where the file says
+/// nothing. What is wrong is noted.
+pub(super) struct Tables<'r> {
+    table: Table,
+    reader: Reader<'r>,
+}
+
+impl<'r> Tables<'r> {
+    /// The text, overridden by these environment variables.
+    pub(super) fn parse(text: &str, variables: &'r [(String, String)], faults: &'r mut Faults) -> Self {
         let mut table = pieces::parse(text, faults);
-        environment::overlay_top(&mut table, variables);
+        environment::overlay(&mut table, variables, true);
         usual::complete(&mut table);
-        environment::overlay(&mut table, variables);
-        let mut file = Tables { table, faults };
-        file.tell_unknown();
-        Self {
-            listen: file.both("listen"),
-            http: file.one("http"),
-            store: file.one("store"),
-            admin: file.both("admin"),
-            grpc: file.both("grpc"),
-            resp: file.both("resp"),
-            clients: file.one("clients"),
-            forward_auth: file.one("forward_auth"),
-            gateway: file.both("gateway"),
-            observe: file.one("observe"),
-            webhooks: file.list("webhooks"),
-            specs: Specs {
-                unmatched: file.text(UNMATCHED),
-                plans: file.plans(),
-                rules: file.list("rules"),
-                tenants: file.list("tenants"),
-                routes: file.list("routes"),
-            },
+        environment::overlay(&mut table, variables, false);
+        let mut tables = Self { table, reader: Reader { variables, faults } };
+        tables.tell_unknown();
+        tables
+    }
+
+    pub(super) const fn faults(&mut self) -> &mut Faults {
+        self.reader.faults
+    }
+
+    pub(super) fn specs(&mut self) -> Specs {
+        Specs {
+            unmatched: self.text(UNMATCHED),
+            plans: self.plans(),
+            rules: self.list("rules", |rule| spell(rule, false)),
+            tenants: self.list("tenants", |tenant| spell(tenant, false)),
+            routes: self.list("routes", tidy_route),
         }
     }
-}
 
-/// Reads JSON into a type. `None` if it is no object, or has too many mistakes.
-pub(super) fn read_json<T: DeserializeOwned>(node: &Node<'_>, at: At<'_>, faults: &mut Faults) -> Option<T> {
-    read(node, at, Notation::Json, faults)
-}
-
-/// The tables of a file on their way into types. Each is dropped once it was read.
-struct Tables<'t, 'f> {
-    table: Table<'t>,
-    faults: &'f mut Faults,
-}
-
-impl<'t> Tables<'t, '_> {
     fn tell_unknown(&mut self) {
-        for (key, _) in self.table.iter().filter(|(key, _)| !KEYS.contains(&key.as_ref())) {
-            let guess = did_you_mean(key, KEYS);
+        for key in self.table.keys().filter(|key| !KEYS.split(", ").any(|known| known == *key)) {
+            let guess = did_you_mean(key, KEYS.split(", "));
             let message = format!("the file has no key `{key}`");
-            let fix = format!("{guess}it takes {}", KEYS.join(", "));
-            self.faults.add(&At::FILE.name(key).spelling(), message, fix);
+            self.reader.faults.add(&At::FILE.key(key).spelling(), message, format!("{guess}it takes {KEYS}"));
         }
     }
 
-    fn take(&mut self, key: &str) -> Option<Node<'t>> {
-        let at = self.table.iter().position(|(own, _)| own == key)?;
-        Some(self.table.swap_remove(at).1)
+    pub(super) fn one<T: Default + DeserializeOwned>(&mut self, key: &str) -> T {
+        let value = self.table.shift_remove(key);
+        value.and_then(|value| self.reader.read(value, &At::FILE.key(key), &[])).unwrap_or_default()
     }
 
-    fn one<T: Default + DeserializeOwned>(&mut self, key: &str) -> T {
-        let node = self.take(key);
-        node.and_then(|node| read(&node, At::FILE.key(key), Notation::File, self.faults)).unwrap_or_default()
-    }
-
-    fn both<A: Default + DeserializeOwned, B: Default + DeserializeOwned>(&mut self, key: &str) -> (A, B) {
-        let Some(node) = self.take(key) else { return Default::default() };
-        let (one, other) = read_both(&node, At::FILE.key(key), self.faults);
-        (one.unwrap_or_default(), other.unwrap_or_default())
+    /// A table that two types describe together.
+    pub(super) fn both<A: Default + DeserializeOwned, B: Default + DeserializeOwned>(
+        &mut self,
+        key: &str,
+    ) -> (A, B) {
+        let at = At::FILE.key(key);
+        let mut one = Table::new();
+        let Some(mut other) = self.table.shift_remove(key) else { return Default::default() };
+        let keys = keys_of::<A>();
+        if let Value::Object(members) = &mut other {
+            one.extend(keys.iter().filter_map(|key| members.shift_remove_entry(key)));
+        }
+        let other = self.reader.read(other, &at, &keys);
+        (self.reader.read(Value::Object(one), &at, &[]).unwrap_or_default(), other.unwrap_or_default())
     }
 
     fn text(&mut self, key: &str) -> Option<String> {
-        let node = self.take(key)?;
-        if node.text().is_none() {
-            let message = format!("`{key}` is {}", node.kind());
-            self.faults.add(&At::FILE.key(key), message, "this takes text in quotes");
+        let value = self.table.shift_remove(key)?;
+        if !value.is_string() {
+            self.reader.faults.add(
+                &At::FILE.key(key),
+                format_args!("`{key}` is not text"),
+                "this takes text in quotes",
+            );
         }
-        node.text().map(str::to_owned)
+        value.as_str().map(str::to_owned)
     }
 
-    fn list<T: Default + DeserializeOwned>(&mut self, key: &str) -> Vec<T> {
+    pub(super) fn list<T: Default + DeserializeOwned>(&mut self, key: &str, tidy: fn(&mut Value)) -> Vec<T> {
         let at = At::FILE.key(key);
         let items = match self.structured(key) {
             None => return Vec::new(),
-            Some(Node::List(items)) => items,
+            Some(Value::Array(items)) => items,
             Some(other) => {
-                let message = format!("`{key}` is {}", other.kind());
-                self.faults.add(&at, message, "this takes a list of tables");
+                let what = if other.is_object() { "a table" } else { "no list" };
+                self.reader.faults.add(&at, format_args!("`{key}` is {what}"), "this takes a list of tables");
                 return Vec::new();
             }
         };
-        let read =
-            |(index, node)| read(&node, at.item(index), Notation::File, self.faults).unwrap_or_default();
+        let read = |(index, mut item)| {
+            tidy(&mut item);
+            self.reader.read(item, &at.item(index), &[]).unwrap_or_default()
+        };
         items.into_iter().enumerate().map(read).collect()
     }
 
@@ -204,27 +207,38 @@ impl<'t> Tables<'t, '_> {
         let at = At::FILE.key("plans");
         let plans = match self.structured("plans") {
             None => return Vec::new(),
-            Some(Node::Table(plans)) => plans,
-            Some(other) => {
-                self.faults.add(&at, format_args!("`plans` is {}", other.kind()), "this takes a table");
+            Some(Value::Object(plans)) => plans,
+            Some(_) => {
+                self.reader.faults.add(&at, "`plans` is no table", "this takes a table");
                 return Vec::new();
             }
         };
-        let read = |(name, node): (std::borrow::Cow<'_, str>, Node<'_>)| {
-            let plan = read(&node, at.name(&name), Notation::File, self.faults);
-            PlanSpec { name: Some(name.into_owned()), ..plan.unwrap_or_default() }
+        let read = |(name, mut plan): (String, Value)| {
+            spell(&mut plan, true);
+            let plan = self.reader.read(plan, &at.key(&name), &[]);
+            PlanSpec { name: Some(name), ..plan.unwrap_or_default() }
         };
         plans.into_iter().map(read).collect()
     }
 
     /// A list or a table, which a variable may hold in TOML.
-    fn structured(&mut self, key: &str) -> Option<Node<'t>> {
-        match self.take(key)? {
-            Node::Raw(std::borrow::Cow::Borrowed(text)) => {
-                Some(Node::from_toml_value(text).unwrap_or(Node::Raw(text.into())))
-            }
-            node => Some(node),
+    fn structured(&mut self, key: &str) -> Option<Value> {
+        match self.table.shift_remove(key)? {
+            Value::String(text) => Some(tree::from_toml_value(&text).unwrap_or(Value::String(text))),
+            value => Some(value),
         }
+    }
+}
+
+/// Makes a route's limits read like rules, and `adaptive = true` like a table that says nothing.
+fn tidy_route(route: &mut Value) {
+    if let Some(limits) = route.get_mut("limits").and_then(Value::as_array_mut) {
+        for limit in limits {
+            spell(limit, false);
+        }
+    }
+    if let Some(adaptive) = route.get_mut("adaptive").filter(|adaptive| adaptive.is_boolean()) {
+        *adaptive = if *adaptive == true { Value::Object(Table::new()) } else { Value::Null };
     }
 }
 

@@ -4,11 +4,12 @@
 //! tenants. Such a list is cut out and parsed in pieces. A file that cannot be cut without doubt, or that has a mistake in
 //! it, is parsed as a whole: the result is the same.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
+use serde_json::Value;
+
 use super::faults::Faults;
-use super::node::{Node, Table};
+use super::tree::{Table, from_toml};
 
 /// The size from which a file is read in pieces.
 const LARGE: usize = 256 * 1024;
@@ -19,13 +20,13 @@ const STAND_IN: &str = "[[_]]\n";
 const STAND_IN_NAME: &str = "_";
 
 /// Reads TOML as far as it can be read. Adds a fault for each part that cannot.
-pub(super) fn parse<'t>(text: &'t str, faults: &mut Faults) -> Table<'t> {
+pub(super) fn parse(text: &str, faults: &mut Faults) -> Table {
     let in_pieces = if text.len() < LARGE { None } else { parse_in_pieces(text, PIECE) };
-    in_pieces.unwrap_or_else(|| Node::from_toml(text, faults))
+    in_pieces.unwrap_or_else(|| from_toml(text, faults))
 }
 
 /// `None` if anything is wrong or in doubt.
-fn parse_in_pieces(text: &str, size: usize) -> Option<Table<'_>> {
+fn parse_in_pieces(text: &str, size: usize) -> Option<Table> {
     // Within a text of several lines nothing can be said about a line.
     if text.contains("\"\"\"") || text.contains("'''") {
         return None;
@@ -35,13 +36,13 @@ fn parse_in_pieces(text: &str, size: usize) -> Option<Table<'_>> {
     let mut lists = Table::new();
     for piece in &pieces {
         let mut read = sound(&text[piece.range.clone()])?.into_iter();
-        let ((key, Node::List(items)), None) = (read.next()?, read.next()) else { return None };
-        match lists.iter_mut().find(|(name, _)| *name == key) {
-            Some((_, Node::List(before))) => before.extend(items),
-            _ => lists.push((key, Node::List(items))),
+        let ((key, Value::Array(items)), None) = (read.next()?, read.next()) else { return None };
+        match lists.get_mut(&key) {
+            Some(Value::Array(before)) => before.extend(items),
+            _ => drop(lists.insert(key, Value::Array(items))),
         }
     }
-    if lists.iter().any(|(name, _)| table.iter().any(|(key, _)| key == name)) {
+    if lists.keys().any(|name| table.contains_key(name)) {
         return None;
     }
     table.extend(lists);
@@ -49,7 +50,7 @@ fn parse_in_pieces(text: &str, size: usize) -> Option<Table<'_>> {
 }
 
 /// What the text says apart from its pieces.
-fn without<'t>(text: &str, pieces: &[Piece<'_>]) -> Option<Table<'t>> {
+fn without(text: &str, pieces: &[Piece<'_>]) -> Option<Table> {
     let (mut rest, mut at) = (String::new(), 0);
     for Piece { range, .. } in pieces {
         rest.push_str(&text[at..range.start]);
@@ -57,12 +58,11 @@ fn without<'t>(text: &str, pieces: &[Piece<'_>]) -> Option<Table<'t>> {
         at = range.end;
     }
     rest.push_str(&text[at..]);
-    let mut table: Table<'t> = sound(&rest)?.into_iter().map(owned).collect();
-    let is_stand_in = |node: &Node<'_>| matches!(node, Node::Table(inner) if inner.is_empty());
-    let stand_ins = table.extract_if(.., |(key, _)| key == STAND_IN_NAME).next();
-    match stand_ins {
+    let mut table = sound(&rest)?;
+    let is_stand_in = |value: &Value| value.as_object().is_some_and(Table::is_empty);
+    match table.shift_remove(STAND_IN_NAME) {
         None if pieces.is_empty() => Some(table),
-        Some((_, Node::List(items))) if items.len() == pieces.len() && items.iter().all(is_stand_in) => {
+        Some(Value::Array(items)) if items.len() == pieces.len() && items.iter().all(is_stand_in) => {
             Some(table)
         }
         _ => None,
@@ -70,29 +70,10 @@ fn without<'t>(text: &str, pieces: &[Piece<'_>]) -> Option<Table<'t>> {
 }
 
 /// What the text says, or `None` if anything is wrong with it.
-fn sound(text: &str) -> Option<Table<'_>> {
+fn sound(text: &str) -> Option<Table> {
     let mut faults = Faults::default();
-    let table = Node::from_toml(text, &mut faults);
+    let table = from_toml(text, &mut faults);
     faults.is_empty().then_some(table)
-}
-
-/// The same for longer than the text lives.
-fn owned<'t>((key, node): (Cow<'_, str>, Node<'_>)) -> (Cow<'t, str>, Node<'t>) {
-    (Cow::Owned(key.into_owned()), owned_node(node))
-}
-
-fn owned_node<'t>(node: Node<'_>) -> Node<'t> {
-    match node {
-        Node::Null => Node::Null,
-        Node::Text(text) => Node::Text(Cow::Owned(text.into_owned())),
-        Node::Raw(text) => Node::Raw(Cow::Owned(text.into_owned())),
-        Node::Whole(number) => Node::Whole(number),
-        Node::Fraction(number) => Node::Fraction(number),
-        Node::Flag(flag) => Node::Flag(flag),
-        Node::Date => Node::Date,
-        Node::List(items) => Node::List(items.into_iter().map(owned_node).collect()),
-        Node::Table(table) => Node::Table(table.into_iter().map(owned).collect()),
-    }
 }
 
 /// Neighbouring tables of one list.
@@ -138,7 +119,7 @@ mod tests {
     use super::*;
 
     /// All that a table says. The order of lists and other tables is of no matter.
-    fn sorted(table: &Table<'_>) -> Vec<String> {
+    fn sorted(table: &Table) -> Vec<String> {
         let mut entries: Vec<String> = table.iter().map(|entry| format!("{entry:?}")).collect();
         entries.sort();
         entries
@@ -178,7 +159,7 @@ mod tests {
         ) {
             let text = lines.join("\n");
             let mut faults = Faults::default();
-            let whole = Node::from_toml(&text, &mut faults);
+            let whole = from_toml(&text, &mut faults);
             if let Some(pieces) = parse_in_pieces(&text, size) {
                 prop_assert!(faults.is_empty());
                 prop_assert_eq!(sorted(&pieces), sorted(&whole));
@@ -201,7 +182,7 @@ mod tests {
         spile_testkit::fuzz::fuzz("config", &words, |bytes| {
             let text = String::from_utf8_lossy(bytes);
             let mut faults = Faults::default();
-            let whole = Node::from_toml(&text, &mut faults);
+            let whole = from_toml(&text, &mut faults);
             for size in [1, 40, 200] {
                 if let Some(pieces) = parse_in_pieces(&text, size) {
                     assert!(faults.is_empty());
@@ -218,7 +199,7 @@ mod tests {
         let text = format!("[plans.free]\nrefill = \"1/s\"\n{tenants}[store]\nreplicas = 2\n{tenants}");
         let mut whole = Faults::default();
         let read = parse_in_pieces(&text, 200).expect("nothing is wrong with it");
-        assert_eq!(sorted(&read), sorted(&Node::from_toml(&text, &mut whole)));
+        assert_eq!(sorted(&read), sorted(&from_toml(&text, &mut whole)));
         assert!(parse_in_pieces(&format!("{text}id = \"a\"\n"), 200).is_none(), "a key stands twice");
         let within = "[rules.match]\nlimits = [\n[[tenants]]\n  [\"nested\"],\n]";
         assert!(parse_in_pieces(within, 1).is_none(), "it is part of a list");

@@ -7,6 +7,24 @@ use std::fmt;
 
 use crate::registry::Kind;
 
+/// The keys of several words that both files and JSON have. All types have them as JSON does.
+const WORDS: [(&str, &str); 4] = [
+    ("anonymous_plan", "anonymousPlan"),
+    ("api_key_count", "apiKeyCount"),
+    ("api_keys", "apiKeys"),
+    ("on_failure", "onFailure"),
+];
+
+/// `onFailure` for `on_failure`, as JSON has it. Other keys are returned as they are.
+pub(super) fn in_json(key: &str) -> &str {
+    WORDS.iter().find(|(in_file, _)| *in_file == key).map_or(key, |(_, in_json)| in_json)
+}
+
+/// `on_failure` for `onFailure`, as files have it. Other keys are returned as they are.
+pub(in crate::config) fn in_file(key: &str) -> &str {
+    WORDS.iter().find(|(_, in_json)| *in_json == key).map_or(key, |(in_file, _)| in_file)
+}
+
 /// The way to a value. Each step points to the one before, so that taking one costs no allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At<'a> {
@@ -19,10 +37,7 @@ enum Step<'a> {
     File,
     Variable(&'a str),
     Entry(Kind, &'a str),
-    /// A key that this program knows: in snake case or camel case, for files have the one and JSON has the other.
     Key(&'a str),
-    /// A key that the operator chose.
-    Name(&'a str),
     Item(usize),
     /// Not the value, but the key that it is under.
     Spelling,
@@ -42,12 +57,9 @@ impl<'a> At<'a> {
         Self { before: None, step: Step::Entry(kind, name) }
     }
 
+    /// A key of a table, as files spell it.
     pub(crate) const fn key(&'a self, key: &'a str) -> Self {
         Self { before: Some(self), step: Step::Key(key) }
-    }
-
-    pub(crate) const fn name(&'a self, name: &'a str) -> Self {
-        Self { before: Some(self), step: Step::Name(name) }
     }
 
     pub(crate) const fn item(&'a self, index: usize) -> Self {
@@ -59,22 +71,15 @@ impl<'a> At<'a> {
         Self { before: Some(self), step: Step::Spelling }
     }
 
-    /// The same way for as long as anybody wants to keep it.
+    /// The same way for as long as it is needed.
     pub(super) fn path(&self) -> Path {
-        let mut path = match self.before {
-            Some(before) => before.path(),
-            None => Path { root: Root::File, steps: Vec::new(), is_key: false },
-        };
-        let is_file = matches!(path.root, Root::File);
+        let mut path = self.before.map_or_else(Path::default, At::path);
         match self.step {
             Step::File => {}
             Step::Variable(name) => path.root = Root::Variable(name.to_owned()),
             Step::Entry(kind, name) => path.root = Root::Entry(format!("{kind}/{name}")),
-            Step::Key(key) => {
-                path.steps.push(PathStep::Key(if is_file { snake_case(key) } else { camel_case(key) }));
-            }
-            Step::Name(name) => path.steps.push(PathStep::Key(name.to_owned())),
-            Step::Item(index) => path.steps.push(PathStep::Item(index)),
+            Step::Key(key) => path.steps.push(key.to_owned()),
+            Step::Item(index) => path.steps.push(index.to_string()),
             Step::Spelling => path.is_key = true,
         }
         path
@@ -82,16 +87,18 @@ impl<'a> At<'a> {
 }
 
 /// An [`At`] that owns its steps.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Path {
     pub(super) root: Root,
-    pub(super) steps: Vec<PathStep>,
+    /// Keys as files spell them, and indices.
+    pub(super) steps: Vec<String>,
     /// Leads to the last key instead of its value.
     pub(super) is_key: bool,
 }
 
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) enum Root {
+    #[default]
     File,
     /// A part of the file that could not be parsed, from one byte to another.
     Span(std::ops::Range<usize>),
@@ -100,56 +107,41 @@ pub(super) enum Root {
     Entry(String),
 }
 
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum PathStep {
-    Key(String),
-    Item(usize),
-}
-
 impl Path {
     /// What the value is called in messages: `store.url`, `rules.cost`.
     pub(super) fn name(&self) -> String {
-        let keys = self.steps.iter().filter_map(|step| match step {
-            PathStep::Key(key) => Some(key.as_str()),
-            PathStep::Item(_) => None,
-        });
+        let keys = self.steps.iter().filter(|step| !is_index(step)).map(|step| self.spelt(step));
         match (keys.collect::<Vec<_>>().join("."), &self.root) {
             (name, Root::Entry(entry)) if name.is_empty() => entry.clone(),
-            (name, _) if name.is_empty() => "the file".to_owned(),
             (name, _) => name,
         }
     }
+
+    pub(super) const fn is_json(&self) -> bool {
+        matches!(self.root, Root::Entry(_))
+    }
+
+    fn spelt<'k>(&self, key: &'k str) -> &'k str {
+        if self.is_json() { in_json(key) } else { key }
+    }
+}
+
+fn is_index(step: &str) -> bool {
+    step.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The steps alone: `limits[0].refill`.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, step) in self.steps.iter().enumerate() {
-            match step {
-                PathStep::Key(key) if index == 0 => f.write_str(key)?,
-                PathStep::Key(key) => write!(f, ".{key}")?,
-                PathStep::Item(item) => write!(f, "[{item}]")?,
+            // A key that is not known is shown as it is.
+            let is_verbatim = self.is_key && index + 1 == self.steps.len();
+            match (index, if is_verbatim { step } else { self.spelt(step) }) {
+                (_, item) if is_index(item) => write!(f, "[{item}]")?,
+                (0, key) => f.write_str(key)?,
+                (_, key) => write!(f, ".{key}")?,
             }
         }
         Ok(())
     }
-}
-
-/// `on_failure` for `onFailure`, as files have it.
-pub(in crate::config) fn snake_case(key: &str) -> String {
-    let mut snake = String::with_capacity(key.len() + 4);
-    for letter in key.chars() {
-        if letter.is_ascii_uppercase() {
-            snake.push('_');
-        }
-        snake.push(letter.to_ascii_lowercase());
-    }
-    snake
-}
-
-/// `onFailure` for `on_failure`, as JSON has it.
-fn camel_case(key: &str) -> String {
-    let mut words = key.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |camel, word| camel + &word[..1].to_ascii_uppercase() + &word[1..])
 }

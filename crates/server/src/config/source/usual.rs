@@ -3,8 +3,10 @@
 //! A file that adds a plan or a rule of its own loses none of these. Each goes when one of its name takes its place; the
 //! rule also by `unmatched = "pass"`.
 
+use serde_json::Value;
+
 use super::Faults;
-use super::node::{Node, Table};
+use super::tree::{Table, from_toml};
 
 const USUAL: &str = r#"
 [plans]
@@ -23,23 +25,20 @@ pub(in crate::config) const UNMATCHED: &str = "unmatched";
 pub(in crate::config) const PASS: &str = "pass";
 
 /// Adds the plans and the rule whose names the file does not define.
-pub(super) fn complete(table: &mut Table<'_>) {
-    let passes = table.iter().any(|(key, value)| key == UNMATCHED && value.text() == Some(PASS));
-    for (key, usual) in Node::from_toml(USUAL, &mut Faults::default()) {
-        let own = table.iter_mut().find(|(own, _)| *own == key).map(|(_, own)| own);
-        match (own, usual) {
-            (_, Node::List(_)) if passes => {}
-            (None, usual) => table.push((key, usual)),
-            (Some(Node::Table(plans)), Node::Table(usual)) => {
+pub(super) fn complete(table: &mut Table) {
+    let passes = table.get(UNMATCHED).is_some_and(|word| *word == PASS);
+    for (key, usual) in from_toml(USUAL, &mut Faults::default()) {
+        match (table.get_mut(&key), usual) {
+            (_, Value::Array(_)) if passes => {}
+            (None, usual) => drop(table.insert(key, usual)),
+            (Some(Value::Object(plans)), Value::Object(usual)) => {
                 for (name, plan) in usual {
-                    if !plans.iter().any(|(own, _)| *own == name) {
-                        plans.push((name, plan));
-                    }
+                    plans.entry(name).or_insert(plan);
                 }
             }
-            (Some(Node::List(rules)), Node::List(usual)) => {
+            (Some(Value::Array(rules)), Value::Array(usual)) => {
                 for rule in usual {
-                    if !rules.iter().any(|own| id_of(own) == id_of(&rule)) {
+                    if !rules.iter().any(|own| own.get("id") == rule.get("id")) {
                         rules.push(rule);
                     }
                 }
@@ -47,8 +46,4 @@ pub(super) fn complete(table: &mut Table<'_>) {
             _ => {}
         }
     }
-}
-
-fn id_of<'n>(rule: &'n Node<'_>) -> Option<&'n str> {
-    rule.get("id").and_then(Node::text)
 }

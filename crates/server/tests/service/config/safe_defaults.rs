@@ -241,7 +241,7 @@ async fn a_tenant_has_limits_of_its_own_by_file_and_by_admin_api() {
     assert_eq!(office.limit_of("tenant:bolt").await, 25);
     office.get("/admin/v1/buckets/tenant:bolt?plan=gold").await.is(200).says("/buckets/0/capacity", 30);
     let shown = office.get("/admin/v1/config").await.is(200).text;
-    assert!(shown.contains("limits.\"burst\" = { capacity = 30, refill = \"3/s\" }"), "{shown}");
+    assert!(shown.contains("limits = { burst = { capacity = 30, refill = \"3/s\" }"), "{shown}");
     Config::parse(Path::new("shown.toml"), shown, [])
         .unwrap_or_else(|why| panic!("what is shown can be read: {why}"));
     let wrong = json!({"plan": "gold", "limits": {"month": {"capacity": 1, "refill": "1/s"}}});

@@ -1,0 +1,151 @@
+//! `/admin/v1/plans`, `/admin/v1/rules` and `/admin/v1/tenants`: the same for each.
+
+use axum::extract::State;
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+use utoipa::ToSchema;
+
+use super::Office;
+use super::audit::Audit;
+use super::entries;
+use super::extract::{JsonBody, Name};
+use crate::config::{PlanSpec, RuleSpec, TenantSpec};
+use crate::http::Problem;
+use crate::openapi::{
+    BadName, Conditions, Guarded, Kept, Made, Missing, Put, Shown, StillThere, Unchanged, Unmade,
+};
+use crate::registry::{Kind, Which};
+
+/// The five handlers of a kind. utoipa describes functions that exist, so they cannot be one set of generic ones.
+macro_rules! api {
+    ($module:ident, $kind:ident, $spec:ident, $list:ident, $one:literal, $Ones:literal, $One:literal, $member:literal,
+     ($($bounds:tt)*)) => {
+        pub(super) mod $module {
+            use super::*;
+
+            #[doc = concat!("All ", stringify!($module), ", by name.")]
+            #[derive(ToSchema)]
+            #[expect(dead_code, reason = "entries are JSON already when they are listed")]
+            pub(crate) struct $list {
+                $module: Vec<$spec>,
+            }
+
+            #[utoipa::path(
+                get,
+                path = concat!("/admin/v1/", stringify!($module)),
+                tag = "registry",
+                operation_id = concat!("list", $Ones),
+                summary = concat!("Lists the ", stringify!($module), "."),
+                security(("token" = [])),
+                responses((status = 200, description = "All of them.", body = $list), Guarded)
+            )]
+            pub(crate) async fn list(State(office): State<Office>) -> Response {
+                entries::list(&office, Kind::$kind)
+            }
+
+            #[utoipa::path(
+                post,
+                path = concat!("/admin/v1/", stringify!($module)),
+                tag = "registry",
+                operation_id = concat!("create", $One),
+                summary = concat!("Makes a ", $one, " under the `", $member, "` that it brings along, unless that is taken."),
+                security(("token" = [])),
+                request_body = $spec,
+                responses(Made<$spec>, Unmade, Guarded)
+            )]
+            pub(crate) async fn create(
+                State(office): State<Office>,
+                audit: Audit,
+                body: JsonBody,
+            ) -> Result<Response, Problem> {
+                entries::create(office, Kind::$kind, audit, body).await
+            }
+
+            #[utoipa::path(
+                get,
+                path = concat!("/admin/v1/", stringify!($module), "/{", $member, "}"),
+                tag = "registry",
+                operation_id = concat!("show", $One),
+                summary = concat!("Shows a ", $one, "."),
+                security(("token" = [])),
+                params(($member = String, Path, description = "What it is called.", $($bounds)*)),
+                responses(Shown<$spec>, BadName, Missing, Guarded)
+            )]
+            pub(crate) async fn show(State(office): State<Office>, Name(name): Name) -> Result<Response, Problem> {
+                entries::show(&office, Kind::$kind, name)
+            }
+
+            #[utoipa::path(
+                put,
+                path = concat!("/admin/v1/", stringify!($module), "/{", $member, "}"),
+                tag = "registry",
+                operation_id = concat!("put", $One),
+                summary = concat!("Puts a ", $one, " in place of what has its name, also of what the file says."),
+                security(("token" = [])),
+                params(($member = String, Path, description = "What it is called.", $($bounds)*), Conditions),
+                request_body = $spec,
+                responses(Put<$spec>, Unchanged, Guarded)
+            )]
+            pub(crate) async fn put(
+                State(office): State<Office>,
+                Name(name): Name,
+                headers: HeaderMap,
+                body: JsonBody,
+            ) -> Result<Response, Problem> {
+                entries::put(office, Which { kind: Kind::$kind, name }, headers, body).await
+            }
+
+            #[utoipa::path(
+                delete,
+                path = concat!("/admin/v1/", stringify!($module), "/{", $member, "}"),
+                tag = "registry",
+                operation_id = concat!("remove", $One),
+                summary = concat!("Removes a ", $one, " from the registry. What the file says about that name holds again."),
+                security(("token" = [])),
+                params(($member = String, Path, description = "What it is called.", $($bounds)*), StillThere),
+                responses((status = 204, description = "It is gone."), BadName, Kept, Guarded)
+            )]
+            pub(crate) async fn remove(
+                State(office): State<Office>,
+                Name(name): Name,
+                headers: HeaderMap,
+            ) -> Result<StatusCode, Problem> {
+                entries::remove(office, Kind::$kind, name, headers).await
+            }
+        }
+    };
+}
+
+api!(
+    plans,
+    Plans,
+    PlanSpec,
+    PlanList,
+    "plan",
+    "Plans",
+    "Plan",
+    "name",
+    (min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")
+);
+api!(
+    rules,
+    Rules,
+    RuleSpec,
+    RuleList,
+    "rule",
+    "Rules",
+    "Rule",
+    "id",
+    (min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")
+);
+api!(
+    tenants,
+    Tenants,
+    TenantSpec,
+    TenantList,
+    "tenant",
+    "Tenants",
+    "Tenant",
+    "id",
+    (min_length = 1, max_length = 1024, format = "identity")
+);
