@@ -205,7 +205,7 @@ fn of_headers(answer: &Answer) -> String {
         }
         (503, ..) => "closed".to_owned(),
         (401, ..) => "401".to_owned(),
-        (403, ..) if answer.text.contains("passes here") || answer.text.contains("denies every request") => {
+        (403, ..) if answer.text.contains("is banned") || answer.text.contains("denies every request") => {
             "banned".to_owned()
         }
         (403, ..) => "never".to_owned(),
