@@ -14,9 +14,9 @@ mod tls;
 mod watched_files;
 
 pub use guess_limiter::{GuessLimiter, TooManyGuesses};
-pub use http::{ClientBody, Http, HttpHandler, IncompleteBody, RequestMetrics, UnpacedBody};
+pub use http::{ClientBody, ClientBodyError, Http, HttpHandler, RequestMetrics, UnpacedBody};
 pub use http1::is_only_chunked;
-pub use http2::{FIRST_READ, MAX_WINDOW, PacedBody, ReceiveBody, SendBody, SendError};
+pub use http2::{FIRST_READ, MAX_WINDOW, PacedBody, ReceiveBody, SendBody, SendBodyError};
 pub use listener::{
     AcceptedConnection, Bounds, ClientIo, ConnectionPermit, DrainWatcher, Listener, ListenerProtocol,
     RequestOrigin,

@@ -1,7 +1,7 @@
 //! Settling: replaces what a request was charged at first by what it cost in the end.
 
 use spile_core::{Decision, DecisionSource, Reason, Store, StoreError};
-use spile_policy::{BucketCharge, Chain, ChainPart};
+use spile_policy::{BucketCharge, Chain, CostGroup};
 
 use super::RateLimiter;
 use crate::ask::Ask;
@@ -52,7 +52,7 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<Settled, StoreError> {
         let mut settled = Settled::default();
         let (mut standing, mut is_known) = (decision.limits().to_vec(), true);
-        for ChainPart { cost, chain: part, places } in chain.by_key_and_cost() {
+        for CostGroup { cost, chain: part, places } in chain.by_key_and_cost() {
             let after = if tokens > cost {
                 let more = tokens - cost;
                 let holds = part.buckets().iter().map(|bucket| bucket.limit().limit().capacity()).min();

@@ -21,23 +21,23 @@ pub enum ClientBody {
 /// The client closed the connection before its body was complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the client closed the connection before the body was complete")]
-pub struct IncompleteBody;
+pub struct ClientBodyError;
 
 impl Body for ClientBody {
     type Data = Bytes;
-    type Error = IncompleteBody;
+    type Error = ClientBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteBody>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ClientBodyError>>> {
         match self.get_mut() {
             Self::Http1(body) => Pin::new(body)
                 .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|_| IncompleteBody))),
+                .map(|frame| frame.map(|frame| frame.map_err(|_| ClientBodyError))),
             Self::Http2(body) => Pin::new(body)
                 .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|_| IncompleteBody))),
+                .map(|frame| frame.map(|frame| frame.map_err(|_| ClientBodyError))),
         }
     }
 

@@ -15,7 +15,7 @@ use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-pub use self::body::{ClientBody, IncompleteBody, UnpacedBody};
+pub use self::body::{ClientBody, ClientBodyError, UnpacedBody};
 pub(crate) use self::client_stream::ClientStream;
 pub use self::metrics::RequestMetrics;
 use crate::http2::{self, PacedBody, ReceiveBody, StreamTracker};

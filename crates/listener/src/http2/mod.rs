@@ -10,7 +10,7 @@ mod server;
 mod streams;
 
 pub use self::receive_body::ReceiveBody;
-pub use self::send_body::{FIRST_READ, PacedBody, SendBody, SendError};
+pub use self::send_body::{FIRST_READ, PacedBody, SendBody, SendBodyError};
 pub use self::server::MAX_WINDOW;
 pub(crate) use self::server::serve;
 pub(crate) use self::streams::StreamTracker;

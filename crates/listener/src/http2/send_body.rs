@@ -63,7 +63,7 @@ pub struct SendBody<B> {
 
 /// Why a body was not sent completely.
 #[derive(Debug)]
-pub enum SendError<E> {
+pub enum SendBodyError<E> {
     /// The other side reset the stream or is gone.
     Refused,
     /// The other side accepted nothing for too long.
@@ -101,7 +101,7 @@ impl<B: PacedBody> SendBody<B> {
         self.awaits_body
     }
 
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError<B::Error>>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendBodyError<B::Error>>> {
         loop {
             if !self.piece.is_empty() && ready!(self.poll_piece(cx))? {
                 return Poll::Ready(Ok(()));
@@ -109,26 +109,30 @@ impl<B: PacedBody> SendBody<B> {
             self.awaits_body = true;
             let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
             self.awaits_body = false;
-            match frame.transpose().map_err(SendError::Broken)?.map(Frame::into_data) {
+            match frame.transpose().map_err(SendBodyError::Broken)?.map(Frame::into_data) {
                 None => {
                     return Poll::Ready(
-                        self.stream.send_data(Bytes::new(), true).map_err(|_| SendError::Refused),
+                        self.stream.send_data(Bytes::new(), true).map_err(|_| SendBodyError::Refused),
                     );
                 }
                 Some(Ok(data)) if data.is_empty() && self.body.is_end_stream() => {
-                    return Poll::Ready(self.stream.send_data(data, true).map_err(|_| SendError::Refused));
+                    return Poll::Ready(
+                        self.stream.send_data(data, true).map_err(|_| SendBodyError::Refused),
+                    );
                 }
                 Some(Ok(data)) => self.piece = data,
                 Some(Err(frame)) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
-                    return Poll::Ready(self.stream.send_trailers(trailers).map_err(|_| SendError::Refused));
+                    return Poll::Ready(
+                        self.stream.send_trailers(trailers).map_err(|_| SendBodyError::Refused),
+                    );
                 }
             }
         }
     }
 
     /// Sends the whole piece. Returns whether it was the end of the body.
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, SendError<B::Error>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, SendBodyError<B::Error>>> {
         let (mut waited, mut last) = (false, false);
         while !self.piece.is_empty() {
             self.stream.reserve_capacity(self.piece.len());
@@ -144,7 +148,7 @@ impl<B: PacedBody> SendBody<B> {
                 self.untaken.reset();
             }
             last = self.piece.is_empty() && self.body.is_end_stream();
-            self.stream.send_data(part, last).map_err(|_| SendError::Refused)?;
+            self.stream.send_data(part, last).map_err(|_| SendBodyError::Refused)?;
         }
         self.untaken.reset();
         let next = if waited { self.read_at_most / 4 } else { self.read_at_most * 4 };
@@ -153,32 +157,32 @@ impl<B: PacedBody> SendBody<B> {
         Poll::Ready(Ok(last))
     }
 
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError<B::Error>>> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendBodyError<B::Error>>> {
         loop {
             match self.stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(0))) => {}
                 Poll::Ready(Some(Ok(_))) => return Poll::Ready(Ok(())),
-                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(SendError::Refused)),
-                Poll::Pending => return self.untaken.poll_expired(cx).map(|()| Err(SendError::Untaken)),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(SendBodyError::Refused)),
+                Poll::Pending => return self.untaken.poll_expired(cx).map(|()| Err(SendBodyError::Untaken)),
             }
         }
     }
 }
 
 impl<B: PacedBody> Future for SendBody<B> {
-    type Output = Result<(), SendError<B::Error>>;
+    type Output = Result<(), SendBodyError<B::Error>>;
 
     /// Resets the stream if the other side accepts nothing for too long. If reading the body fails, dropping this
     /// resets it.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if this.stream.poll_reset(cx).is_ready() {
-            return Poll::Ready(Err(SendError::Refused));
+            return Poll::Ready(Err(SendBodyError::Refused));
         }
         let sent = ready!(this.poll_send(cx));
         match &sent {
-            Err(SendError::Untaken) => this.stream.send_reset(Reason::CANCEL),
-            Err(SendError::Broken(_) | SendError::Refused) | Ok(()) => {}
+            Err(SendBodyError::Untaken) => this.stream.send_reset(Reason::CANCEL),
+            Err(SendBodyError::Broken(_) | SendBodyError::Refused) | Ok(()) => {}
         }
         Poll::Ready(sent)
     }

@@ -18,7 +18,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::date;
 use super::receive_body::{KeepOpen, ReceiveBody};
-use super::send_body::{PacedBody, SendBody, SendError};
+use super::send_body::{PacedBody, SendBody, SendBodyError};
 use super::streams::{StreamGuard, StreamTracker};
 use crate::listener::{Bounds, DrainWatcher};
 
@@ -225,7 +225,7 @@ impl<F: Future<Output = Response<B>>, B: PacedBody> Future for ServerStream<F, B
                     match ready!(sent) {
                         Ok(()) => StreamState::Lingering,
                         Err(why) => {
-                            if let SendError::Broken(_) = why {
+                            if let SendBodyError::Broken(_) = why {
                                 sending.break_off();
                             }
                             return Poll::Ready(());

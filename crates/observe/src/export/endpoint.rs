@@ -22,18 +22,18 @@ use super::error::DeliveryError;
 use super::public_address::is_public;
 
 /// A connection, with or without TLS.
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ReceiverIo: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ReceiverIo for S {}
 
 /// A URL that can be posted to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Endpoint {
+pub(crate) struct HttpEndpoint {
     uri: Uri,
     pub(crate) private_allowed: bool,
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     pub(crate) fn parse(url: &str) -> Result<Self, DeliveryError> {
         let uri: Uri = url.parse().map_err(|_| DeliveryError::Url(without_secrets(url)))?;
         let known = uri.scheme() == Some(&Scheme::HTTP) || uri.scheme() == Some(&Scheme::HTTPS);
@@ -93,7 +93,7 @@ impl Endpoint {
 
     /// Connects to an address that was checked. The name is not resolved a second time, because it could have another
     /// address by then.
-    async fn connect(&self) -> Result<TokioIo<Box<dyn ByteStream>>, DeliveryError> {
+    async fn connect(&self) -> Result<TokioIo<Box<dyn ReceiverIo>>, DeliveryError> {
         let addresses = self.checked_addresses().await?;
         // Tries one after the other: a machine may reach only IPv4 or only IPv6.
         let stream = TcpStream::connect(&*addresses).await?;
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn only_what_can_be_posted_to_is_a_target() {
         for good in ["http://example.com/hook", "https://example.com:8443/a?b=c", "http://[2606:4700::1]/"] {
-            assert!(Endpoint::parse(good).is_ok(), "{good}");
+            assert!(HttpEndpoint::parse(good).is_ok(), "{good}");
         }
         for bad in [
             "",
@@ -164,13 +164,13 @@ mod tests {
             "http://",
             "http://u:p@example.com/",
         ] {
-            assert!(Endpoint::parse(bad).is_err(), "{bad}");
+            assert!(HttpEndpoint::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn an_error_does_not_show_a_password() {
-        let why = Endpoint::parse("http://user:hunter2@example.com/").map(drop).unwrap_err().to_string();
+        let why = HttpEndpoint::parse("http://user:hunter2@example.com/").map(drop).unwrap_err().to_string();
         assert!(!why.contains("hunter2"), "{why}");
     }
 }

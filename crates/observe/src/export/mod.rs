@@ -10,5 +10,5 @@ pub mod trace;
 pub mod webhook;
 
 pub use self::batch::ExportTask;
-pub(crate) use self::endpoint::Endpoint;
+pub(crate) use self::endpoint::HttpEndpoint;
 pub use self::error::DeliveryError;

@@ -31,13 +31,13 @@ const RATE_SECONDS: usize = 5;
 /// Observes decisions. Give it to a limiter as its observer. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Watch {
-    inner: Arc<Inner>,
+    inner: Arc<WatchState>,
 }
 
 /// A weak reference to a watch, which does not keep it alive.
-pub(crate) struct WeakWatch(Weak<Inner>);
+pub(crate) struct WeakWatch(Weak<WatchState>);
 
-struct Inner {
+struct WatchState {
     fingerprints: Fingerprints,
     /// Shared with the limiter, which counts in it.
     counts: Arc<DecisionCounts>,
@@ -65,7 +65,7 @@ impl Watch {
         let WatchBuilder { registrar, clock, keys_shown, health_probe, .. } = builder;
         registrar.register(describe);
         let fingerprints = Fingerprints::default();
-        let inner = Inner {
+        let inner = WatchState {
             counts: Arc::default(),
             failures: FailureCounters::new(&registrar),
             latencies: Latencies::new(),
@@ -277,7 +277,7 @@ impl Observer for Watch {
     }
 }
 
-impl Inner {
+impl WatchState {
     /// Counts one decision in the thread's table, or in the series table if the thread's table has no slot. A series
     /// beyond the bound takes no slot.
     fn count(&self, series: Series, register: impl FnOnce(&mut SeriesTable) -> Series) {

@@ -5,7 +5,7 @@ mod pattern;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
 
-pub(crate) use self::pattern::{ANY, DescriptorEntry};
+pub(crate) use self::pattern::{ANY, RawEntry};
 pub use self::pattern::{DescriptorMatch, DescriptorMatchError, EntryPattern};
 use crate::facts::CallerTenant;
 use crate::key::ResolvedKey;
@@ -174,7 +174,7 @@ impl Policy {
     }
 
     /// The tenant that the entry `tenant` names.
-    fn tenant_of_descriptor(&self, entries: &[DescriptorEntry<'_>]) -> Option<CallerTenant> {
+    fn tenant_of_descriptor(&self, entries: &[RawEntry<'_>]) -> Option<CallerTenant> {
         let (_, id) = entries.iter().find(|(key, _)| *key == TENANT_ENTRY)?;
         Some(self.tenant(std::str::from_utf8(id).ok()?)?.caller())
     }
@@ -198,7 +198,7 @@ fn smallest_limit() -> Limit {
 /// The domain and the entries as one text that is different for different descriptors: separators and bytes that are
 /// not printable are percent-encoded. A text that is too long is replaced by its hash. Values come from callers, and
 /// none of them may cause an error, because Envoy would let the request pass.
-fn key(domain: &[u8], entries: &[DescriptorEntry<'_>]) -> ResolvedKey {
+fn key(domain: &[u8], entries: &[RawEntry<'_>]) -> ResolvedKey {
     const VALUE: &AsciiSet = &CONTROLS.add(b'%').add(b'|');
     const KEY: &AsciiSet = &VALUE.add(b'=');
     let mut text = String::new();

@@ -26,7 +26,7 @@ pub struct EntryPattern {
 }
 
 /// The key and value of an entry of a request: any bytes that a caller sends.
-pub(crate) type DescriptorEntry<'e> = (&'e [u8], &'e [u8]);
+pub(crate) type RawEntry<'e> = (&'e [u8], &'e [u8]);
 
 /// The specificity of a rule for descriptors.
 pub(crate) type DescriptorSpecificity = (bool, usize, Vec<(bool, usize)>);
@@ -34,7 +34,7 @@ pub(crate) type DescriptorSpecificity = (bool, usize, Vec<(bool, usize)>);
 impl DescriptorMatch {
     /// The entries that the key is made of, or `None` if the descriptor does not match. It matches if it has as many
     /// entries, in this order, and each fits. For a subset, each pattern must fit one of its entries.
-    pub(crate) fn matched<'e>(&self, entries: &[DescriptorEntry<'e>]) -> Option<Vec<DescriptorEntry<'e>>> {
+    pub(crate) fn matched<'e>(&self, entries: &[RawEntry<'e>]) -> Option<Vec<RawEntry<'e>>> {
         if self.subset {
             let found = |pattern: &EntryPattern| entries.iter().find(|entry| pattern.fits(**entry)).copied();
             return self.entries.iter().map(found).collect();
@@ -54,7 +54,7 @@ impl DescriptorMatch {
 }
 
 impl EntryPattern {
-    fn fits(&self, (key, value): DescriptorEntry<'_>) -> bool {
+    fn fits(&self, (key, value): RawEntry<'_>) -> bool {
         self.key.as_bytes() == key && self.value.as_deref().is_none_or(|pieces| fits_pieces(pieces, value))
     }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_subset_fits_whatever_else_is_there_and_keys_by_its_own_entries() {
         let posts = DescriptorMatch { subset: true, ..matcher(&["user", "method=POST"]) };
-        let entries: [DescriptorEntry<'_>; 3] = [(b"method", b"POST"), (b"trace", b"7"), (b"user", b"ann")];
+        let entries: [RawEntry<'_>; 3] = [(b"method", b"POST"), (b"trace", b"7"), (b"user", b"ann")];
         assert_eq!(posts.matched(&entries), Some(vec![entries[2], entries[0]]));
         assert_eq!(posts.matched(&entries[1..]), None);
     }

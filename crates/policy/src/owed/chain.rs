@@ -34,7 +34,7 @@ pub struct BucketCharge {
 
 /// The buckets of a chain that have the same key and the same cost.
 #[derive(Clone, Debug)]
-pub struct ChainPart {
+pub struct CostGroup {
     /// The cost of each bucket.
     pub cost: u64,
     /// A chain of only these buckets.
@@ -227,15 +227,15 @@ impl Chain {
 
     /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of
     /// one key does not limit another key.
-    pub fn by_key_and_cost(&self) -> Vec<ChainPart> {
-        let mut parts: Vec<ChainPart> = Vec::new();
+    pub fn by_key_and_cost(&self) -> Vec<CostGroup> {
+        let mut parts: Vec<CostGroup> = Vec::new();
         for (place, bucket) in self.buckets.iter().enumerate() {
             let key = &self.keys[bucket.key];
-            let same = |part: &ChainPart| part.cost == bucket.cost && part.chain.keys[0] == *key;
+            let same = |part: &CostGroup| part.cost == bucket.cost && part.chain.keys[0] == *key;
             let at = parts.iter().position(same).unwrap_or_else(|| {
                 let chain =
                     Self { keys: OneOrMany::one(key.clone()), buckets: OneOrMany::new(), ..self.clone() };
-                parts.push(ChainPart { cost: bucket.cost, chain, places: Vec::new() });
+                parts.push(CostGroup { cost: bucket.cost, chain, places: Vec::new() });
                 parts.len() - 1
             });
             parts[at].chain.buckets.push(BucketCharge { key: 0, ..bucket.clone() });

@@ -13,7 +13,7 @@ use spile_core::{ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, OneOr
 
 pub use self::builder::{PolicyBuilder, PolicyError};
 pub use self::named::AskError;
-use crate::descriptor::{ANY, DescriptorEntry};
+use crate::descriptor::{ANY, RawEntry};
 use crate::facts::{CallerTenant, Credential, Facts};
 use crate::key::{InvalidIdentity, ResolvedKey, header_key};
 use crate::owed::{Chain, Owed, PolicyRefusal};
@@ -216,8 +216,8 @@ impl Policy {
     pub(crate) fn rule_for_descriptor<'e>(
         &self,
         domain: &[u8],
-        entries: &[DescriptorEntry<'e>],
-    ) -> Option<(&Rule, Vec<DescriptorEntry<'e>>)> {
+        entries: &[RawEntry<'e>],
+    ) -> Option<(&Rule, Vec<RawEntry<'e>>)> {
         let own = std::str::from_utf8(domain).ok().and_then(|domain| self.by_domain.get(domain));
         let any = self.by_domain.get(ANY);
         own.into_iter().chain(any).flatten().find_map(|&at| {

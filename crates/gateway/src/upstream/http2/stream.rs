@@ -10,7 +10,7 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use http_body::Body;
-use spile_listener::{IdleTimer, ReceiveBody, SendBody, SendError};
+use spile_listener::{IdleTimer, ReceiveBody, SendBody, SendBodyError};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -161,10 +161,10 @@ impl Http2Exchange {
                 }
                 Ok(sending.awaits_body())
             }
-            Poll::Ready(Err(SendError::Broken(why))) if !self.await_answer => Err(why),
+            Poll::Ready(Err(SendBodyError::Broken(why))) if !self.await_answer => Err(why),
             // An upstream may respond without reading the whole request. If it does not respond, that says why.
             Poll::Ready(stream_ended) => {
-                self.body_incomplete = matches!(stream_ended, Err(SendError::Broken(_)));
+                self.body_incomplete = matches!(stream_ended, Err(SendBodyError::Broken(_)));
                 self.stopped = true;
                 self.silence.reset();
                 Ok(false)

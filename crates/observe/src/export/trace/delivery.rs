@@ -7,7 +7,7 @@ use metrics::Counter;
 use serde_json::{Value, json};
 
 use super::span::FinishedSpan;
-use crate::export::Endpoint;
+use crate::export::HttpEndpoint;
 use crate::export::batch::Delivery;
 
 /// How long the collector may take to answer.
@@ -19,7 +19,7 @@ const INTERNAL: u32 = 1;
 
 /// Posts batches of spans to one collector.
 pub(super) struct SpanDelivery {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: HttpEndpoint,
     pub(super) service: String,
     pub(super) sent: Counter,
     pub(super) lost: Counter,

@@ -16,7 +16,7 @@ pub use self::context::TraceContext;
 use self::delivery::SpanDelivery;
 use self::span::{ActiveSpan, FinishedSpan};
 pub use self::span::{Instrumented, current, note, span};
-use super::Endpoint;
+use super::HttpEndpoint;
 use super::batch::{BatchSender, stopped};
 pub use crate::export::{DeliveryError, ExportTask};
 use crate::watch::Watch;
@@ -39,7 +39,7 @@ pub struct Tracer {
 #[derive(Clone, Debug)]
 #[must_use = "call start()"]
 pub struct Otlp {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
     service: String,
     ratio: f64,
     max_wait: Duration,
@@ -48,7 +48,7 @@ pub struct Otlp {
 impl Otlp {
     /// Sends spans to the collector at `endpoint`, such as `http://127.0.0.1:4318`.
     pub fn new(endpoint: &str) -> Result<Self, DeliveryError> {
-        let mut endpoint = Endpoint::parse(&format!("{}/v1/traces", endpoint.trim_end_matches('/')))?;
+        let mut endpoint = HttpEndpoint::parse(&format!("{}/v1/traces", endpoint.trim_end_matches('/')))?;
         // Only the operator can choose the collector, so that a private address is no risk.
         endpoint.private_allowed = true;
         Ok(Self { endpoint, service: "spile".to_owned(), ratio: 1.0, max_wait: Duration::from_secs(1) })

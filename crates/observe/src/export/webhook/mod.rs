@@ -14,7 +14,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 
 use self::delivery::{DeliveryCounters, EventDelivery};
 pub use self::signature::{SigningSecret, verify};
-use super::Endpoint;
+use super::HttpEndpoint;
 use super::batch::{BatchSender, stopped};
 use crate::events::{Event, EventKind, EventLane};
 pub use crate::export::{DeliveryError, ExportTask};
@@ -24,7 +24,7 @@ use crate::watch::Watch;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "call start()"]
 pub struct Webhook {
-    endpoint: Endpoint,
+    endpoint: HttpEndpoint,
     secret: SigningSecret,
     /// The kinds of event that are posted. All kinds if empty.
     kinds: Vec<String>,
@@ -40,7 +40,7 @@ impl Webhook {
     /// Posts events to `url`, which is `http` or `https`, signed with `secret`.
     pub fn new(url: &str, secret: impl Into<SigningSecret>) -> Result<Self, DeliveryError> {
         Ok(Self {
-            endpoint: Endpoint::parse(url)?,
+            endpoint: HttpEndpoint::parse(url)?,
             secret: secret.into(),
             kinds: Vec::new(),
             queue: 1_000,
