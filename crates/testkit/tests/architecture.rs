@@ -25,7 +25,19 @@ const LAYERS: &[(&str, &[&str])] = &[
         "spile-gateway",
         &["spile-core", "spile-limiter", "spile-listener", "spile-observe", "spile-policy", "spile-tower"],
     ),
-    ("spile", &["spile-core", "spile-limiter", "spile-macros", "spile-memory", "spile-redis", "spile-tower"]),
+    (
+        "spile",
+        &[
+            "spile-core",
+            "spile-limiter",
+            "spile-macros",
+            "spile-memory",
+            "spile-observe",
+            "spile-policy",
+            "spile-redis",
+            "spile-tower",
+        ],
+    ),
     (
         "spile-server",
         &[
@@ -41,7 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "spile-tower",
         ],
     ),
-    ("spile-testkit", &["spile-core"]),
+    ("spile-testkit", &["spile-core", "spile-resp"]),
     (
         "spile-bench",
         &[
