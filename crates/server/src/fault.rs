@@ -1,4 +1,4 @@
-//! What is wrong with something that was typed, and where it stands.
+//! What is wrong with something that was typed, and where it is.
 
 use std::fmt;
 

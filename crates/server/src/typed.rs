@@ -11,7 +11,7 @@ use spile_policy::{Chain, Policy};
 
 use crate::fault::Fault;
 
-/// One question as it stands in a body.
+/// One question as it is written in a body.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct TypedQuestion<'a> {
@@ -59,7 +59,7 @@ impl TypedQuestion<'_> {
                 "is missing; give `ruleId`, `plans`, or `ruleId` with `capacity` and `refillPerSecond`",
             ),
             (_, Some(_), ..) => {
-                Fault::new("plans", "stands alone; leave out `ruleId`, `capacity` and `refillPerSecond`")
+                Fault::new("plans", "is used alone; leave out `ruleId`, `capacity` and `refillPerSecond`")
             }
             (_, _, Some(_), None) => {
                 Fault::new("refillPerSecond", "is missing; `capacity` needs it, from 0.000001 to 1000000000")
@@ -76,7 +76,7 @@ impl TypedQuestion<'_> {
     }
 }
 
-/// A refund as it stands in a body: a question, and what tells it from other refunds.
+/// A refund as it is written in a body: a question, and what tells it from other refunds.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct TypedRefund<'a> {
@@ -116,7 +116,7 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> 
     serde_json::from_slice(body).map_err(|_| blame::<T>(body))
 }
 
-/// A JSON object. Left to itself serde also reads a struct from a list of its fields, which nobody means.
+/// A JSON object. Left to itself serde also reads a struct from a list of its fields, which no client means.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 

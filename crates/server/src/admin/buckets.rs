@@ -28,11 +28,11 @@ pub(super) struct Which {
 pub(super) struct Buckets {
     /// The key, as it was asked for.
     key: String,
-    /// One for each limit of the plans that were asked about. A bucket that nobody has spent from is full.
+    /// One for each limit of the plans that were asked about. A bucket from which nothing was spent is full.
     buckets: Vec<BucketState>,
 }
 
-/// Shows how the buckets of a key stand. Spends nothing.
+/// Shows the state of the buckets of a key. Spends nothing.
 #[utoipa::path(
     get,
     path = "/admin/v1/buckets/{key}",

@@ -71,7 +71,7 @@ fn refused(why: &LoadError) -> Problem {
     }
 }
 
-/// How the store stands.
+/// The state of the store.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StoreState {
@@ -90,17 +90,17 @@ pub(super) struct StoreState {
     trouble: Option<String>,
     /// Why the last reload was refused, until one is not.
     last_reload_refused: Option<String>,
-    /// How the registry stands.
+    /// The state of the registry.
     registry: RegistryState,
 }
 
-/// How the registry stands.
+/// The state of the registry.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct RegistryState {
     /// `redis`, shared by all instances, or `instance`.
     kept: &'static str,
-    /// The version that is part of what is in force, where it is in Redis.
+    /// The version that is part of what is in force. `null` if the registry is not in Redis.
     version: Option<u64>,
     /// Why the registry, or a part of it, is not what is in force, while it is not.
     trouble: Option<String>,
@@ -146,7 +146,7 @@ impl RegistryState {
     }
 }
 
-/// Shows how the store stands, and why the last reload was refused.
+/// Shows the state of the store, and why the last reload was refused.
 #[utoipa::path(
     get,
     path = "/admin/v1/store",

@@ -24,7 +24,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// What stands behind the question mark.
+/// The query: the part after the question mark.
 pub(super) struct Asked<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {

@@ -23,7 +23,7 @@ struct RouteState {
     name: String,
     /// Requests whose path starts so are forwarded.
     path: String,
-    /// Only for these hosts; for all, where it is not there.
+    /// Only requests for these hosts; all requests if it is absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     hosts: Vec<String>,

@@ -26,7 +26,7 @@ pub(crate) struct Door {
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// Lets the request through to whoever answers it, if it carries the token; nobody where there is none.
+/// Lets a request through if it carries the token. Refuses all of them if no token is configured.
 pub(crate) async fn require(
     State(door): State<Door>,
     peer: ConnectInfo<SocketAddr>,
@@ -42,7 +42,7 @@ pub(crate) async fn require(
     door.answer(token, peer, request, next).await
 }
 
-/// The same, but lets everybody through where there is no token: the listener is then open on loopback alone.
+/// The same, but lets every request through if no token is configured: the listener is then open on loopback alone.
 pub(crate) async fn require_if_any(
     State(door): State<Door>,
     peer: ConnectInfo<SocketAddr>,
@@ -61,7 +61,7 @@ pub(crate) async fn require_if_any(
     }
 }
 
-/// Whether the answer goes on for as long as somebody listens.
+/// Whether the answer goes on for as long as the client reads it.
 fn is_endless(response: &Response) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
@@ -108,7 +108,7 @@ fn shown(path: &str) -> &str {
     if path.starts_with(BUCKETS) { BUCKETS } else { path }
 }
 
-/// The token of the one `Authorization` field: which of two would count is nobody's guess.
+/// The token of the one `Authorization` field: of two it would not be clear which one counts.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(only), None) = (fields.next(), fields.next()) else { return None };

@@ -1,4 +1,4 @@
-//! What a listener puts up with.
+//! The bounds of a listener: connections, headers, streams and times.
 
 use std::time::Duration;
 

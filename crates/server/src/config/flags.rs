@@ -6,7 +6,7 @@ use spile_core::FailurePolicy;
 
 use super::{Listen, StoreConfig, StoreUrl};
 
-/// What the command line says. It stands above file and environment, now and whenever they are read again.
+/// What the command line says. It overrides file and environment, now and whenever they are read again.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     /// Where buckets live.

@@ -1,4 +1,4 @@
-//! What holds for the whole gateway: what it puts up with, its certificate, and whose tokens it believes.
+//! What holds for the whole gateway: its bounds, its certificate, and whose tokens it believes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ enum KeysWord {
 /// What holds for all routes.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayConfig {
-    /// What the listener puts up with.
+    /// The bounds of the listener.
     pub bounds: Bounds,
     /// The certificate that clients see; plain HTTP if `None`.
     pub tls: Option<TlsConfig>,

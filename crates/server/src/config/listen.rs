@@ -8,7 +8,7 @@ use spile_policy::HostPattern;
 
 use super::value::Texts;
 
-/// `[listen]`: the addresses of the listeners, and what all but the gateway put up with.
+/// `[listen]`: the addresses of the listeners, and the bounds of all of them but the gateway.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Listen {
@@ -25,7 +25,7 @@ pub struct Listen {
     /// The names, besides those of loopback, by which `http` and `admin` are asked, and the hosts whose pages may ask them.
     #[serde(with = "Texts", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostPattern>,
-    /// What all but the gateway put up with.
+    /// The bounds of all listeners but the gateway.
     #[serde(skip, default = "usual_bounds")]
     pub bounds: Bounds,
 }

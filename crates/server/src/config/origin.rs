@@ -10,7 +10,7 @@ use super::Flags;
 /// The file, the environment above it and the flags above both.
 #[derive(Clone, Default)]
 pub(crate) struct Origin {
-    /// Nothing where there is no file.
+    /// `None` if there is no file.
     pub(super) path: Option<PathBuf>,
     pub(super) text: String,
     /// The file just before it was read: whatever it is later, it has changed since.

@@ -28,6 +28,7 @@ pub(crate) struct TenantSpec {
     pub(crate) plan: Option<String>,
     /// Hashes of its API keys: `sha256:` and 64 hexadecimal digits. If they are left out, those it has stay. They are never
     /// shown.
+    #[serde(alias = "api_keys")]
     #[schema(write_only)]
     pub(crate) api_keys: Option<Vec<String>>,
     /// Limits of its own, each in place of the one that its plan has under that name.

@@ -3,16 +3,16 @@
 use crate::config::ConfigError;
 use crate::registry::RegistryError;
 
-/// Why a change was not made. Nothing has changed, unless it says that nobody knows.
+/// Why a change was not made. Nothing has changed, unless the error says that this is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
     #[error("nothing has this name")]
     Missing,
     #[error("this is in quarantine, put it right or delete it: {0}")]
     Quarantined(String),
-    #[error("this stands in the file: change it there")]
+    #[error("this is defined in the file: change it there")]
     InFile,
-    #[error("somebody else has changed this since: read it again")]
+    #[error("this was changed since: read it again")]
     Changed,
     #[error("the tenant has {0} API keys, the most there can be: put it with fewer")]
     TooManyKeys(usize),

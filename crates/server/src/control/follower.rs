@@ -10,7 +10,7 @@ use super::Control;
 /// How often to look without having heard anything. A lost message delays a change by no more.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Follows for as long as it is polled; returns at once where there is nobody to follow.
+/// Follows for as long as it is polled. Returns at once if the registry is this instance's own.
 pub(crate) async fn follow(control: Arc<Control>) {
     let Some(subscription) = control.subscribe().await else { return };
     let mut deaf = false;

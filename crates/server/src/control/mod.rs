@@ -37,14 +37,14 @@ const TRIES: usize = 20;
 pub(crate) struct Control {
     decider: Arc<Decider>,
     gateway: Option<Arc<GatewayHandle>>,
-    /// Held by whoever changes what is in force.
+    /// Locked while what is in force is changed.
     registry: tokio::sync::Mutex<Registry>,
     /// The registry's entries that what is in force was made with.
     entries: Mutex<Arc<Entries>>,
     standing: Mutex<Standing>,
     /// Why the last reload was refused, until one is not.
     refusal: Mutex<Option<String>>,
-    /// What is in force, for whoever follows it.
+    /// What is in force. Others follow it.
     in_force: watch::Sender<Arc<Config>>,
     /// What the server started with: what only a restart changes is still so.
     started: Arc<Config>,
@@ -119,7 +119,7 @@ impl Control {
         self.refusal.lock().clone()
     }
 
-    /// How the registry stands.
+    /// The state of the registry.
     pub(crate) fn standing(&self) -> Standing {
         self.standing.lock().clone()
     }
@@ -136,7 +136,7 @@ impl Control {
         self.decider.store().redis().and_then(|_| self.standing.lock().unread())
     }
 
-    /// Hears of others' changes, where there are others.
+    /// Receives the changes of other instances. `None` if the registry is this instance's own.
     pub(crate) async fn subscribe(&self) -> Option<Subscription> {
         self.registry.lock().await.subscribe()
     }
@@ -200,7 +200,7 @@ impl Control {
     ) -> Result<Changed, ControlError> {
         let mut registry = self.registry.lock().await;
         for _ in 0..TRIES {
-            // What somebody has just put through another instance must be there to build on.
+            // A change that was just made through another instance must be there to build on.
             self.catch_up_with(&mut registry).await?;
             let config = self.config();
             let standing = Entry::one(&config, which);
@@ -229,7 +229,7 @@ impl Control {
     /// and remembered, and what runs stays.
     pub(crate) async fn catch_up(&self) {
         let mut registry = self.registry.lock().await;
-        // What is wrong is told where it arises.
+        // Errors are logged where they arise.
         let _told = self.catch_up_with(&mut registry).await;
     }
 
@@ -343,7 +343,7 @@ fn tell_quarantine(before: &Quarantine, now: &Quarantine, metrics: &RegistryMetr
     }
 }
 
-/// Has everybody work by this configuration.
+/// Puts this configuration in force everywhere.
 fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Config) {
     decider.replace(config);
     if let Some(gateway) = gateway {

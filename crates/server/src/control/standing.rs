@@ -1,8 +1,8 @@
-//! How a registry that instances share stands with this one.
+//! Whether this instance runs with what the shared registry holds.
 
 use std::fmt;
 
-/// How the registry stands. What changes is logged, once.
+/// The state of the registry. Every change of it is logged once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standing {
     /// The version that is part of what is in force, once it has been read.

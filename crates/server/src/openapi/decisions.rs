@@ -209,7 +209,7 @@ enum Reason {
     Shadow,
 }
 
-/// How one limit of a chain stands.
+/// The state of one limit of a chain.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct LimitState {
@@ -291,7 +291,7 @@ pub(crate) struct Looked;
 impl IntoResponses for Looked {
     fn responses() -> Responses {
         [
-            answer("200", "How things stand, allowed or not.", &REFUSED, json("Decision")),
+            answer("200", "The state of the limits, allowed or not.", &REFUSED, json("Decision")),
             answer("503", "Refused because the store failed.", &REFUSED, json("Decision")),
         ]
         .into()
@@ -306,7 +306,7 @@ impl IntoResponses for Refunded {
         [
             answer(
                 "200",
-                "Given back, never above a capacity; how things stand now.",
+                "Given back, never above a capacity; the state of the limits now.",
                 &REFUSED,
                 json("Refund"),
             ),

@@ -23,7 +23,7 @@ pub(crate) struct Put<T>(PhantomData<T>);
 impl<T: ToSchema> IntoResponses for Put<T> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         [
-            entry::<T>(200, "The entry stands in place of the one that had its name."),
+            entry::<T>(200, "The entry is in force in place of the one that had its name."),
             entry::<T>(201, "The entry is new."),
         ]
         .into()

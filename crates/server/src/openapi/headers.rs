@@ -1,4 +1,4 @@
-//! The header fields of answers: described once, and named wherever they stand.
+//! The header fields of answers: described once, and named wherever they occur.
 
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Header, HeaderBuilder, Ref, RefOr, ResponseBuilder};

@@ -36,7 +36,7 @@ use crate::{auth, http};
     tags(
         (name = "decisions", description = "May this key spend so many tokens under these limits?"),
         (name = "registry", description = "Plans, rules and tenants, changed while the server runs."),
-        (name = "buckets", description = "How the buckets of a key stand."),
+        (name = "buckets", description = "The state of the buckets of a key."),
         (name = "server", description = "Configuration, store and health."),
         (name = "dashboard", description = "What happens now, and what happened in the last day."),
     ),

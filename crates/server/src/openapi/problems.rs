@@ -60,7 +60,7 @@ impl IntoResponses for NoOtherMethod {
     }
 }
 
-/// Nobody gets in without the token.
+/// The path takes the token.
 pub(crate) struct Guarded;
 
 impl IntoResponses for Guarded {
@@ -69,7 +69,7 @@ impl IntoResponses for Guarded {
             problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
             problem(
                 403,
-                "No token is configured, and so nobody may come in; or a page of another site asks.",
+                "No token is configured, so the path is closed; or a page of another site asks.",
                 &[],
             ),
             other_method(),
@@ -100,11 +100,11 @@ answers! {
     Unchanged:
         (400, "The body is no such document: the field is unknown, twice there or of the wrong type."),
         (408, "The body did not arrive within 10 seconds."),
-        (412, "Somebody has changed the entry since, or it is (not) there: see `If-Match`."),
+        (412, "The entry was changed since, or it is (not) there: see `If-Match`."),
         (413, "The body is larger than 64 KiB."),
         (415, "The body is not `application/json`."),
         (422, "The document does not go with the rest; `errors` has everything that is wrong."),
-        (409, "The registry is full, or holds what is no entry."),
+        (409, "The registry is full, or holds something that is no entry."),
         (500, "The registry could not keep it."),
         (503, "The registry in Redis is out of reach.");
     /// A change was not kept.
@@ -114,8 +114,8 @@ answers! {
     /// An entry stays.
     Kept:
         (404, "Nothing has this name."),
-        (409, "The entry stands in the file, or others still use it; `errors` says who."),
-        (412, "Somebody has changed the entry since: see `If-Match`."),
+        (409, "The entry is defined in the file, or others still use it; `errors` names them."),
+        (412, "The entry was changed since: see `If-Match`."),
         (500, "The registry could not keep the change."),
         (503, "The registry in Redis is out of reach.");
 }
@@ -129,7 +129,7 @@ impl IntoResponses for Unmade {
         responses.remove("412");
         responses.extend(problems([(
             409,
-            "The name is taken, or the registry is full or holds what is no entry.",
+            "The name is taken, or the registry is full or holds something that is no entry.",
         )]));
         responses
     }

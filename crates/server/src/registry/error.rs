@@ -10,7 +10,7 @@ pub(crate) enum RegistryError {
     /// Nothing was changed.
     #[error("the registry is out of reach: {0}")]
     OutOfReach(SessionError),
-    /// Nobody knows whether the change was made.
+    /// The change may or may not have been made.
     #[error("the change may or may not have been made, read it again: {0}")]
     Unsure(SessionError),
     /// Something in Redis is not as it should be, or Redis does not let us.

@@ -30,7 +30,7 @@ pub(crate) enum Registry {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Written {
     Yes,
-    /// Somebody else has changed the registry since it was last read. Nothing was written.
+    /// Another instance has changed the registry since it was last read. Nothing was written.
     Stale,
 }
 
@@ -81,7 +81,7 @@ impl Registry {
         }
     }
 
-    /// Hears of others' changes, where there are others.
+    /// Receives the changes of other instances. `None` if the registry is this instance's own.
     pub(crate) fn subscribe(&self) -> Option<Subscription> {
         match self {
             Self::Own { .. } => None,
@@ -118,7 +118,7 @@ impl Registry {
     }
 }
 
-/// The disk is waited for where nobody else waits.
+/// Waits for the disk on a thread of its own.
 async fn write_own(
     file: Arc<RegistryFile>,
     key: String,

@@ -37,6 +37,7 @@ pub(crate) struct RuleSpec {
     #[schema(required = true, nullable = false)]
     plans: Option<OneOrMany>,
     /// The plan of callers who are no tenant, if `plans` is `tenant`.
+    #[serde(alias = "anonymous_plan")]
     #[schema(format = "plan-name")]
     anonymous_plan: Option<String>,
     /// Tokens that a request spends.
@@ -45,6 +46,7 @@ pub(crate) struct RuleSpec {
     /// Whether it blocks.
     mode: Option<Mode>,
     /// What happens when the store fails. What the store's own setting says, if it is left out.
+    #[serde(alias = "on_failure")]
     on_failure: Option<OnFailure>,
     /// Ids of rules that are charged with this one.
     also: Option<Vec<String>>,

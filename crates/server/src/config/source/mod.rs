@@ -21,9 +21,10 @@ pub(super) use self::environment::near_misses;
 pub use self::faults::ConfigError;
 pub(crate) use self::faults::Faults;
 pub(crate) use self::place::At;
+use self::place::has_file_keys;
 pub(super) use self::place::in_file;
 pub(super) use self::reader::wrong;
-use self::reader::{Reader, keys_of, spell};
+use self::reader::{Reader, hide_file_keys, hide_json_keys, keys_of};
 pub(super) use self::suggest::did_you_mean;
 use self::tree::Table;
 pub(super) use self::usual::{PASS, UNMATCHED};
@@ -79,7 +80,8 @@ pub(super) fn read_json<T: DeserializeOwned>(
     faults: &mut Faults,
 ) -> Result<Option<T>, String> {
     let first = match serde_json::from_slice(text) {
-        Ok(Object(read)) => return Ok(Some(read)),
+        Ok(Object(read)) if !has_file_keys(text) => return Ok(Some(read)),
+        Ok(_) => String::new(),
         Err(why) => why.to_string(),
     };
     // It is read once more, for all that is wrong with it.
@@ -87,6 +89,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     if !value.is_object() || first.starts_with("duplicate field") {
         return Err(first);
     }
+    hide_file_keys(&mut value);
     round(&mut value);
     let before = faults.added();
     let read = Reader { variables: &[], faults }.read(value, at, &[]);
@@ -138,8 +141,8 @@ impl<'r> Tables<'r> {
         Specs {
             unmatched: self.text(UNMATCHED),
             plans: self.plans(),
-            rules: self.list("rules", |rule| spell(rule, false)),
-            tenants: self.list("tenants", |tenant| spell(tenant, false)),
+            rules: self.list("rules", |rule| hide_json_keys(rule, false)),
+            tenants: self.list("tenants", |tenant| hide_json_keys(tenant, false)),
             routes: self.list("routes", tidy_route),
         }
     }
@@ -214,7 +217,7 @@ impl<'r> Tables<'r> {
             }
         };
         let read = |(name, mut plan): (String, Value)| {
-            spell(&mut plan, true);
+            hide_json_keys(&mut plan, true);
             let plan = self.reader.read(plan, &at.key(&name), &[]);
             PlanSpec { name: Some(name), ..plan.unwrap_or_default() }
         };
@@ -234,7 +237,7 @@ impl<'r> Tables<'r> {
 fn tidy_route(route: &mut Value) {
     if let Some(limits) = route.get_mut("limits").and_then(Value::as_array_mut) {
         for limit in limits {
-            spell(limit, false);
+            hide_json_keys(limit, false);
         }
     }
     if let Some(adaptive) = route.get_mut("adaptive").filter(|adaptive| adaptive.is_boolean()) {

@@ -7,13 +7,19 @@ use std::fmt;
 
 use crate::registry::Kind;
 
-/// The keys of several words that both files and JSON have. All types have them as JSON does.
+/// The keys of several words that both files and JSON have. Types take both.
 const WORDS: [(&str, &str); 4] = [
     ("anonymous_plan", "anonymousPlan"),
     ("api_key_count", "apiKeyCount"),
     ("api_keys", "apiKeys"),
     ("on_failure", "onFailure"),
 ];
+
+/// Whether a JSON text may have a key as files have it.
+pub(super) fn has_file_keys(text: &[u8]) -> bool {
+    let has = |key: &str| text.windows(key.len()).any(|part| part == key.as_bytes());
+    text.contains(&b'_') && WORDS.iter().any(|(in_file, _)| has(in_file))
+}
 
 /// `onFailure` for `on_failure`, as JSON has it. Other keys are returned as they are.
 pub(super) fn in_json(key: &str) -> &str {

@@ -55,17 +55,21 @@ fn is_hidden(key: &str, is_plan: bool) -> bool {
     ["source", "apiKeyCount"].contains(&key) || (is_plan && key == "name")
 }
 
-/// Spells the keys of a plan, a rule or a tenant in a file as JSON does. Keys that are none in a file stay unknown.
-pub(super) fn spell(table: &mut Value, is_plan: bool) {
+/// Makes the keys of a plan, a rule or a tenant unknown that its type knows and that files do not have.
+pub(super) fn hide_json_keys(table: &mut Value, is_plan: bool) {
+    hide(table, |key| is_hidden(key, is_plan) || in_file(key) != key);
+}
+
+/// Makes those unknown that only files have.
+pub(super) fn hide_file_keys(table: &mut Value) {
+    hide(table, |key| in_json(key) != key);
+}
+
+fn hide(table: &mut Value, is_hidden: impl Fn(&str) -> bool) {
     let Value::Object(members) = table else { return };
-    let spelt = |key: &String| match in_json(key) {
-        spelt if spelt != key => Some((key.clone(), spelt.to_owned())),
-        _ if is_hidden(key, is_plan) || in_file(key) != key => Some((key.clone(), format!("{key}{UNKNOWN}"))),
-        _ => None,
-    };
-    for (key, spelt) in members.keys().filter_map(spelt).collect::<Vec<_>>() {
+    while let Some(key) = members.keys().find(|key| is_hidden(key)).cloned() {
         let value = members.swap_remove(&key).unwrap_or_default();
-        members.insert(spelt, value);
+        members.insert(format!("{key}{UNKNOWN}"), value);
     }
 }
 
@@ -141,11 +145,17 @@ impl Reader<'_> {
             let key = path.steps.pop().unwrap_or_default();
             let is_plan = path.steps.first().is_some_and(|first| first == "plans") && path.steps.len() == 2;
             let known = others.iter().cloned().chain(words.skip(1));
-            let takes: Vec<String> = if path.is_json() {
-                known.collect()
-            } else {
-                known.filter(|key| !is_hidden(key, is_plan)).map(|key| in_file(&key).to_owned()).collect()
-            };
+            // Types take the keys of both.
+            let is_json = path.is_json();
+            let takes: Vec<String> = known
+                .filter(|key| {
+                    if is_json {
+                        in_json(key) == key
+                    } else {
+                        in_file(key) == key && !is_hidden(key, is_plan)
+                    }
+                })
+                .collect();
             let guess = did_you_mean(&key, takes.iter().map(String::as_str));
             let message = format!("`{}` has no key `{key}`", path.name());
             path.steps.push(key);
@@ -187,7 +197,7 @@ impl Taken {
     fn path(&self, at: &At<'_>, steps: &[String]) -> Path {
         let mut path = at.path();
         for step in steps {
-            let mut step = in_file(step.trim_end_matches(UNKNOWN)).to_owned();
+            let mut step = step.strip_suffix(UNKNOWN).unwrap_or_else(|| in_file(step)).to_owned();
             if let Ok(mut index) = step.parse::<usize>() {
                 let is_sibling = |gone: &&Path| {
                     gone.steps.len() == path.steps.len() + 1 && gone.steps.starts_with(&path.steps)

@@ -32,7 +32,7 @@ impl Mirror {
         Self { version, ..Self::default() }
     }
 
-    /// Notes what one name stands for now, or that it stands for nothing any more.
+    /// Notes the document under a name, or that there is none any more.
     pub(super) fn note(&mut self, name: &str, document: Option<&[u8]>) {
         self.mend(name);
         match (Which::parse(name), document) {
@@ -49,7 +49,7 @@ impl Mirror {
         }
     }
 
-    /// Notes that a name no longer stands for what cannot be read.
+    /// Notes that the document under a name is no longer one that cannot be read.
     pub(super) fn mend(&mut self, name: &str) {
         self.broken.remove(name);
         self.raw.remove(name);

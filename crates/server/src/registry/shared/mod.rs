@@ -28,7 +28,7 @@ const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
 const PAGE_BYTES: &[u8] = b"262144";
 /// How often a write is sent whose outcome is not known. It takes effect once.
 const ATTEMPTS: u32 = 3;
-/// How often reading starts over before somebody else gets a turn.
+/// How often reading starts over before other tasks get a turn.
 const STARTS: u32 = 3;
 
 /// The registry in Redis, and this instance's copy of it.
@@ -45,12 +45,12 @@ impl SharedRegistry {
         Self { session, keys, mirror: Mirror::default() }
     }
 
-    /// Hears when somebody has changed something.
+    /// Receives a message for every change.
     pub(super) fn subscribe(&self) -> Subscription {
         self.session.subscribe()
     }
 
-    /// The version that the copy stands at.
+    /// The version of the copy.
     pub(super) const fn version(&self) -> u64 {
         self.mirror.version.number
     }

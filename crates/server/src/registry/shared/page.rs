@@ -11,7 +11,7 @@ pub(super) enum Then {
     Done,
     /// The next page.
     More,
-    /// What the reader stands on is not part of this history: start over.
+    /// The reader's version is not part of this history: it starts over.
     Lost,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Nothing where the reply is none of `read.lua`.
+    /// `None` if the reply is not one of `read.lua`.
     pub(super) fn read(reply: Value) -> Option<Self> {
         let Value::Array(parts) = reply else { return None };
         let mut parts = parts.into_iter();

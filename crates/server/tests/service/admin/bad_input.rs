@@ -31,6 +31,8 @@ two limits of one name             | plans/gold  | {"limits": [{"name": "a", "re
 a limit without a name             | plans/gold  | {"limits": [{"refill": "1/s"}]}            | 422 | limits[0].name | `name
 a bad limit in the chain           | plans/gold  | {"limits": [{"name": "a", "refill": "1/s"}, {"name": "b", "refill": "x"}]} | 422 | limits[1].refill | `1/s`
 a text for a limit                 | plans/gold  | {"limits": ["1/s"]}                        | 400 | limits[0]  | an object
+a list for a limit                 | plans/gold  | {"limits": [["a", 5, "1/s"]]}              | 400 | limits[0]  | an object
+a list of members                  | plans/gold  | ["gold", 5, "1/s"]                         | 400 | body       | an object
 a chain and a limit                | plans/gold  | {"refill": "1/s", "limits": []}            | 422 | name       | or `limits`
 another name than in the path      | plans/gold  | {"name": "silver", "refill": "1/s"}        | 422 | name       | in the path
 a plan with the name of a word     | plans/tenant | {"refill": "1/s"}                         | 422 | name       | no plan can be called
@@ -75,6 +77,22 @@ async fn each_mistake_is_named_with_its_bound_and_changes_nothing() {
         assert!(!answer.text.contains("hunter2"), "{what}: {}", answer.text);
     }
     assert_eq!(office.everything().await, before);
+}
+
+#[tokio::test]
+async fn all_mistakes_of_a_body_are_told_at_once() {
+    let office = Office::open().await;
+    let body =
+        json!({"match": {"pathh": "/", "subset": "yes"}, "plans": 5, "key": ["ip", 1, "path", 2], "cots": 1});
+    let answer = office.ask(Method::PUT, "/admin/v1/rules/x", body).await.is(400);
+    let errors: Vec<String> =
+        serde_json::from_value(answer.json()["errors"].clone()).expect("a list of texts");
+    for place in ["match.pathh: ", "match.subset: ", "plans: ", "key[1]: ", "key[3]: ", "cots: "] {
+        assert!(errors.iter().any(|error| error.starts_with(place)), "{place} in {errors:#?}");
+    }
+    assert_eq!(errors.len(), 6, "{errors:#?}");
+    let meant = |word: &str| errors.iter().any(|error| error.contains(&format!("did you mean `{word}`?")));
+    assert!(meant("path") && meant("cost"), "{errors:#?}");
 }
 
 #[tokio::test]

@@ -211,6 +211,45 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[rules]\nid = \"a\"", "1:1", "`rules` is a table", "a list of tables"),
         ("[observe]\nshow_keys = \"yes\"", "2:13", "is text", "`true` or `false`"),
         ("[admin]\ntoken_file = \".\"", "2:14", "the token cannot be read", "a file that holds the token"),
+        (
+            "[store]\nprefx = \"x\"",
+            "2:1",
+            "`store` has no key `prefx`",
+            "did you mean `prefix`? it takes url, prefix",
+        ),
+        ("[sotre]\nurl = \"memory:\"", "1:2", "has no key `sotre`", "did you mean `store`?"),
+        (
+            "[[rules]]\nid = \"a\"\nplans = [\"fre\"]",
+            "3:10",
+            "no plan is called `fre`",
+            "did you mean `free`?",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nplans = [\"free\"]\nalso = [\"defualt\"]",
+            "4:9",
+            "no rule has the id `defualt`",
+            "did you mean `default`?",
+        ),
+        (
+            "[[rules]]\nid = \"a\"\nplans = [\"free\"]\nonFailure = \"deny\"",
+            "4:1",
+            "`onFailure`",
+            "`on_failure`?",
+        ),
+        (
+            "[plans.gold]\nrefill = \"1/s\"\nname = \"gold\"",
+            "3:1",
+            "has no key `name`",
+            "it takes capacity, refill",
+        ),
+        ("[[rules]]\nid = \"a\"\nplans = [\"free\", 5, \"pro\", true]", "3:9", "is a list", "plan names"),
+        (
+            "[[rules]]\nid = \"a\"\nplans = [\"free\"]\nkey = [\"ip\", 1, 2]",
+            "4:17",
+            "is a whole number",
+            "text",
+        ),
+        ("[http]\ntls = [\"a.pem\", \"b.pem\"]", "2:7", "`http.tls` is a list", "a table"),
         ("shoes = 5", "1:1", "has no key `shoes`", "it takes listen, http, store"),
     ] {
         let why = parse(file, &[]).expect_err(file);
