@@ -52,7 +52,7 @@ pub use export::trace;
 #[cfg(feature = "webhooks")]
 pub use export::webhook;
 pub use metrics::{
-    DecisionCounts, HISTOGRAMS, HealthProbe, LatencyPercentiles, SecondRow, StoreHealth, TimedStore,
+    HISTOGRAMS, HealthProbe, LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, TimedStore,
 };
 pub use sampling::{BucketLevel, TopKey};
 pub use watch::{Snapshot, TopLimit, Watch, WatchBuilder};

@@ -10,14 +10,14 @@ use spile_core::{Clock, FakeClock, Limit, Micros, Plan};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{
-    Analytics, AnalyticsQuery, DecisionCounts, GroupBy, MinuteBatch, MinuteRow, MinuteStore,
-    MinuteStoreError, MinuteStoreFuture, Scope, Watch, share_minutes,
+    Analytics, AnalyticsQuery, GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError,
+    MinuteStoreFuture, OutcomeCounts, Scope, Watch, share_minutes,
 };
 
 /// A minute store that can be out of reach.
 #[derive(Default)]
 struct Meeting {
-    sums: Mutex<BTreeMap<(u64, GroupBy, String), DecisionCounts>>,
+    sums: Mutex<BTreeMap<(u64, GroupBy, String), OutcomeCounts>>,
     away: AtomicBool,
     /// Fails while this is true.
     hangs: AtomicBool,
@@ -159,7 +159,7 @@ async fn a_batch_whose_answer_was_lost_is_brought_again_unchanged_under_its_numb
 async fn who_asks_gets_the_sums_or_is_told_and_can_ask_for_one_instance() {
     let meeting = Arc::new(Meeting::default());
     let (watch, clock) = instance();
-    let counts = DecisionCounts { allowed: 40, denied: 2, shadow: 0 };
+    let counts = OutcomeCounts { allowed: 40, denied: 2, shadow: 0 };
     let minute = watch.now().get() / 60_000_000 * 60;
     meeting.sums.lock().insert((minute, GroupBy::Rule, "api".to_owned()), counts);
     decide(&watch, &clock, 3).await;

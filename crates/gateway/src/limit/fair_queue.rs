@@ -44,13 +44,13 @@ impl Default for Concurrency {
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     settings: Concurrency,
-    state: Mutex<QueueState>,
+    state: Mutex<FairQueueState>,
     gauges: QueueGauges,
 }
 
 /// The state of a queue. If a permit is free, all callers that wait already hold as many as they may.
 #[derive(Debug, Default)]
-struct QueueState {
+struct FairQueueState {
     free: usize,
     waiting: usize,
     held: HashMap<CallerKey, usize>,
@@ -92,7 +92,7 @@ pub(crate) struct Permit(Option<(Arc<FairQueue>, CallerKey)>);
 pub(crate) struct NoPermit;
 
 /// The result of entering a queue.
-enum Admission {
+enum Enqueued {
     Granted(Permit),
     Queued(Ticket),
     Full,
@@ -123,12 +123,12 @@ async fn wait_for_any(
     for &(index, queue) in queues {
         match queue.enqueue(caller, Waiter { index, slot: Arc::clone(&slot) }) {
             // The permit was returned since the first try. Dropping `request` leaves the queues entered before.
-            Admission::Granted(permit) => return Ok((index, permit)),
-            Admission::Queued(ticket) => {
+            Enqueued::Granted(permit) => return Ok((index, permit)),
+            Enqueued::Queued(ticket) => {
                 request.queues.push((index, queue, ticket));
                 wait = wait.max(queue.settings.wait);
             }
-            Admission::Full => {}
+            Enqueued::Full => {}
         }
     }
     if request.queues.is_empty() {
@@ -161,11 +161,11 @@ impl Drop for QueuedRequest<'_> {
 
 impl FairQueue {
     pub(crate) fn new(settings: Concurrency, gauges: QueueGauges) -> Self {
-        let state = QueueState { free: settings.per_upstream.max(1), ..QueueState::default() };
+        let state = FairQueueState { free: settings.per_upstream.max(1), ..FairQueueState::default() };
         Self { settings, state: Mutex::new(state), gauges }
     }
 
-    fn update_gauges(&self, state: &QueueState) {
+    fn update_gauges(&self, state: &FairQueueState) {
         self.gauges.in_use.set((self.settings.per_upstream.max(1) - state.free) as f64);
         self.gauges.waiting.set(state.waiting as f64);
     }
@@ -177,20 +177,20 @@ impl FairQueue {
     }
 
     /// A permit, or else a place in the queue.
-    fn enqueue(self: &Arc<Self>, caller: &CallerKey, waiter: Waiter) -> Admission {
+    fn enqueue(self: &Arc<Self>, caller: &CallerKey, waiter: Waiter) -> Enqueued {
         let mut state = self.state.lock();
         if let Some(permit) = self.grant(&mut state, caller) {
-            return Admission::Granted(permit);
+            return Enqueued::Granted(permit);
         }
         if state.waiting >= self.settings.queue && !state.evict_longest(caller) {
-            return Admission::Full;
+            return Enqueued::Full;
         }
         let ticket = state.enqueue(caller, waiter);
         self.update_gauges(&state);
-        Admission::Queued(ticket)
+        Enqueued::Queued(ticket)
     }
 
-    fn grant(self: &Arc<Self>, state: &mut QueueState, caller: &CallerKey) -> Option<Permit> {
+    fn grant(self: &Arc<Self>, state: &mut FairQueueState, caller: &CallerKey) -> Option<Permit> {
         if state.free == 0 || state.held_by(caller) >= self.settings.places_per_caller() {
             return None;
         }
@@ -219,7 +219,7 @@ impl FairQueue {
     }
 }
 
-impl QueueState {
+impl FairQueueState {
     fn held_by(&self, caller: &CallerKey) -> usize {
         self.held.get(caller).copied().unwrap_or(0)
     }

@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 
 use super::DayRow;
 use super::table::MinuteTable;
-use crate::metrics::DecisionCounts;
+use crate::metrics::OutcomeCounts;
 
 /// How many minutes are kept: a day.
 pub(crate) const KEPT: usize = 24 * 60;
@@ -44,7 +44,7 @@ pub struct MinuteRow {
     pub name: String,
     /// What was decided.
     #[serde(flatten)]
-    pub counts: DecisionCounts,
+    pub counts: OutcomeCounts,
 }
 
 /// The last day of this instance, by the wall clock. It is bounded because the series table bounds the number of rules
@@ -58,7 +58,7 @@ pub(crate) struct MinuteHistory {
 
 impl MinuteHistory {
     /// Adds to the minute that `second` lies in.
-    pub(crate) fn add(&mut self, second: u64, by: GroupBy, name: &SmolStr, counts: DecisionCounts) {
+    pub(crate) fn add(&mut self, second: u64, by: GroupBy, name: &SmolStr, counts: OutcomeCounts) {
         self.advance(second);
         for table in std::iter::once(&mut self.kept).chain(&mut self.unshared) {
             table.add(second - second % 60, by, name, counts);
@@ -96,7 +96,7 @@ impl MinuteHistory {
 mod tests {
     use super::*;
 
-    const ONE: DecisionCounts = DecisionCounts { allowed: 1, denied: 0, shadow: 0 };
+    const ONE: OutcomeCounts = OutcomeCounts { allowed: 1, denied: 0, shadow: 0 };
 
     #[test]
     fn a_minute_sums_what_falls_into_it() {

@@ -19,7 +19,7 @@ pub use self::minutes::{GroupBy, MinuteRow};
 pub use self::packed::PackedMinutes;
 use self::shared_day::SharedDay;
 pub use self::store::{MinuteBatch, MinuteStore, MinuteStoreError, MinuteStoreFuture, share_minutes};
-use crate::metrics::DecisionCounts;
+use crate::metrics::OutcomeCounts;
 use crate::watch::Watch;
 
 /// The last second that JSON has an exact number for.
@@ -149,7 +149,7 @@ pub fn csv(rows: &[MinuteRow]) -> String {
 pub(crate) fn write_csv(text: &mut String, rows: &[MinuteRow]) {
     for MinuteRow { minute, by, name, counts } in rows {
         let (by, name) = (by.as_str(), field(name));
-        let DecisionCounts { allowed, denied, shadow } = counts;
+        let OutcomeCounts { allowed, denied, shadow } = counts;
         // Writing to a String cannot fail.
         let _written = writeln!(text, "{minute},{by},{name},{allowed},{denied},{shadow}");
     }
@@ -176,7 +176,7 @@ pub struct DayRow {
     pub name: String,
     /// What was decided.
     #[serde(flatten)]
-    pub counts: DecisionCounts,
+    pub counts: OutcomeCounts,
 }
 
 impl Day {
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     fn row(minute: u64, name: &str) -> MinuteRow {
-        let counts = DecisionCounts { allowed: 2, denied: 1, shadow: 0 };
+        let counts = OutcomeCounts { allowed: 2, denied: 1, shadow: 0 };
         MinuteRow { minute, by: GroupBy::Tenant, name: name.to_owned(), counts }
     }
 

@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 
 use super::DayRow;
 use super::minutes::GroupBy;
-use crate::metrics::{DecisionCounts, OVERFLOW};
+use crate::metrics::{OVERFLOW, OutcomeCounts};
 
 /// The most names in all minutes together. Counts of further names are summed as `__overflow__`.
 const MOST_NAMES: usize = 10_000;
@@ -43,7 +43,7 @@ struct IndexedName {
     name: SmolStr,
     /// How many minutes contain the name.
     minutes: u32,
-    sum: DecisionCounts,
+    sum: OutcomeCounts,
 }
 
 impl PackedMinutes {
@@ -57,9 +57,9 @@ impl PackedMinutes {
         &mut self,
         minute: u64,
         revision: i64,
-        counts_by_name: impl IntoIterator<Item = (GroupBy, &'a str, DecisionCounts)>,
+        counts_by_name: impl IntoIterator<Item = (GroupBy, &'a str, OutcomeCounts)>,
     ) {
-        let mut numbered: BTreeMap<u32, DecisionCounts> = BTreeMap::new();
+        let mut numbered: BTreeMap<u32, OutcomeCounts> = BTreeMap::new();
         for (by, name, counts) in counts_by_name {
             *numbered.entry(self.names.number_of(by, name)).or_default() += counts;
         }
@@ -114,7 +114,7 @@ impl PackedMinutes {
     pub(crate) fn counts_by_name(
         &self,
         minute: u64,
-    ) -> impl Iterator<Item = (GroupBy, &SmolStr, DecisionCounts)> {
+    ) -> impl Iterator<Item = (GroupBy, &SmolStr, OutcomeCounts)> {
         let bytes = self.minutes.get(&minute).map_or(&[][..], |packed| &packed.bytes);
         PackedReader::of(bytes).map(|(number, counts)| {
             let entry = &self.names.entries[number as usize];
@@ -132,7 +132,7 @@ impl NameIndex {
         if self.numbers.len() >= MOST_NAMES && name != OVERFLOW {
             return self.number_of(by, OVERFLOW);
         }
-        let entry = IndexedName { by, name: key.1.clone(), minutes: 0, sum: DecisionCounts::default() };
+        let entry = IndexedName { by, name: key.1.clone(), minutes: 0, sum: OutcomeCounts::default() };
         let number = if let Some(number) = self.free.pop() {
             self.entries[number as usize] = entry;
             number
@@ -145,7 +145,7 @@ impl NameIndex {
     }
 
     /// Adds a minute to the sum of a name.
-    fn add_minute(&mut self, number: u32, counts: DecisionCounts) {
+    fn add_minute(&mut self, number: u32, counts: OutcomeCounts) {
         let entry = &mut self.entries[number as usize];
         entry.minutes += 1;
         entry.sum = entry.sum.wrapping_add(counts);
@@ -167,7 +167,7 @@ impl NameIndex {
 
 /// Encodes a minute. In the first number of each name, the lowest three bits say which counts follow, and the other
 /// bits are the distance from the name before.
-fn pack(numbered: &BTreeMap<u32, DecisionCounts>) -> Box<[u8]> {
+fn pack(numbered: &BTreeMap<u32, OutcomeCounts>) -> Box<[u8]> {
     let (mut bytes, mut next) = (Vec::new(), 0);
     for (&number, counts) in numbered {
         let counts = [counts.allowed, counts.denied, counts.shadow];
@@ -215,14 +215,14 @@ impl<'a> PackedReader<'a> {
 }
 
 impl Iterator for PackedReader<'_> {
-    type Item = (u32, DecisionCounts);
+    type Item = (u32, OutcomeCounts);
 
     fn next(&mut self) -> Option<Self::Item> {
         let first = self.read()?;
         let number = self.next + (first >> 3) as u32;
         self.next = number + 1;
         let mut count = |bit: u64| if first & bit == 0 { Some(0) } else { self.read() };
-        let counts = DecisionCounts { allowed: count(1)?, denied: count(2)?, shadow: count(4)? };
+        let counts = OutcomeCounts { allowed: count(1)?, denied: count(2)?, shadow: count(4)? };
         Some((number, counts))
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         minutes.minutes.values().map(|packed| packed.bytes.len() + 64).sum()
     }
 
-    fn sorted(minutes: &PackedMinutes) -> Vec<(GroupBy, String, DecisionCounts)> {
+    fn sorted(minutes: &PackedMinutes) -> Vec<(GroupBy, String, OutcomeCounts)> {
         let mut sums: Vec<_> = minutes.sums().into_iter().map(|row| (row.by, row.name, row.counts)).collect();
         sums.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
         sums
@@ -249,7 +249,7 @@ mod tests {
         let names: Vec<String> = (0..1_000).map(|tenant| format!("tenant-{tenant:06}")).collect();
         for minute in 0..1_440 {
             let counts =
-                |at: usize| DecisionCounts { allowed: 500 + at as u64, denied: minute % 7, shadow: 0 };
+                |at: usize| OutcomeCounts { allowed: 500 + at as u64, denied: minute % 7, shadow: 0 };
             let rows =
                 names.iter().enumerate().map(|(at, name)| (GroupBy::Tenant, name.as_str(), counts(at)));
             minutes.put(60 * minute, 0, rows);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn names_beyond_the_bound_are_summed_as_one_and_those_that_are_gone_make_room() {
         let mut minutes = PackedMinutes::default();
-        let counts = DecisionCounts { allowed: 1, ..DecisionCounts::default() };
+        let counts = OutcomeCounts { allowed: 1, ..OutcomeCounts::default() };
         let names: Vec<String> = (0..3 * MOST_NAMES).map(|name| format!("rule-{name}")).collect();
         for (minute, names) in names.chunks(MOST_NAMES / 2).enumerate() {
             minutes.put(
@@ -285,11 +285,11 @@ mod tests {
             steps in prop::collection::vec((0u64..5, prop::collection::vec((0u8..6, any::<[u32; 3]>()), 0..8)), 1..40),
         ) {
             let mut minutes = PackedMinutes::default();
-            let mut model: BTreeMap<u64, BTreeMap<(GroupBy, String), DecisionCounts>> = BTreeMap::new();
+            let mut model: BTreeMap<u64, BTreeMap<(GroupBy, String), OutcomeCounts>> = BTreeMap::new();
             for (minute, rows) in steps {
                 let rows: Vec<_> = rows.into_iter().map(|(name, [allowed, denied, shadow])| {
                     let by = if name % 2 == 0 { GroupBy::Rule } else { GroupBy::Tenant };
-                    let counts = DecisionCounts { allowed: allowed.into(), denied: denied.into(), shadow: shadow.into() };
+                    let counts = OutcomeCounts { allowed: allowed.into(), denied: denied.into(), shadow: shadow.into() };
                     (by, format!("name {name}"), counts)
                 }).collect();
                 if rows.is_empty() {
@@ -298,13 +298,13 @@ mod tests {
                     continue;
                 }
                 minutes.put(minute, 0, rows.iter().map(|(by, name, counts)| (*by, name.as_str(), *counts)));
-                let mut counts_by_name: BTreeMap<_, DecisionCounts> = BTreeMap::new();
+                let mut counts_by_name: BTreeMap<_, OutcomeCounts> = BTreeMap::new();
                 for (by, name, counts) in rows {
                     *counts_by_name.entry((by, name)).or_default() += counts;
                 }
                 model.insert(minute, counts_by_name);
             }
-            let mut sums: BTreeMap<(GroupBy, String), DecisionCounts> = BTreeMap::new();
+            let mut sums: BTreeMap<(GroupBy, String), OutcomeCounts> = BTreeMap::new();
             for (minute, counts_by_name) in &model {
                 let read: BTreeMap<_, _> = minutes
                     .counts_by_name(*minute)

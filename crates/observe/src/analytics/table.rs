@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use super::DayRow;
 use super::minutes::{GroupBy, MinuteRow};
 use super::packed::PackedMinutes;
-use crate::metrics::DecisionCounts;
+use crate::metrics::OutcomeCounts;
 
 /// Minutes by the second since the epoch at which they began.
 #[derive(Clone, Debug, Default)]
@@ -21,11 +21,11 @@ pub(crate) struct MinuteTable {
 #[derive(Clone, Debug, Default)]
 struct OpenMinute {
     began: u64,
-    counts_by_name: HashMap<(GroupBy, SmolStr), DecisionCounts>,
+    counts_by_name: HashMap<(GroupBy, SmolStr), OutcomeCounts>,
 }
 
 impl MinuteTable {
-    pub(crate) fn add(&mut self, began: u64, by: GroupBy, name: &SmolStr, counts: DecisionCounts) {
+    pub(crate) fn add(&mut self, began: u64, by: GroupBy, name: &SmolStr, counts: OutcomeCounts) {
         if self.open.began != began {
             self.pack();
             self.open.began = began;
@@ -59,7 +59,7 @@ impl MinuteTable {
         let packed = self.packed.began_in(from, to).filter(|minute| *minute != open);
         let mut minutes: Vec<u64> = packed.chain(is_open.then_some(open)).collect();
         minutes.sort_unstable();
-        let row = |minute, ((by, name), counts): ((GroupBy, SmolStr), DecisionCounts)| MinuteRow {
+        let row = |minute, ((by, name), counts): ((GroupBy, SmolStr), OutcomeCounts)| MinuteRow {
             minute,
             by,
             name: name.to_string(),
@@ -88,7 +88,7 @@ impl MinuteTable {
         let mut taken = Vec::new();
         while let Some(minute) = self.first().filter(|_| taken.len() < most) {
             let mut counts_by_name = self.take(minute).into_iter();
-            let row = |((by, name), counts): ((GroupBy, SmolStr), DecisionCounts)| MinuteRow {
+            let row = |((by, name), counts): ((GroupBy, SmolStr), OutcomeCounts)| MinuteRow {
                 minute,
                 by,
                 name: name.to_string(),
@@ -128,10 +128,10 @@ impl MinuteTable {
     }
 
     /// The counts of one minute, which may be open, packed or both.
-    fn counts_by_name(&self, minute: u64) -> BTreeMap<(GroupBy, SmolStr), DecisionCounts> {
+    fn counts_by_name(&self, minute: u64) -> BTreeMap<(GroupBy, SmolStr), OutcomeCounts> {
         let packed =
             self.packed.counts_by_name(minute).map(|(by, name, counts)| ((by, name.clone()), counts));
-        let mut counts_by_name: BTreeMap<_, DecisionCounts> = packed.collect();
+        let mut counts_by_name: BTreeMap<_, OutcomeCounts> = packed.collect();
         if self.open.began == minute {
             for (key, &counts) in &self.open.counts_by_name {
                 *counts_by_name.entry(key.clone()).or_default() += counts;
@@ -140,7 +140,7 @@ impl MinuteTable {
         counts_by_name
     }
 
-    fn take(&mut self, minute: u64) -> BTreeMap<(GroupBy, SmolStr), DecisionCounts> {
+    fn take(&mut self, minute: u64) -> BTreeMap<(GroupBy, SmolStr), OutcomeCounts> {
         let counts_by_name = self.counts_by_name(minute);
         self.packed.remove(minute);
         if self.open.began == minute {

@@ -9,7 +9,7 @@ use spile_core::{Decision, Reason};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct DecisionCounts {
+pub struct OutcomeCounts {
     /// Allowed, including those that the failure policy allowed.
     pub allowed: u64,
     /// Denied, including those that the failure policy denied.
@@ -18,7 +18,7 @@ pub struct DecisionCounts {
     pub shadow: u64,
 }
 
-impl DecisionCounts {
+impl OutcomeCounts {
     /// The sum of all outcomes.
     pub const fn all(&self) -> u64 {
         self.allowed.saturating_add(self.denied).saturating_add(self.shadow)
@@ -55,7 +55,7 @@ impl DecisionCounts {
     }
 }
 
-impl AddAssign for DecisionCounts {
+impl AddAssign for OutcomeCounts {
     fn add_assign(&mut self, other: Self) {
         // Saturates: the sums of all instances come from Redis, where other programs may have written any number.
         self.allowed = self.allowed.saturating_add(other.allowed);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::outcome::DecisionCounts;
+use super::outcome::OutcomeCounts;
 
 /// How many seconds are kept.
 const KEPT: usize = 120;
@@ -18,7 +18,7 @@ pub struct SecondRow {
     pub at: u64,
     /// What was decided.
     #[serde(flatten)]
-    pub counts: DecisionCounts,
+    pub counts: OutcomeCounts,
 }
 
 /// The last two minutes, with a row for every second.
@@ -28,12 +28,12 @@ pub(crate) struct DecisionRates {
 }
 
 impl DecisionRates {
-    pub(crate) fn add(&mut self, at: u64, counts: DecisionCounts) {
+    pub(crate) fn add(&mut self, at: u64, counts: OutcomeCounts) {
         let last = self.seconds.back().map_or(at.saturating_sub(1), |second| second.at);
         // After a pause that is longer than the kept time, only zeros remain.
         let first_missing = (last + 1).max((at + 1).saturating_sub(KEPT as u64));
         for missing in first_missing..=at {
-            self.seconds.push_back(SecondRow { at: missing, counts: DecisionCounts::default() });
+            self.seconds.push_back(SecondRow { at: missing, counts: OutcomeCounts::default() });
         }
         while self.seconds.len() > KEPT {
             self.seconds.pop_front();
@@ -50,11 +50,11 @@ impl DecisionRates {
     }
 
     /// The mean of the last whole seconds, per second.
-    pub(crate) fn recent(&self, seconds: usize) -> DecisionCounts {
-        let mut sum = DecisionCounts::default();
+    pub(crate) fn recent(&self, seconds: usize) -> OutcomeCounts {
+        let mut sum = OutcomeCounts::default();
         self.seconds.iter().rev().skip(1).take(seconds).for_each(|second| sum += second.counts);
         let mean = |count: u64| count.div_ceil(seconds.max(1) as u64);
-        DecisionCounts { allowed: mean(sum.allowed), denied: mean(sum.denied), shadow: mean(sum.shadow) }
+        OutcomeCounts { allowed: mean(sum.allowed), denied: mean(sum.denied), shadow: mean(sum.shadow) }
     }
 }
 
@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn a_second_without_decisions_shows_as_zero() {
         let mut rates = DecisionRates::default();
-        rates.add(10, DecisionCounts { allowed: 4, ..DecisionCounts::default() });
-        rates.add(13, DecisionCounts { allowed: 2, ..DecisionCounts::default() });
+        rates.add(10, OutcomeCounts { allowed: 4, ..OutcomeCounts::default() });
+        rates.add(13, OutcomeCounts { allowed: 2, ..OutcomeCounts::default() });
         let allowed: Vec<_> =
             rates.seconds(0, 0).iter().map(|second| (second.at, second.counts.allowed)).collect();
         assert_eq!(allowed, [(10, 4), (11, 0), (12, 0), (13, 2)]);
@@ -75,8 +75,8 @@ mod tests {
     #[test]
     fn a_long_pause_keeps_the_bound() {
         let mut rates = DecisionRates::default();
-        rates.add(10, DecisionCounts::default());
-        rates.add(1_000_000, DecisionCounts::default());
+        rates.add(10, OutcomeCounts::default());
+        rates.add(1_000_000, OutcomeCounts::default());
         assert_eq!(rates.seconds(0, 0).len(), KEPT);
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
-use crate::metrics::{DecisionCounts, LatencyPercentiles, SecondRow, StoreHealth};
+use crate::metrics::{LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth};
 use crate::sampling::{BucketLevel, TopKey};
 
 /// The figures of one moment.
@@ -16,11 +16,11 @@ pub struct Snapshot {
     /// Milliseconds since the watch was built.
     pub up_ms: u64,
     /// Decisions since the watch was built.
-    pub totals: DecisionCounts,
+    pub totals: OutcomeCounts,
     /// Decisions that were made without the store since then.
     pub degraded: u64,
     /// Decisions per second, the mean of the last five whole seconds.
-    pub per_second: DecisionCounts,
+    pub per_second: OutcomeCounts,
     /// The share of the last five seconds' decisions that was denied.
     pub denial_ratio: f64,
     /// The last two minutes, second by second.
@@ -52,5 +52,5 @@ pub struct TopLimit {
     pub limit: String,
     /// What it decided.
     #[serde(flatten)]
-    pub counts: DecisionCounts,
+    pub counts: OutcomeCounts,
 }

@@ -7,7 +7,7 @@ use spile_core::Micros;
 use super::snapshot::TopLimit;
 use crate::analytics::{GroupBy, MinuteHistory};
 use crate::metrics::{
-    DecisionCounts, DecisionRates, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
+    DecisionRates, OutcomeCounts, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
 };
 
 /// How many limits are shown.
@@ -15,34 +15,34 @@ const SHOWN: usize = 10;
 
 /// Sums of the drained counters, by second, minute and limit.
 pub(crate) struct CounterTotals {
-    pub(crate) decided: DecisionCounts,
+    pub(crate) decided: OutcomeCounts,
     pub(crate) rates: DecisionRates,
     pub(crate) minutes: MinuteHistory,
     pub(crate) latencies: RecentLatencies,
     pub(crate) health: StoreHealthTracker,
     /// Decisions without the store that were already reported to the health tracker.
     pub(crate) degraded_seen: u64,
-    limits: HashMap<SmolStr, DecisionCounts>,
-    unflushed: DecisionCounts,
+    limits: HashMap<SmolStr, OutcomeCounts>,
+    unflushed: OutcomeCounts,
 }
 
 impl CounterTotals {
     pub(crate) fn new(health: StoreHealthTracker) -> Self {
         Self {
-            decided: DecisionCounts::default(),
+            decided: OutcomeCounts::default(),
             rates: DecisionRates::default(),
             minutes: MinuteHistory::default(),
             latencies: RecentLatencies::new(),
             health,
             degraded_seen: 0,
             limits: HashMap::default(),
-            unflushed: DecisionCounts::default(),
+            unflushed: OutcomeCounts::default(),
         }
     }
 
     /// Adds what a series has counted since the last flush. Minutes use the wall clock.
     pub(crate) fn add(&mut self, wall: Micros, info: &SeriesInfo, more: u64) {
-        let mut counts = DecisionCounts::default();
+        let mut counts = OutcomeCounts::default();
         counts.add(info.outcome, more);
         let second = wall.get() / 1_000_000;
         match &info.subject {

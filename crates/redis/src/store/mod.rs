@@ -25,7 +25,7 @@ use crate::session::{Session, SessionFactory};
 use crate::store::builder::RedisStoreBuilder;
 use crate::store::split_chain::SplitChain;
 use crate::store::stats::{Counter, Counters, NodeStats, Stats};
-use crate::topology::{Attempt, RequestError, Router};
+use crate::topology::{NodeAttempt, RequestError, Router};
 
 /// How long a caller waits past its deadline for a reply that may have arrived already.
 const GRACE: Duration = Duration::from_millis(2);
@@ -201,7 +201,7 @@ impl StoreInner {
         deadline: Instant,
     ) -> Result<ScriptReply, RequestError> {
         let slot = request.slot();
-        let mut attempt = Attempt::default();
+        let mut attempt = NodeAttempt::default();
         loop {
             let node = self.router.node(slot, &attempt, deadline).await?;
             let (answer, answered) = oneshot::channel();
@@ -237,8 +237,8 @@ impl StoreInner {
     }
 
     /// Counts the charges as waiting, if they fit the bound. A chain always fits while nothing else waits.
-    fn admit(&self, charges: usize) -> Result<Admission<'_>, StoreError> {
-        let admission = Admission { waiting: &self.waiting, charges };
+    fn admit(&self, charges: usize) -> Result<StorePermit<'_>, StoreError> {
+        let admission = StorePermit { waiting: &self.waiting, charges };
         let before = self.waiting.fetch_add(charges, Ordering::AcqRel);
         let fits = before == 0 || before + charges <= self.most_waiting;
         if fits { Ok(admission) } else { Err(StoreError::Overloaded(before)) }
@@ -258,12 +258,12 @@ async fn answer_in_time<T>(
 }
 
 /// Waiting charges of one caller. Dropping it releases them, also if the caller was cancelled.
-struct Admission<'a> {
+struct StorePermit<'a> {
     waiting: &'a AtomicUsize,
     charges: usize,
 }
 
-impl Drop for Admission<'_> {
+impl Drop for StorePermit<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.charges, Ordering::AcqRel);
     }

@@ -41,7 +41,7 @@ pub(crate) enum Router {
 
 /// The next attempt of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct NodeAttempt {
     /// The target of the last redirection. `None` for the node that serves the slot.
     to: Option<Endpoint>,
     pub(crate) group: BatchGroup,
@@ -49,7 +49,7 @@ pub(crate) struct Attempt {
     retries: u32,
 }
 
-impl Default for Attempt {
+impl Default for NodeAttempt {
     fn default() -> Self {
         Self { to: None, group: BatchGroup::Any, redirections: 0, retries: 0 }
     }
@@ -88,7 +88,7 @@ impl Router {
     pub(crate) async fn node(
         &self,
         slot: u16,
-        attempt: &Attempt,
+        attempt: &NodeAttempt,
         deadline: Instant,
     ) -> Result<Arc<Node>, StoreError> {
         match (self, &attempt.to) {
@@ -106,9 +106,9 @@ impl Router {
     pub(crate) async fn next_attempt(
         &self,
         refusal: Rejection,
-        attempt: Attempt,
-    ) -> Result<Attempt, RequestError> {
-        let usual = |group| Attempt { to: None, group, ..attempt };
+        attempt: NodeAttempt,
+    ) -> Result<NodeAttempt, RequestError> {
+        let usual = |group| NodeAttempt { to: None, group, ..attempt };
         match refusal {
             Rejection::Failed(why) => return Err(why.into()),
             Rejection::Split => return Err(RequestError::Split),
@@ -121,7 +121,7 @@ impl Router {
             Rejection::Ask { to } => attempt.redirected(to, BatchGroup::Asking).await,
             _ => {
                 sleep(jittered(RETRY_PAUSE * 2_u32.pow(attempt.retries.min(5)))).await;
-                Ok(Attempt { retries: attempt.retries + 1, ..usual(BatchGroup::Alone) })
+                Ok(NodeAttempt { retries: attempt.retries + 1, ..usual(BatchGroup::Alone) })
             }
         }
     }
@@ -158,7 +158,7 @@ impl Drop for Router {
     }
 }
 
-impl Attempt {
+impl NodeAttempt {
     async fn redirected(self, to: Endpoint, group: BatchGroup) -> Result<Self, RequestError> {
         let redirections = self.redirections + 1;
         if redirections > MAX_REDIRECTIONS {

@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
-use crate::admin::Office;
+use crate::admin::AdminState;
 
 /// The longest part of a name that is logged.
 const MAX_NAME: usize = 200;
@@ -112,11 +112,11 @@ impl<S: Sync> FromRequestParts<S> for Audit {
 
 /// Writes both lines of every request that asks for a change. It is answered in a task of its own, which goes on when the
 /// client is gone.
-pub(crate) async fn record(State(office): State<Office>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn record(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;
     }
-    let audit = asked_by(&mut request, &office).await;
+    let audit = asked_by(&mut request, &state).await;
     request.extensions_mut().insert(audit.clone());
     let changing = tokio::spawn(async move {
         let response = next.run(request).await;
@@ -136,7 +136,7 @@ fn peer_of(request: &Request) -> By {
 }
 
 /// The change that a request asks for: `/admin/v1/{kind}`, and the name in the path if there is one.
-async fn asked_by(request: &mut Request, office: &Office) -> Audit {
+async fn asked_by(request: &mut Request, state: &AdminState) -> Audit {
     /// What a reset may be narrowed down to.
     #[derive(Deserialize)]
     struct Narrowed {
@@ -162,7 +162,7 @@ async fn asked_by(request: &mut Request, office: &Office) -> Audit {
     let named = named.and_then(|params| params.iter().next().map(|(_, name)| name.to_owned()));
     let audit = Audit::new(peer_of(request), action, kind, plan);
     match named {
-        Some(key) if action == "reset" => audit.name(office.decider.mask(&key)),
+        Some(key) if action == "reset" => audit.name(state.decider.mask(&key)),
         Some(name) => audit.name(name),
         None if action == "create" => {}
         None => audit.name(""),

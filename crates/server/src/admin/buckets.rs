@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Office;
+use super::AdminState;
 use super::extract::{Asked, Name};
 use crate::decide::buckets::{self, BucketState, BucketsError, field_of};
 use crate::fault::Fault;
@@ -47,11 +47,11 @@ pub(super) struct Buckets {
     responses((status = 200, description = "Its buckets.", body = Buckets), BadName, StoreFailed, Guarded)
 )]
 pub(super) async fn inspect(
-    State(office): State<Office>,
+    State(state): State<AdminState>,
     Name(key): Name,
     Asked(which): Asked<Which>,
 ) -> Result<Json<Buckets>, Problem> {
-    let buckets = buckets::inspect(&office.decider, &key, which.plan.as_deref()).await?;
+    let buckets = buckets::inspect(&state.decider, &key, which.plan.as_deref()).await?;
     Ok(Json(Buckets { key, buckets }))
 }
 
@@ -70,11 +70,11 @@ pub(super) async fn inspect(
     responses((status = 204, description = "They are full."), BadName, StoreFailed, Guarded)
 )]
 pub(super) async fn reset(
-    State(office): State<Office>,
+    State(state): State<AdminState>,
     Name(key): Name,
     Asked(which): Asked<Which>,
 ) -> Result<StatusCode, Problem> {
-    buckets::reset(&office.decider, &key, which.plan.as_deref()).await?;
+    buckets::reset(&state.decider, &key, which.plan.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

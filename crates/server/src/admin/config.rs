@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Office;
+use super::AdminState;
 use crate::config::LoadError;
 use crate::http::Problem;
 use crate::openapi::Guarded;
@@ -24,8 +24,8 @@ use crate::registry::split;
     responses((status = 200, description = "The configuration in force, as TOML.", body = String,
                content_type = "application/toml"), Guarded)
 )]
-pub(super) async fn show(State(office): State<Office>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/toml")], office.control.config().to_string())
+pub(super) async fn show(State(state): State<AdminState>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/toml")], state.control.config().to_string())
 }
 
 /// What became of a reload.
@@ -53,10 +53,10 @@ pub(super) struct Reloaded {
         Guarded
     )
 )]
-pub(super) async fn reload(State(office): State<Office>) -> Response {
-    match office.control.reload().await {
+pub(super) async fn reload(State(state): State<AdminState>) -> Response {
+    match state.control.reload().await {
         Ok(()) => {
-            let needs_restart = office.control.needing_restart();
+            let needs_restart = state.control.needing_restart();
             Json(Reloaded { result: "applied", needs_restart }).into_response()
         }
         Err(why) => refused(&why).into_reply().into_response(),
@@ -129,15 +129,15 @@ struct Quarantined {
 const MOST_QUARANTINED: usize = 1_000;
 
 impl RegistryState {
-    fn new(office: &Office) -> Self {
-        let (standing, config) = (office.control.standing(), office.control.config());
+    fn new(state: &AdminState) -> Self {
+        let (standing, config) = (state.control.standing(), state.control.config());
         let quarantine = config.quarantine();
         let shown = quarantine.iter().take(MOST_QUARANTINED).map(|(entry, why)| {
             let (kind, name) = split(entry);
             Quarantined { kind, name: name.to_owned(), why: why.to_owned() }
         });
         Self {
-            kept: if office.decider.store().redis().is_some() { "redis" } else { "instance" },
+            kept: if state.decider.store().redis().is_some() { "redis" } else { "instance" },
             version: standing.version(),
             trouble: standing.trouble().or_else(|| quarantine.named()),
             quarantined: shown.collect(),
@@ -155,9 +155,9 @@ impl RegistryState {
     security(("token" = [])),
     responses((status = 200, description = "The store.", body = StoreState), Guarded)
 )]
-pub(super) async fn store(State(office): State<Office>) -> Json<StoreState> {
-    let store = office.decider.store();
-    let config = office.control.config();
+pub(super) async fn store(State(state): State<AdminState>) -> Json<StoreState> {
+    let store = state.decider.store();
+    let config = state.control.config();
     let stats = store.redis_stats().unwrap_or_default();
     Json(StoreState {
         url: config.store.url.to_string(),
@@ -166,7 +166,7 @@ pub(super) async fn store(State(office): State<Office>) -> Json<StoreState> {
         nodes: stats.nodes,
         waiting: stats.waiting,
         trouble: store.trouble(),
-        last_reload_refused: office.control.refusal(),
-        registry: RegistryState::new(&office),
+        last_reload_refused: state.control.refusal(),
+        registry: RegistryState::new(&state),
     })
 }

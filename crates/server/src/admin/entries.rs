@@ -8,7 +8,7 @@ use http::header::{ETAG, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
-use super::Office;
+use super::AdminState;
 use super::audit::Audit;
 use super::condition::condition;
 use super::extract::JsonBody;
@@ -19,16 +19,16 @@ use crate::http::Problem;
 use crate::registry::{Kind, RegistryError, Which};
 use crate::segment::segment;
 
-pub(super) fn list(office: &Office, kind: Kind) -> Response {
-    let entries = office.control.list(kind);
+pub(super) fn list(state: &AdminState, kind: Kind) -> Response {
+    let entries = state.control.list(kind);
     let documents: Vec<Value> = entries.into_iter().map(|entry| entry.document).collect();
     Json(json!({ kind.as_str(): documents })).into_response()
 }
 
-pub(super) fn show(office: &Office, kind: Kind, name: String) -> Result<Response, Problem> {
+pub(super) fn show(state: &AdminState, kind: Kind, name: String) -> Result<Response, Problem> {
     let which = Which { kind, name };
-    let config = office.control.config();
-    match office.control.get(&which) {
+    let config = state.control.config();
+    match state.control.get(&which) {
         Some(entry) => Ok(shown(StatusCode::OK, entry)),
         None => Err(match config.quarantine().why(&which) {
             // It is not in force, so it is not shown. What is wrong with it is.
@@ -40,7 +40,7 @@ pub(super) fn show(office: &Office, kind: Kind, name: String) -> Result<Response
 }
 
 pub(super) async fn put(
-    office: Office,
+    state: AdminState,
     which: Which,
     headers: HeaderMap,
     JsonBody(body): JsonBody,
@@ -51,7 +51,7 @@ pub(super) async fn put(
         let why = "is not the name in the path; leave it out, or write that one";
         return Err(unfit(&Fault::new(which.kind.name_member(), why)));
     }
-    let put = office.control.change(&which, &Change::Put(Arc::new(spec)), &condition).await;
+    let put = state.control.change(&which, &Change::Put(Arc::new(spec)), &condition).await;
     let Changed { entry, is_new } = put.map_err(|why| refused(why, &which))?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(shown(status, entry.ok_or(ControlError::Missing)?))
@@ -59,7 +59,7 @@ pub(super) async fn put(
 
 /// Makes an entry under the name that it brings along, unless the name is taken.
 pub(super) async fn create(
-    office: Office,
+    state: AdminState,
     kind: Kind,
     audit: Audit,
     JsonBody(body): JsonBody,
@@ -69,7 +69,7 @@ pub(super) async fn create(
     let name = name.ok_or_else(|| unfit(&Fault::new(member, "is missing: what the entry is called")))?;
     audit.name(&*name);
     let which = Which { kind, name };
-    match office.control.change(&which, &Change::Put(Arc::new(spec)), &Condition::Absent).await {
+    match state.control.change(&which, &Change::Put(Arc::new(spec)), &Condition::Absent).await {
         Ok(Changed { entry, .. }) => {
             let mut response = shown(StatusCode::CREATED, entry.ok_or(ControlError::Missing)?);
             response.headers_mut().insert(LOCATION, place(&which));
@@ -95,13 +95,13 @@ fn read(which: &Which, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
 }
 
 pub(super) async fn remove(
-    office: Office,
+    state: AdminState,
     kind: Kind,
     name: String,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let condition = condition(&headers)?;
-    match office.control.change(&Which { kind, name }, &Change::Delete, &condition).await {
+    match state.control.change(&Which { kind, name }, &Change::Delete, &condition).await {
         Ok(_) => Ok(StatusCode::NO_CONTENT),
         Err(ControlError::Wrong(users)) => Err(in_use(users.lines().collect())),
         Err(other) => Err(other.into()),

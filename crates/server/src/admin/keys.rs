@@ -8,7 +8,7 @@ use serde::Serialize;
 use spile_policy::ApiKeyHash;
 use utoipa::ToSchema;
 
-use super::Office;
+use super::AdminState;
 use super::extract::Name;
 use crate::control::{Change, Condition};
 use crate::http::Problem;
@@ -48,12 +48,12 @@ pub(super) struct NewKey {
         Guarded
     )
 )]
-pub(super) async fn add_key(State(office): State<Office>, Name(id): Name) -> Result<Response, Problem> {
+pub(super) async fn add_key(State(state): State<AdminState>, Name(id): Name) -> Result<Response, Problem> {
     let api_key =
         random_key().map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "no randomness"))?;
     let hash = ApiKeyHash::of(api_key.as_bytes());
     let which = Which { kind: Kind::Tenants, name: id };
-    office.control.change(&which, &Change::AddKey(hash), &Condition::Always).await?;
+    state.control.change(&which, &Change::AddKey(hash), &Condition::Always).await?;
     Ok((StatusCode::CREATED, Json(NewKey { api_key })).into_response())
 }
 

@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use utoipa::ToSchema;
 
-use super::Office;
+use super::AdminState;
 use super::audit::Audit;
 use super::entries;
 use super::extract::{JsonBody, Name};
@@ -39,8 +39,8 @@ macro_rules! api {
                 security(("token" = [])),
                 responses((status = 200, description = "All of them.", body = $list), Guarded)
             )]
-            pub(crate) async fn list(State(office): State<Office>) -> Response {
-                entries::list(&office, Kind::$kind)
+            pub(crate) async fn list(State(state): State<AdminState>) -> Response {
+                entries::list(&state, Kind::$kind)
             }
 
             #[utoipa::path(
@@ -54,11 +54,11 @@ macro_rules! api {
                 responses(Made<$spec>, Unmade, Guarded)
             )]
             pub(crate) async fn create(
-                State(office): State<Office>,
+                State(state): State<AdminState>,
                 audit: Audit,
                 body: JsonBody,
             ) -> Result<Response, Problem> {
-                entries::create(office, Kind::$kind, audit, body).await
+                entries::create(state, Kind::$kind, audit, body).await
             }
 
             #[utoipa::path(
@@ -71,8 +71,8 @@ macro_rules! api {
                 params(($member = String, Path, description = "What it is called.", $($bounds)*)),
                 responses(Shown<$spec>, BadName, Missing, Guarded)
             )]
-            pub(crate) async fn show(State(office): State<Office>, Name(name): Name) -> Result<Response, Problem> {
-                entries::show(&office, Kind::$kind, name)
+            pub(crate) async fn show(State(state): State<AdminState>, Name(name): Name) -> Result<Response, Problem> {
+                entries::show(&state, Kind::$kind, name)
             }
 
             #[utoipa::path(
@@ -87,12 +87,12 @@ macro_rules! api {
                 responses(Put<$spec>, Unchanged, Guarded)
             )]
             pub(crate) async fn put(
-                State(office): State<Office>,
+                State(state): State<AdminState>,
                 Name(name): Name,
                 headers: HeaderMap,
                 body: JsonBody,
             ) -> Result<Response, Problem> {
-                entries::put(office, Which { kind: Kind::$kind, name }, headers, body).await
+                entries::put(state, Which { kind: Kind::$kind, name }, headers, body).await
             }
 
             #[utoipa::path(
@@ -106,11 +106,11 @@ macro_rules! api {
                 responses((status = 204, description = "It is gone."), BadName, Kept, Guarded)
             )]
             pub(crate) async fn remove(
-                State(office): State<Office>,
+                State(state): State<AdminState>,
                 Name(name): Name,
                 headers: HeaderMap,
             ) -> Result<StatusCode, Problem> {
-                entries::remove(office, Kind::$kind, name, headers).await
+                entries::remove(state, Kind::$kind, name, headers).await
             }
         }
     };

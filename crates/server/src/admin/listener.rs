@@ -17,7 +17,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Door, Office, api, audit, require, require_if_any};
+use super::{AdminState, TokenGuard, api, audit, require, require_if_any};
 use crate::control::Control;
 use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
@@ -34,7 +34,7 @@ pub(crate) struct Admin {
 
 /// What the handlers work with.
 #[derive(Clone)]
-struct Desk {
+struct StatusState {
     decider: Arc<Decider>,
     control: Arc<Control>,
     readiness: Readiness,
@@ -62,30 +62,30 @@ impl Readiness {
 
 impl Admin {
     pub(crate) fn new(
-        office: Office,
+        state: AdminState,
         analytics: Analytics,
         readiness: Readiness,
         telemetry: &Telemetry,
         guesses: Arc<GuessLimiter>,
         hosts: HostCheck,
     ) -> Self {
-        let decider = Arc::clone(&office.decider);
+        let decider = Arc::clone(&state.decider);
         let (metrics, watch) = (telemetry.clone(), telemetry.watch().clone());
-        let source = DeciderDashboard(Arc::clone(&decider), Arc::clone(&office.control));
+        let source = DeciderDashboard(Arc::clone(&decider), Arc::clone(&state.control));
         let seen = dashboard::DashboardState::new(analytics, Arc::new(source));
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
-        let control = Arc::clone(&office.control);
-        let desk = Desk { decider, control, readiness, metrics, watch, gauges, embedded };
-        let door = Door { control: Arc::clone(&office.control), guesses };
+        let control = Arc::clone(&state.control);
+        let status = StatusState { decider, control, readiness, metrics, watch, gauges, embedded };
+        let guard = TokenGuard { control: Arc::clone(&state.control), guesses };
         let guarded = plain(api())
-            .layer(from_fn_with_state(office.clone(), audit::record))
-            .with_state(office)
+            .layer(from_fn_with_state(state.clone(), audit::record))
+            .with_state(state)
             .merge(plain(dashboard::api().merge(dashboard::inspector())).with_state(seen.clone()))
-            .layer(from_fn_with_state(door.clone(), require));
+            .layer(from_fn_with_state(guard.clone(), require));
         let figures =
-            plain(dashboard::figures()).with_state(seen).layer(from_fn_with_state(door, require_if_any));
+            plain(dashboard::figures()).with_state(seen).layer(from_fn_with_state(guard, require_if_any));
         let router = plain(open())
-            .with_state(desk)
+            .with_state(status)
             .merge(figures)
             .merge(guarded)
             .fallback(|| async { Problem::no_such_admin_path() })
@@ -137,7 +137,7 @@ fn plain<S: Clone + Send + Sync + 'static>(router: OpenApiRouter<S>) -> Router<S
 }
 
 /// What is open to whoever reaches the listener.
-fn open() -> OpenApiRouter<Desk> {
+fn open() -> OpenApiRouter<StatusState> {
     OpenApiRouter::new()
         .routes(routes!(alive))
         .routes(routes!(ready))
@@ -174,18 +174,18 @@ async fn alive() -> &'static str {
         NoOtherMethod
     )
 )]
-async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
-    if desk.readiness.is_draining() {
+async fn ready(State(status): State<StatusState>) -> impl IntoResponse {
+    if status.readiness.is_draining() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
-    let (is_ready, store) = (desk.control.is_ready(), desk.decider.store());
+    let (is_ready, store) = (status.control.is_ready(), status.decider.store());
     let lines = [
         is_ready.then(|| "ready\n".to_owned()),
-        desk.control.unread().map(|why| format!("registry not read yet: {why}\n")),
+        status.control.unread().map(|why| format!("registry not read yet: {why}\n")),
         store.trouble().map(|why| format!("store lost: {why}\n")),
         store.warning().map(|warning| format!("store warning: {warning}\n")),
         // Without names: no token is asked for here.
-        desk.control.config().quarantine().counted().map(|counted| format!("registry: {counted}\n")),
+        status.control.config().quarantine().counted().map(|counted| format!("registry: {counted}\n")),
     ];
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, lines.into_iter().flatten().collect())
@@ -199,13 +199,13 @@ async fn ready(State(desk): State<Desk>) -> impl IntoResponse {
     operation_id = "metrics",
     responses((status = 200, description = "All metrics.", body = String, content_type = "text/plain"), NoOtherMethod)
 )]
-async fn exposition(State(desk): State<Desk>) -> impl IntoResponse {
-    desk.watch.flush();
-    if let Some(stats) = desk.decider.store().redis_stats() {
-        desk.gauges.show(stats);
+async fn exposition(State(status): State<StatusState>) -> impl IntoResponse {
+    status.watch.flush();
+    if let Some(stats) = status.decider.store().redis_stats() {
+        status.gauges.show(stats);
     }
-    desk.embedded.show(desk.decider.embedded_usage());
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], desk.metrics.exposition())
+    status.embedded.show(status.decider.embedded_usage());
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], status.metrics.exposition())
 }
 
 /// This document.

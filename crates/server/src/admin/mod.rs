@@ -20,19 +20,19 @@ use utoipa_axum::routes;
 
 use self::kinds::{plans, rules, tenants};
 pub(crate) use self::listener::{Admin, Readiness, document};
-use self::token::{Door, require, require_if_any};
+use self::token::{TokenGuard, require, require_if_any};
 use crate::control::Control;
 use crate::decide::Decider;
 
 /// What the handlers work with.
 #[derive(Clone)]
-pub(crate) struct Office {
+pub(crate) struct AdminState {
     pub(crate) control: Arc<Control>,
     pub(crate) decider: Arc<Decider>,
 }
 
 /// The paths of `/admin/v1`, and what is said about them.
-fn api() -> OpenApiRouter<Office> {
+fn api() -> OpenApiRouter<AdminState> {
     OpenApiRouter::new()
         .routes(routes!(plans::list, plans::create))
         .routes(routes!(plans::show, plans::put, plans::remove))

@@ -5,20 +5,20 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Office;
+use super::AdminState;
 use crate::openapi::Guarded;
 
 /// Every route of the gateway.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Routes {
     /// The routes, as they are written.
-    routes: Vec<RouteState>,
+    routes: Vec<RouteStatus>,
 }
 
 /// A route of the gateway.
 #[derive(Serialize, ToSchema)]
 #[schema(examples(json!({"name": "/scores", "path": "/scores", "upstreams": ["http://127.0.0.1:9000"], "limited": true})))]
-struct RouteState {
+struct RouteStatus {
     /// What it is called in metrics, and in the keys of its own limits.
     name: String,
     /// Requests whose path starts so are forwarded.
@@ -42,10 +42,10 @@ struct RouteState {
     security(("token" = [])),
     responses((status = 200, description = "The routes.", body = Routes), Guarded)
 )]
-pub(super) async fn list(State(office): State<Office>) -> Json<Routes> {
-    let config = office.control.config();
-    let policy = office.decider.policy();
-    let state = |route: &crate::config::Route| RouteState {
+pub(super) async fn list(State(state): State<AdminState>) -> Json<Routes> {
+    let config = state.control.config();
+    let policy = state.decider.policy();
+    let state = |route: &crate::config::Route| RouteStatus {
         name: route.name.clone(),
         path: route.path.clone(),
         hosts: route.hosts.clone(),

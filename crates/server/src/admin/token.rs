@@ -19,7 +19,7 @@ use crate::secret::Secret;
 
 /// What a token is checked with.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct TokenGuard {
     pub(crate) control: Arc<Control>,
     pub(crate) guesses: Arc<GuessLimiter>,
 }
@@ -28,34 +28,34 @@ const BEARER: &[u8] = b"Bearer ";
 
 /// Lets a request through if it carries the token. Refuses all of them if no token is configured.
 pub(crate) async fn require(
-    State(door): State<Door>,
+    State(guard): State<TokenGuard>,
     peer: ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
     // The token of now: one that was replaced no longer opens anything.
-    let config = door.control.config();
+    let config = guard.control.config();
     let Some(token) = &config.admin.token else {
         let detail = "no token is configured: set SPILE_ADMIN_TOKEN or admin.token_file";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     };
-    door.answer(token, peer, request, next).await
+    guard.answer(token, peer, request, next).await
 }
 
 /// The same, but lets every request through if no token is configured: the listener is then open on loopback alone.
 pub(crate) async fn require_if_any(
-    State(door): State<Door>,
+    State(guard): State<TokenGuard>,
     peer: ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
-    let config = door.control.config();
+    let config = guard.control.config();
     let response = match &config.admin.token {
-        Some(token) => door.answer(token, peer, request, next).await,
+        Some(token) => guard.answer(token, peer, request, next).await,
         None => next.run(request).await,
     };
     if is_endless(&response) {
-        ended_with(config.admin.token.clone(), door.control, response)
+        ended_with(config.admin.token.clone(), guard.control, response)
     } else {
         response
     }
@@ -74,7 +74,7 @@ fn ended_with(opened_by: Option<Secret>, control: Arc<Control>, response: Respon
     })
 }
 
-impl Door {
+impl TokenGuard {
     async fn answer(
         &self,
         token: &Secret,

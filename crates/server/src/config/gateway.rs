@@ -11,7 +11,7 @@ use super::bounds::BoundsSpec;
 use super::route::{Refusals, RefusalsSpec, RouteFiles, UpstreamTlsSpec};
 use super::source::{At, Faults};
 use super::tls::{TlsConfig, TlsSpec};
-use super::value::{OneOrMany, RequestSpan, Size, table};
+use super::value::{RequestSpan, Size, TextOrTexts, table};
 
 /// `[gateway]`, apart from the bounds that it has in common with `[listen]`.
 #[derive(Debug, Deserialize, Serialize)]
@@ -42,7 +42,7 @@ pub(crate) struct JwtSpec {
     keys: JwtKeyFile,
     issuer: Option<String>,
     /// Whom a token must be meant for: any of these, or anybody if there is none.
-    audience: OneOrMany,
+    audience: TextOrTexts,
     /// By how much clocks may be off.
     #[serde(with = "RequestSpan")]
     leeway: Duration,
@@ -99,7 +99,7 @@ impl Default for JwtSpec {
             key_file: None,
             keys: JwtKeyFile::Jwks,
             issuer: None,
-            audience: OneOrMany::Many(Vec::new()),
+            audience: TextOrTexts::Many(Vec::new()),
             leeway: Duration::from_secs(60),
             tenant_claim: None,
             plan_claim: None,

@@ -246,14 +246,14 @@ pub(super) use mirrors;
 /// One text, or a list of them.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(untagged, expecting = "invalid type, expected a list of texts, or one of them")]
-pub(crate) enum OneOrMany {
+pub(crate) enum TextOrTexts {
     /// One.
     One(String),
     /// A list.
     Many(Vec<String>),
 }
 
-impl OneOrMany {
+impl TextOrTexts {
     /// Each text with the way to it.
     pub(super) fn each<'a>(&'a self, at: &'a At<'a>) -> Vec<(At<'a>, &'a str)> {
         match self {

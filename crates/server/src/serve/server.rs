@@ -15,7 +15,7 @@ use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
 use super::listener_set::{Handlers, ListenerSet};
-use crate::admin::Office;
+use crate::admin::AdminState;
 use crate::admin::{Admin, Readiness};
 use crate::config::Config;
 use crate::control::watcher;
@@ -143,11 +143,11 @@ impl Server {
                 (analytics, Some(tokio::spawn(share_minutes(watch, sums, minutes::FLUSH))))
             }
         };
-        let office = Office { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
+        let state = AdminState { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
         let hosts = |socket: &TcpListener| HostCheck::of(socket, &self.hosts);
         let (admin_hosts, http_hosts) = (hosts(&listeners.admin), hosts(&listeners.http));
         let admin =
-            Admin::new(office, analytics, readiness.clone(), &self.telemetry, self.guesses, admin_hosts);
+            Admin::new(state, analytics, readiness.clone(), &self.telemetry, self.guesses, admin_hosts);
         let api = Api::new(Arc::clone(&self.decider), http_hosts);
         let (telemetry, bounds, tracer) = (&self.telemetry, &self.bounds, self.tracer);
         let api = Traced { answer: api, tracer: tracer.clone() };

@@ -19,7 +19,7 @@ pub(super) use self::refusals::{Refusals, RefusalsSpec};
 pub(super) use self::spec::{RouteSpec, UpstreamTlsSpec};
 use super::rule::{self, Known, RuleSpec};
 use super::source::{At, Faults};
-use super::value::{OneOrMany, each};
+use super::value::{TextOrTexts, each};
 
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Route {
         let (path, upstreams) = (path?, upstreams?);
         let host = spec.hosts.first().map(String::as_str).unwrap_or_default();
         let name = name.unwrap_or_else(|| format!("{host}{path}"));
-        (spec.name, spec.upstream) = (Some(name.clone()), Some(OneOrMany::Many(upstreams.clone())));
+        (spec.name, spec.upstream) = (Some(name.clone()), Some(TextOrTexts::Many(upstreams.clone())));
         spec.limits = spec.limits.map(|_| limits.iter().map(RuleSpec::from).collect());
         spec.refusals.clone_from(&refusals.spec);
         spec.upstream_tls = spec.upstream_tls.map(|_| UpstreamTlsSpec::from(&upstream_tls.own));
@@ -193,7 +193,7 @@ impl Route {
 }
 
 /// The upstreams, of which there is one at least.
-fn check_upstreams(urls: &OneOrMany, at: &At<'_>, faults: &mut Faults) -> Option<Vec<String>> {
+fn check_upstreams(urls: &TextOrTexts, at: &At<'_>, faults: &mut Faults) -> Option<Vec<String>> {
     let urls = urls.each(at);
     if urls.is_empty() {
         faults.add(at, "there is no upstream", "one URL or more, as in `http://127.0.0.1:9000`");

@@ -13,7 +13,7 @@ use super::refusals::RefusalsSpec;
 use crate::config::rule::RuleSpec;
 use crate::config::source::{At, Faults};
 use crate::config::value::{
-    OneOrMany, RequestSpan, Size, Text, Texts, Written, mirrors, share, table, tables, within,
+    RequestSpan, Size, Text, TextOrTexts, Texts, Written, mirrors, share, table, tables, within,
 };
 
 /// A path prefix and the services behind it.
@@ -28,7 +28,7 @@ pub(crate) struct RouteSpec {
     /// Only requests for these hosts; all requests if there are none.
     pub(super) hosts: Vec<String>,
     /// The services that requests go to.
-    pub(super) upstream: Option<OneOrMany>,
+    pub(super) upstream: Option<TextOrTexts>,
     #[serde(deserialize_with = "table")]
     pub(super) upstream_tls: Option<UpstreamTlsSpec>,
     /// How requests are spread over the services.

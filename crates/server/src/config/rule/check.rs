@@ -10,10 +10,10 @@ use spile_policy::{
     DEFAULT_RULE, DescriptorMatch, DescriptorMatchError, HostPattern, KeyList, Matcher, Rule, RulePlans,
 };
 
-use super::{BANNED, MatchSpec, Mode, RuleSpec, TENANT, UNLIMITED};
+use super::{BANNED, MatchSpec, RuleMode, RuleSpec, TENANT, UNLIMITED};
 use crate::config::overlay::Defined;
 use crate::config::source::{At, Faults, did_you_mean};
-use crate::config::value::{OneOrMany, each};
+use crate::config::value::{TextOrTexts, each};
 
 /// What rules may refer to.
 pub(in crate::config) struct Known<'a> {
@@ -106,7 +106,8 @@ fn check(
         check_descriptor_rule(spec, plans.as_ref(), at, faults);
     }
     let key = check_key(spec.key.as_deref().unwrap_or_default(), &at.key("key"), faults);
-    let (on_failure, shadow) = (spec.on_failure.map(FailurePolicy::from), spec.mode == Some(Mode::Shadow));
+    let (on_failure, shadow) =
+        (spec.on_failure.map(FailurePolicy::from), spec.mode == Some(RuleMode::Shadow));
     Some(Rule { id: id?, matcher, key, plans: plans?, cost, on_failure, shadow, also: Vec::new() })
 }
 
@@ -130,8 +131,8 @@ fn check_plans(
     };
     let anonymous_at = rule_at.key("anonymous_plan");
     let word = match plans {
-        OneOrMany::One(word) => word.as_str(),
-        OneOrMany::Many(_) => "",
+        TextOrTexts::One(word) => word.as_str(),
+        TextOrTexts::Many(_) => "",
     };
     if word == TENANT {
         let Some(anonymous) = &spec.anonymous_plan else {

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 pub(super) use self::check::{Known, check_all, check_limits, check_plan};
 use super::spec::Source;
-use super::value::{OneOrMany, table};
+use super::value::{TextOrTexts, table};
 
 /// The words of `plans` that are no plan.
 const TENANT: &str = "tenant";
@@ -35,7 +35,7 @@ pub(crate) struct RuleSpec {
     key: Option<Vec<String>>,
     /// The plans; `tenant` for the plan of the caller; `unlimited` to let pass or `banned` to refuse what it matches.
     #[schema(required = true, nullable = false)]
-    plans: Option<OneOrMany>,
+    plans: Option<TextOrTexts>,
     /// The plan of callers who are no tenant, if `plans` is `tenant`.
     #[serde(alias = "anonymous_plan")]
     #[schema(format = "plan-name")]
@@ -44,7 +44,7 @@ pub(crate) struct RuleSpec {
     #[schema(maximum = 1_000_000_000)]
     cost: Option<u64>,
     /// Whether it blocks.
-    mode: Option<Mode>,
+    mode: Option<RuleMode>,
     /// What happens when the store fails. What the store's own setting says, if it is left out.
     #[serde(alias = "on_failure")]
     on_failure: Option<OnFailure>,
@@ -80,7 +80,7 @@ struct MatchSpec {
 /// Whether a rule blocks.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum RuleMode {
     /// It blocks.
     Enforce,
     /// It decides and counts, and never blocks.
@@ -101,9 +101,9 @@ enum OnFailure {
 
 impl From<&Rule> for RuleSpec {
     fn from(rule: &Rule) -> Self {
-        let word = |word: &str| Some(OneOrMany::One(word.to_owned()));
+        let word = |word: &str| Some(TextOrTexts::One(word.to_owned()));
         let (plans, anonymous) = match &rule.plans {
-            RulePlans::Listed(plans) => (Some(OneOrMany::Many(texts(plans))), None),
+            RulePlans::Listed(plans) => (Some(TextOrTexts::Many(texts(plans))), None),
             RulePlans::Tenant { anonymous } => (word(TENANT), anonymous.as_ref()),
             RulePlans::Unlimited => (word(UNLIMITED), None),
             RulePlans::Banned => (word(BANNED), None),
@@ -115,7 +115,7 @@ impl From<&Rule> for RuleSpec {
             plans,
             anonymous_plan: anonymous.map(PlanName::to_string),
             cost: Some(rule.cost.get().into()),
-            mode: Some(if rule.shadow { Mode::Shadow } else { Mode::Enforce }),
+            mode: Some(if rule.shadow { RuleMode::Shadow } else { RuleMode::Enforce }),
             on_failure: rule.on_failure.map(OnFailure::from),
             also: listed(&rule.also),
             source: None,

@@ -24,7 +24,7 @@ pub(crate) use self::place::At;
 use self::place::has_file_keys;
 pub(super) use self::place::in_file;
 pub(super) use self::reader::wrong;
-use self::reader::{Reader, hide_file_keys, hide_json_keys, keys_of};
+use self::reader::{TreeReader, hide_file_keys, hide_json_keys, keys_of};
 pub(super) use self::suggest::did_you_mean;
 use self::tree::Table;
 pub(super) use self::usual::{PASS, UNMATCHED};
@@ -92,7 +92,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     hide_file_keys(&mut value);
     round(&mut value);
     let before = faults.added();
-    let read = Reader { variables: &[], faults }.read(value, at, &[]);
+    let read = TreeReader { variables: &[], faults }.read(value, at, &[]);
     Ok(read.filter(|_| faults.added() == before))
 }
 
@@ -118,7 +118,7 @@ fn round(value: &mut Value) {
 /// nothing. What is wrong is noted.
 pub(super) struct Tables<'r> {
     table: Table,
-    reader: Reader<'r>,
+    reader: TreeReader<'r>,
 }
 
 impl<'r> Tables<'r> {
@@ -128,7 +128,7 @@ impl<'r> Tables<'r> {
         environment::overlay(&mut table, variables, true);
         usual::complete(&mut table);
         environment::overlay(&mut table, variables, false);
-        let mut tables = Self { table, reader: Reader { variables, faults } };
+        let mut tables = Self { table, reader: TreeReader { variables, faults } };
         tables.tell_unknown();
         tables
     }

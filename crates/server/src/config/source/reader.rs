@@ -74,12 +74,12 @@ fn hide(table: &mut Value, is_hidden: impl Fn(&str) -> bool) {
 }
 
 /// Reads tables. Text of the environment variables may be read as any type.
-pub(super) struct Reader<'r> {
+pub(super) struct TreeReader<'r> {
     pub(super) variables: &'r [(String, String)],
     pub(super) faults: &'r mut Faults,
 }
 
-impl Reader<'_> {
+impl TreeReader<'_> {
     /// Reads one table. `None` if it is no table, or has too many mistakes. `others` are keys that it may have besides
     /// those of the type.
     pub(super) fn read<T: DeserializeOwned>(

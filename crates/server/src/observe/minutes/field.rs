@@ -1,9 +1,9 @@
 //! The field names of a minute's hash: `r:a:login` counts what the rule `login` allowed.
 
-use spile_observe::{DecisionCounts, GroupBy};
+use spile_observe::{GroupBy, OutcomeCounts};
 
 /// The fields of these counts, without those that are zero.
-pub(super) fn fields(by: GroupBy, name: &str, counts: DecisionCounts) -> impl Iterator<Item = (String, u64)> {
+pub(super) fn fields(by: GroupBy, name: &str, counts: OutcomeCounts) -> impl Iterator<Item = (String, u64)> {
     let by = match by {
         GroupBy::Rule => 'r',
         GroupBy::Tenant => 't',
@@ -14,7 +14,7 @@ pub(super) fn fields(by: GroupBy, name: &str, counts: DecisionCounts) -> impl It
 }
 
 /// What a field counts. `None` if the field has another format.
-pub(super) fn read(field: &str, count: u64) -> Option<(GroupBy, &str, DecisionCounts)> {
+pub(super) fn read(field: &str, count: u64) -> Option<(GroupBy, &str, OutcomeCounts)> {
     let (by, rest) = field.split_once(':')?;
     let (outcome, name) = rest.split_once(':')?;
     let by = match by {
@@ -22,7 +22,7 @@ pub(super) fn read(field: &str, count: u64) -> Option<(GroupBy, &str, DecisionCo
         "t" => GroupBy::Tenant,
         _ => return None,
     };
-    let mut counts = DecisionCounts::default();
+    let mut counts = OutcomeCounts::default();
     match outcome {
         "a" => counts.allowed = count,
         "d" => counts.denied = count,
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn a_tally_reads_back_whatever_the_name_is() {
-        let counts = DecisionCounts { allowed: 3, denied: 2, shadow: 1 };
+        let counts = OutcomeCounts { allowed: 3, denied: 2, shadow: 1 };
         for (by, name) in [(GroupBy::Rule, "login"), (GroupBy::Tenant, "a:b:c"), (GroupBy::Rule, "")] {
-            let mut sum = DecisionCounts::default();
+            let mut sum = OutcomeCounts::default();
             for (field, count) in fields(by, name, counts) {
                 let (by_read, name_read, part) = read(&field, count).expect("it was written here");
                 assert_eq!((by_read, name_read), (by, name));
@@ -48,7 +48,7 @@ mod tests {
             }
             assert_eq!(sum, counts);
         }
-        assert_eq!(fields(GroupBy::Rule, "x", DecisionCounts::default()).count(), 0);
+        assert_eq!(fields(GroupBy::Rule, "x", OutcomeCounts::default()).count(), 0);
         assert_eq!(read("x:a:login", 1), None);
         assert_eq!(read("login", 1), None);
     }

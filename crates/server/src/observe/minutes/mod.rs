@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use spile_observe::{
-    DecisionCounts, GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError, MinuteStoreFuture,
+    GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError, MinuteStoreFuture, OutcomeCounts,
     PackedMinutes,
 };
 use spile_redis::{RedisStore, Script, Session, SessionError, Value};
@@ -43,7 +43,7 @@ pub(crate) struct RedisMinutes {
 }
 
 /// The sums of one reply.
-type Sums = BTreeMap<(u64, GroupBy, String), DecisionCounts>;
+type Sums = BTreeMap<(u64, GroupBy, String), OutcomeCounts>;
 
 impl RedisMinutes {
     pub(crate) fn new(store: &RedisStore) -> Result<Self, getrandom::Error> {
@@ -158,7 +158,7 @@ fn began_in(from: u64, to: u64) -> Vec<u64> {
 }
 
 /// The counts of a minute's fields. Fields of another format are ignored.
-fn counts_of_fields(fields: &[Value]) -> impl Iterator<Item = (GroupBy, &str, DecisionCounts)> {
+fn counts_of_fields(fields: &[Value]) -> impl Iterator<Item = (GroupBy, &str, OutcomeCounts)> {
     fields.chunks_exact(2).filter_map(|pair| {
         let count = pair[1].as_str()?.parse().ok()?;
         field::read(pair[0].as_str()?, count)
@@ -188,7 +188,7 @@ mod tests {
     const KEY: &str = "spile:{:minutes}:1800000000";
 
     fn batch(number: u64, names: impl IntoIterator<Item = String>) -> MinuteBatch {
-        let counts = DecisionCounts { allowed: 2, denied: 1, shadow: 0 };
+        let counts = OutcomeCounts { allowed: 2, denied: 1, shadow: 0 };
         let row = |name| MinuteRow { minute: MINUTE, by: GroupBy::Rule, name, counts };
         MinuteBatch { number, rows: names.into_iter().map(row).collect() }
     }
@@ -275,7 +275,7 @@ mod tests {
         let minutes = minutes(&redis);
         let mut rows = Vec::new();
         for minute in 0..300 {
-            let counts = DecisionCounts { allowed: 1, ..DecisionCounts::default() };
+            let counts = OutcomeCounts { allowed: 1, ..OutcomeCounts::default() };
             let row = |name: u64| MinuteRow {
                 minute: MINUTE + 60 * minute,
                 by: GroupBy::Tenant,
