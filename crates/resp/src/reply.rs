@@ -61,16 +61,16 @@ pub struct InvalidReply;
 
 /// The first reply in `bytes` and its length. `Ok(None)` if the reply has not arrived completely.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>, InvalidReply> {
-    let mut reader = ReplyReader { bytes, at: 0 };
+    let mut reader = ValueReader { bytes, at: 0 };
     Ok(reader.value(MAX_DEPTH)?.map(|value| (value, reader.at)))
 }
 
-struct ReplyReader<'a> {
+struct ValueReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> ReplyReader<'a> {
+impl<'a> ValueReader<'a> {
     fn value(&mut self, depth: u8) -> Result<Option<Value>, InvalidReply> {
         let Some(line) = self.line()? else { return Ok(None) };
         let (&kind, rest) = line.split_first().ok_or(InvalidReply)?;

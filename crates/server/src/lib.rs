@@ -29,8 +29,8 @@ mod typed;
 
 pub use config::{
     AdminConfig, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig, JwtConfig,
-    Listen, LoadError, NotText, OpenAdmin, Proxy, RespConfig, Route, STARTER, StoreConfig, StoreUrl, TimeOf,
-    TlsConfig, UnknownStore, Unreadable,
+    Listen, LoadError, NotText, OpenAdmin, ProxyKind, RespConfig, RouteConfig, STARTER, StoreConfig,
+    StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
 };
 pub use secret::mask;
 pub use serve::{BindError, Listeners, Server};

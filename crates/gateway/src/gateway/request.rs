@@ -46,7 +46,7 @@ struct AdmittedRequest {
 }
 
 /// A request that is refused, and what it was charged before.
-struct RefusedRequest {
+struct RejectedRequest {
     why: GatewayRefusal,
     decision: Option<Box<RateDecision>>,
     /// `None` if it was refused before a route was found.
@@ -76,7 +76,7 @@ impl<S: Store + 'static> Worker<S> {
             let admitted = self.admit(&config, origin, &downstream, &mut parts, started).await;
             let mut admitted = match admitted {
                 Ok(admitted) => admitted,
-                Err(RefusedRequest { why, decision, route }) => {
+                Err(RejectedRequest { why, decision, route }) => {
                     let reusable = !origin.ambiguous && discard(body, &parts);
                     let mut response =
                         self.finish_response(&config, &context, route, decision.as_deref(), Err(why));
@@ -162,7 +162,7 @@ impl<S: Store + 'static> Worker<S> {
         downstream: &Downstream,
         request: &mut Parts,
         now: Micros,
-    ) -> Result<AdmittedRequest, RefusedRequest> {
+    ) -> Result<AdmittedRequest, RejectedRequest> {
         if origin.ambiguous {
             return Err(GatewayRefusal::AmbiguousFraming.into());
         }
@@ -192,13 +192,13 @@ impl<S: Store + 'static> Worker<S> {
         if let Some(denied) = decision.as_ref().filter(|decision| !decision.allowed()) {
             let response = gateway.limits.refusal(denied, route.settings.rate_limit_headers, request);
             let why = GatewayRefusal::Limited(Box::new(response));
-            return Err(RefusedRequest { why, decision: None, route: Some(index) });
+            return Err(RejectedRequest { why, decision: None, route: Some(index) });
         }
         let accepted = identified.map_err(GatewayRefusal::from);
         let accepted = accepted.and_then(|caller| refusal.map_or(Ok(caller), |why| Err(why.into())));
         match accepted.and_then(|caller| route.settings.authorize(&caller).map(|()| caller)) {
             Ok(caller) => Ok(AdmittedRequest { target, route: index, caller, decision }),
-            Err(why) => Err(RefusedRequest { why, decision, route: Some(index) }),
+            Err(why) => Err(RejectedRequest { why, decision, route: Some(index) }),
         }
     }
 
@@ -333,7 +333,7 @@ impl<S: Store + 'static> Worker<S> {
     }
 }
 
-impl From<GatewayRefusal> for RefusedRequest {
+impl From<GatewayRefusal> for RejectedRequest {
     fn from(why: GatewayRefusal) -> Self {
         Self { why, decision: None, route: None }
     }

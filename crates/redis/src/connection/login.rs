@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::connection::url::{Credentials, StoreUrl, Topology, UrlError};
+use crate::connection::url::{Credentials, RedisUrl, Topology, UrlError};
 
 /// The credentials for one kind of server. Clones share them.
 #[derive(Clone)]
@@ -34,20 +34,20 @@ impl Login {
 /// The URL of a store, and its credentials for servers and sentinels.
 pub(crate) struct Logins {
     /// The URL without credentials.
-    target: StoreUrl,
+    target: RedisUrl,
     pub(crate) servers: Login,
     pub(crate) sentinels: Login,
 }
 
 impl Logins {
-    pub(crate) fn new(target: &StoreUrl) -> Self {
+    pub(crate) fn new(target: &RedisUrl) -> Self {
         let (target, servers, sentinels) = split_credentials(target.clone());
         Self { target, servers: Login::new(servers), sentinels: Login::new(sentinels) }
     }
 
     /// Takes the credentials of `url`, if it names the same store.
     pub(crate) fn renew(&self, url: &str) -> Result<(), CredentialsError> {
-        let (target, servers, sentinels) = split_credentials(StoreUrl::parse(url)?);
+        let (target, servers, sentinels) = split_credentials(RedisUrl::parse(url)?);
         if target != self.target {
             return Err(CredentialsError::OtherStore);
         }
@@ -71,12 +71,12 @@ pub enum CredentialsError {
 
 /// Whether two store URLs differ only in users and passwords.
 pub fn names_same_store(one: &str, other: &str) -> bool {
-    let target = |url| StoreUrl::parse(url).map(|target| split_credentials(target).0);
+    let target = |url| RedisUrl::parse(url).map(|target| split_credentials(target).0);
     one == other || matches!((target(one), target(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The URL without credentials, the credentials for the servers, and those for the sentinels.
-fn split_credentials(mut target: StoreUrl) -> (StoreUrl, Option<Credentials>, Option<Credentials>) {
+fn split_credentials(mut target: RedisUrl) -> (RedisUrl, Option<Credentials>, Option<Credentials>) {
     let servers = target.credentials.take();
     let sentinels = match &mut target.topology {
         Topology::Sentinel { credentials, .. } => credentials.take(),
@@ -114,7 +114,7 @@ mod tests {
         for (one, other) in different {
             assert!(!names_same_store(one, other), "{one} {other}");
             assert_eq!(
-                Logins::new(&StoreUrl::parse(one).unwrap()).renew(other),
+                Logins::new(&RedisUrl::parse(one).unwrap()).renew(other),
                 Err(CredentialsError::OtherStore)
             );
         }

@@ -13,7 +13,7 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// A parsed store URL.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct StoreUrl {
+pub(crate) struct RedisUrl {
     pub(crate) topology: Topology,
     pub(crate) credentials: Option<Credentials>,
     pub(crate) database: u32,
@@ -118,7 +118,7 @@ pub enum UrlError {
     HalfAPair,
 }
 
-impl StoreUrl {
+impl RedisUrl {
     /// Parses a URL.
     pub(crate) fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once("://").ok_or(UrlError::NoScheme)?;
@@ -139,7 +139,7 @@ impl StoreUrl {
 /// shown, because a secret may be anywhere in it.
 pub fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "***".to_owned() };
-    match (Scheme::parse(scheme), StoreUrl::parse(url)) {
+    match (Scheme::parse(scheme), RedisUrl::parse(url)) {
         (Err(_), _) => "***".to_owned(),
         (Ok(_), Err(_)) => format!("{scheme}://***"),
         (Ok(known), Ok(_)) => {
@@ -152,17 +152,17 @@ pub fn without_secrets(url: &str) -> String {
     }
 }
 
-fn unix(path: &str, query: UrlQuery) -> Result<StoreUrl, UrlError> {
+fn unix(path: &str, query: UrlQuery) -> Result<RedisUrl, UrlError> {
     if path.is_empty() {
         return Err(UrlError::NoAddress);
     }
     let endpoint = Endpoint::Unix(PathBuf::from(decoded(path, "socket path")?));
     let credentials = paired(query.user, query.password)?;
     let database = query.database.unwrap_or(0);
-    Ok(StoreUrl { topology: Topology::Standalone(endpoint), credentials, database, tls: None })
+    Ok(RedisUrl { topology: Topology::Standalone(endpoint), credentials, database, tls: None })
 }
 
-fn networked(scheme: Scheme, rest: &str, query: UrlQuery) -> Result<StoreUrl, UrlError> {
+fn networked(scheme: Scheme, rest: &str, query: UrlQuery) -> Result<RedisUrl, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user_info(user)?), hosts),
@@ -193,7 +193,7 @@ fn networked(scheme: Scheme, rest: &str, query: UrlQuery) -> Result<StoreUrl, Ur
     if scheme.kind == SchemeKind::Cluster && database != 0 {
         return Err(UrlError::ClusterDatabase);
     }
-    Ok(StoreUrl { topology, credentials, database, tls: scheme.tls.then_some(query.tls) })
+    Ok(RedisUrl { topology, credentials, database, tls: scheme.tls.then_some(query.tls) })
 }
 
 fn single<'a>(path: &[&'a str]) -> Result<Option<&'a str>, UrlError> {
@@ -351,9 +351,9 @@ impl UrlQuery {
 mod tests {
     use super::*;
 
-    fn standalone(host: &str, port: u16) -> StoreUrl {
+    fn standalone(host: &str, port: u16) -> RedisUrl {
         let topology = Topology::Standalone(Endpoint::tcp(host, port));
-        StoreUrl { topology, credentials: None, database: 0, tls: None }
+        RedisUrl { topology, credentials: None, database: 0, tls: None }
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "the table reads better")]
@@ -376,24 +376,24 @@ mod tests {
         let table = [
             ("redis://localhost", standalone("localhost", 6379)),
             ("redis://[::1]:7000/", standalone("::1", 7000)),
-            ("redis://h:1/2", StoreUrl { database: 2, ..standalone("h", 1) }),
-            ("redis://h?db=3", StoreUrl { database: 3, ..standalone("h", 6379) }),
+            ("redis://h:1/2", RedisUrl { database: 2, ..standalone("h", 1) }),
+            ("redis://h?db=3", RedisUrl { database: 3, ..standalone("h", 6379) }),
             (
                 "redis://:p%40ss@h",
-                StoreUrl { credentials: credentials(None, "p@ss"), ..standalone("h", 6379) },
+                RedisUrl { credentials: credentials(None, "p@ss"), ..standalone("h", 6379) },
             ),
             (
                 "redis://ann:a:b@h",
-                StoreUrl { credentials: credentials(Some("ann"), "a:b"), ..standalone("h", 6379) },
+                RedisUrl { credentials: credentials(Some("ann"), "a:b"), ..standalone("h", 6379) },
             ),
-            ("rediss://h", StoreUrl { tls: Some(ClientTlsFiles::default()), ..standalone("h", 6379) }),
+            ("rediss://h", RedisUrl { tls: Some(ClientTlsFiles::default()), ..standalone("h", 6379) }),
             (
                 "rediss://h?ca=/etc/ca.pem&cert=/etc/c.pem&key=/etc/c.key",
-                StoreUrl { tls: Some(files), ..standalone("h", 6379) },
+                RedisUrl { tls: Some(files), ..standalone("h", 6379) },
             ),
             (
                 "unix:///run/redis.sock?db=4&user=ann&pass=s",
-                StoreUrl {
+                RedisUrl {
                     topology: Topology::Standalone(Endpoint::Unix("/run/redis.sock".into())),
                     credentials: credentials(Some("ann"), "s"),
                     database: 4,
@@ -402,7 +402,7 @@ mod tests {
             ),
             (
                 "redis-sentinel://ann:s@a,b:5000/mymaster/5?sentinel_pass=t",
-                StoreUrl {
+                RedisUrl {
                     topology: sentinel(credentials(None, "t")),
                     credentials: credentials(Some("ann"), "s"),
                     database: 5,
@@ -411,16 +411,16 @@ mod tests {
             ),
             (
                 "redis-sentinel://a,b:5000/mymaster",
-                StoreUrl { topology: sentinel(None), ..standalone("", 1) },
+                RedisUrl { topology: sentinel(None), ..standalone("", 1) },
             ),
-            ("redis-cluster://a:7000,b", StoreUrl { topology: cluster.clone(), ..standalone("", 1) }),
+            ("redis-cluster://a:7000,b", RedisUrl { topology: cluster.clone(), ..standalone("", 1) }),
             (
                 "rediss-cluster://a:7000,b",
-                StoreUrl { topology: cluster, tls: Some(ClientTlsFiles::default()), ..standalone("", 1) },
+                RedisUrl { topology: cluster, tls: Some(ClientTlsFiles::default()), ..standalone("", 1) },
             ),
         ];
         for (url, target) in table {
-            assert_eq!(StoreUrl::parse(url), Ok(target), "{url}");
+            assert_eq!(RedisUrl::parse(url), Ok(target), "{url}");
         }
     }
 
@@ -453,7 +453,7 @@ mod tests {
             ("unix://", UrlError::NoAddress),
         ];
         for (url, error) in table {
-            assert_eq!(StoreUrl::parse(url), Err(error), "{url}");
+            assert_eq!(RedisUrl::parse(url), Err(error), "{url}");
         }
     }
 
@@ -462,16 +462,16 @@ mod tests {
         for url in
             ["redis://2001:db8::1", "redis://::1", "redis://2001:db8::1:6379", "redis-cluster://a,::1:7000"]
         {
-            assert!(matches!(StoreUrl::parse(url), Err(UrlError::Address(_))), "{url}");
+            assert!(matches!(RedisUrl::parse(url), Err(UrlError::Address(_))), "{url}");
         }
-        assert_eq!(StoreUrl::parse("redis://[2001:db8::1]"), Ok(standalone("2001:db8::1", 6379)));
+        assert_eq!(RedisUrl::parse("redis://[2001:db8::1]"), Ok(standalone("2001:db8::1", 6379)));
         let redirected = Endpoint::tcp("h", 1).redirected("2001:db8::1:7000");
         assert_eq!(redirected, Some(Endpoint::tcp("2001:db8::1", 7000)), "Redis Cluster writes none");
     }
 
     #[test]
     fn a_debug_form_never_shows_the_password() {
-        let shown = format!("{:?}", StoreUrl::parse("redis://ann:hunter2@h"));
+        let shown = format!("{:?}", RedisUrl::parse("redis://ann:hunter2@h"));
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 
@@ -501,7 +501,7 @@ mod tests {
             "app:hunter2@h",
         ];
         for url in urls.iter().flat_map(|url| slips(url)) {
-            if let Err(why) = StoreUrl::parse(&url) {
+            if let Err(why) = RedisUrl::parse(&url) {
                 let told = format!("{why} {why:?} {}", without_secrets(&url));
                 assert!(!told.contains("unter2") && !told.contains("hunter"), "{url}: {told}");
             }

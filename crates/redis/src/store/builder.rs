@@ -11,7 +11,7 @@ use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::login::Logins;
 use crate::connection::tls::{TlsClient, TlsError};
-use crate::connection::url::{ClientTlsFiles, StoreUrl, Topology, UrlError};
+use crate::connection::url::{ClientTlsFiles, RedisUrl, Topology, UrlError};
 use crate::connection::{ConnectOptions, RoleCheck};
 use crate::node::ServedNode;
 use crate::node::lane::LaneConfig;
@@ -147,7 +147,7 @@ impl RedisStoreBuilder {
 
     /// Builds the store. It connects in the background, and answers with errors until it is connected.
     pub fn build(self) -> Result<RedisStore, RedisBuildError> {
-        let target = StoreUrl::parse(&self.url)?;
+        let target = RedisUrl::parse(&self.url)?;
         let prefix =
             KeyPrefix::new(&self.prefix).ok_or_else(|| RedisBuildError::Prefix(self.prefix.clone()))?;
         self.check_bounds()?;
@@ -213,8 +213,8 @@ struct TopologyBuilder<'a> {
 }
 
 impl TopologyBuilder<'_> {
-    fn router(&self, target: StoreUrl) -> Router {
-        let StoreUrl { topology, database, .. } = target;
+    fn router(&self, target: RedisUrl) -> Router {
+        let RedisUrl { topology, database, .. } = target;
         match topology {
             Topology::Standalone(endpoint) => {
                 let dialer = self.dialer(database, RoleCheck::IfAllowed);
@@ -236,8 +236,8 @@ impl TopologyBuilder<'_> {
     }
 
     /// Sessions go to the same nodes as decisions, over connections of their own. Both share one dial limiter.
-    fn sessions(&self, target: &StoreUrl) -> SessionFactory {
-        let StoreUrl { topology, database, .. } = target.clone();
+    fn sessions(&self, target: &RedisUrl) -> SessionFactory {
+        let RedisUrl { topology, database, .. } = target.clone();
         match topology {
             Topology::Standalone(endpoint) => {
                 let dialer = Arc::new(self.background_dialer(database, RoleCheck::IfAllowed));

@@ -45,7 +45,7 @@ struct RouteStatus {
 pub(super) async fn list(State(state): State<AdminState>) -> Json<Routes> {
     let config = state.control.config();
     let policy = state.decider.policy();
-    let state = |route: &crate::config::Route| RouteStatus {
+    let state = |route: &crate::config::RouteConfig| RouteStatus {
         name: route.name.clone(),
         path: route.path.clone(),
         hosts: route.hosts.clone(),

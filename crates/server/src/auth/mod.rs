@@ -16,10 +16,10 @@ use spile_tower::response;
 pub(crate) use original::Original;
 pub(crate) use passage::{X_API_KEY, allow, facts};
 
-use crate::config::Proxy;
+use crate::config::ProxyKind;
 use crate::decide::{Decider, InForce};
 use crate::fault::Fault;
-use crate::http::{Problem, Reply};
+use crate::http::{HttpReply, Problem};
 use crate::openapi::{self, Forwarded};
 
 /// The path before the id of a rule.
@@ -66,19 +66,19 @@ pub(crate) async fn by_rule(
     decider: &Decider,
     peer: SocketAddr,
     request: Request<ClientBody>,
-) -> Result<Reply, Problem> {
+) -> Result<HttpReply, Problem> {
     let in_force = decider.in_force();
     let deny_status = match in_force.forward_auth.proxy {
         // The query that Envoy sends is the client's.
-        Some(Proxy::Envoy) => None,
+        Some(ProxyKind::Envoy) => None,
         _ => deny_status(request.uri())?,
     };
     let (parts, _unread) = request.into_parts();
     let asked = parts.uri.path().strip_prefix(PREFIX).unwrap_or_default();
     // Envoy appends the path of the request to the one that it asks.
     let (id, original) = match (in_force.forward_auth.proxy, asked.split_once('/')) {
-        (Some(Proxy::Envoy), Some((id, _))) => (id, Original::below(&parts, below(&parts.uri, id))),
-        (Some(Proxy::Envoy), None) => (asked, Original::below(&parts, "")),
+        (Some(ProxyKind::Envoy), Some((id, _))) => (id, Original::below(&parts, below(&parts.uri, id))),
+        (Some(ProxyKind::Envoy), None) => (asked, Original::below(&parts, "")),
         _ => (asked, original(&parts, peer, &in_force)),
     };
     let original = original.map_err(|why| unclear(why, deny_status))?;
@@ -103,7 +103,7 @@ pub(crate) async fn by_match(
     decider: &Decider,
     peer: SocketAddr,
     request: Request<ClientBody>,
-) -> Result<Reply, Problem> {
+) -> Result<HttpReply, Problem> {
     let deny_status = deny_status(request.uri())?;
     let (parts, _unread) = request.into_parts();
     let in_force = decider.in_force();
@@ -142,11 +142,11 @@ fn unclear(why: String, deny_status: Option<StatusCode>) -> Problem {
     Problem::new(deny_status.unwrap_or(StatusCode::BAD_REQUEST), why).with("field", "path")
 }
 
-fn verdict(decider: &Decider, decision: Option<&Decision>, deny_status: Option<StatusCode>) -> Reply {
-    let Some(decision) = decision else { return Reply::default() };
+fn verdict(decider: &Decider, decision: Option<&Decision>, deny_status: Option<StatusCode>) -> HttpReply {
+    let Some(decision) = decision else { return HttpReply::default() };
     let now = decider.wall_now();
     if decision.allowed() {
-        let mut reply = Reply::default();
+        let mut reply = HttpReply::default();
         response::write_fields(decision, now, reply.headers_mut());
         return reply;
     }

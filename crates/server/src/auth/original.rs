@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Uri};
 use smol_str::SmolStr;
 use spile_policy::{CleanPath, canonical_host, is_misspelt};
 
-use crate::config::Proxy;
+use crate::config::ProxyKind;
 
 /// The headers by which a proxy describes a request.
 struct Family {
@@ -62,12 +62,12 @@ impl Original {
     }
 
     /// The request that a trusted proxy describes, by the headers that this kind of proxy writes.
-    pub(crate) fn described(question: &Parts, proxy: Option<Proxy>) -> Result<Self, String> {
+    pub(crate) fn described(question: &Parts, proxy: Option<ProxyKind>) -> Result<Self, String> {
         let headers = &question.headers;
         let described = match proxy {
-            Some(Proxy::Nginx) => ORIGINAL.read(headers)?,
-            Some(Proxy::Traefik | Proxy::Caddy) => FORWARDED.read(headers)?,
-            Some(Proxy::Envoy) => return Self::itself(question),
+            Some(ProxyKind::Nginx) => ORIGINAL.read(headers)?,
+            Some(ProxyKind::Traefik | ProxyKind::Caddy) => FORWARDED.read(headers)?,
+            Some(ProxyKind::Envoy) => return Self::itself(question),
             None => only(ORIGINAL.read(headers)?, FORWARDED.read(headers)?)?,
         };
         // The host of the question is Spile's own, and not that of the request.

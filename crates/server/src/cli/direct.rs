@@ -16,7 +16,7 @@ use crate::config::{self, Config, Flags, ObserveConfig, StoreUrl};
 use crate::decide::Clocks;
 use crate::decide::Decider;
 use crate::decide::buckets::{self, BucketsError, field_of};
-use crate::decide::{AnyStore, Embedded};
+use crate::decide::{Embedded, ServerStore};
 use crate::http::write_decision;
 use crate::observe::metrics::{StoreMetrics, Telemetry};
 use crate::typed::{Object, TypedQuestion, parse};
@@ -88,7 +88,7 @@ impl Direct {
                 embedded = Some(Arc::new(SnapshotFile::read(path, builder)?));
             }
         }
-        let store = AnyStore::new(&config.store, &clocks, embedded, StoreMetrics::new(&telemetry))?;
+        let store = ServerStore::new(&config.store, &clocks, embedded, StoreMetrics::new(&telemetry))?;
         let decider = Decider::new(config, store, clocks, telemetry.watch().clone());
         Ok(Self { decider, file, runtime })
     }

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct ForwardAuth {
     /// The proxy that asks, or `None` if its headers tell.
-    pub proxy: Option<Proxy>,
+    pub proxy: Option<ProxyKind>,
 }
 
 /// A proxy that asks, by how it describes a request.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum Proxy {
+pub enum ProxyKind {
     /// `X-Original-Method` with `X-Original-URI` or `X-Original-URL`.
     Nginx,
     /// `X-Forwarded-Method` and `X-Forwarded-Uri`.

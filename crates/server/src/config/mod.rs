@@ -40,7 +40,7 @@ pub use self::admin::{AdminConfig, OpenAdmin};
 use self::bounds::BoundsSpec;
 pub use self::clients::Clients;
 pub use self::flags::Flags;
-pub use self::forward_auth::{ForwardAuth, Proxy};
+pub use self::forward_auth::{ForwardAuth, ProxyKind};
 use self::gateway::GatewaySpec;
 pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::grpc::GrpcConfig;
@@ -49,7 +49,7 @@ pub(crate) use self::observe::ObserveConfig;
 pub(crate) use self::origin::{Origin, Stamp};
 pub(crate) use self::plan::PlanSpec;
 pub use self::resp::RespConfig;
-pub use self::route::Route;
+pub use self::route::RouteConfig;
 use self::route::RouteFiles;
 use self::rule::Known;
 pub(crate) use self::rule::RuleSpec;
@@ -98,7 +98,7 @@ pub struct Config {
     /// What holds for the whole gateway.
     pub gateway: GatewayConfig,
     /// What the gateway forwards.
-    pub routes: Vec<Route>,
+    pub routes: Vec<RouteConfig>,
     route_files: RouteFiles,
     /// Plans, rules, tenants and routes as the file has them.
     specs: Arc<Specs>,
@@ -186,7 +186,7 @@ impl Config {
             .expects_tenants(self.quarantine().count(Some(Kind::Tenants)) > 0)
             .on_failure(self.store.on_failure)
             .ipv6_prefix(self.clients.ipv6_prefix);
-        let add = |builder: spile_policy::PolicyBuilder, route: &Route| {
+        let add = |builder: spile_policy::PolicyBuilder, route: &RouteConfig| {
             builder.route_limits(&route.name, route.limits.iter().cloned())
         };
         routes.fold(builder, add).build().expect("a checked configuration names nothing that is not there")
@@ -250,7 +250,7 @@ impl Config {
 struct Checked {
     plans: Vec<Plan>,
     rules: Vec<Rule>,
-    routes: Vec<Route>,
+    routes: Vec<RouteConfig>,
     tenants: Vec<Tenant>,
 }
 

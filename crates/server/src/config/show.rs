@@ -9,7 +9,7 @@ use super::bounds::BoundsSpec;
 use super::gateway::GatewaySpec;
 use super::tls::TlsSpec;
 use super::toml_writer::{members, quoted};
-use super::{Config, JwtConfig, PlanSpec, Route, RuleSpec, TenantSpec};
+use super::{Config, JwtConfig, PlanSpec, RouteConfig, RuleSpec, TenantSpec};
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +66,7 @@ impl Config {
     }
 }
 
-impl fmt::Display for Route {
+impl fmt::Display for RouteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         table("[[routes]]", &self.spec, f)
     }

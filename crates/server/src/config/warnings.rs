@@ -4,7 +4,7 @@ use spile_core::{Charges, Cost};
 use spile_policy::{HostPattern, Matcher, PathPattern, Policy, Rule, RulePlans};
 
 use super::source::near_misses;
-use super::{Config, Route};
+use super::{Config, RouteConfig};
 
 impl Config {
     /// What is worth a second look, in a sentence each.
@@ -50,7 +50,7 @@ impl Config {
         warnings.extend(self.routes.iter().filter(|route| route.says_needless_tls()).map(|route| {
             format!("route `{}`: `upstream_tls` does nothing without an https:// upstream", route.name)
         }));
-        warnings.extend(self.routes.iter().flat_map(Route::idle_limits));
+        warnings.extend(self.routes.iter().flat_map(RouteConfig::idle_limits));
         if self.forward_auth.proxy.is_some() && self.clients.trusted_words.is_empty() {
             let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
             warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));
@@ -62,7 +62,7 @@ impl Config {
     }
 }
 
-impl Route {
+impl RouteConfig {
     /// A sentence for each limit of the route that no request of the route can match.
     fn idle_limits(&self) -> Vec<String> {
         let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();

@@ -13,8 +13,8 @@ use spile_observe::{Watch, trace};
 use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
 use tokio::sync::Semaphore;
 
-use super::AnyStore;
 use super::Clocks;
+use super::ServerStore;
 use crate::config::{Clients, Config, ForwardAuth};
 use crate::secret::Secret;
 
@@ -53,7 +53,7 @@ impl From<&Config> for InForce {
 
 /// The limiter with the policy in force: what every door asks.
 pub(crate) struct Decider {
-    limiter: RateLimiter<AnyStore>,
+    limiter: RateLimiter<ServerStore>,
     in_force: ArcSwap<InForce>,
     metrics: Watch,
     wall: Arc<dyn Clock>,
@@ -61,7 +61,7 @@ pub(crate) struct Decider {
 }
 
 impl Decider {
-    pub(crate) fn new(config: &Config, store: AnyStore, clocks: Clocks, metrics: Watch) -> Self {
+    pub(crate) fn new(config: &Config, store: ServerStore, clocks: Clocks, metrics: Watch) -> Self {
         let in_force = InForce::from(config);
         expect(&in_force.policy, &metrics);
         let mut limiter = RateLimiter::builder()
@@ -90,7 +90,7 @@ impl Decider {
     }
 
     /// The limiter behind it.
-    pub(crate) fn limiter(&self) -> RateLimiter<AnyStore> {
+    pub(crate) fn limiter(&self) -> RateLimiter<ServerStore> {
         self.limiter.clone()
     }
 
@@ -108,7 +108,7 @@ impl Decider {
     }
 
     /// The store behind the limiter.
-    pub(crate) fn store(&self) -> &AnyStore {
+    pub(crate) fn store(&self) -> &ServerStore {
         self.limiter.store()
     }
 

@@ -16,7 +16,7 @@ use crate::config::{StoreConfig, StoreUrl, TimeOf};
 use crate::observe::metrics::{Operation, StoreMetrics};
 
 /// One of the stores, with every call timed.
-pub(crate) struct AnyStore {
+pub(crate) struct ServerStore {
     kind: StoreKind,
     metrics: StoreMetrics,
 }
@@ -26,7 +26,7 @@ pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
 
 type StoreKind = EitherStore<Embedded, RedisStore>;
 
-impl AnyStore {
+impl ServerStore {
     /// The store that the configuration names. This process's clock tells the time of the embedded store, and of Redis
     /// if a test says so. `kept` is the restored embedded store, if it was restored.
     pub(crate) fn new(
@@ -127,7 +127,7 @@ impl AnyStore {
     }
 }
 
-impl Store for AnyStore {
+impl Store for ServerStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         self.timed(Operation::Spend, self.kind.spend(charges)).await
     }

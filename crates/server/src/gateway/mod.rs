@@ -10,13 +10,13 @@ use spile_observe::trace::Tracer;
 use spile_policy::Policy;
 
 use crate::config::{Clients, Config};
-use crate::decide::AnyStore;
 use crate::decide::Decider;
+use crate::decide::ServerStore;
 use crate::observe::metrics::Telemetry;
 
 /// The gateway, and the settings that it has.
 pub(crate) struct GatewayHandle {
-    pub(crate) gateway: Gateway<AnyStore>,
+    pub(crate) gateway: Gateway<ServerStore>,
     telemetry: Telemetry,
     /// The settings in force without the policy, as text, to find out whether they change.
     applied: Mutex<String>,

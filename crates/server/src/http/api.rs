@@ -10,7 +10,7 @@ use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
 
 use super::host_check::HostCheck;
 use super::problem::Problem;
-use super::reply::Reply;
+use super::reply::HttpReply;
 use super::unclear::is_unclear;
 use super::{check, ping};
 use crate::auth;
@@ -62,7 +62,7 @@ impl Api {
         Self { decider, hosts }
     }
 
-    async fn reply(&self, peer: SocketAddr, mut request: Request<ClientBody>) -> Reply {
+    async fn reply(&self, peer: SocketAddr, mut request: Request<ClientBody>) -> HttpReply {
         let decider = &*self.decider;
         if let Err(problem) = auth::exempt(decider, peer, &request, || self.hosts.check(&request, true)) {
             return problem.into_reply();
@@ -86,7 +86,7 @@ impl Api {
 impl HttpHandler for Api {
     type Body = Full<Bytes>;
 
-    async fn handle(self, origin: RequestOrigin, request: Request<ClientBody>) -> Reply {
+    async fn handle(self, origin: RequestOrigin, request: Request<ClientBody>) -> HttpReply {
         if is_unclear(origin, &request) {
             return Problem::two_ends().into_reply();
         }

@@ -10,7 +10,7 @@ use spile_tower::response;
 use super::body::{read_json, read_json_up_to};
 use super::json::{write_decision, write_refund};
 use super::problem::Problem;
-use super::reply::{Reply, reply};
+use super::reply::{HttpReply, reply};
 use crate::decide::Decider;
 use crate::fault::Fault;
 use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
@@ -38,7 +38,10 @@ const MAX_BATCH_BYTES: usize = MAX_BATCH * (MAX_QUESTION_BYTES + 2);
     request_body = openapi::Question,
     responses(Decided, NotAsked)
 )]
-pub(crate) async fn check(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
+pub(crate) async fn check(
+    decider: &Decider,
+    request: &mut Request<ClientBody>,
+) -> Result<HttpReply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
@@ -56,7 +59,7 @@ pub(crate) async fn check(decider: &Decider, request: &mut Request<ClientBody>) 
     request_body = openapi::Question,
     responses(Looked, NotAsked)
 )]
-pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
+pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -> Result<HttpReply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
@@ -78,7 +81,10 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -
     request_body = openapi::RefundQuestion,
     responses(Refunded, NotAsked)
 )]
-pub(crate) async fn refund(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
+pub(crate) async fn refund(
+    decider: &Decider,
+    request: &mut Request<ClientBody>,
+) -> Result<HttpReply, Problem> {
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedRefund<'_>> = parse(&body)?;
@@ -101,7 +107,10 @@ pub(crate) async fn refund(decider: &Decider, request: &mut Request<ClientBody>)
     request_body = Questions,
     responses((status = 200, description = "One decision each, in order.", body = Vec<openapi::Decision>), NotAsked)
 )]
-pub(crate) async fn batch(decider: &Decider, request: &mut Request<ClientBody>) -> Result<Reply, Problem> {
+pub(crate) async fn batch(
+    decider: &Decider,
+    request: &mut Request<ClientBody>,
+) -> Result<HttpReply, Problem> {
     only_post(request)?;
     let body = read_json_up_to(MAX_BATCH_BYTES, request).await?;
     let typed: AtMost<Object<TypedQuestion<'_>>, MAX_BATCH> = parse(&body.bytes)?;
@@ -139,13 +148,13 @@ fn owed_by_all(
     typed.items.iter().enumerate().map(owed).collect()
 }
 
-fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Reply {
+fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> HttpReply {
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_decision(&mut body, decision);
     reply_with_fields(status, decision, wall, body)
 }
 
-fn reply_with_fields(status: StatusCode, decision: &Decision, wall: Micros, body: Vec<u8>) -> Reply {
+fn reply_with_fields(status: StatusCode, decision: &Decision, wall: Micros, body: Vec<u8>) -> HttpReply {
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
     response::write_fields(decision, wall, &mut headers);
     reply(status, headers, JSON, body)

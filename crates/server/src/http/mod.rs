@@ -17,5 +17,5 @@ pub(crate) use json::write_decision;
 #[cfg(test)]
 pub(crate) use json::write_refund;
 pub(crate) use problem::Problem;
-pub(crate) use reply::Reply;
+pub(crate) use reply::HttpReply;
 pub(crate) use unclear::is_unclear;

@@ -8,7 +8,7 @@ use spile_listener::ClientBody;
 use spile_tower::response;
 
 use super::problem::Problem;
-use super::reply::{Reply, reply};
+use super::reply::{HttpReply, reply};
 use crate::auth::{self, Original, X_API_KEY};
 use crate::decide::Decider;
 use crate::openapi::Limited;
@@ -30,7 +30,7 @@ pub(crate) async fn ping(
     decider: &Decider,
     peer: SocketAddr,
     request: Request<ClientBody>,
-) -> Result<Reply, Problem> {
+) -> Result<HttpReply, Problem> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Problem::wrong_method("GET, HEAD"));
     }

@@ -8,7 +8,7 @@ use spile_core::StoreError;
 use spile_listener::TooManyGuesses;
 use spile_tower::response::UNAVAILABLE;
 
-use super::reply::{Reply, reply};
+use super::reply::{HttpReply, reply};
 use crate::fault::Fault;
 
 const CONTENT_TYPE: &str = "application/problem+json";
@@ -107,7 +107,7 @@ impl Problem {
         Self::store_failed().with("detail", format!("{UNAVAILABLE}. {given}."))
     }
 
-    pub(crate) fn into_reply(self) -> Reply {
+    pub(crate) fn into_reply(self) -> HttpReply {
         let body = serde_json::to_vec(&self.members).expect("names and JSON values are JSON");
         reply(self.status, *self.headers, CONTENT_TYPE, body)
     }

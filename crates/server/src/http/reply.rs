@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 
 /// An answer whose whole body is known.
-pub(crate) type Reply = Response<Full<Bytes>>;
+pub(crate) type HttpReply = Response<Full<Bytes>>;
 
 /// An answer with these fields besides its content type.
 pub(crate) fn reply(
@@ -14,7 +14,7 @@ pub(crate) fn reply(
     mut headers: HeaderMap,
     content_type: &'static str,
     body: impl Into<Bytes>,
-) -> Reply {
+) -> HttpReply {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;

@@ -3,7 +3,7 @@
 use spile_core::{Decision, RefundId, StoreError};
 use spile_policy::{Chain, Policy};
 
-use super::reply::Reply;
+use super::reply::RespReply;
 use crate::decide::Decider;
 
 /// What a command does with the charges of a rule.
@@ -36,7 +36,7 @@ pub(super) struct Check<'a> {
 
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
-    pub(super) fn parse(verb: Verb, arguments: &'a [Vec<u8>]) -> Result<Self, Reply> {
+    pub(super) fn parse(verb: Verb, arguments: &'a [Vec<u8>]) -> Result<Self, RespReply> {
         let (arguments, id) = match arguments {
             [before @ .., name, id] if verb == Verb::Refund && name.eq_ignore_ascii_case(b"id") => {
                 (before, Some(id))
@@ -46,25 +46,29 @@ impl<'a> Check<'a> {
         let (rule, identity, cost) = match arguments {
             [rule, identity] => (rule, identity, None),
             [rule, identity, cost] => (rule, identity, Some(cost)),
-            _ => return Err(Reply::error(format!("ERR wrong number of arguments: {}", verb.arguments()))),
+            _ => {
+                return Err(RespReply::error(format!("ERR wrong number of arguments: {}", verb.arguments())));
+            }
         };
         let text = |name: &str, bytes: &'a [u8]| {
-            std::str::from_utf8(bytes).map_err(|why| Reply::error(format!("ERR {name} is no UTF-8: {why}")))
+            std::str::from_utf8(bytes)
+                .map_err(|why| RespReply::error(format!("ERR {name} is no UTF-8: {why}")))
         };
         let cost = cost.map(|cost| {
             let number = std::str::from_utf8(cost).ok().and_then(|text| text.parse().ok());
-            number.ok_or_else(|| Reply::error("ERR cost is no whole number from 0 to 1000000000"))
+            number.ok_or_else(|| RespReply::error("ERR cost is no whole number from 0 to 1000000000"))
         });
-        let id =
-            id.map(|id| RefundId::new(text("id", id)?).map_err(|why| Reply::error(format!("ERR id: {why}"))));
+        let id = id.map(|id| {
+            RefundId::new(text("id", id)?).map_err(|why| RespReply::error(format!("ERR id: {why}")))
+        });
         let (rule, identity) = (text("rule", rule)?, text("identity", identity)?);
         Ok(Self { verb, rule, identity, cost: cost.transpose()?, id: id.transpose()? })
     }
 
     /// The charges. `None` if no limit applies.
-    pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, Reply> {
+    pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, RespReply> {
         let owed = policy.owed_by_identity(self.rule, self.identity, self.cost);
-        owed.map_err(|wrong| Reply::error(format!("ERR {}: {wrong}", wrong.field())))
+        owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))
     }
 
     /// Asks the decider, and says of a refund whether it was given now.
@@ -89,20 +93,20 @@ impl<'a> Check<'a> {
 }
 
 /// A decision with the field names of the decision API, and for a refund whether it was given now.
-pub(super) fn reply(decision: &Decision, refunded: Option<bool>) -> Reply {
-    let whole = |number: u128| Reply::Int(i64::try_from(number).unwrap_or(i64::MAX));
+pub(super) fn reply(decision: &Decision, refunded: Option<bool>) -> RespReply {
+    let whole = |number: u128| RespReply::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
-    let limited_by = decision.limited_by().map_or(Reply::Nil, |name| Reply::text(name.as_str()));
+    let limited_by = decision.limited_by().map_or(RespReply::Nil, |name| RespReply::text(name.as_str()));
     let mut parts = vec![
-        ("allowed", Reply::Int(decision.allowed().into())),
+        ("allowed", RespReply::Int(decision.allowed().into())),
         ("limit", whole(decision.binding().limit().capacity().into())),
         ("remaining", whole(decision.remaining().into())),
         ("retryAfterMs", ms(decision.retry_after())),
         ("resetAfterMs", ms(decision.reset_after())),
         ("limitedBy", limited_by),
-        ("reason", Reply::text(decision.reason().as_str())),
-        ("degraded", Reply::Int(decision.degraded().into())),
+        ("reason", RespReply::text(decision.reason().as_str())),
+        ("degraded", RespReply::Int(decision.degraded().into())),
     ];
-    parts.extend(refunded.map(|given| ("refunded", Reply::Int(given.into()))));
-    Reply::Map(parts)
+    parts.extend(refunded.map(|given| ("refunded", RespReply::Int(given.into()))));
+    RespReply::Map(parts)
 }

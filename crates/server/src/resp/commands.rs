@@ -1,6 +1,6 @@
 //! All commands, as `COMMAND` describes them to clients.
 
-use super::reply::Reply;
+use super::reply::RespReply;
 
 /// One command.
 #[derive(Debug)]
@@ -91,21 +91,21 @@ pub(super) fn find(name: &[u8]) -> Option<&'static CommandInfo> {
 }
 
 /// The reply to `COMMAND` and its subcommands.
-pub(super) fn answer(arguments: &[Vec<u8>]) -> Reply {
+pub(super) fn answer(arguments: &[Vec<u8>]) -> RespReply {
     let Some((subcommand, names)) = arguments.split_first() else {
-        return Reply::List(COMMANDS.iter().map(CommandInfo::info).collect());
+        return RespReply::List(COMMANDS.iter().map(CommandInfo::info).collect());
     };
     match subcommand.to_ascii_lowercase().as_slice() {
-        b"count" => Reply::count(COMMANDS.len()),
-        b"list" => Reply::texts(COMMANDS.iter().map(|entry| entry.name)),
+        b"count" => RespReply::count(COMMANDS.len()),
+        b"list" => RespReply::texts(COMMANDS.iter().map(|entry| entry.name)),
         b"docs" => {
             let wanted = COMMANDS.iter().filter(|entry| names.is_empty() || entry.is_one_of(names));
-            Reply::Map(wanted.map(|entry| (entry.name, entry.documentation())).collect())
+            RespReply::Map(wanted.map(|entry| (entry.name, entry.documentation())).collect())
         }
-        b"info" if names.is_empty() => Reply::List(COMMANDS.iter().map(CommandInfo::info).collect()),
-        b"info" => {
-            Reply::List(names.iter().map(|name| find(name).map_or(Reply::Nil, CommandInfo::info)).collect())
-        }
+        b"info" if names.is_empty() => RespReply::List(COMMANDS.iter().map(CommandInfo::info).collect()),
+        b"info" => RespReply::List(
+            names.iter().map(|name| find(name).map_or(RespReply::Nil, CommandInfo::info)).collect(),
+        ),
         _ => super::session::unknown_subcommand("COMMAND", subcommand),
     }
 }
@@ -126,37 +126,37 @@ impl CommandInfo {
         names.iter().any(|name| self.name.as_bytes().eq_ignore_ascii_case(name))
     }
 
-    fn info(&self) -> Reply {
-        let flags = self.flags.iter().map(|flag| Reply::Simple(flag)).collect();
+    fn info(&self) -> RespReply {
+        let flags = self.flags.iter().map(|flag| RespReply::Simple(flag)).collect();
         let step = i64::from(self.key > 0);
-        Reply::List(vec![
-            Reply::text(self.name),
-            Reply::Int(self.arity),
-            Reply::List(flags),
-            Reply::Int(self.key),
-            Reply::Int(self.key),
-            Reply::Int(step),
+        RespReply::List(vec![
+            RespReply::text(self.name),
+            RespReply::Int(self.arity),
+            RespReply::List(flags),
+            RespReply::Int(self.key),
+            RespReply::Int(self.key),
+            RespReply::Int(step),
             // Categories, tips, key specifications and subcommands: all empty.
-            Reply::List(Vec::new()),
-            Reply::List(Vec::new()),
-            Reply::List(Vec::new()),
-            Reply::List(Vec::new()),
+            RespReply::List(Vec::new()),
+            RespReply::List(Vec::new()),
+            RespReply::List(Vec::new()),
+            RespReply::List(Vec::new()),
         ])
     }
 
-    fn documentation(&self) -> Reply {
+    fn documentation(&self) -> RespReply {
         let group = if self.key > 0 { "generic" } else { "connection" };
-        let mut info = vec![("summary", Reply::text(self.summary)), ("group", Reply::text(group))];
+        let mut info = vec![("summary", RespReply::text(self.summary)), ("group", RespReply::text(group))];
         if self.key > 0 {
             let argument = |&(name, kind, optional): &(&'static str, &'static str, bool)| {
-                let mut pairs = vec![("name", Reply::text(name)), ("type", Reply::text(kind))];
+                let mut pairs = vec![("name", RespReply::text(name)), ("type", RespReply::text(kind))];
                 if optional {
-                    pairs.push(("flags", Reply::List(vec![Reply::Simple("optional")])));
+                    pairs.push(("flags", RespReply::List(vec![RespReply::Simple("optional")])));
                 }
-                Reply::Map(pairs)
+                RespReply::Map(pairs)
             };
-            info.push(("arguments", Reply::List(self.arguments.iter().map(argument).collect())));
+            info.push(("arguments", RespReply::List(self.arguments.iter().map(argument).collect())));
         }
-        Reply::Map(info)
+        RespReply::Map(info)
     }
 }

@@ -21,21 +21,21 @@ impl ProtocolVersion {
 
 /// One reply.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(super) enum RespReply {
     Simple(&'static str),
     /// A code in capitals for programs, and a sentence for people.
     Error(String),
     Int(i64),
     Text(Vec<u8>),
     Nil,
-    List(Vec<Reply>),
+    List(Vec<RespReply>),
     /// Pairs. In RESP2, a list of twice as many items.
-    Map(Vec<(&'static str, Reply)>),
+    Map(Vec<(&'static str, RespReply)>),
     /// The reply to `CL.THROTTLE`, without an allocation.
     Throttled([i64; 5]),
 }
 
-impl Reply {
+impl RespReply {
     pub(super) const OK: Self = Self::Simple("OK");
 
     pub(super) fn error(text: impl Into<String>) -> Self {
@@ -94,7 +94,7 @@ impl Reply {
 mod tests {
     use super::*;
 
-    fn written(reply: &Reply, protocol: ProtocolVersion) -> String {
+    fn written(reply: &RespReply, protocol: ProtocolVersion) -> String {
         let mut out = Vec::new();
         reply.write(protocol, &mut out);
         String::from_utf8(out).expect("these are text")
@@ -102,20 +102,20 @@ mod tests {
 
     #[test]
     fn the_versions_differ_in_maps_and_in_nothing() {
-        let map = Reply::Map(vec![("proto", Reply::Int(3)), ("name", Reply::Nil)]);
+        let map = RespReply::Map(vec![("proto", RespReply::Int(3)), ("name", RespReply::Nil)]);
         assert_eq!(written(&map, ProtocolVersion::Resp2), "*4\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n$-1\r\n");
         assert_eq!(written(&map, ProtocolVersion::Resp3), "%2\r\n$5\r\nproto\r\n:3\r\n$4\r\nname\r\n_\r\n");
     }
 
     #[test]
     fn an_error_never_breaks_out_of_its_line() {
-        let reply = Reply::error("ERR unknown command 'a\r\n+OK'");
+        let reply = RespReply::error("ERR unknown command 'a\r\n+OK'");
         assert_eq!(written(&reply, ProtocolVersion::Resp2), "-ERR unknown command 'a  +OK'\r\n");
     }
 
     #[test]
     fn a_throttle_is_five_integers() {
-        let reply = Reply::Throttled([0, 16, 15, -1, 2]);
+        let reply = RespReply::Throttled([0, 16, 15, -1, 2]);
         assert_eq!(written(&reply, ProtocolVersion::Resp3), "*5\r\n:0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
     }
 }

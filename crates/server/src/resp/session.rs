@@ -12,7 +12,7 @@ use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 
 use super::check::{self, Check, Verb};
 use super::commands::{self, CommandInfo};
-use super::reply::{ProtocolVersion, Reply};
+use super::reply::{ProtocolVersion, RespReply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
 use crate::decide::Decider;
@@ -114,7 +114,7 @@ impl ClientSession {
                 (too_large(), AfterReply::Continue)
             }
         };
-        let refused = matches!(reply, Reply::Error(_));
+        let refused = matches!(reply, RespReply::Error(_));
         self.metrics.count(if refused { Answered::Refused } else { Answered::Other });
         reply.write(self.protocol, out);
         (1, then)
@@ -123,7 +123,7 @@ impl ClientSession {
     /// Replies with a protocol error.
     pub(super) fn reject(&self, why: impl std::fmt::Display, out: &mut Vec<u8>) {
         self.metrics.count(Answered::Refused);
-        Reply::error(format!("ERR {why}")).write(self.protocol, out);
+        RespReply::error(format!("ERR {why}")).write(self.protocol, out);
     }
 
     /// Makes all decisions concurrently, so that a remote store answers them in one round trip.
@@ -150,7 +150,7 @@ impl ClientSession {
         arguments: &[Vec<u8>],
         policy: &Policy,
         in_bulk: bool,
-    ) -> (Reply, Answered) {
+    ) -> (RespReply, Answered) {
         let decided = match command {
             DecisionCommand::Throttle => self.throttle(arguments, policy, in_bulk).await,
             DecisionCommand::Rule(verb) => self.check(verb, arguments, policy, in_bulk).await,
@@ -163,7 +163,7 @@ impl ClientSession {
         arguments: &[Vec<u8>],
         policy: &Policy,
         in_bulk: bool,
-    ) -> Result<(Reply, Answered), Reply> {
+    ) -> Result<(RespReply, Answered), RespReply> {
         let throttle = Throttle::parse(arguments)?;
         let chain = throttle.owed(policy, self.database)?;
         let decided = async {
@@ -183,7 +183,7 @@ impl ClientSession {
         arguments: &[Vec<u8>],
         policy: &Policy,
         in_bulk: bool,
-    ) -> Result<(Reply, Answered), Reply> {
+    ) -> Result<(RespReply, Answered), RespReply> {
         let asked = Check::parse(verb, arguments)?;
         let chain = asked.owed(policy)?;
         let decided = asked.run(&self.decider, chain.as_ref(), in_bulk);
@@ -191,13 +191,13 @@ impl ClientSession {
         let (decision, refunded) = decided.map_err(|why| {
             let given =
                 if why.may_have_run() { "it may have been given back" } else { "nothing was given back" };
-            Reply::error(format!("UNAVAILABLE rate limiter backend error: {given}"))
+            RespReply::error(format!("UNAVAILABLE rate limiter backend error: {given}"))
         })?;
         Ok((check::reply(&decision, refunded), answered(&decision)))
     }
 
     /// Answers a command that makes no decision, or queues one for its transaction.
-    async fn command(&mut self, words: &[Vec<u8>]) -> (Reply, AfterReply) {
+    async fn command(&mut self, words: &[Vec<u8>]) -> (RespReply, AfterReply) {
         let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
         if !self.is_authenticated() {
             return self.reply(words);
@@ -205,16 +205,16 @@ impl ClientSession {
         match (name.as_slice(), self.transaction.is_some()) {
             (b"multi", false) if words.len() == 1 => {
                 self.transaction = Some(Transaction::default());
-                (Reply::OK, AfterReply::Continue)
+                (RespReply::OK, AfterReply::Continue)
             }
-            (b"multi", true) => (Reply::error("ERR MULTI calls can not be nested"), AfterReply::Continue),
+            (b"multi", true) => (RespReply::error("ERR MULTI calls can not be nested"), AfterReply::Continue),
             (b"exec", true) if words.len() == 1 => self.exec().await,
             (b"discard", true) if words.len() == 1 => {
                 self.transaction = None;
-                (Reply::OK, AfterReply::Continue)
+                (RespReply::OK, AfterReply::Continue)
             }
-            (b"exec", false) => (Reply::error("ERR EXEC without MULTI"), AfterReply::Continue),
-            (b"discard", false) => (Reply::error("ERR DISCARD without MULTI"), AfterReply::Continue),
+            (b"exec", false) => (RespReply::error("ERR EXEC without MULTI"), AfterReply::Continue),
+            (b"discard", false) => (RespReply::error("ERR DISCARD without MULTI"), AfterReply::Continue),
             (b"quit" | b"reset", true) | (_, false) => self.reply(words),
             _ if is_http(&name) => self.reply(words),
             _ => (self.queue(words), AfterReply::Continue),
@@ -222,34 +222,34 @@ impl ClientSession {
     }
 
     /// Queues a command for `EXEC`. An invalid command makes `EXEC` fail.
-    fn queue(&mut self, words: &[Vec<u8>]) -> Reply {
+    fn queue(&mut self, words: &[Vec<u8>]) -> RespReply {
         let name = words.first().map_or(&[][..], Vec::as_slice);
         let refused = match commands::find(name) {
             None => Some(self.unknown(name, words.get(1..).unwrap_or_default())),
             Some(entry) if !entry.accepts_arguments(words.len()) => Some(wrong_number(entry)),
             // Their replies are long, and the reply of a transaction is held in memory.
             Some(entry) if ["command", "info"].contains(&entry.name) => {
-                Some(Reply::error("ERR Command not allowed inside a transaction"))
+                Some(RespReply::error("ERR Command not allowed inside a transaction"))
             }
             Some(_) => None,
         };
-        let Some(transaction) = &mut self.transaction else { return Reply::Nil };
+        let Some(transaction) = &mut self.transaction else { return RespReply::Nil };
         match refused {
             Some(refused) => {
                 transaction.abort();
                 refused
             }
-            None if transaction.queue(words) => Reply::Simple("QUEUED"),
-            None => Reply::error("ERR a transaction takes at most 1000 commands and 1 MiB"),
+            None if transaction.queue(words) => RespReply::Simple("QUEUED"),
+            None => RespReply::error("ERR a transaction takes at most 1000 commands and 1 MiB"),
         }
     }
 
     /// Runs the queued commands one after the other, and replies to all of them.
-    async fn exec(&mut self) -> (Reply, AfterReply) {
+    async fn exec(&mut self) -> (RespReply, AfterReply) {
         let commands = self.transaction.take().and_then(Transaction::into_commands);
         let Some(commands) = commands else {
             return (
-                Reply::error("EXECABORT Transaction discarded because of previous errors."),
+                RespReply::error("EXECABORT Transaction discarded because of previous errors."),
                 AfterReply::Continue,
             );
         };
@@ -265,18 +265,20 @@ impl ClientSession {
                 None => self.reply(words).0,
             });
         }
-        (Reply::List(replies), AfterReply::Continue)
+        (RespReply::List(replies), AfterReply::Continue)
     }
 
     fn is_authenticated(&self) -> bool {
         self.authenticated || self.decider.in_force().resp_password.is_none()
     }
 
-    fn reply(&mut self, words: &[Vec<u8>]) -> (Reply, AfterReply) {
-        let Some((name, arguments)) = words.split_first() else { return (Reply::Nil, AfterReply::Continue) };
+    fn reply(&mut self, words: &[Vec<u8>]) -> (RespReply, AfterReply) {
+        let Some((name, arguments)) = words.split_first() else {
+            return (RespReply::Nil, AfterReply::Continue);
+        };
         if is_http(name) {
             // A web page can make a browser send this, with commands in the body. None of them is read.
-            return (Reply::error("ERR this is no HTTP server"), AfterReply::Close);
+            return (RespReply::error("ERR this is no HTTP server"), AfterReply::Close);
         }
         let Some(entry) = commands::find(name) else {
             return (self.unknown(name, arguments), AfterReply::Continue);
@@ -288,39 +290,39 @@ impl ClientSession {
             return (no_auth(), AfterReply::Continue);
         }
         let reply = match (entry.name, arguments) {
-            ("quit", _) => return (Reply::OK, AfterReply::Close),
-            ("ping", []) => Reply::Simple("PONG"),
-            ("ping" | "echo", [text]) => Reply::text(text),
+            ("quit", _) => return (RespReply::OK, AfterReply::Close),
+            ("ping", []) => RespReply::Simple("PONG"),
+            ("ping" | "echo", [text]) => RespReply::text(text),
             ("auth", [password]) => self.auth(DEFAULT_USER, password),
             ("auth", [user, password]) => self.auth(user, password),
             ("hello", arguments) => self.hello(arguments),
             ("reset", _) => {
                 let (decider, metrics) = (Arc::clone(&self.decider), Arc::clone(&self.metrics));
                 *self = Self::new(self.peer.clone(), decider, metrics, self.id);
-                Reply::Simple("RESET")
+                RespReply::Simple("RESET")
             }
             ("select", [database]) => self.select(database),
             ("client", [subcommand, arguments @ ..]) => self.client(subcommand, arguments),
             ("command", arguments) => commands::answer(arguments),
-            ("info", _) => Reply::text(info()),
+            ("info", _) => RespReply::text(info()),
             _ => wrong_number(entry),
         };
         (reply, AfterReply::Continue)
     }
 
-    fn select(&mut self, database: &[u8]) -> Reply {
+    fn select(&mut self, database: &[u8]) -> RespReply {
         let number = std::str::from_utf8(database).ok().and_then(|text| text.parse::<i64>().ok());
         match number.map(u8::try_from) {
-            None => Reply::error("ERR value is not an integer or out of range"),
+            None => RespReply::error("ERR value is not an integer or out of range"),
             Some(Ok(database)) if database < DATABASES => {
                 self.database = database;
-                Reply::OK
+                RespReply::OK
             }
-            Some(_) => Reply::error("ERR DB index is out of range"),
+            Some(_) => RespReply::error("ERR DB index is out of range"),
         }
     }
 
-    fn unknown(&self, name: &[u8], arguments: &[Vec<u8>]) -> Reply {
+    fn unknown(&self, name: &[u8], arguments: &[Vec<u8>]) -> RespReply {
         if !self.is_authenticated() {
             return no_auth();
         }
@@ -329,13 +331,13 @@ impl ClientSession {
             // Writing to a String cannot fail.
             let _written = write!(text, "'{}' ", excerpt(argument));
         }
-        Reply::error(text)
+        RespReply::error(text)
     }
 
-    fn auth(&mut self, user: &[u8], password: &[u8]) -> Reply {
+    fn auth(&mut self, user: &[u8], password: &[u8]) -> RespReply {
         let in_force = self.decider.in_force();
         let Some(secret) = &in_force.resp_password else {
-            return Reply::error(
+            return RespReply::error(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                  your configuration is correct?",
             );
@@ -344,15 +346,15 @@ impl ClientSession {
         match guesses.check(*address, password, || secret.is(password) && user == DEFAULT_USER) {
             Ok(true) => {
                 self.authenticated = true;
-                Reply::OK
+                RespReply::OK
             }
-            Ok(false) => Reply::error("WRONGPASS invalid username-password pair or user is disabled."),
-            Err(why) => Reply::error(format!("ERR {why}")),
+            Ok(false) => RespReply::error("WRONGPASS invalid username-password pair or user is disabled."),
+            Err(why) => RespReply::error(format!("ERR {why}")),
         }
     }
 
     /// `HELLO [protover [AUTH user password] [SETNAME name]]`. Either all of it takes effect, or nothing.
-    fn hello(&mut self, arguments: &[Vec<u8>]) -> Reply {
+    fn hello(&mut self, arguments: &[Vec<u8>]) -> RespReply {
         let (version, mut options) = match arguments.split_first() {
             None => (None, arguments),
             Some((version, options)) => (Some(version), options),
@@ -362,9 +364,9 @@ impl ClientSession {
             Some(b"2") => ProtocolVersion::Resp2,
             Some(b"3") => ProtocolVersion::Resp3,
             Some(other) if other.iter().all(u8::is_ascii_digit) && !other.is_empty() => {
-                return Reply::error("NOPROTO unsupported protocol version");
+                return RespReply::error("NOPROTO unsupported protocol version");
             }
-            Some(_) => return Reply::error("ERR Protocol version is not an integer or out of range"),
+            Some(_) => return RespReply::error("ERR Protocol version is not an integer or out of range"),
         };
         let (mut credentials, mut name) = (None, None);
         while let Some((option, values)) = options.split_first() {
@@ -377,7 +379,12 @@ impl ClientSession {
                     name = Some(chosen);
                     rest
                 }
-                _ => return Reply::error(format!("ERR Syntax error in HELLO option '{}'", excerpt(option))),
+                _ => {
+                    return RespReply::error(format!(
+                        "ERR Syntax error in HELLO option '{}'",
+                        excerpt(option)
+                    ));
+                }
             };
         }
         if name.is_some_and(|name| !is_name(name)) {
@@ -385,12 +392,12 @@ impl ClientSession {
         }
         if let Some((user, password)) = credentials {
             let reply = self.auth(user, password);
-            if reply != Reply::OK {
+            if reply != RespReply::OK {
                 return reply;
             }
         }
         if !self.is_authenticated() {
-            return Reply::error(
+            return RespReply::error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
                  AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
                  version at the same time",
@@ -403,30 +410,30 @@ impl ClientSession {
         self.about()
     }
 
-    fn about(&self) -> Reply {
-        Reply::Map(vec![
-            ("server", Reply::text("spile")),
-            ("version", Reply::text(REDIS_VERSION)),
-            ("proto", Reply::Int(self.protocol.number())),
-            ("id", Reply::Int(self.id)),
-            ("mode", Reply::text("standalone")),
-            ("role", Reply::text("master")),
-            ("modules", Reply::List(Vec::new())),
+    fn about(&self) -> RespReply {
+        RespReply::Map(vec![
+            ("server", RespReply::text("spile")),
+            ("version", RespReply::text(REDIS_VERSION)),
+            ("proto", RespReply::Int(self.protocol.number())),
+            ("id", RespReply::Int(self.id)),
+            ("mode", RespReply::text("standalone")),
+            ("role", RespReply::text("master")),
+            ("modules", RespReply::List(Vec::new())),
         ])
     }
 
-    fn client(&mut self, subcommand: &[u8], arguments: &[Vec<u8>]) -> Reply {
+    fn client(&mut self, subcommand: &[u8], arguments: &[Vec<u8>]) -> RespReply {
         match (subcommand.to_ascii_lowercase().as_slice(), arguments) {
-            (b"id", []) => Reply::Int(self.id),
-            (b"getname", []) if self.name.is_empty() => Reply::Nil,
-            (b"getname", []) => Reply::text(&self.name),
+            (b"id", []) => RespReply::Int(self.id),
+            (b"getname", []) if self.name.is_empty() => RespReply::Nil,
+            (b"getname", []) => RespReply::text(&self.name),
             (b"setname", [name]) if is_name(name) => {
                 self.name.clone_from(name);
-                Reply::OK
+                RespReply::OK
             }
             (b"setname", [_]) => bad_name(),
             (b"setinfo", [attribute, value]) => set_info(attribute, value),
-            (known @ (b"id" | b"getname" | b"setname" | b"setinfo"), _) => Reply::error(format!(
+            (known @ (b"id" | b"getname" | b"setname" | b"setinfo"), _) => RespReply::error(format!(
                 "ERR wrong number of arguments for 'client|{}' command",
                 String::from_utf8_lossy(known)
             )),
@@ -464,12 +471,12 @@ fn is_http(name: &[u8]) -> bool {
 }
 
 /// `CLIENT SETINFO`: accepted, and not stored.
-fn set_info(attribute: &[u8], value: &[u8]) -> Reply {
+fn set_info(attribute: &[u8], value: &[u8]) -> RespReply {
     let known = [b"lib-name".as_slice(), b"lib-ver"];
     if !known.iter().any(|known| attribute.eq_ignore_ascii_case(known)) {
-        return Reply::error(format!("ERR Unrecognized option '{}'", excerpt(attribute)));
+        return RespReply::error(format!("ERR Unrecognized option '{}'", excerpt(attribute)));
     }
-    if is_name(value) { Reply::OK } else { bad_name() }
+    if is_name(value) { RespReply::OK } else { bad_name() }
 }
 
 /// Whether Redis would accept the name: printable ASCII without spaces.
@@ -477,26 +484,28 @@ fn is_name(name: &[u8]) -> bool {
     name.len() <= 256 && name.iter().all(u8::is_ascii_graphic)
 }
 
-fn bad_name() -> Reply {
-    Reply::error("ERR Client names cannot contain spaces, newlines or special characters, nor over 256 bytes")
+fn bad_name() -> RespReply {
+    RespReply::error(
+        "ERR Client names cannot contain spaces, newlines or special characters, nor over 256 bytes",
+    )
 }
 
-fn no_auth() -> Reply {
-    Reply::error("NOAUTH Authentication required.")
+fn no_auth() -> RespReply {
+    RespReply::error("NOAUTH Authentication required.")
 }
 
-fn wrong_number(entry: &CommandInfo) -> Reply {
-    Reply::error(format!("ERR wrong number of arguments for '{}' command", entry.name))
+fn wrong_number(entry: &CommandInfo) -> RespReply {
+    RespReply::error(format!("ERR wrong number of arguments for '{}' command", entry.name))
 }
 
-fn too_large() -> Reply {
-    Reply::error(format!(
+fn too_large() -> RespReply {
+    RespReply::error(format!(
         "ERR a command takes at most {MAX_COMMAND_BYTES} bytes in {MAX_ARGUMENTS} arguments"
     ))
 }
 
-pub(super) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> Reply {
-    Reply::error(format!("ERR unknown subcommand '{}' of {command}", excerpt(subcommand)))
+pub(super) fn unknown_subcommand(command: &str, subcommand: &[u8]) -> RespReply {
+    RespReply::error(format!("ERR unknown subcommand '{}' of {command}", excerpt(subcommand)))
 }
 
 /// The start of an argument, escaped, for an error message.

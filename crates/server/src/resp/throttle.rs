@@ -6,7 +6,7 @@ use std::time::Duration;
 use spile_core::{Decision, Limit, Reason};
 use spile_policy::{Chain, Policy, THROTTLE, identity};
 
-use super::reply::Reply;
+use super::reply::RespReply;
 
 /// The longest period in seconds: the fill time of the slowest limit.
 const LONGEST_PERIOD: u64 = Limit::MAX_FILL.as_secs();
@@ -21,11 +21,11 @@ pub(super) struct Throttle<'a> {
 
 impl<'a> Throttle<'a> {
     /// Reads the arguments after the name of the command.
-    pub(super) fn parse(arguments: &'a [Vec<u8>]) -> Result<Self, Reply> {
+    pub(super) fn parse(arguments: &'a [Vec<u8>]) -> Result<Self, RespReply> {
         let (key, max_burst, count, period, quantity) = match arguments {
             [key, max_burst, count, period] => (key, max_burst, count, period, None),
             [key, max_burst, count, period, quantity] => (key, max_burst, count, period, Some(quantity)),
-            _ => return Err(Reply::error("ERR wrong number of arguments for 'cl.throttle' command")),
+            _ => return Err(RespReply::error("ERR wrong number of arguments for 'cl.throttle' command")),
         };
         let most = u64::from(Limit::MAX_TOKENS);
         let key = std::str::from_utf8(key).map_err(|why| wrong(format_args!("key is no UTF-8: {why}")))?;
@@ -45,23 +45,23 @@ impl<'a> Throttle<'a> {
     }
 
     /// The charges, in the namespace of this database. Database 0 uses the limit's name as it is.
-    pub(super) fn owed(&self, policy: &Policy, database: u8) -> Result<Chain, Reply> {
+    pub(super) fn owed(&self, policy: &Policy, database: u8) -> Result<Chain, RespReply> {
         let namespace = (database > 0).then(|| format!("db{database}"));
         let owed = policy.owed_by_limit(THROTTLE, namespace.as_deref(), self.key, self.limit, self.quantity);
         owed.map_err(wrong)
     }
 
     /// The five integers, or an error if the store failed and the failure policy denies.
-    pub(super) fn reply(&self, decision: &Decision) -> Reply {
+    pub(super) fn reply(&self, decision: &Decision) -> RespReply {
         if decision.reason() == Reason::FailClosed {
             let wait = decision.retry_after().as_millis();
-            return Reply::error(format!(
+            return RespReply::error(format!(
                 "UNAVAILABLE rate limiter backend error: nothing was decided, retry after {wait} ms"
             ));
         }
         let limited = !decision.allowed();
         let retry = if limited { whole_seconds(decision.retry_after()) } else { -1 };
-        Reply::Throttled([
+        RespReply::Throttled([
             i64::from(limited),
             // The requested capacity, even if each instance decides by its share of it.
             i64::from(self.limit.capacity()),
@@ -77,7 +77,7 @@ fn whole_seconds(span: Duration) -> i64 {
     (span.as_secs() + u64::from(span.subsec_nanos() > 0)).cast_signed()
 }
 
-fn number(name: &str, text: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, Reply> {
+fn number(name: &str, text: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, RespReply> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i128>().ok());
     let number =
         number.and_then(|number| u64::try_from(number).ok()).filter(|number| bounds.contains(number));
@@ -88,8 +88,8 @@ fn number(name: &str, text: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, R
     })
 }
 
-fn wrong(why: impl std::fmt::Display) -> Reply {
-    Reply::error(format!("ERR {why}"))
+fn wrong(why: impl std::fmt::Display) -> RespReply {
+    RespReply::error(format!("ERR {why}"))
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
         let arguments: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let parsed = Throttle::parse(&arguments);
         parsed.map(|throttle| (throttle.limit, throttle.quantity)).map_err(|reply| match reply {
-            Reply::Error(why) => why,
+            RespReply::Error(why) => why,
             other => panic!("{other:?}"),
         })
     }

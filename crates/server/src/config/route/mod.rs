@@ -23,7 +23,7 @@ use super::value::{TextOrTexts, each};
 
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct RouteConfig {
     /// What it is called in metrics, traces and the keys of its own limits.
     pub name: String,
     /// Requests whose path starts so are forwarded.
@@ -47,7 +47,7 @@ pub(super) fn check_all(
     known: &Known<'_>,
     opened: &mut RouteFiles,
     faults: &mut Faults,
-) -> Vec<Route> {
+) -> Vec<RouteConfig> {
     let mut names = HashSet::new();
     let mut ids: HashSet<String> = rules.iter().map(|rule| rule.id.to_string()).collect();
     let mut routes = Vec::with_capacity(specs.len());
@@ -71,7 +71,7 @@ pub(super) fn check_all(
                 );
             }
         }
-        let Some(route) = Route::check(spec.clone(), &at, known, opened, faults) else { continue };
+        let Some(route) = RouteConfig::check(spec.clone(), &at, known, opened, faults) else { continue };
         if !names.insert(route.name.clone()) {
             let key = if spec.name.is_some() { "name" } else { "path" };
             let message = format!("two routes are called `{}`", route.name);
@@ -82,7 +82,7 @@ pub(super) fn check_all(
     routes
 }
 
-impl Route {
+impl RouteConfig {
     /// Checks everything before it gives up, so that every mistake is found.
     fn check(
         mut spec: RouteSpec,

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use foldhash::HashSet;
 use spile_gateway::Upstream;
 
-use crate::config::Route;
+use crate::config::RouteConfig;
 
 const PREFIX: &str = "gateway_";
 
@@ -19,7 +19,7 @@ pub(crate) struct RouteSeries(Arc<ArcSwap<HashSet<String>>>);
 
 impl RouteSeries {
     /// Exports the series of these routes from now on, and of no others.
-    pub(crate) fn follow(&self, routes: &[Route]) {
+    pub(crate) fn follow(&self, routes: &[RouteConfig]) {
         self.0.store(Arc::new(routes.iter().flat_map(series_of).collect()));
     }
 
@@ -31,7 +31,7 @@ impl RouteSeries {
     }
 }
 
-fn series_of(route: &Route) -> impl Iterator<Item = String> {
+fn series_of(route: &RouteConfig) -> impl Iterator<Item = String> {
     let name = escaped(&route.name);
     let of_route = |metric: &str| format!("{PREFIX}{metric}{{route=\"{name}\"");
     let mut series = vec![of_route("retries_total"), of_route("upstream_failures_total")];
