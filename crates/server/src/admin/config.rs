@@ -155,9 +155,9 @@ impl RegistryState {
     security(("token" = [])),
     responses((status = 200, description = "The store.", body = StoreState), Guarded)
 )]
-pub(super) async fn store(State(state): State<AdminState>) -> Json<StoreState> {
-    let store = state.decider.store();
-    let config = state.control.config();
+pub(super) async fn store(State(admin): State<AdminState>) -> Json<StoreState> {
+    let store = admin.decider.store();
+    let config = admin.control.config();
     let stats = store.redis_stats().unwrap_or_default();
     Json(StoreState {
         url: config.store.url.to_string(),
@@ -166,7 +166,7 @@ pub(super) async fn store(State(state): State<AdminState>) -> Json<StoreState> {
         nodes: stats.nodes,
         waiting: stats.waiting,
         trouble: store.trouble(),
-        last_reload_refused: state.control.refusal(),
-        registry: RegistryState::new(&state),
+        last_reload_refused: admin.control.refusal(),
+        registry: RegistryState::new(&admin),
     })
 }

@@ -270,7 +270,7 @@ impl Checked {
 fn check_unmatched(word: Option<&str>, rules: &[Rule], faults: &mut Faults) -> bool {
     let (Some(word), at) = (word, At::FILE.key(UNMATCHED)) else { return false };
     if word != PASS {
-        let message = format!("`{word}` is no choice for `{UNMATCHED}`");
+        let message = format!("`{word}` is not a choice for `{UNMATCHED}`");
         faults.add(&at, message, "`pass`, or leave it out: requests without a rule then fall to `default`");
     } else if rules.iter().any(|rule| rule.id == DEFAULT_RULE) {
         let message = format!("`{UNMATCHED} = \"{PASS}\"` leaves nothing for the rule `{DEFAULT_RULE}`");

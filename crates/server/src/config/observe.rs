@@ -93,7 +93,7 @@ impl HookConfig {
                 let guess = did_you_mean(event, EVENTS);
                 faults.add(
                     &at,
-                    format_args!("`{event}` is no event"),
+                    format_args!("`{event}` is not an event"),
                     format_args!("{guess}one of {EVENTS:?}"),
                 );
             }

@@ -155,7 +155,7 @@ fn check_limit(
             faults.add(&at.key("refill"), why, "a slower or faster refill");
         }
         _ => {
-            let message = format!("`{refill}` is no refill");
+            let message = format!("`{refill}` is not a refill");
             faults.add(
                 &at.key("refill"),
                 message,

@@ -28,7 +28,7 @@ impl Written for HeaderName {
     const RIGHT: &'static str = "for instance `x-forwarded-user`";
 
     fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("`{text}` is no header name"))
+        text.parse().map_err(|_| format!("`{text}` is not a header name"))
     }
 }
 
@@ -90,7 +90,7 @@ impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
         let text = String::deserialize(from)?;
         let (least, most) = (Duration::from_millis(LEAST), Duration::from_millis(MOST));
         let Ok(span) = humantime::parse_duration(&text) else {
-            let message = format!("`{text}` is no span of time");
+            let message = format!("`{text}` is not a span of time");
             return Err(wrong(message, "a number and a unit, as in `50ms` or `1s`"));
         };
         if !(least..=most).contains(&span) {
@@ -150,7 +150,7 @@ impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
             WrittenSize::Text(text) => (text.clone(), bytes(&text)),
         };
         let Some(size) = size else {
-            return Err(wrong(format_args!("`{text}` is no size"), "a number and a unit, as in `64MiB`"));
+            return Err(wrong(format_args!("`{text}` is not a size"), "a number and a unit, as in `64MiB`"));
         };
         let inside = Some(size).filter(|size| (LEAST..=MOST).contains(size));
         inside

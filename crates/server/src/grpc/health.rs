@@ -40,7 +40,7 @@ impl GrpcHealth {
         health_server::HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
 
-    /// Keeps the status up to date until `stop` is set. Then it becomes NOT_SERVING and streams of watchers end, so that
+    /// Keeps the status up to date until `stop` is set. Then it becomes `NOT_SERVING` and streams of watchers end, so that
     /// they do not keep the server from stopping.
     pub(crate) async fn follow(mut self, mut stop: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(LOOK);

@@ -7,7 +7,9 @@ use utoipa::openapi::{Components, Object, OpenApi, PathItem, Ref, RefOr};
 pub(super) fn adapt(document: &mut OpenApi) {
     for item in document.paths.paths.values_mut() {
         name_by_method(item);
-        operations(item).into_iter().for_each(|(_, operation)| name_problems(operation));
+        for (_, operation) in operations(item) {
+            name_problems(operation);
+        }
     }
     if let Some(components) = &mut document.components {
         distribute(components);

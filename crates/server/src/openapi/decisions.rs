@@ -15,7 +15,7 @@ use utoipa::openapi::{
 use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use super::headers::{self, LIMITED, REFUSED};
-use super::problems::{other_method, problem, problems};
+use super::problems::{answers, other_method, problem};
 
 type Responses = BTreeMap<String, RefOr<Response>>;
 
@@ -271,137 +271,48 @@ pub(crate) struct Pong {
     message: String,
 }
 
-/// The decision: 200, 429 or 503.
-pub(crate) struct Decided;
-
-impl IntoResponses for Decided {
-    fn responses() -> Responses {
-        [
-            answer("200", "Allowed.", &LIMITED, json("Decision")),
-            answer("429", "Denied. Nothing was spent.", &REFUSED, json("Decision")),
-            answer("503", "Refused because the store failed.", &REFUSED, json("Decision")),
-        ]
-        .into()
-    }
-}
-
-/// The decision, without anything spent.
-pub(crate) struct Looked;
-
-impl IntoResponses for Looked {
-    fn responses() -> Responses {
-        [
-            answer("200", "The state of the limits, allowed or not.", &REFUSED, json("Decision")),
-            answer("503", "Refused because the store failed.", &REFUSED, json("Decision")),
-        ]
-        .into()
-    }
-}
-
-/// What is there once tokens were given back.
-pub(crate) struct Refunded;
-
-impl IntoResponses for Refunded {
-    fn responses() -> Responses {
-        [
-            answer(
-                "200",
-                "Given back, never above a capacity; the state of the limits now.",
-                &REFUSED,
-                json("Refund"),
-            ),
-            problem(
-                503,
-                "The store did not answer. `detail` says whether tokens may have been given back; a refund with an `id` \
-                 can be sent again in any case.",
-                &["Retry-After"],
-            ),
-        ]
-        .into()
-    }
-}
-
-/// What was asked is no question. Nothing was charged.
-pub(crate) struct NotAsked;
-
-impl IntoResponses for NotAsked {
-    fn responses() -> Responses {
-        let mut responses = problems([
-            (
-                400,
-                "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown.",
-            ),
-            (403, "A page of another site asks, and its host is not in `listen.hosts`."),
-            (408, "The body did not arrive within 10 seconds."),
-            (413, "The body is larger than 64 KiB, or a batch than a thousand of the largest questions."),
-            (415, "The body is not `application/json`."),
-        ]);
-        responses.extend([other_method()]);
-        responses
-    }
-}
-
-/// What a proxy is told: pass or not.
-pub(crate) struct Forwarded;
-
-impl IntoResponses for Forwarded {
-    fn responses() -> Responses {
-        [
-            answer("200", "The request may pass. No body.", &LIMITED, None),
-            problem(
-                400,
-                "The query is malformed, or the original request cannot be read in one way only.",
-                &[],
-            ),
-            problem(401, "The request carries nothing that the rule limits by.", &["WWW-Authenticate"]),
-            problem(
-                403,
-                "The request could never pass: it costs too much, or its rule lets nothing pass.",
-                &[],
-            ),
-            answer("429", "The request may not pass.", &REFUSED, refusal_or_problem()),
-            answer(
-                "503",
-                "The store failed, and the policy is to refuse.",
-                &REFUSED,
-                problem_json("Refusal"),
-            ),
-            answer(
-                "4XX",
-                "The request may not pass, or cannot be read in one way only, in the status that `denyStatus` chose.",
-                &REFUSED,
-                refusal_or_problem(),
-            ),
-        ]
-        .into()
-    }
-}
-
-/// What any limited service answers.
-pub(crate) struct Limited;
-
-impl IntoResponses for Limited {
-    fn responses() -> Responses {
-        [
-            answer("200", "Allowed.", &LIMITED, json("Pong")),
-            problem(400, "The request cannot be read in one way only.", &[]),
-            problem(401, "The request carries nothing that the rule limits by.", &["WWW-Authenticate"]),
-            problem(
-                403,
-                "The request could never pass: it costs too much, or its rule lets nothing pass.",
-                &[],
-            ),
-            other_method(),
-            answer("429", "Denied.", &REFUSED, problem_json("Refusal")),
-            answer(
-                "503",
-                "The store failed, and the policy is to refuse.",
-                &REFUSED,
-                problem_json("Refusal"),
-            ),
-        ]
-        .into()
-    }
+answers! {
+    /// The decision: 200, 429 or 503.
+    Decided:
+        answer("200", "Allowed.", &LIMITED, json("Decision")),
+        answer("429", "Denied. Nothing was spent.", &REFUSED, json("Decision")),
+        answer("503", "Refused because the store failed.", &REFUSED, json("Decision"));
+    /// The decision, without anything spent.
+    Looked:
+        answer("200", "The state of the limits, allowed or not.", &REFUSED, json("Decision")),
+        answer("503", "Refused because the store failed.", &REFUSED, json("Decision"));
+    /// The state of the limits once tokens were given back.
+    Refunded:
+        answer("200", "Given back, never above a capacity; the state of the limits now.", &REFUSED, json("Refund")),
+        problem(503, "The store did not answer. `detail` says whether tokens may have been given back; a refund with an \
+                      `id` can be sent again in any case.", &["Retry-After"]);
+    /// The body is no question. Nothing was charged.
+    NotAsked:
+        problem(400, "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown.", &[]),
+        problem(403, "A page of another site asks, and its host is not in `listen.hosts`.", &[]),
+        problem(408, "The body did not arrive within 10 seconds.", &[]),
+        problem(413, "The body is larger than 64 KiB, or a batch than a thousand of the largest questions.", &[]),
+        problem(415, "The body is not `application/json`.", &[]),
+        other_method();
+    /// What a proxy is answered: pass or not.
+    Forwarded:
+        answer("200", "The request may pass. No body.", &LIMITED, None),
+        problem(400, "The query is malformed, or the original request cannot be read in one way only.", &[]),
+        problem(401, "The request carries nothing that the rule limits by.", &["WWW-Authenticate"]),
+        problem(403, "The request could never pass: it costs too much, or its rule lets nothing pass.", &[]),
+        answer("429", "The request may not pass.", &REFUSED, refusal_or_problem()),
+        answer("503", "The store failed, and the policy is to refuse.", &REFUSED, problem_json("Refusal")),
+        answer("4XX", "The request may not pass, or cannot be read in one way only, in the status that `denyStatus` \
+                       chose.", &REFUSED, refusal_or_problem());
+    /// What any limited service answers.
+    Limited:
+        answer("200", "Allowed.", &LIMITED, json("Pong")),
+        problem(400, "The request cannot be read in one way only.", &[]),
+        problem(401, "The request carries nothing that the rule limits by.", &["WWW-Authenticate"]),
+        problem(403, "The request could never pass: it costs too much, or its rule lets nothing pass.", &[]),
+        other_method(),
+        answer("429", "Denied.", &REFUSED, problem_json("Refusal")),
+        answer("503", "The store failed, and the policy is to refuse.", &REFUSED, problem_json("Refusal"));
 }
 
 type Body = (&'static str, Content);

@@ -51,73 +51,57 @@ pub(crate) fn other_method() -> (String, RefOr<Response>) {
     problem(405, "The path does not take this method.", &["Allow"])
 }
 
-/// Everybody may come in, by one way only.
-pub(crate) struct NoOtherMethod;
-
-impl IntoResponses for NoOtherMethod {
-    fn responses() -> Responses {
-        [other_method()].into()
-    }
-}
-
-/// The path takes the token.
-pub(crate) struct Guarded;
-
-impl IntoResponses for Guarded {
-    fn responses() -> Responses {
-        [
-            problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
-            problem(
-                403,
-                "No token is configured, so the path is closed; or a page of another site asks.",
-                &[],
-            ),
-            other_method(),
-        ]
-        .into()
-    }
-}
-
+/// Types that say which answers an operation has.
 macro_rules! answers {
-    ($($(#[$doc:meta])* $name:ident: $($problem:expr),*;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $($answer:expr),*;)*) => {$(
         $(#[$doc])*
         pub(crate) struct $name;
 
         impl IntoResponses for $name {
             fn responses() -> Responses {
-                problems([$($problem),*])
+                [$($answer),*].into()
             }
         }
     )*};
 }
+pub(super) use answers;
 
 answers! {
+    /// Everybody may ask, by one method only.
+    NoOtherMethod: other_method();
+    /// The path takes the token.
+    Guarded:
+        problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
+        problem(403, "No token is configured, so the path is closed; or a page of another site asks.", &[]),
+        other_method();
+    /// The store could not be asked.
+    StoreFailed: problem(503, "The store did not answer.", &["Retry-After"]);
     /// The name in the path cannot be read.
-    BadName: (400, "The name in the path, the query or a header field is malformed.");
+    BadName: problem(400, "The name in the path, the query or a header field is malformed.", &[]);
     /// There is nothing to be seen.
-    Missing: (404, "Nothing has this name.");
+    Missing: problem(404, "Nothing has this name.", &[]);
     /// A document was refused, and nothing has changed.
     Unchanged:
-        (400, "The body is no such document: the field is unknown, twice there or of the wrong type."),
-        (408, "The body did not arrive within 10 seconds."),
-        (412, "The entry was changed since, or it is (not) there: see `If-Match`."),
-        (413, "The body is larger than 64 KiB."),
-        (415, "The body is not `application/json`."),
-        (422, "The document does not go with the rest; `errors` has everything that is wrong."),
-        (409, "The registry is full, or holds something that is no entry."),
-        (500, "The registry could not keep it."),
-        (503, "The registry in Redis is out of reach.");
+        problem(400, "The body is no such document: the field is unknown, twice there or of the wrong type.", &[]),
+        problem(408, "The body did not arrive within 10 seconds.", &[]),
+        problem(412, "The entry was changed since, or it is (not) there: see `If-Match`.", &[]),
+        problem(413, "The body is larger than 64 KiB.", &[]),
+        problem(415, "The body is not `application/json`.", &[]),
+        problem(422, "The document does not go with the rest; `errors` has everything that is wrong.", &[]),
+        problem(409, "The registry is full, or holds something that is no entry.", &[]),
+        problem(500, "The registry could not keep it.", &[]),
+        problem(503, "The registry in Redis is out of reach.", &[]);
     /// A change was not kept.
     Unkept:
-        (500, "The registry could not keep the change."),
-        (503, "The registry in Redis is out of reach.");
+        problem(500, "The registry could not keep the change.", &[]),
+        problem(503, "The registry in Redis is out of reach.", &[]);
     /// An entry stays.
     Kept:
-        (404, "Nothing has this name."),
-        (409, "The entry is defined in the file, or others still use it; `errors` names them."),
-        (412, "The entry was changed since: see `If-Match`."),
-        (500, "The registry could not keep the change."),
-        (503, "The registry in Redis is out of reach.");
+        problem(404, "Nothing has this name.", &[]),
+        problem(409, "The entry is defined in the file, or others still use it; `errors` names them.", &[]),
+        problem(412, "The entry was changed since: see `If-Match`.", &[]),
+        problem(500, "The registry could not keep the change.", &[]),
+        problem(503, "The registry in Redis is out of reach.", &[]);
 }
 
 /// A new entry was refused, and nothing has changed.
@@ -132,14 +116,5 @@ impl IntoResponses for Unmade {
             "The name is taken, or the registry is full or holds something that is no entry.",
         )]));
         responses
-    }
-}
-
-/// The store could not be asked.
-pub(crate) struct StoreFailed;
-
-impl IntoResponses for StoreFailed {
-    fn responses() -> Responses {
-        [problem(503, "The store did not answer.", &["Retry-After"])].into()
     }
 }

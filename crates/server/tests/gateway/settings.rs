@@ -144,8 +144,8 @@ fn what_is_wrong_with_the_gateway_is_said_with_its_line() {
     "#;
     let faults = [
         (3, "0 is out of bounds"),
-        (4, "`7 apples` is no size"),
-        (5, "`soon` is no span of time"),
+        (4, "`7 apples` is not a size"),
+        (5, "`soon` is not a span of time"),
         (6, "nowhere.pem"),
         (7, "`gateway.tls` has no `certificate_file`"),
         (10, "nowhere.json"),
@@ -173,23 +173,23 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         upgrades = ["web socket", "", "irc/6.9", "H2C", "TLS/1.0"]
     "#;
     let faults = [
-        (4, "`http://127.0.0.1:9000/path` is no upstream"),
-        (4, "`unix:app.sock` is no upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path"),
-        (5, "`not a host` is no host"),
+        (4, "`http://127.0.0.1:9000/path` is not an upstream"),
+        (4, "`unix:app.sock` is not an upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path"),
+        (5, "`not a host` is not a host"),
         (6, "`routes.balance` cannot be `fairly`"),
         (7, "9 is out of bounds"),
-        (8, "`2EiB` is no size"),
+        (8, "`2EiB` is not a size"),
         (9, "no plan is called `platinum`"),
         (10, "`routes.health_check` has no `path`"),
         (11, "1.5 is out of bounds"),
         (11, "0 is out of bounds"),
         (12, "0 is out of bounds"),
         (13, "`content-length` frames or addresses"),
-        (13, "`x y` is no name of a header field"),
+        (13, "`x y` is not the name of a header field"),
         (13, "`Host` frames or addresses"),
         (14, "the value of `x-a` holds a line end"),
-        (15, "`web socket` is no protocol"),
-        (15, "`` is no protocol"),
+        (15, "`web socket` is not a protocol"),
+        (15, "`` is not a protocol"),
         (15, "`H2C` would carry requests past all rules"),
         (15, "`TLS/1.0` would carry requests past all rules"),
     ];
@@ -219,11 +219,11 @@ fn what_is_wrong_with_each_of_several_routes_is_said_with_its_line() {
         (6, "rule `default` is defined twice"),
         (7, "no plan is called `platinum`"),
         (8, "charged together anyway"),
-        (11, "`ftp://127.0.0.1` is no upstream"),
+        (11, "`ftp://127.0.0.1` is not an upstream"),
         (12, "`/a<b` cannot replace a path"),
         (14, "`a` is not a path pattern"),
         (15, "there is no upstream"),
-        (16, "`two words` is no name"),
+        (16, "`two words` is not a name"),
     ];
     assert_faults(file, &faults);
 }

@@ -96,7 +96,7 @@ impl RouteConfig {
         let upstreams = upstreams.and_then(|urls| check_upstreams(&urls, &at.key("upstream"), faults));
         for (at, host) in each(&spec.hosts, &at.key("hosts")) {
             if host.parse::<HostPattern>().is_err() {
-                let message = format!("`{host}` is no host");
+                let message = format!("`{host}` is not a host");
                 faults.add(&at, message, "for instance `api.example.com` or `*.example.com`");
             }
         }
@@ -210,7 +210,7 @@ fn check_upstreams(urls: &TextOrTexts, at: &At<'_>, faults: &mut Faults) -> Opti
 fn check_name(name: &str, at: &At<'_>, faults: &mut Faults) -> bool {
     let good = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if !good {
-        let message = format!("`{name}` is no name");
+        let message = format!("`{name}` is not a name");
         faults.add(&at.key("name"), message, "1 to 64 letters, digits and signs, no spaces");
     }
     good

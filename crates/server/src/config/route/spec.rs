@@ -173,7 +173,7 @@ impl Written for Protocol {
         let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok();
         let (name, version) = text.split_once('/').unwrap_or((text, "1"));
         if !is_token(name) || !is_token(version) || text.len() > 64 {
-            return Err(format!("`{text}` is no protocol"));
+            return Err(format!("`{text}` is not a protocol"));
         }
         let http = ["h2", "h2c", "h3", "http", "https", "tls"];
         if http.iter().any(|own| name.eq_ignore_ascii_case(own)) {
@@ -210,7 +210,7 @@ impl Written for PathAndQuery {
 
     fn read(text: &str) -> Result<Self, String> {
         let path = text.parse().ok().filter(|path: &Self| path.as_str().starts_with('/'));
-        path.ok_or_else(|| format!("`{text}` is no path"))
+        path.ok_or_else(|| format!("`{text}` is not a path"))
     }
 }
 

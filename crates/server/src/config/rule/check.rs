@@ -211,7 +211,7 @@ fn check_match(spec: &MatchSpec, at: &At<'_>, faults: &mut Faults) -> Matcher {
     for (at, method) in each(spec.methods.as_deref().unwrap_or_default(), &at.key("methods")) {
         match method.to_ascii_uppercase().parse::<Method>() {
             Ok(method) => methods.push(method),
-            Err(_) => faults.add(&at, format_args!("`{method}` is no method"), "for instance `POST`"),
+            Err(_) => faults.add(&at, format_args!("`{method}` is not a method"), "for instance `POST`"),
         }
     }
     let mut hosts: Vec<HostPattern> = Vec::new();

@@ -167,7 +167,7 @@ impl TreeReader<'_> {
                 known.rsplit_once(", ").map_or(known.clone(), |(but, last)| format!("{but} or {last}"));
             (format!("`{}` cannot be `{word}`", path.name()), format!("this takes {known}"))
         } else if why.starts_with("invalid socket address") {
-            let message = format!("`{}` is no address", found.as_str().unwrap_or_default());
+            let message = format!("`{}` is not an address", found.as_str().unwrap_or_default());
             (message, "an address and a port, as in `127.0.0.1:8080`".to_owned())
         } else {
             let wants = wants(why, &path);

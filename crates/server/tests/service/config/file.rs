@@ -141,19 +141,19 @@ upstream = "127.0.0.1"
     let why = parse(file, &[("SPILE_STORE__PREFX", "x")]).expect_err("nearly everything is wrong");
     for words in [
         "spile.toml:3",
-        "`nowhere` is no address",
+        "`nowhere` is not an address",
         "`store` has no key `ulr`",
         "did you mean `url`? it takes url, prefix, timeout",
-        "`fast` is no span of time",
+        "`fast` is not a span of time",
         "`store.replicas` is text",
         "a whole number",
-        "`panic` is no failure policy",
+        "`panic` is not a failure policy",
         "capacity 0 is outside 1 to 1000000000",
-        "`1 per year` is no refill",
+        "`1 per year` is not a refill",
         "no plan can be called `tenant`",
         "no plan can be called `cl.throttle`",
         "the password cannot be read",
-        "`soon` is no span of time",
+        "`soon` is not a span of time",
         "descriptors need `entries` too",
         "a rule is for HTTP requests or for descriptors, not for both",
         "`=x` is not an entry of a descriptor",
@@ -169,8 +169,8 @@ upstream = "127.0.0.1"
         "no plan is called `platinum`",
         "this is not the hash of an API key",
         "`tenants` has no `id`",
-        "`scores` is no path",
-        "`127.0.0.1` is no upstream",
+        "`scores` is not a path",
+        "`127.0.0.1` is not an upstream",
         "environment variable SPILE_STORE__PREFX",
     ] {
         assert!(why.contains(words), "{words} in\n{why}");
@@ -186,7 +186,7 @@ upstream = "127.0.0.1"
 fn each_mistake_has_its_place_and_what_would_be_right() {
     for (file, place, what, right) in [
         ("[listen]\nhttp = 8080", "2:8", "`listen.http` is a whole number", "text in quotes"),
-        ("[listen]\nhttp = \"localhost\"", "2:8", "`localhost` is no address", "`127.0.0.1:8080`"),
+        ("[listen]\nhttp = \"localhost\"", "2:8", "`localhost` is not an address", "`127.0.0.1:8080`"),
         ("[store]\nurl = \"redis://\"", "2:7", "names no host", "a store that can be set up"),
         ("[store]\ntimeout = \"0s\"", "2:11", "`0s` is out of bounds", "1ms to 1m"),
         ("[store]\nreplicas = 0", "2:12", "0 is out of bounds", "1 to 10000"),
@@ -272,7 +272,7 @@ secret_file = "nowhere/either"
     let why = parse(file, &[]).expect_err("all of it is wrong");
     for words in [
         "`ftp://ops.example.com` is not a URL to post to",
-        "`rain` is no event",
+        "`rain` is not an event",
         "spile.toml:4:15",
         "`webhooks` has no `url`",
         "spile.toml:7:15",

@@ -213,7 +213,7 @@ fn whether_unmatched_requests_pass_is_said_in_one_way() {
     let why = parse(both, &[]).expect_err("which of them?");
     assert!(why.contains("leaves nothing for the rule `default`"), "{why}");
     let why = parse("unmatched = \"deny\"", &[]).expect_err("no such choice");
-    assert!(why.contains("`deny` is no choice for `unmatched`"), "{why}");
+    assert!(why.contains("`deny` is not a choice for `unmatched`"), "{why}");
     let why = parse("[[rules]]\nid = \"default\"\nmatch = { path = \"/a\" }\nplans = [\"free\"]", &[]);
     assert!(why.expect_err("default is for all").contains("everything that no other rule matches"));
 }

@@ -8,8 +8,7 @@ from spile_client.api.registry import create_plan, put_plan, show_plan
 from spile_client.models import (
     ByOwnLimit,
     Decision,
-    NamedPlanSpec,
-    PlanSpec,
+    Plan,
     Pong,
     Problem,
     Refusal,
@@ -32,11 +31,11 @@ while isinstance(answer := ping.sync(client=caller, x_api_key="python"), Pong):
     pass
 assert isinstance(answer, Refusal) and answer.status == 429, answer
 
-kept = put_plan.sync_detailed("python", client=operator, body=PlanSpec(capacity=7, refill="7/min"))
-assert kept.status_code == 201 and isinstance(kept.parsed, PlanSpec), kept
+kept = put_plan.sync_detailed("python", client=operator, body=Plan(capacity=7, refill="7/min"))
+assert kept.status_code == 201 and isinstance(kept.parsed, Plan), kept
 shown = show_plan.sync("python", client=operator)
 assert shown == kept.parsed, (shown, kept)
-taken = create_plan.sync(client=operator, body=NamedPlanSpec(name="python", capacity=7, refill="7/min"))
+taken = create_plan.sync(client=operator, body=Plan(name="python", capacity=7, refill="7/min"))
 assert isinstance(taken, Problem) and taken.status == 409, taken
 missing = show_plan.sync("none", client=operator)
 assert isinstance(missing, Problem) and missing.status == 404, missing
