@@ -197,7 +197,7 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[store]\nprefix = \"{a}\"", "2:10", "prefix `{a}` is not 1 to 64 letters", "`spile`"),
         ("[clients]\ntrusted_proxies = [\"10.0.0.0/33\"]", "2:20", "is no network", "`10.0.0.0/8`"),
         ("[clients]\nipv6_prefix = 129", "2:15", "129 is out of bounds", "1 to 128"),
-        ("[plans.gold]\nrefill = \"1/fortnight\"", "2:10", "is no refill", "`100/min`"),
+        ("[plans.gold]\nrefill = \"1/fortnight\"", "2:10", "is not a refill", "`100/min`"),
         ("[plans.gold]\ncapacity = 1.5\nrefill = \"1/s\"", "2:12", "is a fraction", "a whole number"),
         ("[plans.\"a b\"]\nrefill = \"1/s\"", "1:8", "name \"a b\" is not 1 to 64 letters", "`gold`"),
         ("[plans.gold]\nrefill = \"1/s\"\n[plans.gold]", "3:8", "duplicate key", "as TOML has it"),
