@@ -1,7 +1,7 @@
 # What the HTTP benchmarks share: servers that are stopped at the end, and rounds that alternate between two of them.
 command -v wrk >/dev/null || { echo "needs wrk; scripts/install-test-deps installs it" >&2; exit 2; }
 
-target=${CARGO_TARGET_DIR:-target}/release
+target=${CARGO_TARGET_DIR:-target}/dist
 logs=$(mktemp -d)
 declare -A url pid
 stop() { kill "${pid[@]}" 2>/dev/null || true; rm -rf "$logs"; }

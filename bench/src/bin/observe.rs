@@ -1,7 +1,7 @@
 //! What watching costs: decisions per second with metrics, heavy hitters, events, levels, rates, minutes and store
 //! timing all on, as a share of decisions per second with all of it off.
 //!
-//! `cargo run --release -p spile-bench --bin observe`. All sides decide about the same keys in alternating rounds of
+//! `cargo run --profile dist -p spile-bench --bin observe`. All sides decide about the same keys in alternating rounds of
 //! one process; the figure is the median of the rounds' ratios. Time is the CPU time of the deciding threads, so that
 //! neighbours on the machine do not count.
 

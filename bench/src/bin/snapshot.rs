@@ -1,7 +1,7 @@
 //! What saving a million buckets costs, and whom: CPU time of a save and of a restore, and how long decisions take while
 //! one save follows the other, beside how long they take without.
 //!
-//! `cargo run --release -p spile-bench --bin snapshot`. The deciding and the saving thread compete for the shards' locks;
+//! `cargo run --profile dist -p spile-bench --bin snapshot`. The deciding and the saving thread compete for the shards' locks;
 //! the tail of the waits shows how long one is held.
 
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Decisions in memory, side by side with `governor`: nanoseconds per decision and bytes per key.
 //!
-//! `cargo run --release -p spile-bench --bin decisions [-- --quick]`. Both sides get the same String keys in the
+//! `cargo run --profile dist -p spile-bench --bin decisions [-- --quick]`. Both sides get the same String keys in the
 //! same random order, in alternating rounds of one process; the figure is the median round.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]

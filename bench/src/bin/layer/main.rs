@@ -1,7 +1,7 @@
 //! What the layer costs per request: the same axum stack bare, under `RateLimitLayer` on the embedded store, and
 //! under `tower_governor`.
 //!
-//! `cargo run --release -p spile-bench --bin layer`. Times are the median of alternating rounds in one process.
+//! `cargo run --profile dist -p spile-bench --bin layer`. Times are the median of alternating rounds in one process.
 //! Instructions and allocations come from Valgrind, which runs this program again for each stack.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]

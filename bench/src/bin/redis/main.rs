@@ -1,6 +1,6 @@
 //! Decisions in Redis: what they cost its CPU, how many there are and how long one takes, side by side in one run.
 //!
-//! `cargo run --release -p spile-bench --bin redis`. For the npm rival, first `npm install` in `bench/redis`.
+//! `cargo run --profile dist -p spile-bench --bin redis`. For the npm rival, first `npm install` in `bench/redis`.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
