@@ -1,7 +1,7 @@
 //! The service: what answers `spile serve`.
 //!
 //! Each door (HTTP API, forward-auth, gateway, gRPC, RESP, command line) turns bytes into facts, asks the policy what is
-//! owed, asks the limiter once, and renders the decision. Everything that is typed by somebody (flags, bodies) is parsed
+//! owed, asks the limiter once, and renders the decision. Everything that comes from outside (flags, files, bodies) is parsed
 //! here at the edge; the crates below see only types that cannot be wrong. This crate must not know how a bucket is
 //! counted, nor make charges itself.
 
@@ -14,18 +14,16 @@ pub mod cli;
 mod config;
 mod control;
 mod decide;
-mod fault;
 mod gateway;
 mod grpc;
 mod http;
+mod input;
 mod observe;
 mod openapi;
 mod registry;
 mod resp;
 mod secret;
-mod segment;
 mod serve;
-mod typed;
 
 pub use config::{
     AdminConfig, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig, JwtConfig,

@@ -35,7 +35,7 @@ fn complain(what: fmt::Arguments<'_>) {
     let _written = writeln!(io::stderr(), "{what}");
 }
 
-/// Help goes to whoever asked for it; a bad flag gets one line.
+/// Prints help if it was asked for. A bad flag gets one line.
 fn explain(why: &clap::Error) -> ExitCode {
     if !why.use_stderr() {
         // Nothing sensible is left to do where even the help cannot be printed.

@@ -9,8 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::extract::{Asked, Name};
 use crate::decide::buckets::{self, BucketState, BucketsError, field_of};
-use crate::fault::Fault;
 use crate::http::Problem;
+use crate::input::fault::Fault;
 use crate::openapi::{BadName, Guarded, StoreFailed};
 
 /// Which of a key's buckets are meant.

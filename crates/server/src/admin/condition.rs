@@ -4,7 +4,7 @@ use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue};
 
 use crate::control::Condition;
-use crate::fault::Fault;
+use crate::input::fault::Fault;
 
 /// The condition of a request. Without either field there is none, and the last writer wins.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Fault> {

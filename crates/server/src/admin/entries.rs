@@ -14,10 +14,10 @@ use super::condition::condition;
 use super::extract::JsonBody;
 use crate::config::{ConfigError, Faults, Origin, Spec};
 use crate::control::{Change, Changed, Condition, ControlError, Entry};
-use crate::fault::Fault;
 use crate::http::Problem;
+use crate::input::fault::Fault;
+use crate::input::segment;
 use crate::registry::{Kind, RegistryError, Which};
-use crate::segment::segment;
 
 pub(super) fn list(state: &AdminState, kind: Kind) -> Response {
     let entries = state.control.list(kind);

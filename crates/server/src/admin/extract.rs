@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::fault::Fault;
 use crate::http::{Problem, read_json};
+use crate::input::fault::Fault;
 
 /// The part of the path that names something, decoded.
 pub(super) struct Name(pub(super) String);

@@ -124,7 +124,7 @@ pub(crate) fn document() -> OpenApi {
     let seen = dashboard::figures().merge(dashboard::inspector()).merge(dashboard::api());
     let mut seen = seen.into_openapi();
     for item in seen.paths.paths.values_mut() {
-        // Whoever serves the figures says who may see them.
+        // The dashboard does not know that a token guards it here.
         item.get.iter_mut().for_each(|get| get.responses.responses.extend(Guarded::responses()));
     }
     document.merge(seen);
@@ -136,7 +136,7 @@ fn plain<S: Clone + Send + Sync + 'static>(router: OpenApiRouter<S>) -> Router<S
     router.split_for_parts().0
 }
 
-/// What is open to whoever reaches the listener.
+/// The paths that need no token.
 fn open() -> OpenApiRouter<StatusState> {
     OpenApiRouter::new()
         .routes(routes!(alive))

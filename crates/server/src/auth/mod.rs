@@ -18,8 +18,8 @@ pub(crate) use passage::{X_API_KEY, allow, facts};
 
 use crate::config::ProxyKind;
 use crate::decide::{Decider, InForce};
-use crate::fault::Fault;
 use crate::http::{HttpReply, Problem};
+use crate::input::fault::Fault;
 use crate::openapi::{self, Forwarded};
 
 /// The path before the id of a rule.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::direct::DirectArgs;
 use super::entries::AdminArgs;
 use super::print;
-use crate::segment::segment;
+use crate::input::segment;
 
 /// Cells of a level bar.
 const BAR: usize = 20;

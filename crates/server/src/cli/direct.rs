@@ -18,8 +18,8 @@ use crate::decide::Decider;
 use crate::decide::buckets::{self, BucketsError, field_of};
 use crate::decide::{Embedded, ServerStore};
 use crate::http::write_decision;
+use crate::input::typed::{Object, TypedQuestion, parse};
 use crate::observe::metrics::{StoreMetrics, Telemetry};
-use crate::typed::{Object, TypedQuestion, parse};
 
 /// Which store to ask itself.
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::patience::Patience;
 use super::print;
-use crate::segment::segment;
+use crate::input::segment;
 
 /// How the admin API is reached.
 #[derive(Args, Debug)]

@@ -41,7 +41,7 @@ pub(crate) struct JwtSpec {
     #[serde(with = "KeysWord")]
     keys: JwtKeyFile,
     issuer: Option<String>,
-    /// Whom a token must be meant for: any of these, or anybody if there is none.
+    /// The audiences that are accepted: one of these. An empty list accepts every audience.
     audience: TextOrTexts,
     /// By how much clocks may be off.
     #[serde(with = "RequestSpan")]

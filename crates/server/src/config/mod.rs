@@ -298,7 +298,7 @@ pub enum LoadError {
     /// A variable of the environment is meant for Spile and cannot be read.
     #[error(transparent)]
     NotText(#[from] NotText),
-    /// The file was read, and would let everybody in.
+    /// The file was read, and would let every client in.
     #[error(transparent)]
     OpenAdmin(#[from] OpenAdmin),
 }

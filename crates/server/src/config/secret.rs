@@ -26,7 +26,7 @@ pub(super) fn find(
 
 /// What the file holds, without blanks around it.
 ///
-/// A token may be missing: the admin API then stays closed. Without a password a listener would be open to everybody.
+/// A token may be missing: the admin API then stays closed. Without a password a listener would be open to every client.
 pub(super) fn read(what: &str, path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<String> {
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text.trim().to_owned()),

@@ -13,7 +13,7 @@ use spile_policy::HostPattern;
 use utoipa::ToSchema;
 
 use super::source::{At, wrong};
-use crate::typed::Object;
+use crate::input::typed::Object;
 
 /// A value that is written as text.
 pub(super) trait Written: Sized {

@@ -205,7 +205,7 @@ impl Control {
             let config = self.config();
             let standing = Entry::one(&config, which);
             condition.check(standing.as_ref())?;
-            // What others have put and does not work here has no tag that anybody could have read.
+            // An entry in quarantine has no tag: no client can have read one.
             if config.quarantine().why(which).is_some() && *condition != Condition::Always {
                 return Err(ControlError::Changed);
             }

@@ -9,9 +9,9 @@ use http_body_util::Full;
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
 
 use super::host_check::HostCheck;
+use super::is_unclear;
 use super::problem::Problem;
 use super::reply::HttpReply;
-use super::unclear::is_unclear;
 use super::{check, ping};
 use crate::auth;
 use crate::decide::Decider;

@@ -12,9 +12,9 @@ use super::json::{write_decision, write_refund};
 use super::problem::Problem;
 use super::reply::{HttpReply, reply};
 use crate::decide::Decider;
-use crate::fault::Fault;
+use crate::input::fault::Fault;
+use crate::input::typed::{AtMost, Object, TypedQuestion, TypedRefund, parse, refund_id};
 use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
-use crate::typed::{AtMost, Object, TypedQuestion, TypedRefund, parse, refund_id};
 
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.

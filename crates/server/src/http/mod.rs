@@ -8,7 +8,6 @@ mod json;
 pub(crate) mod ping;
 mod problem;
 mod reply;
-mod unclear;
 
 pub(crate) use api::Api;
 pub(crate) use body::read_json;
@@ -18,4 +17,13 @@ pub(crate) use json::write_decision;
 pub(crate) use json::write_refund;
 pub(crate) use problem::Problem;
 pub(crate) use reply::HttpReply;
-pub(crate) use unclear::is_unclear;
+
+use http::Request;
+use hyper::body::Body;
+use spile_listener::{ClientBody, RequestOrigin, is_only_chunked};
+
+/// Whether a request can be read in two ways: it has two ends, or its body is in a coding that is not taken off here.
+pub(crate) fn is_unclear(origin: RequestOrigin, request: &Request<ClientBody>) -> bool {
+    // Only a body of unknown length can have a coding.
+    origin.ambiguous || (request.body().size_hint().exact().is_none() && !is_only_chunked(request.headers()))
+}

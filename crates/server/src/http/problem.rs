@@ -9,7 +9,7 @@ use spile_listener::TooManyGuesses;
 use spile_tower::response::UNAVAILABLE;
 
 use super::reply::{HttpReply, reply};
-use crate::fault::Fault;
+use crate::input::fault::Fault;
 
 const CONTENT_TYPE: &str = "application/problem+json";
 

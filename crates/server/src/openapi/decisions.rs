@@ -355,7 +355,7 @@ mod tests {
 
     use super::*;
     use crate::http::{write_decision, write_refund};
-    use crate::typed::{Object, TypedQuestion, TypedRefund, bound_of, parse};
+    use crate::input::typed::{Object, TypedQuestion, TypedRefund, bound_of, parse};
 
     #[test]
     fn what_the_document_takes_for_a_question_is_read_as_one() {

@@ -67,7 +67,7 @@ macro_rules! answers {
 pub(super) use answers;
 
 answers! {
-    /// Everybody may ask, by one method only.
+    /// Every client may ask, by one method only.
     NoOtherMethod: other_method();
     /// The path takes the token.
     Guarded:

@@ -34,7 +34,7 @@ pub async fn a_denied_chain_names_the_limit_with_the_longest_wait(subject: Store
     assert!(subject.spend_chain(&chain).await.allowed());
 }
 
-/// Whoever is let in is told about the limit that will stop them first.
+/// A caller who is let in is told of the limit that will stop it first.
 pub async fn an_allowed_chain_names_the_limit_with_the_fewest_tokens(subject: StoreUnderTest<impl Store>) {
     let (wide, narrow) = (Limit::per_second(100), Limit::per_second(5));
     let chain = [("fewest", "p/wide", wide, 1), ("fewest", "p/narrow", narrow, 1)];
@@ -44,7 +44,7 @@ pub async fn an_allowed_chain_names_the_limit_with_the_fewest_tokens(subject: St
     assert_eq!(allowed.limits().len(), 2);
 }
 
-/// A user, their tenant and everybody together: one decision.
+/// A user, their tenant and every caller together: one decision.
 pub async fn a_chain_across_keys_is_spent_whole_or_not_at_all(subject: StoreUnderTest<impl Store>) {
     let (user, all) = (Limit::per_hour(1).burst(5), Limit::per_hour(1).burst(8));
     let chain = |who| [(who, "user", user, 1), ("everybody", "global", all, 1)];

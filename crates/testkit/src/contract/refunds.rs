@@ -14,7 +14,7 @@ pub async fn a_refund_gives_back_what_was_spent(subject: StoreUnderTest<impl Sto
     assert_eq!(subject.left("refunds", limit).await, 7);
 }
 
-/// Nobody can save up by giving back.
+/// Refunds never exceed the capacity.
 pub async fn a_refund_never_rises_above_the_capacity(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_hour(1).burst(10);
     assert!(subject.spend("overflows", limit, 1).await.allowed());
@@ -24,7 +24,7 @@ pub async fn a_refund_never_rises_above_the_capacity(subject: StoreUnderTest<imp
     assert!(!subject.spend("overflows", limit, 1).await.allowed());
 }
 
-/// Giving back to somebody unknown leaves them unknown, under whatever limit they come with later.
+/// A refund to an unknown key creates no bucket, under whichever limit it is charged later.
 pub async fn a_refund_never_creates_a_bucket(subject: StoreUnderTest<impl Store>) {
     subject.refund("unknown", Limit::per_hour(1).burst(5), 5).await;
     assert_eq!(subject.left("unknown", Limit::per_hour(1).burst(10)).await, 10);
@@ -77,7 +77,7 @@ pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(
     assert!(subject.refund_once(&[("ann", "limit", limit, 1)], "7").await);
 }
 
-/// An operator can let somebody start over.
+/// An operator can make a bucket full again.
 pub async fn a_reset_fills_the_bucket(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_hour(1).burst(10);
     subject.drain("starts over", limit).await;

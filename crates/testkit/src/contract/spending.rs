@@ -6,7 +6,7 @@ use spile_core::{Decision, DecisionSource, Limit, LimitBuilder, Store};
 
 use super::{StoreUnderTest, charges};
 
-/// Nobody has to earn a first burst.
+/// A new bucket is full.
 pub async fn a_bucket_starts_full(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_second(1).burst(10);
     assert_eq!(subject.left("starts full", limit).await, 10);
@@ -188,7 +188,7 @@ pub async fn the_smallest_and_the_largest_capacities_work(subject: StoreUnderTes
     assert!(!subject.spend("largest", largest, 1).await.allowed());
 }
 
-/// A plan that changes takes effect at once, and nobody gains by it.
+/// A plan that changes takes effect at once, and no caller gains by it.
 pub async fn a_changed_limit_carries_tokens_over_and_clamps_them(subject: StoreUnderTest<impl Store>) {
     let (small, large) = (Limit::per_second(1).burst(10), Limit::per_second(5).burst(100));
     assert!(subject.spend("changes", small, 4).await.allowed());

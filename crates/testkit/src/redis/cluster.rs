@@ -17,7 +17,7 @@ pub enum Takeover {
     Graceful,
     /// The replica asks the other masters and not its own.
     Force,
-    /// The replica asks nobody.
+    /// The replica takes over without a vote.
     Alone,
 }
 
@@ -83,7 +83,7 @@ impl RedisCluster {
     /// The node that serves a slot, as the nodes that answer see it.
     ///
     /// # Panics
-    /// Where nobody serves it.
+    /// If no node serves it.
     pub fn master_of(&self, slot: u16) -> usize {
         self.try_master_of(slot).unwrap_or_else(|| panic!("nobody serves slot {slot}"))
     }
@@ -120,7 +120,7 @@ impl RedisCluster {
         target.command(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &source_id]);
         source.command(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &target_id]);
         migrate_keys(source, target, &number);
-        // The target first: it must own the slot before anybody sends callers there.
+        // The target first: it must own the slot before a node redirects clients to it.
         let masters = [target, source].into_iter().chain(self.awake().filter(|node| role(node) == "master"));
         for node in masters {
             node.command(&["CLUSTER", "SETSLOT", &number, "NODE", &target_id]);

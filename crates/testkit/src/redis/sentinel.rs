@@ -40,7 +40,7 @@ impl RedisSentinel {
         self.url_as("", PASSWORD)
     }
 
-    /// The same for somebody who has a name at the sentinels.
+    /// The same for a user that the sentinels know.
     pub fn url_as(&self, user: &str, password: &str) -> String {
         let (sentinels, name) = (self.addresses().join(","), Self::MASTER_NAME);
         let url = format!("redis-sentinel://:{PASSWORD}@{sentinels}/{name}?sentinel_pass={password}");
@@ -101,7 +101,7 @@ impl RedisSentinel {
     }
 
     /// Cuts the master and the first sentinel off from the rest, which replaces that master. Callers still reach
-    /// everybody: the old master, which takes their writes, and the sentinel that vouches for it. Returns when the rest
+    /// every client: the old master, which takes their writes, and the sentinel that vouches for it. Returns when the rest
     /// has a master of its own.
     pub fn split(&self) {
         self.set_links("off");

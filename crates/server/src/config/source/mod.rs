@@ -36,7 +36,7 @@ use super::rule::RuleSpec;
 use super::tenant::TenantSpec;
 use super::tls::{HasTls, TlsSpec};
 use super::{AdminConfig, Clients, ForwardAuth, GrpcConfig, Listen, ObserveConfig, RespConfig, StoreConfig};
-use crate::typed::Object;
+use crate::input::typed::Object;
 
 /// The part of a file that the registry may override, and what depends on it.
 #[derive(Debug)]

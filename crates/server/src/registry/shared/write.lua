@@ -38,6 +38,6 @@ else
 end
 redis.call('ZADD', history, version, change)
 redis.call('ZREMRANGEBYRANK', history, 0, -(most_history + 1))
--- Whoever is not told looks by itself: a user who may not publish still writes.
+-- A user who may not publish still writes: instances also poll.
 redis.pcall('PUBLISH', channel, version)
 return {'done', version}

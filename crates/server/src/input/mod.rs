@@ -1,8 +1,11 @@
-//! A name as one segment of a URL's path.
+//! What people and programs type into bodies, paths and flags: read into types, or refused by the name of the field.
+
+pub(crate) mod fault;
+pub(crate) mod typed;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The name, percent-encoded except for what RFC 3986 calls unreserved.
+/// A name as one segment of a URL's path, percent-encoded except for what RFC 3986 calls unreserved.
 pub(crate) fn segment(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(name, ESCAPED).to_string()

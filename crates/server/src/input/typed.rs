@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use spile_core::{Charges, Key, Limit, LimitError, RefundId};
 use spile_policy::{Chain, Policy};
 
-use crate::fault::Fault;
+use crate::input::fault::Fault;
 
 /// One question as it is written in a body.
 #[derive(Debug, Deserialize)]
