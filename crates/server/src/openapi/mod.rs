@@ -91,7 +91,7 @@ fn misdirects(item: &mut PathItem) {
     for (_, operation) in clients::operations(item) {
         let words =
             "The listener is bound to loopback, and `Host` is neither a name of it nor in `listen.hosts`.";
-        operation.responses.responses.extend(problems::problems([(421, words)]));
+        operation.responses.responses.extend([problems::problem(421, words, &[])]);
     }
 }
 

@@ -34,11 +34,6 @@ pub(crate) struct Problem {
     errors: Option<Vec<String>>,
 }
 
-/// A problem with one of these statuses.
-pub(crate) fn problems(of: impl IntoIterator<Item = (u16, &'static str)>) -> Responses {
-    of.into_iter().map(|(status, description)| problem(status, description, &[])).collect()
-}
-
 pub(crate) fn problem(status: u16, description: &str, names: &[&str]) -> (String, RefOr<Response>) {
     let content = Content::new(Some(Ref::from_schema_name("Problem")));
     let response =
@@ -111,10 +106,11 @@ impl IntoResponses for Unmade {
     fn responses() -> Responses {
         let mut responses = Unchanged::responses();
         responses.remove("412");
-        responses.extend(problems([(
+        responses.extend([problem(
             409,
             "The name is taken, or the registry is full or holds something that is no entry.",
-        )]));
+            &[],
+        )]);
         responses
     }
 }

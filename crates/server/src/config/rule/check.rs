@@ -93,7 +93,10 @@ fn check(
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Option<Rule> {
-    let id = faults.required(at, "id", id).filter(|id| check_id(id, at, faults)).map(SmolStr::new);
+    // Ids are shown where names of plans are, and so are made of the same letters.
+    let wrong = |why, faults: &mut Faults| faults.add(&at.key("id"), why, "for instance `login`");
+    let id = faults.required(at, "id", id);
+    let id = id.filter(|id| PlanName::new(id).map_err(|why| wrong(why, faults)).is_ok()).map(SmolStr::new);
     let plans = check_plans(spec, at, known, faults);
     let cost = check_cost(spec.cost, plans.as_ref(), at, known, faults);
     let matcher = spec.matches.as_ref().map(|matches| check_match(matches, &at.key("match"), faults));
@@ -109,11 +112,6 @@ fn check(
     let (on_failure, shadow) =
         (spec.on_failure.map(FailurePolicy::from), spec.mode == Some(RuleMode::Shadow));
     Some(Rule { id: id?, matcher, key, plans: plans?, cost, on_failure, shadow, also: Vec::new() })
-}
-
-fn check_id(id: &str, at: &At<'_>, faults: &mut Faults) -> bool {
-    // Ids are shown where names of plans are, and so are made of the same letters.
-    PlanName::new(id).map_err(|why| faults.add(&at.key("id"), why, "for instance `login`")).is_ok()
 }
 
 fn check_plans(

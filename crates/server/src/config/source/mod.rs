@@ -21,10 +21,10 @@ pub(super) use self::environment::near_misses;
 pub use self::faults::ConfigError;
 pub(crate) use self::faults::Faults;
 pub(crate) use self::place::At;
-use self::place::has_file_keys;
 pub(super) use self::place::in_file;
+use self::place::{has_file_keys, in_json};
 pub(super) use self::reader::wrong;
-use self::reader::{TreeReader, hide_file_keys, hide_json_keys, keys_of};
+use self::reader::{TreeReader, hide, hide_json_keys, keys_of};
 pub(super) use self::suggest::did_you_mean;
 use self::tree::Table;
 pub(super) use self::usual::{PASS, UNMATCHED};
@@ -89,7 +89,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     if !value.is_object() || first.starts_with("duplicate field") {
         return Err(first);
     }
-    hide_file_keys(&mut value);
+    hide(&mut value, |key| in_json(key) != key);
     round(&mut value);
     let before = faults.added();
     let read = TreeReader { variables: &[], faults }.read(value, at, &[]);
@@ -128,9 +128,12 @@ impl<'r> Tables<'r> {
         environment::overlay(&mut table, variables, true);
         usual::complete(&mut table);
         environment::overlay(&mut table, variables, false);
-        let mut tables = Self { table, reader: TreeReader { variables, faults } };
-        tables.tell_unknown();
-        tables
+        for key in table.keys().filter(|key| !KEYS.split(", ").any(|known| known == *key)) {
+            let guess = did_you_mean(key, KEYS.split(", "));
+            let message = format!("the file has no key `{key}`");
+            faults.add(&At::FILE.key(key).spelling(), message, format!("{guess}it takes {KEYS}"));
+        }
+        Self { table, reader: TreeReader { variables, faults } }
     }
 
     pub(super) const fn faults(&mut self) -> &mut Faults {
@@ -144,14 +147,6 @@ impl<'r> Tables<'r> {
             rules: self.list("rules", |rule| hide_json_keys(rule, false)),
             tenants: self.list("tenants", |tenant| hide_json_keys(tenant, false)),
             routes: self.list("routes", tidy_route),
-        }
-    }
-
-    fn tell_unknown(&mut self) {
-        for key in self.table.keys().filter(|key| !KEYS.split(", ").any(|known| known == *key)) {
-            let guess = did_you_mean(key, KEYS.split(", "));
-            let message = format!("the file has no key `{key}`");
-            self.reader.faults.add(&At::FILE.key(key).spelling(), message, format!("{guess}it takes {KEYS}"));
         }
     }
 

@@ -60,12 +60,8 @@ pub(super) fn hide_json_keys(table: &mut Value, is_plan: bool) {
     hide(table, |key| is_hidden(key, is_plan) || in_file(key) != key);
 }
 
-/// Makes those unknown that only files have.
-pub(super) fn hide_file_keys(table: &mut Value) {
-    hide(table, |key| in_json(key) != key);
-}
-
-fn hide(table: &mut Value, is_hidden: impl Fn(&str) -> bool) {
+/// Makes keys of a table unknown that its type knows.
+pub(super) fn hide(table: &mut Value, is_hidden: impl Fn(&str) -> bool) {
     let Value::Object(members) = table else { return };
     while let Some(key) = members.keys().find(|key| is_hidden(key)).cloned() {
         let value = members.swap_remove(&key).unwrap_or_default();

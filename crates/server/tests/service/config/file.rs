@@ -147,7 +147,7 @@ upstream = "127.0.0.1"
         "`fast` is not a span of time",
         "`store.replicas` is text",
         "a whole number",
-        "`panic` is not a failure policy",
+        "`panic` is no failure policy",
         "capacity 0 is outside 1 to 1000000000",
         "`1 per year` is not a refill",
         "no plan can be called `tenant`",
