@@ -3,7 +3,7 @@
 //! The Redis store writes commands and reads replies, the `resp` listener reads commands and writes replies, and the
 //! test kit does both. All of them use this crate:
 //!
-//! - [`write`] appends commands and replies to a buffer.
+//! - [`mod@write`] appends commands and replies to a buffer.
 //! - [`parse`] reads one reply into a [`Value`].
 //! - [`CommandDecoder`] cuts a stream of bytes into commands.
 //!
