@@ -1,4 +1,4 @@
-//! A limit on the whole duration of a request, from its upstream call to the end of the response.
+//! A limit on the whole duration of an exchange, whichever side it is on.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,6 +1,6 @@
 //! Events that an operator should know about: the most recent ones, and subscriptions to new ones.
 
-mod budget;
+mod emission_limit;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use spile_core::Clock;
 use tokio::sync::broadcast;
 
-pub(crate) use self::budget::EventBudget;
+pub(crate) use self::emission_limit::EmissionLimit;
 
 /// How many recent events are kept.
 const KEPT: usize = 100;
@@ -85,7 +85,7 @@ pub enum EventKind {
         /// What is wrong with it.
         why: String,
     },
-    /// More events of a kind happened in a minute than its budget allows.
+    /// More events of a kind happened in a minute than its limit allows.
     EventsSuppressed {
         /// The kind of event that was suppressed.
         kind: String,

@@ -10,7 +10,7 @@ use spile_limiter::Observed;
 pub use self::levels::BucketLevel;
 use self::levels::BucketLevels;
 use self::sketch::{HeavyHitter, Sketch};
-use crate::events::{EventBudget, EventKind, Events};
+use crate::events::{EmissionLimit, EventKind, Events};
 use crate::metrics::{DecisionOutcome, Fingerprints, Registrar};
 
 /// The keys of each sketch. A key with more than 1/2048 of the total is certain to be in it.
@@ -44,9 +44,9 @@ pub(crate) struct SampledDecisions {
     denied: Sketch,
     spent: Sketch,
     levels: BucketLevels,
-    keys_denied: EventBudget,
-    tenants_near: EventBudget,
-    tenants_over: EventBudget,
+    keys_denied: EmissionLimit,
+    tenants_near: EmissionLimit,
+    tenants_over: EmissionLimit,
     ticks: u64,
 }
 
@@ -57,9 +57,9 @@ impl SampledDecisions {
             keys_shown,
             denied: Sketch::new(SKETCH_KEYS),
             spent: Sketch::new(SKETCH_KEYS),
-            keys_denied: EventBudget::new("key_denied", &registrar),
-            tenants_near: EventBudget::new("tenant_near", &registrar),
-            tenants_over: EventBudget::new("tenant_over", &registrar),
+            keys_denied: EmissionLimit::new("key_denied", &registrar),
+            tenants_near: EmissionLimit::new("tenant_near", &registrar),
+            tenants_over: EmissionLimit::new("tenant_over", &registrar),
             levels: BucketLevels::new(registrar),
             ticks: 0,
         }
@@ -90,12 +90,12 @@ impl SampledDecisions {
         }
     }
 
-    /// Emits how many events were suppressed because a budget was spent: once a minute, or immediately if this is the
+    /// Emits how many events were suppressed because a limit was reached: once a minute, or immediately if this is the
     /// `last` call.
     pub(crate) fn emit_suppressed(&mut self, now: Micros, last: bool, events: &Events) {
-        for budget in [&mut self.keys_denied, &mut self.tenants_near, &mut self.tenants_over] {
-            if let Some(count) = budget.take_suppressed(now, last) {
-                events.emit(EventKind::EventsSuppressed { kind: budget.kind().to_owned(), count });
+        for limit in [&mut self.keys_denied, &mut self.tenants_near, &mut self.tenants_over] {
+            if let Some(count) = limit.take_suppressed(now, last) {
+                events.emit(EventKind::EventsSuppressed { kind: limit.kind().to_owned(), count });
             }
         }
     }
@@ -168,8 +168,8 @@ impl SampledDecisions {
             return;
         }
         let subject = self.fingerprints.tenant(tenant, 0) ^ status.tag();
-        let budget = if over { &mut self.tenants_over } else { &mut self.tenants_near };
-        if budget.spend(subject, now) {
+        let emission = if over { &mut self.tenants_over } else { &mut self.tenants_near };
+        if emission.spend(subject, now) {
             let (tenant, limit) = (tenant.to_owned(), status.name().to_string());
             let used_percent = ((1.0 - status.level()) * 100.0).round() as u32;
             let what = if over {

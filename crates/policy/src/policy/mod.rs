@@ -115,19 +115,21 @@ impl Policy {
         })
     }
 
-    /// The most limits that a rule may charge, including the rules in its `also` list, for the tenant whose plan has
-    /// the most limits.
-    pub fn most_limits(&self, rule: &Rule) -> usize {
-        let of_plans = |names: &[PlanName]| -> usize {
-            names.iter().filter_map(|name| self.plans.get(name)).map(|plan| plan.limits().len()).sum()
+    /// Each rule, and the most limits that it may charge, including the rules in its `also` list, for the tenant whose
+    /// plan has the most limits.
+    pub fn most_limits(&self) -> impl Iterator<Item = (&Rule, usize)> {
+        // Found once: there may be many rules, and many tenants.
+        let of_a_tenant = self.tenants.values().map(|tenant| self.limits_of(&tenant.plan)).max().unwrap_or(0);
+        let of_rule = move |rule: &Rule| {
+            let known = rule.plans.known().iter().map(|plan| self.limits_of(plan)).sum();
+            if matches!(rule.plans, RulePlans::Tenant { .. }) { of_a_tenant.max(known) } else { known }
         };
-        let longest =
-            || self.tenants.values().map(|tenant| of_plans(std::slice::from_ref(&tenant.plan))).max();
-        let of_rule = |rule: &Rule| match &rule.plans {
-            RulePlans::Tenant { .. } => of_plans(rule.plans.known()).max(longest().unwrap_or(0)),
-            plans => of_plans(plans.known()),
-        };
-        self.with_also(rule).into_iter().map(of_rule).sum()
+        self.rules.iter().map(move |rule| (rule, self.with_also(rule).into_iter().map(of_rule).sum()))
+    }
+
+    /// How many limits a plan has: none if there is no such plan.
+    fn limits_of(&self, plan: &PlanName) -> usize {
+        self.plans.get(plan).map_or(0, |plan| plan.limits().len())
     }
 
     /// The tenant with this API key, and its plan.

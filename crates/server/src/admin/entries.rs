@@ -1,4 +1,4 @@
-//! What plans, rules and tenants have in common: listed, made, shown, put and removed.
+//! What plans, rules and tenants have in common: listed, made, shown, put and removed. Their paths are in `kinds`.
 
 use std::sync::Arc;
 

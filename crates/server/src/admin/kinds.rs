@@ -1,4 +1,4 @@
-//! `/admin/v1/plans`, `/admin/v1/rules` and `/admin/v1/tenants`: the same for each.
+//! The paths `/admin/v1/plans`, `/admin/v1/rules` and `/admin/v1/tenants`, the same for each. What they do is in `entries`.
 
 use axum::extract::State;
 use axum::response::Response;

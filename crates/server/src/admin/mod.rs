@@ -7,10 +7,10 @@ mod condition;
 mod config;
 mod entries;
 mod extract;
+mod gateway_routes;
 mod keys;
 mod kinds;
 mod listener;
-mod routes;
 mod token;
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn api() -> OpenApiRouter<AdminState> {
         .routes(routes!(tenants::show, tenants::put, tenants::remove))
         .routes(routes!(keys::add_key))
         .routes(routes!(buckets::inspect, buckets::reset))
-        .routes(routes!(routes::list))
+        .routes(routes!(gateway_routes::list))
         .routes(routes!(config::show))
         .routes(routes!(config::reload))
         .routes(routes!(config::store))

@@ -24,11 +24,10 @@ impl Config {
             }
         }
         let policy = self.policy();
-        for rule in &self.rules {
+        for (rule, most) in policy.most_limits() {
             if rule.cost == Cost::ZERO {
                 warnings.push(format!("rule `{}`: a cost of 0 spends nothing, and never denies", rule.id));
             }
-            let most = policy.most_limits(rule);
             if most > Charges::MAX {
                 warnings.push(format!(
                     "rule `{}`: with `also` and tenants' plans it may have {most} limits; a decision takes at most {}, \

@@ -4,7 +4,7 @@
 //! that brings its own limit. This module must not know how a bucket is counted.
 
 mod check;
-mod commands;
+mod command_table;
 mod connection;
 mod listener;
 mod reply;

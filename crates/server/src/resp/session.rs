@@ -1,4 +1,4 @@
-//! The state of one connection, and the replies to its commands.
+//! The state of one connection: takes each command to what answers it.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use spile_policy::Policy;
 use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 
 use super::check::{self, Check, Verb};
-use super::commands::{self, CommandInfo};
+use super::command_table::{self, CommandInfo};
 use super::reply::{ProtocolVersion, RespReply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
@@ -224,7 +224,7 @@ impl ClientSession {
     /// Queues a command for `EXEC`. An invalid command makes `EXEC` fail.
     fn queue(&mut self, words: &[Vec<u8>]) -> RespReply {
         let name = words.first().map_or(&[][..], Vec::as_slice);
-        let refused = match commands::find(name) {
+        let refused = match command_table::find(name) {
             None => Some(self.unknown(name, words.get(1..).unwrap_or_default())),
             Some(entry) if !entry.accepts_arguments(words.len()) => Some(wrong_number(entry)),
             // Their replies are long, and the reply of a transaction is held in memory.
@@ -280,7 +280,7 @@ impl ClientSession {
             // A web page can make a browser send this, with commands in the body. None of them is read.
             return (RespReply::error("ERR this is no HTTP server"), AfterReply::Close);
         }
-        let Some(entry) = commands::find(name) else {
+        let Some(entry) = command_table::find(name) else {
             return (self.unknown(name, arguments), AfterReply::Continue);
         };
         if !entry.accepts_arguments(words.len()) {
@@ -303,7 +303,7 @@ impl ClientSession {
             }
             ("select", [database]) => self.select(database),
             ("client", [subcommand, arguments @ ..]) => self.client(subcommand, arguments),
-            ("command", arguments) => commands::answer(arguments),
+            ("command", arguments) => command_table::answer(arguments),
             ("info", _) => RespReply::text(info()),
             _ => wrong_number(entry),
         };

@@ -8,17 +8,17 @@ use spile_core::Micros;
 
 use crate::metrics::{EVENTS_SUPPRESSED, Registrar};
 
-/// The budget is per window, and within a window each subject has at most one event.
+/// The limit is per window, and within a window each subject has at most one event.
 const WINDOW_US: u64 = 60_000_000;
 /// The most events of one kind in any window.
 pub(crate) const MAX_EVENTS: usize = 200;
 /// The size of the bitmap that counts suppressed subjects.
 const BITS: usize = 1 << 16;
 
-/// The budget of one kind of event. Its memory is bounded by [`MAX_EVENTS`] subjects and [`BITS`] bits.
+/// How many events of one kind are emitted. Its memory is bounded by [`MAX_EVENTS`] subjects and [`BITS`] bits.
 ///
 /// It uses a monotonic clock, so that setting the wall clock neither repeats nor suppresses events.
-pub(crate) struct EventBudget {
+pub(crate) struct EmissionLimit {
     kind: &'static str,
     /// The subjects that had an event in the last window, and when. The oldest is first.
     recent: VecDeque<(Micros, u64)>,
@@ -27,7 +27,7 @@ pub(crate) struct EventBudget {
     counter: Counter,
 }
 
-/// The subjects that had no event because the budget was spent.
+/// The subjects that had no event because the limit was reached.
 struct Suppressed {
     /// One bit for each subject. Two subjects that share a bit count as one, so that the count is never too high.
     bitmap: Box<[u64]>,
@@ -35,7 +35,7 @@ struct Suppressed {
     since: Micros,
 }
 
-impl EventBudget {
+impl EmissionLimit {
     pub(crate) fn new(kind: &'static str, registrar: &Registrar) -> Self {
         let counter = registrar.register(|| counter!(EVENTS_SUPPRESSED, "kind" => kind));
         // The series exists from the start, so that an alert sees the first suppressed event as a rise.
@@ -53,8 +53,8 @@ impl EventBudget {
         self.kind
     }
 
-    /// Whether to emit an event for this subject now. True if it had none in the last minute and the budget is not
-    /// spent.
+    /// Whether to emit an event for this subject now. True if it had none in the last minute and the limit is not
+    /// reached.
     pub(crate) fn spend(&mut self, subject: u64, now: Micros) -> bool {
         self.expire(now);
         if self.recent_subjects.contains(&subject) {
@@ -115,18 +115,18 @@ impl Suppressed {
 mod tests {
     use super::*;
 
-    fn budget() -> EventBudget {
-        EventBudget::new("key_denied", &Registrar::default())
+    fn emission_limit() -> EmissionLimit {
+        EmissionLimit::new("key_denied", &Registrar::default())
     }
 
     #[test]
-    fn no_minute_has_more_than_the_budget_nor_a_subject_twice_however_many_there_are() {
-        let mut budget = budget();
+    fn no_minute_has_more_than_the_limit_nor_a_subject_twice_however_many_there_are() {
+        let mut limit = emission_limit();
         let mut recent: Vec<(u64, u64)> = Vec::new();
         for round in 0..300 {
             for subject in 0..3_000_u64 {
                 let subject = subject.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                if budget.spend(subject, Micros::from_secs(round)) {
+                if limit.spend(subject, Micros::from_secs(round)) {
                     recent.push((round, subject));
                 }
             }
@@ -137,29 +137,29 @@ mod tests {
             assert_eq!(window.count(), subjects.len(), "nobody twice from second {began} on");
             assert!(subjects.len() <= MAX_EVENTS, "{} from second {began} on", subjects.len());
         }
-        assert_eq!(recent.len(), 5 * MAX_EVENTS, "the budget is used");
-        assert!(budget.recent.len() <= MAX_EVENTS && budget.recent_subjects.len() <= MAX_EVENTS);
+        assert_eq!(recent.len(), 5 * MAX_EVENTS, "all of it is used");
+        assert!(limit.recent.len() <= MAX_EVENTS && limit.recent_subjects.len() <= MAX_EVENTS);
     }
 
     #[test]
     fn those_left_out_are_counted_once_each_and_never_too_high() {
-        let mut budget = budget();
+        let mut limit = emission_limit();
         for _ in 0..5 {
             for subject in 0..20_000_u64 {
-                budget.spend(subject.wrapping_mul(0x9E37_79B9_7F4A_7C15), Micros::from_secs(1));
+                limit.spend(subject.wrapping_mul(0x9E37_79B9_7F4A_7C15), Micros::from_secs(1));
             }
         }
-        assert_eq!(budget.take_suppressed(Micros::from_secs(60), false), None, "a minute is not over");
-        let left_out = budget.take_suppressed(Micros::from_secs(61), false).expect("some were left out");
+        assert_eq!(limit.take_suppressed(Micros::from_secs(60), false), None, "a minute is not over");
+        let left_out = limit.take_suppressed(Micros::from_secs(61), false).expect("some were left out");
         assert!((15_000..=19_800).contains(&left_out), "{left_out}");
-        assert_eq!(budget.take_suppressed(Micros::from_secs(200), true), None, "they are told of once");
+        assert_eq!(limit.take_suppressed(Micros::from_secs(200), true), None, "they are told of once");
     }
 
     #[test]
     fn a_clock_that_steps_back_silences_nothing() {
-        let mut budget = budget();
-        assert!(budget.spend(5, Micros::from_secs(1_000)));
-        assert!(!budget.spend(5, Micros::from_secs(1_059)));
-        assert!(budget.spend(5, Micros::from_secs(10)));
+        let mut limit = emission_limit();
+        assert!(limit.spend(5, Micros::from_secs(1_000)));
+        assert!(!limit.spend(5, Micros::from_secs(1_059)));
+        assert!(limit.spend(5, Micros::from_secs(10)));
     }
 }
