@@ -191,7 +191,7 @@ fn of_two_failure_policies_the_stricter_holds() {
     }
     assert_eq!([Allow, Deny, Local].map(|policy| policy.to_string()), ["allow", "deny", "local"]);
     let unknown = "panic".parse::<FailurePolicy>().unwrap_err();
-    assert_eq!(unknown.to_string(), "`panic` is no failure policy: write `allow`, `deny` or `local`");
+    assert_eq!(unknown.to_string(), "`panic` is not a failure policy: write `allow`, `deny` or `local`");
 }
 
 #[test]

@@ -1,66 +1,14 @@
 //! A failing store becomes a decision that says so.
 
-use std::future::{pending, ready};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use spile_core::{
-    Charges, DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Outcome, PartialOutcome, Plan,
-    Reason, RefundId, RefundOutcome, Store, StoreError,
-};
+use spile_core::{DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Plan, Reason, StoreError};
 use spile_limiter::{Ask, RateLimiter, StoreCallError, Wait};
-use spile_memory::MemoryStore;
+use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
-/// A store that answers every call with one error, or never.
-#[derive(Clone)]
-enum Broken {
-    With(StoreError),
-    Hanging,
-}
+type TestStore = FaultyStore<ModelStore<FakeClock>>;
 
-impl Broken {
-    async fn answer<T: Send>(&self) -> Result<T, StoreError> {
-        match self {
-            Self::With(why) => ready(Err(why.clone())).await,
-            Self::Hanging => pending().await,
-        }
-    }
-}
-
-impl Store for Broken {
-    fn spend(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.answer()
-    }
-
-    fn peek(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.answer()
-    }
-
-    fn spend_up_to(
-        &self,
-        _: &Charges<'_>,
-    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
-        self.answer()
-    }
-
-    fn refund(&self, _: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.answer()
-    }
-
-    fn refund_once(
-        &self,
-        _: &Charges<'_>,
-        _: RefundId<'_>,
-    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
-        self.answer()
-    }
-
-    fn reset(&self, _: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
-        self.answer()
-    }
-}
-
-fn limiter(store: Broken, policy: FailurePolicy, clock: &FakeClock) -> RateLimiter<Broken> {
+fn limiter(store: TestStore, policy: FailurePolicy, clock: &FakeClock) -> RateLimiter<TestStore> {
     RateLimiter::builder()
         .store(store)
         .plans([Plan::new("free", Limit::per_second(3).burst(30)).unwrap()])
@@ -70,8 +18,12 @@ fn limiter(store: Broken, policy: FailurePolicy, clock: &FakeClock) -> RateLimit
         .build()
 }
 
-fn down() -> Broken {
-    Broken::With(StoreError::Unavailable { message: "connection refused".into(), may_have_run: false })
+fn failing(error: StoreError) -> TestStore {
+    FaultyStore::always(CallFault::Fail(error))
+}
+
+fn down() -> TestStore {
+    failing(StoreError::Unavailable { message: "connection refused".into(), may_have_run: false })
 }
 
 #[tokio::test]
@@ -140,7 +92,7 @@ async fn each_failure_is_counted_by_its_own_reason() {
         (StoreError::BreakerOpen, "breakeropen"),
         (StoreError::Overloaded(1_024), "overloaded"),
     ] {
-        let limiter = limiter(Broken::With(why), FailurePolicy::Allow, &FakeClock::default());
+        let limiter = limiter(failing(why), FailurePolicy::Allow, &FakeClock::default());
         let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
         assert_eq!(decision.failure().unwrap().as_str(), reason);
     }
@@ -148,7 +100,7 @@ async fn each_failure_is_counted_by_its_own_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_is_given_up_on_at_the_deadline() {
-    let limiter = limiter(Broken::Hanging, FailurePolicy::Allow, &FakeClock::default());
+    let limiter = limiter(FaultyStore::always(CallFault::Hang), FailurePolicy::Allow, &FakeClock::default());
     let started = tokio::time::Instant::now();
     let decision = limiter.allow("ann", ["free"], 1).await.unwrap();
     assert_eq!(decision.failure(), Some(FailureReason::Timeout));
@@ -158,7 +110,7 @@ async fn a_store_that_hangs_is_given_up_on_at_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_can_shorten_the_deadline_and_not_lengthen_it() {
-    let limiter = limiter(Broken::Hanging, FailurePolicy::Allow, &FakeClock::default());
+    let limiter = limiter(FaultyStore::always(CallFault::Hang), FailurePolicy::Allow, &FakeClock::default());
     for (within, expected) in [(15, 15), (60_000, 50)] {
         let ask =
             Ask::from(limiter.charges("ann", ["free"], 1).unwrap()).within(Duration::from_millis(within));
@@ -241,92 +193,51 @@ async fn how_much_the_store_behind_local_holds_is_told() {
     assert_eq!(limiter.local_usage().keys, 2);
 }
 
-/// A store that spends, and whose first answers are lost on the way.
-struct Lossy {
-    store: MemoryStore<FakeClock>,
-    lost: u32,
-    why: StoreError,
-    asked: AtomicU32,
+/// A store that loses its first answers: after the call has run, if the error says that it may have.
+fn losing(lost: u32, error: StoreError) -> TestStore {
+    FaultyStore::new(ModelStore::new(FakeClock::default()), move |call| {
+        assert!(call < 1_000, "the store is asked without end");
+        match call {
+            call if call >= lost => CallFault::None,
+            _ if error.may_have_run() => CallFault::LoseAnswer(error.clone()),
+            _ => CallFault::Fail(error.clone()),
+        }
+    })
 }
 
-impl Lossy {
-    fn new(lost: u32, may_have_run: bool) -> Self {
-        Self::failing(lost, StoreError::Unavailable { message: "connection reset".into(), may_have_run })
-    }
-
-    fn failing(lost: u32, why: StoreError) -> Self {
-        let store = MemoryStore::builder().clock(FakeClock::default()).build();
-        Self { store, lost, why, asked: AtomicU32::new(0) }
-    }
-
-    /// A limiter that refuses while the store fails, and tells callers to come back after `wait`.
-    fn refusing(self, policy: FailurePolicy, wait: Duration) -> RateLimiter<Self> {
-        RateLimiter::builder()
-            .store(self)
-            .plans([Plan::new("free", Limit::per_second(3).burst(30)).unwrap()])
-            .on_failure(policy)
-            .replicas(30)
-            .fail_closed_retry_after(wait)
-            .build()
-    }
+fn reset_by_peer(may_have_run: bool) -> StoreError {
+    StoreError::Unavailable { message: "connection reset".into(), may_have_run }
 }
 
-impl Store for Lossy {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        assert!(asked < 1_000, "the store is asked without end");
-        if asked >= self.lost {
-            return self.store.spend(charges).await;
-        }
-        if self.why.may_have_run() {
-            self.store.spend(charges).await?;
-        }
-        Err(self.why.clone())
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.store.peek(charges).await
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.store.spend_up_to(charges).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.store.refund(charges).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.store.refund_once(charges, id).await
-    }
-
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.store.reset(charges).await
-    }
+/// A limiter that refuses while the store fails, and tells callers to come back after `wait`.
+fn refusing(store: TestStore, policy: FailurePolicy, wait: Duration) -> RateLimiter<TestStore> {
+    RateLimiter::builder()
+        .store(store)
+        .plans([Plan::new("free", Limit::per_second(3).burst(30)).unwrap()])
+        .on_failure(policy)
+        .replicas(30)
+        .fail_closed_retry_after(wait)
+        .build()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_who_waits_is_never_charged_twice_for_an_answer_that_was_lost() {
     for policy in [FailurePolicy::Deny, FailurePolicy::Local] {
-        let limiter = Lossy::new(2, true).refusing(policy, Duration::from_secs(1));
-        // Alone, this instance's share is one token. The first of these two takes it, so that the second is denied.
-        let spent = if policy == FailurePolicy::Local { 6 } else { 3 };
+        // Alone, this instance's share is one token. The first of two calls takes it, so that the second is denied.
+        let lost = if policy == FailurePolicy::Local { 2 } else { 1 };
+        let limiter = refusing(losing(lost, reset_by_peer(true)), policy, Duration::from_secs(1));
         if policy == FailurePolicy::Local {
             assert!(limiter.allow("ann", ["free"], 3).await.unwrap().may_have_run());
         }
         let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
         assert!(!decision.allowed() && decision.may_have_run(), "{policy}");
-        assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 30 - spent, "{policy}");
+        assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 30 - 3 * u64::from(lost), "{policy}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_who_waits_is_let_in_once_a_store_that_did_not_run_is_back() {
-    let limiter = Lossy::new(2, false).refusing(FailurePolicy::Deny, Duration::from_secs(1));
+    let limiter = refusing(losing(2, reset_by_peer(false)), FailurePolicy::Deny, Duration::from_secs(1));
     let started = tokio::time::Instant::now();
     let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
     assert!(decision.allowed() && !decision.may_have_run());
@@ -335,7 +246,7 @@ async fn a_caller_who_waits_is_let_in_once_a_store_that_did_not_run_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_who_waits_gives_up_when_no_time_is_left_whatever_the_denial_says() {
-    let limiter = Lossy::new(u32::MAX, false).refusing(FailurePolicy::Deny, Duration::ZERO);
+    let limiter = refusing(losing(u32::MAX, reset_by_peer(false)), FailurePolicy::Deny, Duration::ZERO);
     let (started, at_most) = (tokio::time::Instant::now(), Duration::from_millis(20));
     let decision = limiter.until_ready("ann", ["free"], 1, Wait::at_most(at_most)).await.unwrap();
     assert_eq!(decision.reason(), Reason::FailClosed);
@@ -344,12 +255,12 @@ async fn a_caller_who_waits_gives_up_when_no_time_is_left_whatever_the_denial_sa
 
 /// Asks a store that is too busy for the first `busy` calls. Returns the decision, the calls and how long it took.
 async fn asked_with_patience(busy: u32, patience: Duration) -> (spile_core::Decision, u32, Duration) {
-    let store = Lossy::failing(busy, StoreError::Overloaded(1_024));
-    let limiter = store.refusing(FailurePolicy::Deny, Duration::from_secs(1));
+    let store = losing(busy, StoreError::Overloaded(1_024));
+    let limiter = refusing(store, FailurePolicy::Deny, Duration::from_secs(1));
     let started = tokio::time::Instant::now();
     let ask = Ask::from(limiter.charges("ann", ["free"], 3).unwrap()).retry_overloaded_for(patience);
     let decision = limiter.allow_charges(ask).await;
-    (decision, limiter.store().asked.load(Ordering::Relaxed), started.elapsed())
+    (decision, limiter.store().calls(), started.elapsed())
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,7 +294,7 @@ async fn whether_the_store_may_have_charged_is_told_by_the_decision_that_is_made
         (StoreError::Overloaded(1_024), false),
     ] {
         for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Local] {
-            let limiter = limiter(Broken::With(why.clone()), policy, &FakeClock::default());
+            let limiter = limiter(failing(why.clone()), policy, &FakeClock::default());
             let told = |decision: &spile_core::Decision| decision.may_have_run();
             assert_eq!(told(&limiter.allow("ann", ["free"], 1).await.unwrap()), may_have_run);
             assert_eq!(told(&limiter.spend_up_to("ann", ["free"], 1).await.unwrap().decision), may_have_run);

@@ -1,63 +1,16 @@
 //! Settling asks the store for what has to change, and for no more.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use spile_core::{
-    Bucket, Charges, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, PartialOutcome,
-    Plan, RefundId, RefundOutcome, Store, StoreError,
+    Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan, StoreError,
 };
 use spile_limiter::{Ask, RateLimiter, Settled, is_taken};
 use spile_memory::MemoryStore;
 use spile_policy::{Chain, ResolvedKey};
+use spile_testkit::store::{CallFault, FaultyStore};
 
-/// A store that counts how often it is asked, and can be down.
-struct Counted {
-    store: MemoryStore<FakeClock>,
-    asked: AtomicU32,
-    down: AtomicBool,
-}
-
-impl Counted {
-    fn ask(&self) -> Result<&MemoryStore<FakeClock>, StoreError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        if self.down.load(Ordering::Relaxed) { Err(StoreError::BreakerOpen) } else { Ok(&self.store) }
-    }
-}
-
-impl Store for Counted {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.ask()?.spend(charges).await
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.ask()?.peek(charges).await
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.ask()?.spend_up_to(charges).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.ask()?.refund(charges).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.ask()?.refund_once(charges, id).await
-    }
-
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.ask()?.reset(charges).await
-    }
-}
-
-fn limiter() -> RateLimiter<Counted> {
+fn limiter() -> RateLimiter<FaultyStore<MemoryStore<FakeClock>>> {
     let store = MemoryStore::builder().clock(FakeClock::default()).build();
-    let store = Counted { store, asked: AtomicU32::new(0), down: AtomicBool::new(false) };
-    RateLimiter::builder().store(store).build()
+    RateLimiter::builder().store(FaultyStore::new(store, |_| CallFault::None)).build()
 }
 
 /// A chain that charges a user and a team, which hold ten tokens each.
@@ -71,17 +24,17 @@ fn chain(user: u64, team: u64) -> Chain {
 
 /// Settles, and returns how often the store was asked for it.
 async fn settle(
-    limiter: &RateLimiter<Counted>,
+    limiter: &RateLimiter<FaultyStore<MemoryStore<FakeClock>>>,
     chain: &Chain,
     decision: &Decision,
     tokens: u64,
 ) -> (Settled, u32) {
-    let before = limiter.store().asked.load(Ordering::Relaxed);
+    let before = limiter.store().calls();
     let settled = limiter.settle(chain, decision, tokens).await.unwrap();
-    (settled, limiter.store().asked.load(Ordering::Relaxed) - before)
+    (settled, limiter.store().calls() - before)
 }
 
-async fn left(limiter: &RateLimiter<Counted>, chain: &Chain) -> Vec<u64> {
+async fn left(limiter: &RateLimiter<FaultyStore<MemoryStore<FakeClock>>>, chain: &Chain) -> Vec<u64> {
     let looked = limiter.peek_charges(chain.charges_at(|_| 0)).await;
     looked.limits().iter().map(spile_core::LimitStatus::remaining).collect()
 }
@@ -127,7 +80,7 @@ async fn a_denied_request_gets_nothing_back() {
 async fn how_limits_stand_is_not_told_by_a_store_that_is_down() {
     let (limiter, chain) = (limiter(), chain(1, 1));
     let decision = limiter.allow_charges(Ask::from(&chain)).await;
-    limiter.store().down.store(true, Ordering::Relaxed);
+    limiter.store().set_fault(CallFault::Fail(StoreError::BreakerOpen));
     assert_eq!(settle(&limiter, &chain, &decision, 5).await.0.decision, None);
 }
 
@@ -135,9 +88,9 @@ async fn how_limits_stand_is_not_told_by_a_store_that_is_down() {
 async fn a_request_that_passed_while_the_store_was_down_gets_nothing_back() {
     let (limiter, chain) = (limiter(), chain(8, 8));
     let _charged = limiter.allow_charges(Ask::from(&chain)).await;
-    limiter.store().down.store(true, Ordering::Relaxed);
+    limiter.store().set_fault(CallFault::Fail(StoreError::BreakerOpen));
     let passed = limiter.allow_charges(Ask::from(&chain)).await;
-    limiter.store().down.store(false, Ordering::Relaxed);
+    limiter.store().set_fault(CallFault::None);
     assert!(passed.allowed());
     assert_eq!(settle(&limiter, &chain, &passed, 0).await, (Settled::default(), 0));
     assert_eq!(left(&limiter, &chain).await, [2, 2]);

@@ -26,7 +26,7 @@ mod in_a_single_shard {
 }
 
 mod the_model {
-    use spile_testkit::model::ModelStore;
+    use spile_testkit::store::ModelStore;
 
     use super::*;
 

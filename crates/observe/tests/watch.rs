@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use spile_core::{
-    Charges, FailurePolicy, FakeClock, Key, Limit, Outcome, PartialOutcome, Plan, RefundId, RefundOutcome,
-    Store, StoreError,
-};
+use spile_core::{FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{EventKind, GroupBy, StoreHealth, TimedStore, Watch, WatchBuilder};
+use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 /// A watch with its own recorder, on a clock that does not move, without a thread.
 fn watch(set_up: impl FnOnce(WatchBuilder) -> WatchBuilder) -> (Watch, PrometheusHandle, FakeClock) {
@@ -34,28 +32,9 @@ fn limiter(watch: &Watch, clock: &FakeClock) -> RateLimiter<MemoryStore<FakeCloc
         .build()
 }
 
-/// A store that is down.
-struct Down;
-
-impl Store for Down {
-    async fn spend(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BadResponse("nonsense".into()))
-    }
-    async fn peek(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-    async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
+/// A store whose answers make no sense.
+fn down() -> FaultyStore<ModelStore<FakeClock>> {
+    FaultyStore::always(CallFault::Fail(StoreError::BadResponse("nonsense".into())))
 }
 
 fn kinds(watch: &Watch) -> Vec<&'static str> {
@@ -276,7 +255,7 @@ async fn minutes_sum_what_rules_and_tenants_were_allowed_and_denied() {
 async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
     let (watch, metrics, clock) = watch(|builder| builder);
     let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
-    let limiter = RateLimiter::builder().store(Down).plans([free]).observer(watch.clone()).build();
+    let limiter = RateLimiter::builder().store(down()).plans([free]).observer(watch.clone()).build();
     let local = [FailurePolicy::Local; 12];
     for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Deny].into_iter().chain(local) {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
@@ -342,7 +321,7 @@ async fn a_timed_store_shows_its_latency_by_operation() {
 async fn a_call_that_must_be_waited_for_is_timed_once() {
     let (watch, metrics, _) = watch(|builder| builder);
     let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
-    let store = TimedStore::every_call(Down, watch.clone());
+    let store = TimedStore::every_call(down(), watch.clone());
     let limiter = RateLimiter::builder().store(store).plans([free]).build();
     let _decision = limiter.allow("ann", ["free"], 1).await.unwrap();
     assert!(metrics.render().contains("ratelimit_store_duration_seconds_count{op=\"spend\"} 1"));
@@ -353,7 +332,7 @@ async fn a_call_that_is_not_sent_is_counted_apart_and_has_no_duration() {
     for timed in [TimedStore::every_call, TimedStore::sampled] {
         let (watch, metrics, _) = watch(|builder| builder);
         let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
-        let limiter = RateLimiter::builder().store(timed(Down, watch.clone())).plans([free]).build();
+        let limiter = RateLimiter::builder().store(timed(down(), watch.clone())).plans([free]).build();
         for _ in 0..3 {
             let _looked = limiter.peek("ann", ["free"], 1).await.unwrap();
         }

@@ -14,8 +14,8 @@ use spile_core::{
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
-use spile_testkit::model::ModelStore;
 use spile_testkit::redis::{Flavour, RedisServer, Reply};
+use spile_testkit::store::ModelStore;
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];

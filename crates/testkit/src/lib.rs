@@ -4,7 +4,7 @@
 pub mod contract;
 pub mod fuzz;
 pub mod ledger;
-pub mod model;
 pub mod proxy;
 pub mod redis;
+pub mod store;
 pub mod wait;

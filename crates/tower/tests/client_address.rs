@@ -104,7 +104,7 @@ fn a_text_that_names_no_network_is_refused_by_name() {
     let error = Networks::parse(["10.0.0.0/8", "10.0.0.0/33"]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`10.0.0.0/33` is no network: write an address and a prefix, as in 10.0.0.0/8"
+        "`10.0.0.0/33` is not a network: write an address and a prefix, as in 10.0.0.0/8"
     );
 }
 

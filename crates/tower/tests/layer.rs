@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Broken, Clocked, Slow, from_user, large, limiter, small};
+use common::{Clocked, from_user, large, limiter, slow, small};
 use http::{Request, Response, StatusCode};
 use spile_core::{FailurePolicy, FakeClock, InMemoryPlans, Limit, Micros, Plan, Reason};
 use spile_limiter::{Observed, Observer, RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
+use spile_testkit::store::{FaultyStore, ModelStore};
 use spile_tower::client::{ClientAddress, Networks};
 use spile_tower::key::{ClientIp, Fixed, HeaderKey, KeyResolver, PathKey, Tenant, TenantKey};
 use spile_tower::response::HeaderFields;
@@ -241,8 +242,8 @@ async fn refusals_are_answered_by_the_closure_that_replaces_them() {
     assert_eq!(nameless.body(), "come back with a name");
 }
 
-fn broken(policy: FailurePolicy) -> RateLimiter<Broken> {
-    RateLimiter::builder().store(Broken).plans([small()]).on_failure(policy).build()
+fn broken(policy: FailurePolicy) -> RateLimiter<FaultyStore<ModelStore<FakeClock>>> {
+    RateLimiter::builder().store(FaultyStore::down()).plans([small()]).on_failure(policy).build()
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,7 +341,7 @@ async fn a_replaced_plan_holds_from_the_next_request_on_and_tokens_carry_over() 
 
 #[tokio::test(start_paused = true)]
 async fn the_service_that_was_ready_is_the_one_that_is_called() {
-    let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), Duration::from_millis(5));
+    let store = slow(MemoryStore::builder().clock(TokioClock::new()).build(), Duration::from_millis(5));
     let slow = RateLimiter::builder().store(store).plans([small()]).build();
     let rule = || Rule::new(by_user(), "small");
     calls_in_a_row(RateLimitLayer::new(limiter(), rule()).unwrap().layer(Strict { ready: false })).await;
@@ -430,7 +431,7 @@ async fn an_error_of_the_service_is_passed_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_who_hangs_up_while_the_store_decides_takes_nothing_down() {
-    let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), Duration::from_millis(5));
+    let store = slow(MemoryStore::builder().clock(TokioClock::new()).build(), Duration::from_millis(5));
     let limiter = RateLimiter::builder().store(store).plans([small()]).build();
     let service = ok(&RateLimitLayer::new(limiter, Rule::new(by_user(), "small")).unwrap());
     let mut hung_up = tokio_test::task::spawn(service.clone().oneshot(from_user("ann")));

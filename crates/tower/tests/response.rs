@@ -6,9 +6,8 @@ use http::HeaderMap;
 use spile_core::{Decision, FailurePolicy, FakeClock, Limit, Micros, Plan};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
+use spile_testkit::store::FaultyStore;
 use spile_tower::response::{self, HeaderFields, Reset};
-
-use common::Broken;
 
 mod common;
 
@@ -157,6 +156,7 @@ async fn a_grpc_call_is_refused_with_trailers_only() {
 }
 
 async fn failed(policy: FailurePolicy) -> Decision {
-    let limiter = RateLimiter::builder().store(Broken).plans([free()]).on_failure(policy).build();
+    let limiter =
+        RateLimiter::builder().store(FaultyStore::down()).plans([free()]).on_failure(policy).build();
     limiter.allow("k", ["free"], 1).await.unwrap()
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Broken, Clocked, Slow, from_user, large, limiter, small};
+use common::{Clocked, from_user, large, limiter, slow, small};
 use http::{Request, Response};
 use parking_lot::Mutex;
 use spile_core::{FailurePolicy, Store};
 use spile_limiter::{RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
+use spile_testkit::store::FaultyStore;
 use spile_tower::key::{Fixed, HeaderKey, ResolvedKey};
 use spile_tower::{Admission, RateLimitLayer, Rule};
 use tower::layer::util::Stack;
@@ -116,8 +117,11 @@ async fn what_a_watching_layer_never_took_is_not_given_back() {
 
 #[tokio::test(start_paused = true)]
 async fn where_the_store_is_down_nothing_is_refunded_and_nothing_breaks() {
-    let limiter =
-        RateLimiter::builder().store(Broken).plans([small()]).on_failure(FailurePolicy::Allow).build();
+    let limiter = RateLimiter::builder()
+        .store(FaultyStore::down())
+        .plans([small()])
+        .on_failure(FailurePolicy::Allow)
+        .build();
     let rule = Rule::new(HeaderKey::named("x-user").unwrap(), "small");
     let admission = admitted(RateLimitLayer::new(limiter, rule).unwrap()).await;
     assert!(admission.refund(1).await.is_ok());
@@ -143,7 +147,7 @@ async fn a_request_is_settled_once_however_often_and_by_whichever_clone() {
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_settling_was_given_up_is_not_settled_again() {
     let pause = Duration::from_millis(10);
-    let store = Slow(MemoryStore::builder().clock(TokioClock::new()).build(), pause);
+    let store = slow(MemoryStore::builder().clock(TokioClock::new()).build(), pause);
     let limiter = RateLimiter::builder().store(store).plans([large()]).build();
     let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(50)).unwrap()).await;
     assert!(tokio::time::timeout(pause / 2, admission.settle(20)).await.is_err());

@@ -54,7 +54,7 @@ impl fmt::Display for FailurePolicy {
 
 /// A word that is not a failure policy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{0}` is no failure policy: write `allow`, `deny` or `local`")]
+#[error("`{0}` is not a failure policy: write `allow`, `deny` or `local`")]
 pub struct UnknownPolicy(String);
 
 /// Why the store gave no answer, as metrics count it.

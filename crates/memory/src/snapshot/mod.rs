@@ -35,7 +35,7 @@ pub struct Saved {
 #[non_exhaustive]
 pub enum RestoreError {
     /// It is not a snapshot.
-    #[error("this is no snapshot of buckets")]
+    #[error("this is not a snapshot of buckets")]
     Foreign,
     /// It was made by a later version.
     #[error("it has format {0}, and this version reads format {VERSION}")]

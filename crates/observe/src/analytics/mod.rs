@@ -198,7 +198,7 @@ impl Day {
 fn second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     match Option::<u64>::deserialize(deserializer)? {
         Some(beyond) if beyond > LAST_SECOND => {
-            Err(D::Error::custom(format_args!("{beyond} is no second from 0 to {LAST_SECOND}")))
+            Err(D::Error::custom(format_args!("{beyond} is not a second from 0 to {LAST_SECOND}")))
         }
         second => Ok(second),
     }

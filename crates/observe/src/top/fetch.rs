@@ -13,7 +13,7 @@ const MOST_BYTES: u64 = 4 * 1024 * 1024;
 /// The snapshot, or why it could not be read. Each call is one HTTP/1.0 request on a connection of its own.
 pub(super) fn fetch(admin: SocketAddr, token: Option<&str>) -> Result<Snapshot, String> {
     let answer = request(admin, token).map_err(|why| why.to_string())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is no HTTP")?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     if status == "401" {
         return Err("the server wants its admin token: set SPILE_ADMIN_TOKEN".to_owned());

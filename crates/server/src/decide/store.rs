@@ -60,10 +60,7 @@ impl ServerStore {
 
     /// `None` if the store is embedded.
     pub(crate) fn redis_stats(&self) -> Option<Stats> {
-        match &self.kind {
-            StoreKind::Embedded(_) => None,
-            StoreKind::Shared(redis) => Some(redis.stats()),
-        }
+        self.redis().map(RedisStore::stats)
     }
 
     /// What the embedded store holds: nothing if buckets live in Redis.
@@ -76,10 +73,7 @@ impl ServerStore {
 
     /// Why the store does not answer. `None` while it does.
     pub(crate) fn trouble(&self) -> Option<String> {
-        match &self.kind {
-            StoreKind::Embedded(_) => None,
-            StoreKind::Shared(redis) => redis.trouble(),
-        }
+        self.redis().and_then(RedisStore::trouble)
     }
 
     /// Resolves if the store is out of reach after `patience`. Never resolves for the embedded store.
@@ -109,10 +103,8 @@ impl ServerStore {
         &self,
         charges: &Charges<'_>,
     ) -> Result<Vec<Option<Duration>>, StoreError> {
-        match &self.kind {
-            StoreKind::Embedded(_) => Ok(vec![None; charges.len()]),
-            StoreKind::Shared(redis) => redis.times_to_live(charges).await,
-        }
+        let Some(redis) = self.redis() else { return Ok(vec![None; charges.len()]) };
+        redis.times_to_live(charges).await
     }
 
     async fn timed<T>(

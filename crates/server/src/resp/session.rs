@@ -278,7 +278,7 @@ impl ClientSession {
         };
         if is_http(name) {
             // A web page can make a browser send this, with commands in the body. None of them is read.
-            return (RespReply::error("ERR this is no HTTP server"), AfterReply::Close);
+            return (RespReply::error("ERR this is not an HTTP server"), AfterReply::Close);
         }
         let Some(entry) = command_table::find(name) else {
             return (self.unknown(name, arguments), AfterReply::Continue);

@@ -136,7 +136,9 @@ fn user_info(text: &str, is_url: bool) -> Option<Range<usize>> {
         let skipped = host.rfind(']').map_or(0, |end| end + 1);
         if let Some((name, port)) = host[skipped..].split_once(':') {
             let is_port = skipped + name.len() > 0 && port.bytes().all(|byte| byte.is_ascii_digit());
-            if !is_port {
+            // Advice on what to write is no secret.
+            let is_advice = (name, port) == ("HOST", "PORT");
+            if !is_port && !is_advice {
                 return Some(host_at + skipped + name.len() + 1..text.len());
             }
         }
@@ -287,6 +289,7 @@ mod tests {
     #[test]
     fn secrets_are_hidden_and_all_else_stays() {
         for (text, masked) in [
+            ("write http://HOST:PORT, or", "write http://HOST:PORT, or"),
             ("url = \"reds://:hunter2@h:6379/1\"", "url = \"reds://***@h:6379/1\""),
             ("url = 'user:hunter2@h'", "url = 'user:***@h'"),
             ("url = \"hunter2@h\"", "url = \"***@h\""),

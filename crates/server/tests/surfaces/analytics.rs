@@ -27,7 +27,7 @@ async fn minutes_per_tenant_come_as_json_and_csv_to_whoever_knows_the_token() {
     assert!(json.expect("it answers").1.contains("\"by\":\"rule\",\"name\":\"login\""));
     for (wrong, words) in [
         ("from=soon", "from: invalid digit"),
-        ("to=9007199254740992", "to: 9007199254740992 is no second from 0 to 9007199254740991"),
+        ("to=9007199254740992", "to: 9007199254740992 is not a second from 0 to 9007199254740991"),
         ("by=shoe-size", "by: unknown variant"),
         ("since=0", "unknown field `since`"),
     ] {

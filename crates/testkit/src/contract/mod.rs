@@ -3,7 +3,7 @@
 //! ```
 //! # #[derive(Clone)] struct Guard;
 //! use spile_core::FakeClock;
-//! use spile_testkit::model::ModelStore;
+//! use spile_testkit::store::ModelStore;
 //!
 //! /// Makes an empty store on this clock, and whatever must stay alive as long as the store.
 //! async fn make(clock: FakeClock) -> (ModelStore<FakeClock>, ()) {

@@ -36,8 +36,8 @@ impl Reply {
     pub fn int(&self) -> i64 {
         match self {
             Self::Int(number) => *number,
-            Self::Text(text) => text.parse().unwrap_or_else(|_| panic!("{text:?} is no number")),
-            other => panic!("{other:?} is no number"),
+            Self::Text(text) => text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number")),
+            other => panic!("{other:?} is not a number"),
         }
     }
 

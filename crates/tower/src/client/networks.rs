@@ -33,5 +33,5 @@ fn network(text: &str) -> Result<IpNet, NotANetwork> {
 
 /// A text that is not a network.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("`{0}` is no network: write an address and a prefix, as in 10.0.0.0/8")]
+#[error("`{0}` is not a network: write an address and a prefix, as in 10.0.0.0/8")]
 pub struct NotANetwork(String);

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Request;
-use spile_core::{Charges, Limit, Outcome, PartialOutcome, Plan, RefundId, RefundOutcome, Store, StoreError};
+use spile_core::{Limit, Plan};
 use spile_limiter::{RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
+use spile_testkit::store::{CallFault, FaultyStore};
 use spile_tower::client::PeerAddr;
 
 pub(crate) type Clocked = MemoryStore<TokioClock>;
@@ -36,66 +37,7 @@ pub(crate) fn from_user(user: &str) -> Request<()> {
     request
 }
 
-/// A store that answers as another does, after a while.
-pub(crate) struct Slow<S>(pub(crate) S, pub(crate) Duration);
-
-impl<S: Store> Store for Slow<S> {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        tokio::time::sleep(self.1).await;
-        self.0.spend(charges).await
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.0.peek(charges).await
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.0.spend_up_to(charges).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        tokio::time::sleep(self.1).await;
-        self.0.refund(charges).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.0.refund_once(charges, id).await
-    }
-
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.0.reset(charges).await
-    }
-}
-
-/// A store that never has an answer.
-pub(crate) struct Broken;
-
-impl Store for Broken {
-    async fn spend(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn peek(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
+/// A store that takes its time for each call.
+pub(crate) fn slow<S>(store: S, delay: Duration) -> FaultyStore<S> {
+    FaultyStore::new(store, move |_| CallFault::Delay(delay))
 }

@@ -105,7 +105,7 @@ impl ChunkedDecoder {
                 ChunkState::SizeEnd { size }
             }
             (ChunkState::Size { digits: 1.., size }, b' ' | b'\t' | b';') => self.extension(size)?,
-            (ChunkState::Size { .. }, _) => return Err(MalformedResponse("a chunk's size is no number")),
+            (ChunkState::Size { .. }, _) => return Err(MalformedResponse("a chunk's size is not a number")),
             (ChunkState::Extension { .. }, b'\n') => {
                 return Err(MalformedResponse("a chunk's line ends in a bare line feed"));
             }

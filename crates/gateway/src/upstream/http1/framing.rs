@@ -90,7 +90,9 @@ impl<'h> FramingFields<'h> {
 fn number(length: &[u8]) -> Result<u64, MalformedResponse> {
     let digits =
         std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(MalformedResponse("the body's length is no number"))
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or(MalformedResponse("the body's length is not a number"))
 }
 
 /// Any other coding would not reach the client.

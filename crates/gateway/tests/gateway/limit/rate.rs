@@ -1,19 +1,15 @@
 //! Rate limits: decided before anything is forwarded, and reported to the client in every response.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use spile_core::{
-    Charges, Cost, FailurePolicy, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
-    StoreError,
-};
+use spile_core::{Cost, FailurePolicy, FakeClock};
 use spile_gateway::{Gateway, Route, Timeouts};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_policy::{KeyList, Policy, Rule, RulePlans};
-
+use spile_testkit::store::{CallFault, FaultyStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -35,35 +31,6 @@ fn costing(tokens: u64, mut rule: Rule) -> Rule {
 fn watching(mut rule: Rule) -> Rule {
     rule.shadow = true;
     rule
-}
-
-/// A store that always fails.
-struct BrokenStore;
-
-impl Store for BrokenStore {
-    async fn spend(&self, _charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn peek(&self, _charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn spend_up_to(&self, _charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund(&self, _charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn reset(&self, _charges: &Charges<'_>) -> Result<(), StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
 }
 
 #[tokio::test]
@@ -172,7 +139,7 @@ async fn a_client_has_a_bucket_for_each_route_and_one_for_all() {
 #[tokio::test]
 async fn a_failing_store_follows_the_rules_policy() {
     let backend = Backend::friendly().await;
-    let limiter = || RateLimiter::builder().store(BrokenStore).build();
+    let limiter = || RateLimiter::builder().store(FaultyStore::down()).build();
     for (on_failure, status, degraded) in [
         (FailurePolicy::Deny, 503, true),
         (FailurePolicy::Allow, 200, true),
@@ -413,50 +380,6 @@ async fn a_gateway_that_stops_waits_for_what_an_answer_cost() {
     paid(&limiter, "what the answer cost to be charged").await;
 }
 
-/// Counts the calls that reach a store.
-#[derive(Clone)]
-struct CountedStore {
-    inner: Arc<MemoryStore<Arc<FakeClock>>>,
-    calls: Arc<AtomicUsize>,
-}
-
-impl CountedStore {
-    fn count(&self) -> &MemoryStore<Arc<FakeClock>> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        &self.inner
-    }
-}
-
-impl Store for CountedStore {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.count().spend(charges).await
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.count().peek(charges).await
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.count().spend_up_to(charges).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.count().refund(charges).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.count().refund_once(charges, id).await
-    }
-
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.count().reset(charges).await
-    }
-}
-
 #[tokio::test]
 async fn an_answer_is_settled_in_one_call_of_the_store_and_says_what_is_left() {
     let backend = Backend::start(|seen| {
@@ -467,7 +390,7 @@ async fn an_answer_is_settled_in_one_call_of_the_store_and_says_what_is_left() {
     .await;
     let clock = FakeClock::default();
     let inner = MemoryStore::builder().clock(Arc::new(clock.clone())).build();
-    let store = CountedStore { inner: Arc::new(inner), calls: Arc::default() };
+    let store = Arc::new(FaultyStore::new(inner, |_| CallFault::None));
     let limiter = RateLimiter::builder().store(store.clone()).clock(Arc::new(clock)).build();
     let mut also = costing(10, under("also", "small"));
     also.matcher.path = Some("/elsewhere".parse().unwrap());
@@ -483,11 +406,11 @@ async fn an_answer_is_settled_in_one_call_of_the_store_and_says_what_is_left() {
     for (cost, calls, left) in
         [("12", 2, "28"), ("2", 2, "26"), ("10", 1, "16"), ("0", 2, "16"), ("900", 2, "0")]
     {
-        store.calls.store(0, Ordering::Relaxed);
+        let before = store.calls();
         let answer = client.get("/", &[("x-cost", cost)]).await;
         assert_eq!(answer.header("x-ratelimit-remaining"), Some(left), "{cost}");
         assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (200, None), "{cost}");
-        assert_eq!(store.calls.load(Ordering::Relaxed), calls, "{cost}");
+        assert_eq!(store.calls() - before, calls, "{cost}");
     }
 }
 

@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use spile_core::{Cost, Decision, FakeClock, Limit, Plan, Reason, SystemClock};
 use spile_limiter::{Ask, RateLimiter};
 use spile_policy::{Chain, Facts, KeyList, Owed, Policy, PolicyRefusal, Rule, RulePlans, Tenant};
-use spile_testkit::model::ModelStore;
+use spile_testkit::store::ModelStore;
 
 use super::door::Door;
 use super::house::{House, Store};

@@ -8,8 +8,8 @@ use proptest::test_runner::TestRunner;
 use spile_core::{Charges, Cost, FakeClock, Key, Limit, LimitName, NamedLimit};
 use spile_limiter::RateLimiter;
 use spile_server::StoreUrl;
-use spile_testkit::model::ModelStore;
 use spile_testkit::redis::RedisServer;
+use spile_testkit::store::ModelStore;
 
 use super::{client, config};
 use crate::support::Spile;

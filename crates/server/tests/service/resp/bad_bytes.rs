@@ -40,7 +40,7 @@ async fn a_browser_that_is_made_to_send_commands_gets_nowhere() {
     let spile = start().await;
     let mut browser = client(&spile).await;
     browser.send("POST / HTTP/1.1\r\nHost: spile\r\n\r\nCL.THROTTLE victim 9 1 1 10\r\n").await;
-    assert_eq!(browser.rest().await, "-ERR this is no HTTP server\r\n");
+    assert_eq!(browser.rest().await, "-ERR this is not an HTTP server\r\n");
     assert_eq!(client(&spile).await.throttle("victim 9 1 1 0").await, "[0, 10, 10, -1, 0]");
 }
 
