@@ -1,12 +1,11 @@
 //! A Redis that is there and refuses to write: what the store tells of it, and how it notices the end.
 
-mod common;
-
-use common::{charges, patient};
 use spile_core::Store;
 use spile_redis::{RedisErrorKind, RedisStore};
 use spile_testkit::redis::{Flavour, RedisServer};
 use spile_testkit::wait;
+
+use crate::common::{charges, patient};
 
 const LIMIT: &str = "2, 1/h";
 

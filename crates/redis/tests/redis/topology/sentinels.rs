@@ -1,15 +1,14 @@
 //! Sentinels that fall silent, refuse or repeat themselves while the store goes on.
 
-mod common;
-
 use std::time::Duration;
 
-use common::charges;
 use spile_core::Store;
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisSentinel;
 use spile_testkit::wait;
 use tokio::time::timeout;
+
+use crate::common::charges;
 
 async fn spends(store: &RedisStore) -> bool {
     store.spend(&charges("ann", "1000, 1/h", 1)).await.is_ok_and(|outcome| outcome.allowed)

@@ -1,14 +1,13 @@
 //! What nodes of a cluster say in place of an answer: followed where it leads somewhere, and told where it does not.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{charge, charges, patient};
 use spile_core::{Charges, Clock, RefundId, Store, StoreError, SystemClock};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{RedisCluster, RedisServer};
 use spile_testkit::wait;
+
+use crate::common::{charge, charges, patient};
 
 const LIMIT: &str = "1000, 1/h";
 

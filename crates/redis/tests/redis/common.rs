@@ -1,7 +1,5 @@
 //! What the tests of this crate share.
 
-#![allow(dead_code, reason = "every test binary uses its own part of this")]
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,11 +1,10 @@
 //! State that nobody of ours wrote is repaired to a full bucket and counted; it never stops a decision.
 
-mod common;
-
-use common::{charge, charges, patient};
 use spile_core::{Charges, Store};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer};
+
+use crate::common::{charge, charges, patient};
 
 const BUCKET: &str = "spile:{ann}:limit";
 const LIMIT: &str = "10, 1/h";

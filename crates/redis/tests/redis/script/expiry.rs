@@ -1,14 +1,13 @@
 //! Every key goes in time, and none before its bucket would be full.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{charges, patient, store_on};
 use fastrand::Rng;
 use spile_core::{Charges, FakeClock, Limit, Store};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
+
+use crate::common::{self, charges, patient, store_on};
 
 const BUCKET: &str = "spile:{ann}:limit";
 

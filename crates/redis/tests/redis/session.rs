@@ -1,14 +1,13 @@
 //! What is said beside decisions: scripts and subscriptions, on every topology.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{PATIENT, patient, shared_cluster};
 use spile_redis::{RedisStore, Script, Session, SessionError, Value};
 use spile_testkit::redis::{RedisCluster, RedisSentinel, RedisServer, Takeover};
 use spile_testkit::wait;
 use tokio::time::timeout;
+
+use crate::common::{PATIENT, patient, shared_cluster};
 
 /// Counts how often it ran.
 const COUNT: &str = "return redis.call('INCR', KEYS[1])";

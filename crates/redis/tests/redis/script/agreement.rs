@@ -2,8 +2,6 @@
 //!
 //! A trace is drawn from a seed, which every failure prints; `SPILE_SEED` replays it.
 
-mod common;
-
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -16,6 +14,8 @@ use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer, Reply};
 use spile_testkit::store::ModelStore;
+
+use crate::common;
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];

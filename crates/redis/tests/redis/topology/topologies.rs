@@ -1,14 +1,13 @@
 //! Each way in which Redis is run: TLS, users, databases, sockets, Sentinel and Cluster.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{charge, charges, patient, shared_cluster};
 use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
 use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer, Takeover};
 use spile_testkit::wait;
+
+use crate::common::{charge, charges, patient, shared_cluster};
 
 const LIMIT: &str = "1000, 1/h";
 
@@ -78,7 +77,7 @@ async fn a_unix_socket_a_password_and_a_database() {
 
 /// The guide's line for that user, word for word.
 fn acl(user: &str) -> &'static str {
-    let guide = include_str!("../../../docs/guide/redis.md");
+    let guide = include_str!("../../../../../docs/guide/redis.md");
     let start = format!("user {user} ");
     guide.lines().find(|line| line.starts_with(&start)).expect("the guide's ACL line")
 }

@@ -1,17 +1,16 @@
 //! Users and passwords that change while the store runs.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{PATIENT, charges, patient};
 use spile_core::Store;
 use spile_redis::{CredentialsError, RedisStore, Script};
 use spile_testkit::redis::{RedisSentinel, RedisServer};
 use spile_testkit::wait;
 use tokio::time::timeout;
+
+use crate::common::{PATIENT, charges, patient};
 
 const LIMIT: &str = "100000, 100/h";
 const OLD: &str = "user old on >old ~* &* +@all";

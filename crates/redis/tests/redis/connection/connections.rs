@@ -1,15 +1,14 @@
 //! Connections that share what is asked at once, and callers that are answered in time whatever Redis does.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{charges, patient};
 use futures_util::future::join_all;
 use spile_core::{Clock, Store, StoreError, SystemClock};
 use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::RedisServer;
 use spile_testkit::wait;
+
+use crate::common::{self, charges, patient};
 
 const LIMIT: &str = "100000, 100/h";
 

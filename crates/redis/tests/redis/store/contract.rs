@@ -1,14 +1,13 @@
 //! The contract that every store keeps, on every server and topology that is promised.
 
-mod common;
-
 use std::future::{Ready, ready};
 use std::sync::Arc;
 
-use common::{shared_cluster, store_on};
 use spile_core::FakeClock;
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisCluster, RedisServer};
+
+use crate::common::{shared_cluster, store_on};
 
 fn on(flavour: Flavour, clock: FakeClock) -> Ready<(RedisStore, RedisServer)> {
     let server = RedisServer::builder().flavour(flavour).start();

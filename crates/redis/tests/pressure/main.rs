@@ -1,5 +1,7 @@
 //! Load of our own making and nodes that are slow or far away: overload is not failure, and failure is told from it.
 
+#[path = "../redis/common.rs"]
+#[allow(dead_code, reason = "it uses a part of this")]
 mod common;
 
 use std::sync::Arc;

@@ -1,0 +1,2 @@
+mod connections;
+mod credentials;

@@ -1,0 +1,3 @@
+mod redirections;
+mod sentinels;
+mod topologies;
