@@ -231,7 +231,11 @@ async fn a_caller_who_waits_is_never_charged_twice_for_an_answer_that_was_lost()
         }
         let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
         assert!(!decision.allowed() && decision.may_have_run(), "{policy}");
-        assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 30 - 3 * u64::from(lost), "{policy}");
+        assert_eq!(
+            limiter.peek("ann", ["free"], 0).await.unwrap().remaining(),
+            30 - 3 * u64::from(lost),
+            "{policy}"
+        );
     }
 }
 

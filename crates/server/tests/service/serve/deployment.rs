@@ -64,6 +64,7 @@ fn the_compose_file_names_files_that_are_there() {
     let context = root().join("deploy").join(build["context"].as_str().expect("a context"));
     assert!(context.join(build["dockerfile"].as_str().expect("a Dockerfile")).exists());
     let services = compose["services"].as_object().expect("there are services");
+    assert!(services.values().all(|service| service["restart"] == "unless-stopped"), "each is restarted");
     let volumes = services.values().flat_map(|service| texts(&service["volumes"]));
     for volume in volumes {
         let (here, _) = volume.split_once(':').expect("a volume has two sides");
@@ -128,19 +129,99 @@ fn what_the_image_runs_works() {
 }
 
 #[test]
-fn kubernetes_takes_the_manifests_and_spile_takes_their_file() {
-    let manifests = "deploy/kubernetes/spile.yaml";
-    run(".cache/lint/bin/kubernetes-validate", &["--strict", manifests]);
-    let documents = yamls(manifests);
-    let of = |kind: &str| documents.iter().find(|document| document["kind"] == kind).expect("it is there");
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("spile.toml");
-    let file = of("ConfigMap")["data"]["spile.toml"].as_str().expect("a file");
-    fs::write(&config, file).expect("the folder is ours");
+fn the_debian_package_has_what_it_names_and_a_configuration_that_works() {
+    let manifest: toml::Table = read("crates/server/Cargo.toml").parse().expect("it is TOML");
+    let deb = &manifest["package"]["metadata"]["deb"];
+    let assets = deb["assets"].as_array().expect("a list");
+    let sources = assets.iter().map(|asset| asset[0].as_str().expect("a path"));
+    let units = deb["systemd-units"]["unit-scripts"].as_str().expect("a folder");
+    // What is built is there after a build.
+    for source in sources.filter(|source| !source.contains("target/")).chain([units]) {
+        assert!(root().join("crates/server").join(source).exists(), "{source}");
+    }
+    let config = root().join("deploy/debian/spile.toml");
     let checked = Process::run(&["config", "check", config.to_str().expect("text")]);
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-    let replicas = format!("replicas = {}", of("Deployment")["spec"]["replicas"]);
-    assert!(file.contains(&replicas), "{replicas} in {file}");
+    let unit = read("deploy/systemd/spile.service");
+    assert!(unit.contains("StateDirectory=spile"), "where the configuration keeps its state");
+}
+
+#[test]
+fn a_new_user_meets_the_first_429_within_ten_seconds() {
+    run("bench/first-429/run", &[env!("CARGO_BIN_EXE_spile")]);
+}
+
+/// What the chart makes of its values with these changes.
+fn rendered(changes: &str) -> String {
+    run(".cache/helm/helm", &["template", "spile", "deploy/helm/spile", "--set", changes])
+}
+
+/// Everything that the chart can make.
+const ALL_OF_IT: &str = "autoscaling.enabled=true,podMonitor.enabled=true,networkPolicy.enabled=true,\
+                         listen.grpc=true,listen.resp=true,listen.gateway=true";
+
+#[test]
+fn helm_takes_the_chart_and_refuses_values_that_it_does_not_have() {
+    run(".cache/helm/helm", &["lint", "--strict", "deploy/helm/spile"]);
+    let typo = ["template", "spile", "deploy/helm/spile", "--set", "listen.gprc=true"];
+    let refused = Command::new(root().join(".cache/helm/helm")).args(typo).current_dir(root()).output();
+    let said = String::from_utf8_lossy(&refused.expect("helm runs").stderr).into_owned();
+    assert!(said.contains("gprc"), "{said}");
+}
+
+#[test]
+fn the_manifests_are_what_the_chart_makes_of_its_own_values() {
+    let file = read("deploy/kubernetes/spile.yaml");
+    let (_, manifests) = file.split_once("---\n").expect("it begins with a comment");
+    let chart = rendered("replicas=3");
+    assert_eq!(
+        manifests.trim(),
+        chart.trim().trim_start_matches("---\n"),
+        "helm template spile deploy/helm/spile >> deploy/kubernetes/spile.yaml"
+    );
+}
+
+#[test]
+fn kubernetes_takes_the_manifests_and_spile_takes_their_file_and_variables() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.yaml");
+    for (changes, instances) in [("replicas=5", "5"), (ALL_OF_IT, "10")] {
+        let all = rendered(changes);
+        // The operator of Prometheus brings this kind along.
+        let (monitors, known): (Vec<&str>, Vec<&str>) =
+            all.split("---\n").partition(|document| document.contains("kind: PodMonitor"));
+        assert_eq!(monitors.len(), usize::from(changes == ALL_OF_IT));
+        fs::write(&path, known.join("---\n")).expect("the folder is ours");
+        let path = path.to_str().expect("text");
+        run(".cache/lint/bin/kubernetes-validate", &["--strict", path]);
+        let documents = yamls(path);
+        let of =
+            |kind: &str| documents.iter().find(|document| document["kind"] == kind).expect("it is there");
+        let config = folder.path().join("spile.toml");
+        fs::write(&config, of("ConfigMap")["data"]["spile.toml"].as_str().expect("a file"))
+            .expect("the folder is ours");
+        let container = &of("Deployment")["spec"]["template"]["spec"]["containers"][0];
+        let variables = container["env"].as_array().expect("a list");
+        let secret =
+            |name: &str| if name == "SPILE_STORE__URL" { "redis://redis:6379" } else { Process::TOKEN };
+        let variables: Vec<(&str, &str)> = variables
+            .iter()
+            .map(|variable| (&variable["name"], &variable["value"]))
+            .map(|(name, value)| (name.as_str().expect("a name"), value))
+            .map(|(name, value)| (name, value.as_str().unwrap_or_else(|| secret(name))))
+            .collect();
+        assert!(variables.contains(&("SPILE_STORE__REPLICAS", instances)), "{variables:?}");
+        let checked = Process::run_with(&["config", "check", config.to_str().expect("text")], &variables);
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        let ports = container["ports"].as_array().expect("a list").len();
+        let listeners = variables.iter().filter(|(name, _)| name.starts_with("SPILE_LISTEN__")).count();
+        assert_eq!(ports, listeners);
+        assert_eq!(
+            of("Service")["spec"]["ports"].as_array().expect("a list").len(),
+            ports - 1,
+            "not the admin's"
+        );
+    }
 }
 
 #[test]
