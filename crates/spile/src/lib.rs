@@ -180,7 +180,7 @@ pub use global::{AlreadySet, set_global_limiter};
 #[cfg(feature = "macros")]
 pub use spile_macros::rate_limit;
 
-/// The guide's pages, so that their code is compiled and run with the tests.
+/// The README and the guide's pages, so that their code is compiled and run with the tests.
 #[cfg(doctest)]
 mod guide {
     macro_rules! page {
@@ -196,4 +196,10 @@ mod guide {
     page!(FailurePolicies, "failure-policies.md");
     page!(TestingYourLimits, "testing-your-limits.md");
     page!(MovingFromGovernor, "moving-from-governor.md");
+    page!(RunningWithRedis, "redis.md");
+    page!(Observability, "observability.md");
+    page!(CustomStore, "custom-store.md");
+
+    #[doc = include_str!("../../../README.md")]
+    pub struct Readme;
 }

@@ -150,12 +150,13 @@ pub(crate) fn envoy(site: &Site, settings: &str) -> Command {
     envoy
 }
 
-/// The blocks of code of this language in a text of the guide.
+/// The blocks of code of this language in a text of the guide, whatever mark they have.
 pub(crate) fn blocks<'g>(text: &'g str, language: &str) -> Vec<&'g str> {
-    let opens = format!("```{language}\n");
+    let opens = format!("```{language}");
     text.split(opens.as_str())
         .skip(1)
-        .filter_map(|rest| rest.split_once("```"))
+        .filter_map(|rest| rest.split_once('\n'))
+        .filter_map(|(_, rest)| rest.split_once("```"))
         .map(|(block, _)| block)
         .collect()
 }

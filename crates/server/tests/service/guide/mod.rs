@@ -1,0 +1,107 @@
+//! What the README and the guide show is true: each fenced block is run, checked or compiled, or says why it is not.
+
+mod block;
+mod page;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use block::{Block, Mark};
+use page::Page;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// The README and the pages of the guide, by their paths from the root.
+fn pages() -> Vec<String> {
+    let guide = fs::read_dir(root().join("docs/guide")).expect("the guide");
+    let names =
+        guide.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
+    let pages = names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/guide/{name}"));
+    let mut pages: Vec<String> = pages.chain(["README.md".to_owned()]).collect();
+    pages.sort();
+    pages
+}
+
+#[test]
+fn every_block_of_the_readme_and_the_guide_does_what_it_shows() {
+    let failures = thread::scope(|scope| {
+        let tested: Vec<_> = pages().into_iter().map(|page| scope.spawn(move || wrong_with(&page))).collect();
+        let failures = tested.into_iter().map(|page| page.join().expect("a page is tested to its end"));
+        failures.flatten().collect::<Vec<String>>()
+    });
+    assert!(failures.is_empty(), "{} blocks:\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+#[test]
+fn every_page_is_in_the_index_of_the_guide_and_every_link_leads_somewhere() {
+    let index = read(&root().join("docs/guide/README.md"));
+    for page in pages() {
+        let name = page.rsplit('/').next().expect("a name");
+        assert!(name == "README.md" || index.contains(&format!("({name})")), "the index lacks {name}");
+        let text = read(&root().join(&page));
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let path = root().join(&page).with_file_name("").join(target);
+            let elsewhere = target.is_empty() || target.contains("://");
+            assert!(elsewhere || path.exists(), "{page} links to {target}");
+        }
+    }
+}
+
+/// What is wrong with the blocks of a page.
+fn wrong_with(page: &str) -> Vec<String> {
+    let blocks = block::blocks(&read(&root().join(page)));
+    let running = Page::prepare();
+    let mut failures = running.run(&blocks);
+    for block in &blocks {
+        if let Err(why) = looked_at(page, &running, block) {
+            failures.push((block.line, why));
+        }
+    }
+    failures.into_iter().map(|(line, why)| format!("{page}:{line}: {why}")).collect()
+}
+
+/// Checks a block that is not part of the page's session.
+fn looked_at(page: &str, running: &Page, block: &Block) -> Result<(), String> {
+    match &block.mark {
+        Mark::NotTested | Mark::Output => return Ok(()),
+        Mark::TestedBy(file) => return names_the_page(file, page),
+        Mark::None => {}
+    }
+    match block.language.as_str() {
+        "sh" | "text" => Ok(()),
+        "toml" => running.config_check(&block.text),
+        "json" => {
+            let values = serde_json::Deserializer::from_str(&block.text).into_iter::<serde_json::Value>();
+            values.map(|value| value.map(drop)).collect::<Result<(), _>>().map_err(|why| why.to_string())
+        }
+        "rust" => is_a_doc_test(page, &block.text),
+        other => Err(format!("`{other}` needs a mark: `tested by FILE` or `not tested: REASON`")),
+    }
+}
+
+/// The file that is said to test a page reads it.
+fn names_the_page(file: &str, page: &str) -> Result<(), String> {
+    let text =
+        fs::read_to_string(root().join("crates").join(file)).map_err(|why| format!("{file}: {why}"))?;
+    if text.contains(page) { Ok(()) } else { Err(format!("crates/{file} does not read the page")) }
+}
+
+/// The crate `spile` compiles and runs the Rust of this page as doc tests, and a reader sees all of it.
+fn is_a_doc_test(page: &str, code: &str) -> Result<(), String> {
+    let name = page.rsplit('/').next().expect("a name");
+    let doc_tests = read(&root().join("crates/spile/src/lib.rs"));
+    if !doc_tests.contains(&format!("\"{name}\"")) && !doc_tests.contains(&format!("/{name}\"")) {
+        return Err("crates/spile/src/lib.rs does not include the page".to_owned());
+    }
+    if code.lines().any(|line| line == "#" || line.starts_with("# ")) {
+        return Err("a hidden line: what is pasted would not compile".to_owned());
+    }
+    Ok(())
+}
