@@ -5,6 +5,7 @@ mod page;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 
 use block::{Block, Mark};
@@ -52,6 +53,13 @@ fn every_page_is_in_the_index_of_the_guide_and_every_link_leads_somewhere() {
             assert!(elsewhere || path.exists(), "{page} links to {target}");
         }
     }
+}
+
+#[test]
+fn the_diagrams_are_what_the_script_draws() {
+    let drawn =
+        Command::new(root().join("scripts/diagrams")).arg("--check").output().expect("python3 is there");
+    assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
 }
 
 /// What is wrong with the blocks of a page.
