@@ -41,18 +41,38 @@ fn every_block_of_the_readme_and_the_guide_does_what_it_shows() {
 }
 
 #[test]
-fn every_page_is_in_the_index_of_the_guide_and_every_link_leads_somewhere() {
+fn every_page_is_in_the_index_of_the_guide() {
     let index = read(&root().join("docs/guide/README.md"));
     for page in pages() {
         let name = page.rsplit('/').next().expect("a name");
         assert!(name == "README.md" || index.contains(&format!("({name})")), "the index lacks {name}");
-        let text = read(&root().join(&page));
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            let path = root().join(&page).with_file_name("").join(target);
-            let elsewhere = target.is_empty() || target.contains("://");
-            assert!(elsewhere || path.exists(), "{page} links to {target}");
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_to_a_heading() {
+    for page in pages() {
+        let path = root().join(&page);
+        let text = read(&path);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.with_file_name(file) };
+            assert!(target.exists(), "{page} links to {link}");
+            let found =
+                heading.is_empty() || read(&target).lines().any(|line| anchor(line) == Some(heading.into()));
+            assert!(found, "{page} links to {link}: there is no such heading");
         }
     }
+}
+
+/// What a link to this heading has after its `#`.
+fn anchor(line: &str) -> Option<String> {
+    let heading = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?.to_lowercase();
+    let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+    Some(kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect())
 }
 
 #[test]
