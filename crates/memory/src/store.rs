@@ -248,6 +248,16 @@ impl<C: Clock> MemoryStore<C> {
         spile_core::peek(charges, &mut chain.slots, self.clock.now())
     }
 
+    /// Whether the store has a bucket for each charge. A bucket that was never spent from has none, and one that is full
+    /// again may have none: both are full.
+    pub fn has_buckets(&self, charges: &Charges<'_>) -> Vec<bool> {
+        let has = |charge: &Charge<'_>| {
+            let (fingerprint, shard) = self.find(charge);
+            self.shards[shard].lock().bucket(fingerprint).is_some()
+        };
+        charges.iter().map(has).collect()
+    }
+
     /// Spends as much as is available, synchronously.
     pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> PartialOutcome {
         self.step(charges, spile_core::spend_up_to)

@@ -54,5 +54,5 @@ pub use export::webhook;
 pub use metrics::{
     HISTOGRAMS, HealthProbe, LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, TimedStore,
 };
-pub use sampling::{BucketLevel, TopKey};
+pub use sampling::{BucketLevel, KeyDenial, TopKey};
 pub use watch::{Snapshot, TopLimit, Watch, WatchBuilder};

@@ -1,5 +1,6 @@
 //! Sampled decisions: heavy hitters, bucket levels and events.
 
+mod denials;
 mod levels;
 mod sketch;
 
@@ -7,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use spile_core::{Key, Micros};
 use spile_limiter::Observed;
 
+pub use self::denials::KeyDenial;
+use self::denials::{Denied, RecentDenials};
 pub use self::levels::BucketLevel;
 use self::levels::BucketLevels;
 use self::sketch::{HeavyHitter, Sketch};
@@ -42,6 +45,7 @@ pub(crate) struct SampledDecisions {
     fingerprints: Fingerprints,
     keys_shown: bool,
     denied: Sketch,
+    denials: RecentDenials,
     spent: Sketch,
     levels: BucketLevels,
     keys_denied: EmissionLimit,
@@ -56,6 +60,7 @@ impl SampledDecisions {
             fingerprints,
             keys_shown,
             denied: Sketch::new(SKETCH_KEYS),
+            denials: RecentDenials::default(),
             spent: Sketch::new(SKETCH_KEYS),
             keys_denied: EmissionLimit::new("key_denied", &registrar),
             tenants_near: EmissionLimit::new("tenant_near", &registrar),
@@ -119,6 +124,11 @@ impl SampledDecisions {
         self.spent.top(TOP).into_iter().map(top_key).collect()
     }
 
+    /// The last denials of a key. `now` and `wall` are the same moment on both clocks.
+    pub(crate) fn denials_of(&self, key: Key<'_>, now: Micros, wall: Micros) -> Vec<KeyDenial> {
+        self.denials.of(self.fingerprints.key(key), now, wall)
+    }
+
     pub(crate) fn levels(&self) -> Vec<BucketLevel> {
         self.levels.recent()
     }
@@ -135,12 +145,17 @@ impl SampledDecisions {
         let name = self.name_of(key);
         self.denied.add(print, weight, || name.clone());
         let (decision, limit) = (seen.decision(), seen.decision().binding());
+        let retry_after_ms = u64::try_from(decision.retry_after().as_millis()).unwrap_or(u64::MAX);
+        let rule = seen.rule().unwrap_or_default();
+        let reason = decision.reason();
+        let denied = Denied { rule, limit: limit.name(), reason, weight, at: now, retry_after_ms };
+        self.denials.record(print, &denied);
         if self.keys_denied.spend(print ^ limit.tag(), now) {
             let what = EventKind::KeyDenied {
                 key: name.map_or_else(|| Fingerprints::mask(print), String::from),
-                rule: seen.rule().unwrap_or_default().to_owned(),
+                rule: rule.to_owned(),
                 limit: limit.name().to_string(),
-                retry_after_ms: u64::try_from(decision.retry_after().as_millis()).unwrap_or(u64::MAX),
+                retry_after_ms,
             };
             events.emit(what);
         }

@@ -23,7 +23,7 @@ use crate::metrics::{
     CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies, Registrar,
     SeriesTable, StoreHealthTracker, describe,
 };
-use crate::sampling::SampledDecisions;
+use crate::sampling::{KeyDenial, SampledDecisions};
 
 /// The current rates of a snapshot are means over so many seconds.
 const RATE_SECONDS: usize = 5;
@@ -138,6 +138,12 @@ impl Watch {
     /// The hash that is shown instead of this key, to find a known key in a list.
     pub fn mask(&self, key: Key<'_>) -> String {
         Fingerprints::mask(self.inner.fingerprints.key(key))
+    }
+
+    /// The last denials of a key that this watch has sampled, the newest first. Up to 2,048 keys are remembered.
+    pub fn denials_of(&self, key: Key<'_>) -> Vec<KeyDenial> {
+        let (now, wall) = (self.inner.clock.now(), self.inner.clock.wall());
+        self.inner.sampled.lock().denials_of(key, now, wall)
     }
 
     /// Adds the counts of every thread to the metrics. Call it before metrics are read.

@@ -205,8 +205,8 @@ impl Policy {
         of_route.chain(rules).any(|rule| !rule.shadow && self.with_also(rule).into_iter().any(charges))
     }
 
-    /// The most specific rule for a request.
-    fn rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
+    /// The most specific rule for a request, or `None` if no rule matches it.
+    pub fn rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
         let fits = |(host, at): &&(Option<HostPattern>, usize)| {
             host.as_ref().is_none_or(|host| host.matches(facts.host))
                 && self.rules[*at].matcher.matches_path(facts)
