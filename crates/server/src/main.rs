@@ -51,6 +51,18 @@ fn explain(why: &clap::Error) -> ExitCode {
     // What is wrong ends at the first empty line; usage and tips follow.
     let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let said = said.join(" ");
-    complain(format_args!("spile: {}; see `spile --help`", said.trim_start_matches("error: ")));
+    let (said, meant) = (said.trim_start_matches("error: "), did_you_mean(why));
+    complain(format_args!("spile: {said}{meant}; see `spile --help`"));
     ExitCode::from(FAILED)
+}
+
+/// What may have been meant, in clap's guess.
+fn did_you_mean(why: &clap::Error) -> String {
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let guess = kinds.into_iter().find_map(|kind| match why.get(kind)? {
+        ContextValue::String(guess) => Some(guess.clone()),
+        ContextValue::Strings(guesses) => guesses.first().cloned(),
+        _ => None,
+    });
+    guess.map_or_else(String::new, |guess| format!(": did you mean `{guess}`?"))
 }

@@ -1,10 +1,8 @@
 //! The dashboard in a terminal, against a running server.
 
-mod fetch;
 mod screen;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +10,6 @@ use std::time::Duration;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 
-use self::fetch::fetch;
 pub use self::screen::Screen;
 
 /// How often the server is asked.
@@ -20,14 +17,17 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How often the keyboard is polled.
 const KEYS: Duration = Duration::from_millis(100);
 
-/// Shows the server whose admin listener is at `admin` until the user presses `q`. `token` is the admin token, if the
-/// server requires one.
-pub fn run(admin: SocketAddr, token: Option<String>) -> io::Result<()> {
+/// Shows a server until the user presses `q`. `server` is what it is called, and `fetch` reads its figures, or says why there
+/// are none.
+pub fn run(
+    server: &str,
+    fetch: impl FnMut() -> Result<crate::Snapshot, String> + Send + 'static,
+) -> io::Result<()> {
     let (send, figures) = channel();
     let (stop, stopped) = channel();
-    let asking = thread::spawn(move || ask(admin, token.as_deref(), &send, &stopped));
+    let asking = thread::spawn(move || ask(fetch, &send, &stopped));
     let mut terminal = ratatui::try_init()?;
-    let shown = show(&mut terminal, &Screen::new(admin), &figures);
+    let shown = show(&mut terminal, &Screen::new(server), &figures);
     ratatui::restore();
     drop(stop);
     // The thread does not panic, so that there is no error to report.
@@ -37,13 +37,12 @@ pub fn run(admin: SocketAddr, token: Option<String>) -> io::Result<()> {
 
 /// Reads a snapshot once a second until it is told to stop or the receiver is dropped.
 fn ask(
-    admin: SocketAddr,
-    token: Option<&str>,
+    mut fetch: impl FnMut() -> Result<crate::Snapshot, String>,
     send: &Sender<Result<crate::Snapshot, String>>,
     stopped: &Receiver<()>,
 ) {
     loop {
-        if send.send(fetch(admin, token)).is_err() {
+        if send.send(fetch()).is_err() {
             return;
         }
         if stopped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {

@@ -1,12 +1,10 @@
 //! The screen of `spile top`.
 
-use std::net::SocketAddr;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, List, Row, Sparkline, Table, Widget};
+use ratatui::widgets::{Block, List, Paragraph, Row, Sparkline, Table, Widget, Wrap};
 
 use crate::events::{Event, EventKind};
 use crate::metrics::SecondRow;
@@ -16,15 +14,15 @@ use crate::watch::Snapshot;
 /// The last snapshot, and why the server does not answer if it does not.
 #[derive(Clone, Debug)]
 pub struct Screen {
-    admin: SocketAddr,
+    server: String,
     last: Option<Snapshot>,
     away: Option<String>,
 }
 
 impl Screen {
-    /// An empty screen for the server at this address.
-    pub const fn new(admin: SocketAddr) -> Self {
-        Self { admin, last: None, away: None }
+    /// An empty screen for the server of this name.
+    pub fn new(server: &str) -> Self {
+        Self { server: server.to_owned(), last: None, away: None }
     }
 
     /// Takes a new snapshot, or why there is none. In that case the last figures stay.
@@ -37,11 +35,11 @@ impl Screen {
 
     fn title(&self) -> Line<'static> {
         let state = match (&self.away, &self.last) {
-            (Some(why), _) => Span::from(format!(" away: {why} ")).red().bold(),
+            (Some(_), _) => Span::from(" away ").red().bold(),
             (None, None) => Span::from(" connecting ").yellow(),
             (None, Some(_)) => Span::from(" live ").green().bold(),
         };
-        let server = format!(" {} ", self.admin);
+        let server = format!(" {} ", self.server);
         Line::from(vec![
             Span::from(" Spile ").bold(),
             Span::from(server),
@@ -53,17 +51,20 @@ impl Screen {
 
 impl Widget for &Screen {
     fn render(self, area: Rect, buffer: &mut Buffer) {
+        let away = self.away.as_ref().map(|why| Paragraph::new(why.as_str()).red().wrap(Wrap { trim: true }));
         let rows = Layout::vertical([
             Constraint::Length(1),
-            Constraint::Length(3),
+            Constraint::Length(if away.is_some() { 2 } else { 0 }),
+            Constraint::Length(if is_narrow(area) { 4 } else { 3 }),
             Constraint::Length(8),
             Constraint::Fill(3),
             Constraint::Fill(2),
         ]);
-        let [title, now, chart, middle, events] = rows.areas(area);
+        let [title, why, now, chart, middle, events] = rows.areas(area);
         self.title().render(title, buffer);
+        away.render(why, buffer);
         let Some(snapshot) = &self.last else { return };
-        figures(snapshot).render(now, buffer);
+        figures(snapshot, is_narrow(area)).render(now, buffer);
         draw_rates(&snapshot.seconds, chart, buffer);
         let [levels, denied, spending] =
             Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1), Constraint::Fill(1)]).areas(middle);
@@ -74,28 +75,34 @@ impl Widget for &Screen {
     }
 }
 
-fn figures(snapshot: &Snapshot) -> Table<'static> {
+/// Whether the figures of now take two lines.
+const fn is_narrow(area: Rect) -> bool {
+    area.width < 130
+}
+
+fn figures(snapshot: &Snapshot, narrow: bool) -> Table<'static> {
     let latency = snapshot.store_latency;
     let store = if snapshot.store_lost { "LOST" } else { "well" };
     let breaker = if snapshot.store.breakers_open > 0 { "open" } else { "closed" };
-    let cells = [
+    let decided = [
         format!("allowed {}/s", snapshot.per_second.allowed),
         format!("denied {}/s", snapshot.per_second.denied),
         format!("denial ratio {:.1} %", snapshot.denial_ratio * 100.0),
+    ];
+    let stored = [
         format!("store {store}, breaker {breaker}"),
-        format!("p50 {} p90 {} p99 {} µs", latency.p50_us, latency.p90_us, latency.p99_us),
         format!("without store {}", snapshot.degraded),
+        format!("p50 {} p90 {} p99 {} µs", latency.p50_us, latency.p90_us, latency.p99_us),
     ];
+    let rows = if narrow {
+        vec![Row::new(decided), Row::new(stored)]
+    } else {
+        vec![Row::new(decided.into_iter().chain(stored))]
+    };
+    let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(3)];
+    let widths = if narrow { widths.to_vec() } else { [widths, widths].concat() };
     let colour = if snapshot.store_lost { Color::Red } else { Color::Reset };
-    let widths = [
-        Constraint::Fill(2),
-        Constraint::Fill(2),
-        Constraint::Fill(3),
-        Constraint::Fill(4),
-        Constraint::Fill(4),
-        Constraint::Fill(3),
-    ];
-    Table::new([Row::new(cells)], widths).block(Block::bordered().border_style(Style::from(colour)))
+    Table::new(rows, widths).block(Block::bordered().border_style(Style::from(colour)))
 }
 
 /// Draws allowed decisions above and denied ones below, the newest on the right.
@@ -175,7 +182,7 @@ mod tests {
     }
 
     fn screen() -> Screen {
-        let mut screen = Screen::new(SocketAddr::from(([127, 0, 0, 1], 8081)));
+        let mut screen = Screen::new("http://127.0.0.1:8081");
         let noisy = TopKey { key: "#0badcafe".to_owned(), count: 42, error: 0 };
         screen.take(Ok(Snapshot { top_denied: vec![noisy], degraded: 7, ..Snapshot::default() }));
         screen
@@ -187,9 +194,41 @@ mod tests {
         assert!(shown(&screen, 120, 40).contains("live"));
         screen.take(Err("connection refused".to_owned()));
         let text = shown(&screen, 120, 40);
-        for part in ["away: connection refused", "#0badcafe", "42", "without store 7"] {
+        for part in ["away", "connection refused", "#0badcafe", "42", "without store 7"] {
             assert!(text.contains(part), "{part} in {text}");
         }
+    }
+
+    #[test]
+    fn all_figures_are_whole_in_eighty_columns() {
+        let mut snapshot = Snapshot { degraded: 123_456, denial_ratio: 0.123, ..Snapshot::default() };
+        (snapshot.per_second.allowed, snapshot.per_second.denied) = (1_234_567, 765_432);
+        snapshot.store_latency.p50_us = 12_345;
+        (snapshot.store_latency.p90_us, snapshot.store_latency.p99_us) = (23_456, 34_567);
+        let mut screen = screen();
+        screen.take(Ok(snapshot));
+        for width in [80, 100, 130, 200] {
+            let text = shown(&screen, width, 24);
+            for part in [
+                "allowed 1234567/s",
+                "denied 765432/s",
+                "denial ratio 12.3 %",
+                "store well, breaker closed",
+                "without store 123456",
+                "p50 12345 p90 23456 p99 34567 µs",
+                "q quits",
+            ] {
+                assert!(text.contains(part), "{part} in {text}");
+            }
+        }
+        let why =
+            "http://127.0.0.1:8081 asks for its admin token: set SPILE_ADMIN_TOKEN to it, or pass --token";
+        screen.take(Err(why.to_owned()));
+        let text = shown(&screen, 80, 24);
+        assert!(
+            text.contains("SPILE_ADMIN_TOKEN") && text.contains("--token") && text.contains("q quits"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -100,6 +100,8 @@ pub(super) struct StoreState {
 struct RegistryState {
     /// `redis`, shared by all instances, or `instance`.
     kept: &'static str,
+    /// Whether entries are still there when the server is started again: in Redis, or in a file.
+    survives_restart: bool,
     /// The version that is part of what is in force. `null` if the registry is not in Redis.
     version: Option<u64>,
     /// Why the registry, or a part of it, is not what is in force, while it is not.
@@ -138,6 +140,7 @@ impl RegistryState {
         });
         Self {
             kept: if state.decider.store().redis().is_some() { "redis" } else { "instance" },
+            survives_restart: state.control.keeps_changes(),
             version: standing.version(),
             trouble: standing.trouble().or_else(|| quarantine.named()),
             quarantined: shown.collect(),

@@ -7,9 +7,10 @@ use axum::Router;
 use axum::extract::{ConnectInfo, State};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
-use http::header::CONTENT_TYPE;
+use axum::routing::get;
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{Method, Request, Response, StatusCode};
-use spile_listener::{ClientBody, GuessLimiter, HttpHandler, RequestOrigin, UnpacedBody};
+use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
 use spile_observe::{Analytics, Watch, dashboard};
 use tower::ServiceExt;
 use utoipa::IntoResponses;
@@ -66,7 +67,7 @@ impl Admin {
         analytics: Analytics,
         readiness: Readiness,
         telemetry: &Telemetry,
-        guesses: Arc<GuessLimiter>,
+        guard: TokenGuard,
         hosts: HostCheck,
     ) -> Self {
         let decider = Arc::clone(&state.decider);
@@ -76,7 +77,6 @@ impl Admin {
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
         let control = Arc::clone(&state.control);
         let status = StatusState { decider, control, readiness, metrics, watch, gauges, embedded };
-        let guard = TokenGuard { control: Arc::clone(&state.control), guesses };
         let guarded = plain(api())
             .layer(from_fn_with_state(state.clone(), audit::record))
             .with_state(state)
@@ -88,6 +88,7 @@ impl Admin {
             .with_state(status)
             .merge(figures)
             .merge(guarded)
+            .route("/", get(home))
             .fallback(|| async { Problem::no_such_admin_path() })
             .method_not_allowed_fallback(|| async { Problem::other_method() });
         Self { router, hosts }
@@ -144,6 +145,12 @@ fn open() -> OpenApiRouter<StatusState> {
         .routes(routes!(exposition))
         .routes(routes!(description))
         .merge(dashboard::page())
+}
+
+/// Leads browsers to the dashboard, and tells others where to look. No operation of the API.
+async fn home() -> impl IntoResponse {
+    let text = "This is the admin listener of Spile: /dashboard, /livez, /readyz, /metrics, /openapi.json and /admin/v1.\n";
+    (StatusCode::FOUND, [(LOCATION, "/dashboard"), (CONTENT_TYPE, "text/plain; charset=utf-8")], text)
 }
 
 /// Says that the process runs.

@@ -20,7 +20,8 @@ use utoipa_axum::routes;
 
 use self::kinds::{plans, rules, tenants};
 pub(crate) use self::listener::{Admin, Readiness, document};
-use self::token::{TokenGuard, require, require_if_any};
+pub(crate) use self::token::TokenGuard;
+use self::token::{require, require_if_any};
 use crate::control::Control;
 use crate::decide::Decider;
 

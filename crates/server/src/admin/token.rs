@@ -22,6 +22,8 @@ use crate::secret::Secret;
 pub(crate) struct TokenGuard {
     pub(crate) control: Arc<Control>,
     pub(crate) guesses: Arc<GuessLimiter>,
+    /// The token of this run alone. It opens the API until one is configured.
+    pub(crate) one_time: Option<Secret>,
 }
 
 const BEARER: &[u8] = b"Bearer ";
@@ -35,14 +37,15 @@ pub(crate) async fn require(
 ) -> Response {
     // The token of now: one that was replaced no longer opens anything.
     let config = guard.control.config();
-    let Some(token) = &config.admin.token else {
+    let Some(token) = config.admin.token.as_ref().or(guard.one_time.as_ref()) else {
         let detail = "no token is configured: set SPILE_ADMIN_TOKEN or admin.token_file";
         return Problem::new(StatusCode::FORBIDDEN, detail).into_response();
     };
     guard.answer(token, peer, request, next).await
 }
 
-/// The same, but lets every request through if no token is configured: the listener is then open on loopback alone.
+/// The same, but lets every request through if no token is configured: the listener is then open on loopback alone. The
+/// token of this run alone is not asked for.
 pub(crate) async fn require_if_any(
     State(guard): State<TokenGuard>,
     peer: ConnectInfo<SocketAddr>,

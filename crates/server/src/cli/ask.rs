@@ -5,29 +5,26 @@ use http::Method;
 use serde_json::{Value, json};
 use spile_core::Reason;
 
-use super::client::{Client, refused};
+use super::client::Client;
 use super::direct::DirectArgs;
 use super::outcome::CommandOutcome;
 use super::patience::Patience;
 use super::print;
+use super::server_url::ServerUrl;
 
 /// Who asks for what.
 #[derive(Args, Debug)]
 pub(super) struct AskArgs {
     /// Who pays.
     key: String,
-    /// The plans to ask; several are a chain.
-    #[arg(long = "plan", value_name = "NAME", conflicts_with = "rule", required_unless_present = "rule")]
-    plans: Vec<String>,
-    /// The rule to ask.
-    #[arg(long, value_name = "ID")]
-    rule: Option<String>,
+    #[command(flatten)]
+    by: AskedBy,
     /// The tokens to spend.
     #[arg(long, value_name = "TOKENS")]
     cost: Option<u64>,
-    /// Where the server's decision API listens.
-    #[arg(long, value_name = "URL", env = "SPILE_SERVER", default_value = "http://127.0.0.1:8080")]
-    server: String,
+    /// Where the server's decision API listens: `HOST:PORT`, `:PORT` on this machine, or a URL of http or https.
+    #[arg(long, value_name = "ADDRESS", env = "SPILE_SERVER", default_value = "http://127.0.0.1:8080")]
+    server: ServerUrl,
     #[command(flatten)]
     direct: DirectArgs,
     #[command(flatten)]
@@ -35,6 +32,18 @@ pub(super) struct AskArgs {
     /// Prints the decision as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What decides: a rule, or plans.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct AskedBy {
+    /// The rule to ask; `spile rule list` names them.
+    #[arg(long, value_name = "ID")]
+    rule: Option<String>,
+    /// The plans to ask; several are a chain. `spile plan list` names them.
+    #[arg(long = "plan", value_name = "NAME")]
+    plans: Vec<String>,
 }
 
 /// Whether to spend or only to look.
@@ -55,7 +64,7 @@ impl AskArgs {
         if self.json {
             print::line(&decision)?;
         } else {
-            print::line(sentence(allowed, &decision))?;
+            print::line(sentence(verb, allowed, &decision))?;
         }
         Ok(match allowed {
             true => CommandOutcome::Done,
@@ -66,9 +75,9 @@ impl AskArgs {
 
     fn question(&self) -> Value {
         let mut question = json!({"identity": self.key});
-        match &self.rule {
+        match &self.by.rule {
             Some(rule) => question["ruleId"] = json!(rule),
-            None => question["plans"] = json!(self.plans),
+            None => question["plans"] = json!(self.by.plans),
         }
         if let Some(cost) = self.cost {
             question["cost"] = json!(cost);
@@ -81,17 +90,20 @@ impl AskArgs {
             Verb::Check => "/v1/check",
             Verb::Peek => "/v1/peek",
         };
-        let (status, decision) =
-            Client::new(&self.server, None, self.patience).ask(Method::POST, path, Some(question))?;
-        if decision["allowed"].is_boolean() { Ok(decision) } else { refused(status, &decision) }
+        let client = Client::new(&self.server, None, self.patience);
+        let (status, decision) = client.ask(Method::POST, path, Some(question))?;
+        if decision["allowed"].is_boolean() { Ok(decision) } else { client.refused(status, &decision) }
     }
 }
 
-fn sentence(allowed: bool, decision: &Value) -> String {
+fn sentence(verb: Verb, allowed: bool, decision: &Value) -> String {
     let (limit, left) = (&decision["limit"], &decision["remaining"]);
     let degraded = if decision["degraded"] == true { ", decided without the store" } else { "" };
     if allowed {
-        return format!("allowed: {left} of {limit} tokens left{degraded}");
+        // A key that never spent anything, perhaps because it is misspelt, looks like this.
+        let is_full = verb == Verb::Peek && decision["resetAfterMs"] == 0 && left == limit;
+        let untouched = if is_full { "; no bucket yet, or all of it has come back" } else { "" };
+        return format!("allowed: {left} of {limit} tokens left{degraded}{untouched}");
     }
     let by = decision["limitedBy"].as_str().map(|name| format!(" by {name}")).unwrap_or_default();
     format!(

@@ -17,22 +17,27 @@ pub(crate) struct Banner<'a> {
     grpc: Option<SocketAddr>,
     resp: Option<SocketAddr>,
     gateway: Option<SocketAddr>,
+    token: Option<&'a str>,
 }
 
 impl<'a> Banner<'a> {
-    /// The banner of a server on these listeners.
-    pub(crate) fn new(config: &'a Config, listeners: &Listeners) -> std::io::Result<Self> {
+    /// The banner of a server on these listeners. It shows the token that was made for this run, if there is one.
+    pub(crate) fn new(
+        config: &'a Config,
+        listeners: &Listeners,
+        token: Option<&'a str>,
+    ) -> std::io::Result<Self> {
         let (http, admin) = (listeners.http.local_addr()?, listeners.admin.local_addr()?);
         let address =
             |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
         let (grpc, resp) = (address(&listeners.grpc)?, address(&listeners.resp)?);
-        Ok(Self { config, http, admin, grpc, resp, gateway: address(&listeners.gateway)? })
+        Ok(Self { config, http, admin, grpc, resp, gateway: address(&listeners.gateway)?, token })
     }
 }
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { config, http, admin, grpc, resp, gateway } = self;
+        let Self { config, http, admin, grpc, resp, gateway, token } = self;
         writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
         let scheme = |tls: &Option<TlsConfig>| if tls.is_some() { "https" } else { "http" };
         let (http, admin) = (
@@ -42,6 +47,12 @@ impl fmt::Display for Banner<'_> {
         writeln!(f, "  http   {http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund")?;
         writeln!(f, "  admin  {admin}   /livez, /readyz, /metrics, /openapi.json, /admin/v1")?;
         writeln!(f, "  watch  {admin}/dashboard   or in a terminal: spile top --admin {admin}")?;
+        if let Some(token) = token {
+            writeln!(
+                f,
+                "  token  export SPILE_ADMIN_TOKEN={token}   opens /admin/v1 until this server ends"
+            )?;
+        }
         if let Some(grpc) = grpc {
             writeln!(
                 f,

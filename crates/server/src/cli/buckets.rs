@@ -6,9 +6,11 @@ use clap::Args;
 use http::Method;
 use serde_json::Value;
 
+use super::admin::AdminArgs;
 use super::direct::DirectArgs;
-use super::entries::AdminArgs;
+use super::entries::shown;
 use super::print;
+use crate::decide::buckets::rough;
 use crate::input::segment;
 
 /// Cells of a level bar.
@@ -32,12 +34,18 @@ impl BucketArgs {
     pub(super) fn inspect(self) -> anyhow::Result<()> {
         let answer = match self.direct.open(false, self.admin.patience)? {
             Some(store) => store.inspect(&self.key, self.plan.as_deref())?,
-            None => self.admin.client().demand(Method::GET, &self.path(), None)?,
+            None => self.admin.get(&self.path())?,
         };
         if self.admin.json {
             return print::line(answer);
         }
-        answer["buckets"].as_array().into_iter().flatten().try_for_each(|bucket| print::line(line(bucket)))
+        let buckets = || answer["buckets"].as_array().into_iter().flatten();
+        let rows: Vec<_> = buckets().map(row).collect();
+        print::line(print::table(HEADER, &rows))?;
+        if buckets().all(|bucket| bucket["exists"] == false) {
+            print::line(format_args!("{} has no bucket yet: {NO_BUCKET}", self.key))?;
+        }
+        Ok(())
     }
 
     pub(super) fn reset(self) -> anyhow::Result<()> {
@@ -57,25 +65,24 @@ impl BucketArgs {
     }
 }
 
-fn line(bucket: &Value) -> String {
+/// What an operator may want to know of a key that the store does not have.
+pub(super) const NO_BUCKET: &str = "nothing was spent, or all of it has come back. A key has its kind in front, as in \
+                                    tenant:acme, ip:203.0.113.7 or principal:ann";
+
+/// The columns of buckets.
+pub(super) const HEADER: [&str; 6] = ["LIMIT", "LEVEL", "TOKENS", "REFILL", "FULL IN", "KEPT FOR"];
+
+/// A bucket as a row. One that the store does not have is full.
+pub(super) fn row(bucket: &Value) -> [String; 6] {
     let level = bucket["level"].as_f64().unwrap_or_default();
     let full = (level * BAR as f64).round() as usize;
     let bar: String = (0..BAR).map(|cell| if cell < full { '█' } else { '░' }).collect();
-    let name = bucket["limit"].as_str().unwrap_or_default();
-    let (tokens, capacity) = (&bucket["tokens"], &bucket["capacity"]);
     let when = match bucket["resetAfterMs"].as_u64() {
+        _ if bucket["exists"] == false => "no bucket yet".to_owned(),
         Some(0) | None => "full".to_owned(),
-        Some(ms) => format!("full in {}", span(ms)),
+        Some(ms) => rough(Duration::from_millis(ms)),
     };
-    let kept = match bucket["ttlMs"].as_u64() {
-        Some(ms) => format!(", TTL {}", span(ms)),
-        None => String::new(),
-    };
-    format!("{name:<24} {bar} {tokens}/{capacity}, {when}{kept}")
-}
-
-/// In its two largest units: the milliseconds of an hour do not matter.
-fn span(ms: u64) -> String {
-    let text = humantime::format_duration(Duration::from_millis(ms)).to_string();
-    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    let tokens = format!("{}/{}", bucket["tokens"], bucket["capacity"]);
+    let kept = bucket["ttlMs"].as_u64().map(|ms| rough(Duration::from_millis(ms))).unwrap_or_default();
+    [shown(&bucket["limit"]), bar, tokens, shown(&bucket["refill"]), when, kept]
 }

@@ -1,27 +1,31 @@
 //! Asks a running server.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full};
+use http::{HeaderValue, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 
 use super::connection::connect;
 use super::patience::Patience;
+use super::server_url::ServerUrl;
+
+/// The largest answer that is read. A hundred thousand tenants take less.
+const MOST_BYTES: usize = 64 << 20;
 
 /// One listener of a server, and the token that opens it.
 pub(super) struct Client {
-    url: String,
+    url: ServerUrl,
     token: Option<String>,
     patience: Patience,
 }
 
 impl Client {
-    pub(super) fn new(url: &str, token: Option<String>, patience: Patience) -> Self {
-        Self { url: url.trim_end_matches('/').to_owned(), token, patience }
+    pub(super) fn new(url: &ServerUrl, token: Option<String>, patience: Patience) -> Self {
+        Self { url: url.clone(), token, patience }
     }
 
     /// Asks, and hands back status and JSON of any answer that comes.
@@ -32,39 +36,53 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<(StatusCode, Value)> {
-        let url: Uri = self.url.parse().with_context(|| format!("`{}` is not a URL", self.url))?;
-        let authority = url.authority().map(ToString::to_string).unwrap_or_default();
-        let mut request = Request::builder().method(method).uri(path).header(HOST, authority);
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.url.authority());
         if let Some(token) = &self.token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
+            let bearer =
+                bearer.map_err(|_| anyhow!("the admin token has characters that no header takes"))?;
+            request = request.header(AUTHORIZATION, bearer);
         }
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = request.header(CONTENT_TYPE, "application/json").body(Full::new(Bytes::from(body)))?;
         let unreached = || format!("no server answers at {}: is `spile serve` running?", self.url);
         let answered = async {
-            let stream = TokioIo::new(connect(&url).await.with_context(unreached)?);
+            let stream = TokioIo::new(connect(&self.url).await.with_context(unreached)?);
             let (mut sender, connection) = http1::handshake(stream).await.with_context(unreached)?;
             // Ends with the answer, or with an error that the answer tells of.
             tokio::spawn(connection);
             let response = sender.send_request(request).await.with_context(unreached)?;
             let status = response.status();
-            let bytes = response.into_body().collect().await?.to_bytes();
+            let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+            let bytes =
+                body.map_err(|why| anyhow!("the answer of {} broke off: {why}", self.url))?.to_bytes();
             Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
         };
-        self.patience.bound(&self.url, answered).await
+        self.patience.bound(&self.url.to_string(), answered).await
     }
 
     /// Asks for what must work: any other answer is an error in the server's own words.
     pub(super) fn demand(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let (status, answer) = self.ask(method, path, body)?;
-        if status.is_success() { Ok(answer) } else { refused(status, &answer) }
+        if status.is_success() { Ok(answer) } else { self.refused(status, &answer) }
     }
-}
 
-/// The server's own words about what is wrong.
-pub(super) fn refused<T>(status: StatusCode, answer: &Value) -> anyhow::Result<T> {
-    match answer["detail"].as_str() {
-        Some(detail) => bail!("{detail}"),
-        None => bail!("the server answered {status}"),
+    /// The server's own words about what is wrong, or what to do about the token.
+    pub(super) fn refused<T>(&self, status: StatusCode, answer: &Value) -> anyhow::Result<T> {
+        match (status, answer["detail"].as_str()) {
+            (StatusCode::UNAUTHORIZED, _) if self.token.is_none() => {
+                bail!("{} asks for its admin token: set SPILE_ADMIN_TOKEN to it, or pass --token", self.url)
+            }
+            (StatusCode::UNAUTHORIZED, _) => {
+                bail!("{} has another admin token than the one in SPILE_ADMIN_TOKEN or --token", self.url)
+            }
+            (StatusCode::FORBIDDEN, Some(_)) => bail!(
+                "the admin API of {} is closed, because that server has no admin token: start the server with \
+                 SPILE_ADMIN_TOKEN or admin.token_file, and set SPILE_ADMIN_TOKEN here to the same",
+                self.url
+            ),
+            (_, Some(detail)) => bail!("{detail}"),
+            (_, None) => bail!("{} answered {status}: is this the right listener?", self.url),
+        }
     }
 }

@@ -7,32 +7,44 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Subcommand;
+use serde_json::{Value, json};
 
 use super::outcome::CommandOutcome;
 use super::patience::Patience;
 use super::print;
 use super::serve::ServeArgs;
-use crate::config::{self, Config, Offered, STARTER, StoreUrl, UnknownStore};
+use crate::config::{Config, ConfigError, LoadError, Offered, STARTER, StoreUrl, UnknownStore};
 use crate::registry::{Registry, RegistryFile};
 use crate::secret::mask;
 
 /// What can be done with a configuration.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Says whether a file works, and if not, everything that is wrong with it.
+    /// Says whether a server would run with a file, and if not, everything that is wrong with it.
     Check {
-        /// The file.
-        #[arg(value_name = "FILE", default_value = "spile.toml")]
-        file: PathBuf,
+        /// The file; `--config` names it just as well. `spile.toml`, if there is neither.
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+        #[command(flatten)]
+        serve: ServeArgs,
         /// Also says which entries of this registry would be in quarantine with the file: the file of an embedded store,
         /// or the URL of a Redis. The exit code is 1 if there are any.
         #[arg(long, value_name = "FILE_OR_URL")]
         registry: Option<RegistryPlace>,
         #[command(flatten)]
         patience: Patience,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Prints what the server would run with, from file, environment and flags. Secrets are left out.
-    Show(ServeArgs),
+    Show {
+        #[command(flatten)]
+        serve: ServeArgs,
+        /// Prints JSON instead of TOML.
+        #[arg(long)]
+        json: bool,
+    },
     /// Prints a commented file to start from.
     Init,
 }
@@ -40,27 +52,51 @@ pub(super) enum ConfigCommand {
 impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<CommandOutcome> {
         match self {
-            Self::Check { file, registry, patience } => check(&file, registry.as_ref(), patience),
-            Self::Show(args) => print::all(mask(&args.config()?.to_string())).map(CommandOutcome::done),
+            Self::Check { file, serve, registry, patience, json } => {
+                let file = file.or_else(|| serve.file()).unwrap_or_else(|| "spile.toml".into());
+                let checked = check(&serve.with_file(file.clone()), registry.as_ref(), patience);
+                if json { print_json(&file, checked) } else { print_text(&file, &checked?) }
+            }
+            Self::Show { serve, json: false } => {
+                print::all(mask(&serve.config()?.to_string())).map(CommandOutcome::done)
+            }
+            Self::Show { serve, json: true } => {
+                let shown: Value = toml::from_str(&mask(&serve.config()?.to_string()))?;
+                print::line(shown).map(CommandOutcome::done)
+            }
             Self::Init => print::all(STARTER).map(CommandOutcome::done),
         }
     }
 }
 
+/// A configuration that works, and the registry that it was checked with, if there is one.
+struct CheckedConfig {
+    config: Config,
+    registry: Option<(usize, String)>,
+}
+
 fn check(
-    file: &Path,
+    serve: &ServeArgs,
     registry: Option<&RegistryPlace>,
     patience: Patience,
+) -> anyhow::Result<CheckedConfig> {
+    let mut config = serve.config()?;
+    config.store.check()?;
+    config.check_runs(None)?;
+    let Some(place) = registry else { return Ok(CheckedConfig { config, registry: None }) };
+    let offered = place.read(&config, patience)?;
+    config = config.adopt(&offered)?;
+    Ok(CheckedConfig { config, registry: Some((offered.entries.len(), place.to_string())) })
+}
+
+fn print_text(
+    file: &Path,
+    CheckedConfig { config, registry }: &CheckedConfig,
 ) -> anyhow::Result<CommandOutcome> {
-    let mut config = Config::load(file, config::environment()?)?;
-    let mut with = String::new();
-    if let Some(place) = registry {
-        let offered = place.read(&config, patience)?;
-        with = format!(", with {} entries of the registry in {place}", offered.entries.len());
-        config = config.adopt(&offered)?;
-    }
+    let with =
+        registry.as_ref().map(|(count, place)| format!(", with {count} entries of the registry in {place}"));
     let (plans, rules, tenants) = (config.plans.len(), config.rules.len(), config.tenants.len());
-    let (file, routes) = (file.display(), config.routes.len());
+    let (file, routes, with) = (file.display(), config.routes.len(), with.unwrap_or_default());
     print::line(format_args!(
         "{file} works: {plans} plans, {rules} rules, {tenants} tenants, {routes} routes{with}"
     ))?;
@@ -70,7 +106,43 @@ fn check(
     for (entry, why) in config.quarantine().iter() {
         print::line(format_args!("quarantine: {entry}: {why}"))?;
     }
-    Ok(if config.quarantine().is_empty() { CommandOutcome::Done } else { CommandOutcome::Quarantined })
+    Ok(outcome(config))
+}
+
+fn print_json(file: &Path, checked: anyhow::Result<CheckedConfig>) -> anyhow::Result<CommandOutcome> {
+    let file = file.display().to_string();
+    match checked {
+        Ok(CheckedConfig { config, registry }) => {
+            let quarantined: Vec<Value> =
+                config.quarantine().iter().map(|(entry, why)| json!({"entry": entry, "why": why})).collect();
+            print::line(json!({
+                "file": file,
+                "works": true,
+                "plans": config.plans.len(),
+                "rules": config.rules.len(),
+                "tenants": config.tenants.len(),
+                "routes": config.routes.len(),
+                "registryEntries": registry.map(|(count, _)| count),
+                "warnings": config.warnings(),
+                "quarantined": quarantined,
+            }))?;
+            Ok(outcome(&config))
+        }
+        Err(why) => {
+            let wrong = why.downcast_ref::<ConfigError>().or_else(|| match why.downcast_ref::<LoadError>() {
+                Some(LoadError::Wrong(wrong)) => Some(wrong),
+                _ => None,
+            });
+            let lines = wrong.map_or_else(|| vec![format!("{why:#}")], |wrong| wrong.lines().collect());
+            let lines: Vec<String> = lines.iter().map(|line| mask(line)).collect();
+            print::line(json!({"file": file, "works": false, "errors": lines}))?;
+            Ok(CommandOutcome::Refused)
+        }
+    }
+}
+
+fn outcome(config: &Config) -> CommandOutcome {
+    if config.quarantine().is_empty() { CommandOutcome::Done } else { CommandOutcome::Quarantined }
 }
 
 /// Where a registry is kept.

@@ -2,14 +2,14 @@
 
 use std::env::var_os;
 
-use anyhow::{Context, bail};
-use http::Uri;
-use http::uri::Scheme;
+use anyhow::Context;
 use rustls::pki_types::ServerName;
 use spile_gateway::{UpstreamTls, UpstreamTlsFiles};
 use spile_listener::ClientIo;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use super::server_url::ServerUrl;
 
 /// The variables that name the files of TLS: who vouches for servers, and who this client is.
 const CA_FILE: &str = "SPILE_TLS_CA_FILE";
@@ -25,16 +25,10 @@ pub(super) trait AnyIo: ClientIo {}
 impl<I: ClientIo> AnyIo for I {}
 
 /// Connects to the server of this URL.
-pub(super) async fn connect(url: &Uri) -> anyhow::Result<AnyTransport> {
-    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let encrypted = match url.scheme() {
-        Some(scheme) if *scheme == Scheme::HTTP => false,
-        Some(scheme) if *scheme == Scheme::HTTPS => true,
-        _ => bail!("`{url}` is not the URL of a server: write http://HOST:PORT or https://HOST:PORT"),
-    };
-    let port = url.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
-    let stream = TcpStream::connect((host, port)).await?;
-    if !encrypted {
+pub(super) async fn connect(url: &ServerUrl) -> anyhow::Result<AnyTransport> {
+    let host = url.host();
+    let stream = TcpStream::connect((host, url.port())).await?;
+    if !url.encrypted {
         return Ok(Box::new(stream));
     }
     let mut files = UpstreamTlsFiles::default();

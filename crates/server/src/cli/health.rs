@@ -3,23 +3,28 @@
 use anyhow::bail;
 use clap::Args;
 use http::Method;
+use serde_json::json;
 
 use super::client::Client;
 use super::patience::Patience;
 use super::print;
+use super::server_url::ServerUrl;
 
 /// Which server.
 #[derive(Args, Debug)]
 pub(super) struct HealthArgs {
-    /// Where the server's admin listener is.
-    #[arg(long, value_name = "URL", env = "SPILE_ADMIN", default_value = "http://127.0.0.1:8081")]
-    admin: String,
+    /// Where the server's admin listener is: `HOST:PORT`, `:PORT` on this machine, or a URL of http or https.
+    #[arg(long, value_name = "ADDRESS", env = "SPILE_ADMIN", default_value = "http://127.0.0.1:8081")]
+    admin: ServerUrl,
     /// Asks only whether the process runs (`/livez`), for engines that restart what is not healthy: a store that is away is
     /// no reason to.
     #[arg(long)]
     live: bool,
     #[command(flatten)]
     patience: Patience,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 impl HealthArgs {
@@ -29,6 +34,6 @@ impl HealthArgs {
         if !status.is_success() {
             bail!("the server at {} is not {word}: it answered {status}", self.admin);
         }
-        print::line(word)
+        if self.json { print::line(json!({word: true})) } else { print::line(word) }
     }
 }

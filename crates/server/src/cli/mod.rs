@@ -1,5 +1,6 @@
 //! The command line: what was typed, and who carries it out.
 
+mod admin;
 mod ask;
 mod banner;
 mod buckets;
@@ -11,21 +12,31 @@ mod entries;
 mod health;
 mod outcome;
 mod patience;
+mod plan;
 mod print;
+mod reload;
+mod rule;
 mod serve;
+mod server_url;
 mod shell;
+mod tenant;
 mod top;
+
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
 use self::ask::{AskArgs, Verb};
 use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
-use self::entries::{PlanCommand, TenantCommand};
 use self::health::HealthArgs;
 pub use self::outcome::CommandOutcome;
+use self::plan::PlanCommand;
+use self::reload::ReloadArgs;
+use self::rule::RuleCommand;
 use self::serve::ServeArgs;
 use self::shell::Shell;
+use self::tenant::TenantCommand;
 use self::top::TopArgs;
 
 /// A distributed token-bucket rate limiter.
@@ -55,12 +66,17 @@ enum CliCommand {
     Inspect(BucketArgs),
     /// Makes every bucket of a key full again.
     Reset(BucketArgs),
-    /// Lists, adds or removes tenants.
+    /// Lists, shows, adds, changes or removes tenants.
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Lists, adds or removes plans.
+    /// Lists, shows, puts or removes plans.
     #[command(subcommand)]
     Plan(PlanCommand),
+    /// Lists, shows, puts or removes rules.
+    #[command(subcommand)]
+    Rule(RuleCommand),
+    /// Has a server read its file again.
+    Reload(ReloadArgs),
     /// Says whether a server is ready, for container engines.
     Health(HealthArgs),
     /// Shows a running server in the terminal.
@@ -72,8 +88,11 @@ enum CliCommand {
         /// The shell.
         shell: Shell,
     },
-    /// Prints the manual page.
-    Man,
+    /// Prints the manual page, or writes the pages of all commands to a folder.
+    Man {
+        /// The folder, which is made if it is not there.
+        folder: Option<PathBuf>,
+    },
 }
 
 impl Cli {
@@ -88,11 +107,13 @@ impl Cli {
             CliCommand::Reset(args) => args.reset().map(CommandOutcome::done),
             CliCommand::Tenant(command) => command.run().map(CommandOutcome::done),
             CliCommand::Plan(command) => command.run().map(CommandOutcome::done),
+            CliCommand::Rule(command) => command.run().map(CommandOutcome::done),
+            CliCommand::Reload(args) => args.run().map(CommandOutcome::done),
             CliCommand::Health(args) => args.run().map(CommandOutcome::done),
             CliCommand::Top(args) => args.run().map(CommandOutcome::done),
             CliCommand::Openapi => print::all(crate::openapi::json()).map(CommandOutcome::done),
             CliCommand::Completions { shell } => shell::completions(shell).map(CommandOutcome::done),
-            CliCommand::Man => shell::man().map(CommandOutcome::done),
+            CliCommand::Man { folder } => shell::man(folder.as_deref()).map(CommandOutcome::done),
         }
     }
 }

@@ -11,6 +11,8 @@ pub enum CommandOutcome {
     Denied,
     /// Nothing was decided: the store failed, and the policy is to refuse without it.
     Undecided,
+    /// What is wrong was printed as JSON.
+    Refused,
     /// A file works, and entries of the registry would be in quarantine with it.
     Quarantined,
 }
@@ -26,7 +28,7 @@ impl From<CommandOutcome> for ExitCode {
         match outcome {
             CommandOutcome::Done => Self::SUCCESS,
             CommandOutcome::Denied | CommandOutcome::Quarantined => Self::from(1),
-            CommandOutcome::Undecided => Self::from(2),
+            CommandOutcome::Undecided | CommandOutcome::Refused => Self::from(2),
         }
     }
 }

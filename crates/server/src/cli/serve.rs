@@ -1,6 +1,6 @@
 //! `spile serve`: runs the service.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -11,11 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::banner::Banner;
 use super::print;
 
-use crate::config::{self, Config, Flags, LoadError, StoreUrl};
+use crate::config::{self, Config, Flags, LoadError, StoreUrl, listen_address};
 use crate::control::watcher;
 use crate::secret::Secret;
 use crate::serve::Listeners;
 use crate::serve::Server;
+
+/// Random bytes in a token that is made.
+const TOKEN_BYTES: usize = 32;
 
 /// The flags. They override file and environment.
 #[derive(Args, Clone, Debug)]
@@ -28,19 +31,19 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
     /// Where the decision API listens.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     http: Option<SocketAddr>,
     /// Where health and metrics listen.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     admin: Option<SocketAddr>,
     /// Where Envoy's rate limit service listens, for gRPC; off by default.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     grpc: Option<SocketAddr>,
     /// Where the Redis protocol is spoken, for `CL.THROTTLE`; off by default.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     resp: Option<SocketAddr>,
     /// Where the reverse proxy over the file's routes listens; off by default.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     gateway: Option<SocketAddr>,
     /// What to decide when the store fails: `allow`, `deny` or `local`.
     #[arg(long, value_name = "POLICY")]
@@ -57,7 +60,7 @@ impl ServeArgs {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let config = self.config()?;
         config.store.check()?;
-        config.refuse_open_admin([config.listen.admin])?;
+        config.check_runs(None)?;
         self.log_format.start();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Polling the sockets more often costs more than it finds: most events are handled before the next poll anyway.
@@ -66,6 +69,16 @@ impl ServeArgs {
             runtime.worker_threads(workers.into());
         }
         runtime.enable_all().build()?.block_on(serve(&config))
+    }
+
+    /// The file that is named, if one is.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        self.config.clone()
+    }
+
+    /// The same with this file.
+    pub(super) fn with_file(self, file: PathBuf) -> Self {
+        Self { config: Some(file), ..self }
     }
 
     /// The file, overridden by the environment, overridden by these flags.
@@ -107,11 +120,26 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     // From here on a hangup does not end the process: one that comes before the server is set up has nothing to reload.
     let _ignored_until_then = watcher::hangup()?;
     let listeners = Listeners::bind(&config.listen).await?;
-    let server = Server::new(config)?;
+    let token = one_time_token(config)?;
+    let secret = token.as_deref().map(Secret::new).transpose()?;
+    let server = Server::new(config)?.one_time_token(secret);
     // The server runs whether or not its banner can be read.
-    let _printed = print::all(Banner::new(config, &listeners)?);
+    let _printed = print::all(Banner::new(config, &listeners, token.as_deref())?);
     server.run(listeners, shutdown).await;
     Ok(())
+}
+
+/// A token for this run alone, if none is configured and only this machine reaches the admin listener. It is made where a
+/// person reads the banner: in a file or at a collector of logs a secret would stay.
+fn one_time_token(config: &Config) -> Result<Option<String>, getrandom::Error> {
+    let is_configured = config.admin.token.is_some() || config.admin.token_file.is_some();
+    let is_local = config.listen.admin.ip().to_canonical().is_loopback();
+    if is_configured || !is_local || !io::stdout().is_terminal() {
+        return Ok(None);
+    }
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(Some(hex::encode(bytes)))
 }
 
 /// How log lines are written, on stderr.

@@ -1,5 +1,8 @@
 //! What shells and readers of manuals need to know about the command line.
 
+use std::path::Path;
+
+use anyhow::Context;
 use clap::CommandFactory;
 pub(super) use clap_complete::Shell;
 
@@ -12,9 +15,17 @@ pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     print::all(String::from_utf8(script)?)
 }
 
-/// Prints the manual page.
-pub(super) fn man() -> anyhow::Result<()> {
+/// Prints the manual page, or writes that of each command to a folder: `spile.1`, `spile-serve.1`, `spile-config-check.1`.
+pub(super) fn man(folder: Option<&Path>) -> anyhow::Result<()> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    if let Some(folder) = folder {
+        let name = folder.display();
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {name}"))?;
+        clap_mangen::generate_to(command, folder).with_context(|| format!("cannot write to {name}"))?;
+        return print::line(format_args!("wrote the manual pages of all commands to {name}"));
+    }
+    command.build();
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+    clap_mangen::Man::new(command).render(&mut page)?;
     print::all(String::from_utf8(page)?)
 }

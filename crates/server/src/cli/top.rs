@@ -1,27 +1,42 @@
 //! `spile top`: the dashboard in a terminal.
 
-use std::net::{AddrParseError, SocketAddr};
+use std::io::{self, IsTerminal};
 
+use anyhow::bail;
 use clap::Args;
+use http::Method;
+use spile_observe::Snapshot;
+
+use super::admin::AdminArgs;
+use super::client::Client;
+use super::print;
 
 /// The flags of `spile top`.
 #[derive(Args, Debug)]
 pub(super) struct TopArgs {
-    /// The admin listener of the server to look at.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8081", value_parser = address)]
-    admin: SocketAddr,
-    /// The token that opens it. A variable is better than a flag, which others on the machine can read.
-    #[arg(long, value_name = "TOKEN", env = "SPILE_ADMIN_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    admin: AdminArgs,
 }
+
+const SNAPSHOT: &str = "/dashboard/snapshot";
 
 impl TopArgs {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        Ok(spile_observe::top::run(self.admin, self.token)?)
+        if self.admin.json {
+            return print::line(self.admin.get(SNAPSHOT)?);
+        }
+        if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+            bail!(
+                "`spile top` draws in a terminal, and this is none: `spile top --json` prints the figures once"
+            );
+        }
+        let (server, client) = (self.admin.admin.to_string(), self.admin.client());
+        Ok(spile_observe::top::run(&server, move || fetch(&client))?)
     }
 }
 
-/// An address, or the URL of one as the server prints it.
-fn address(text: &str) -> Result<SocketAddr, AddrParseError> {
-    text.trim_start_matches("http://").trim_end_matches('/').parse()
+/// The figures of now, or why there are none.
+fn fetch(client: &Client) -> Result<Snapshot, String> {
+    let answer = client.demand(Method::GET, SNAPSHOT, None).map_err(|why| format!("{why:#}"))?;
+    serde_json::from_value(answer).map_err(|why| format!("the answer cannot be read: {why}"))
 }

@@ -19,7 +19,8 @@ pub struct AdminConfig {
     #[serde(skip)]
     pub(crate) token: Option<Secret>,
     pub(crate) token_file: Option<PathBuf>,
-    /// Changes are forgotten with the process if there is no file.
+    /// Where changes are kept. If it is `None`, they are kept beside `store.path`, and if there is none, as long as the
+    /// process.
     pub(crate) registry_file: Option<PathBuf>,
     /// The certificate that clients see; plain HTTP if `None`.
     #[serde(skip)]
@@ -62,19 +63,23 @@ pub struct OpenAdmin {
 }
 
 impl Config {
-    /// Refuses an admin listener without a token on any of these addresses but those of this machine alone.
-    pub(crate) fn refuse_open_admin(
-        &self,
-        addresses: impl IntoIterator<Item = SocketAddr>,
-    ) -> Result<(), OpenAdmin> {
-        let mut beyond = addresses.into_iter().filter(|address| !address.ip().is_loopback());
-        match (beyond.next(), &self.admin.token) {
-            (Some(address), None) => {
-                let fix = match &self.admin.token_file {
-                    Some(path) => format!("there is none in {}", path.display()),
-                    None => "set SPILE_ADMIN_TOKEN or admin.token_file".to_owned(),
-                };
-                Err(OpenAdmin { address, fix })
+    /// The file that keeps changes over a restart: beside the buckets, unless it is named. `None` if the registry is in Redis
+    /// or nothing is kept.
+    pub(crate) fn registry_file(&self) -> Option<PathBuf> {
+        let beside = || {
+            let mut path =
+                self.store.path.clone().filter(|_| self.store.url == StoreUrl::Memory)?.into_os_string();
+            path.push(".registry");
+            Some(path.into())
+        };
+        self.admin.registry_file.clone().or_else(beside)
+    }
+
+    /// Refuses to go without a token while the admin listener is at this address, unless only this machine reaches it.
+    pub(crate) fn refuse_open_admin(&self, address: SocketAddr) -> Result<(), OpenAdmin> {
+        match &self.admin.token {
+            None if !address.ip().to_canonical().is_loopback() => {
+                Err(OpenAdmin { address, fix: self.token_hint() })
             }
             _ => Ok(()),
         }

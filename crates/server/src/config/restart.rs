@@ -37,7 +37,7 @@ impl Config {
             ("store.max_keys", store.max_keys != next_store.max_keys),
             ("store.path", store.path != next_store.path),
             ("store.save_every", store.save_every != next_store.save_every),
-            ("admin.registry_file", self.admin.registry_file != next.admin.registry_file),
+            ("admin.registry_file", self.registry_file() != next.registry_file()),
             ("observe.enabled", self.observe.enabled != next.observe.enabled),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
             ("gateway.tls", files(&self.gateway.tls) != files(&next.gateway.tls)),

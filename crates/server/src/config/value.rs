@@ -56,6 +56,12 @@ impl Text {
         T::read(&String::deserialize(from)?).map_err(|why| wrong(why, T::RIGHT))
     }
 
+    pub(super) fn deserialize_some<'de, T: Written, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        Self::deserialize(from).map(Some)
+    }
+
     pub(super) fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(value)
     }

@@ -70,8 +70,8 @@ impl Control {
         gateway: Option<Arc<GatewayHandle>>,
         telemetry: &Telemetry,
     ) -> Result<Self, ControlError> {
-        let file = config.admin.registry_file.as_deref();
-        let registry = match (decider.store().redis(), file) {
+        let file = config.registry_file();
+        let registry = match (decider.store().redis(), file.as_deref()) {
             (Some(_), Some(_)) => return Err(ControlError::TwoRegistries),
             (Some(redis), None) => Registry::shared(redis),
             (None, file) => Registry::own(file).map_err(RegistryError::from)?,
@@ -124,6 +124,11 @@ impl Control {
         self.standing.lock().clone()
     }
 
+    /// Whether changes survive a restart of this server.
+    pub(crate) fn keeps_changes(&self) -> bool {
+        self.decider.store().redis().is_some() || self.started.registry_file().is_some()
+    }
+
     /// Whether traffic should come here. It should not before the registry in Redis was read, and not while the store is
     /// lost if the policy is to refuse without it.
     pub(crate) fn is_ready(&self) -> bool {
@@ -145,11 +150,12 @@ impl Control {
     pub(crate) async fn reload(&self) -> Result<(), LoadError> {
         let registry = self.registry.lock().await;
         let (current, offered) = (self.config(), offered(&registry));
-        let listening = self.started.listen.admin;
+        let started = Arc::clone(&self.started);
         let read: Result<Config, LoadError> = blocking(move || {
             let config = current.read_again(&offered)?;
             // Where the listener is stays until a restart, whatever the file says now.
-            config.refuse_open_admin([listening, config.listen.admin])?;
+            config.refuse_open_admin(started.listen.admin)?;
+            config.check_runs(Some(&started.listen))?;
             Ok(config)
         })
         .await;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use spile_core::{Decision, LimitStatus, StoreError};
+use spile_core::{Decision, Limit, LimitStatus, StoreError};
 use spile_policy::{AskError, Chain};
 use utoipa::ToSchema;
 
-use super::Decider;
+use super::{Decider, StoredBucket};
 
 /// The state of a bucket.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,6 +24,11 @@ pub(crate) struct BucketState {
     level: f64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,
+    /// Tokens that come back, and in what time.
+    #[schema(examples("1/s"))]
+    refill: String,
+    /// Whether the store has it. A bucket from which nothing was ever spent is in no store, and is full.
+    exists: bool,
     /// Milliseconds until Redis deletes it. `None` if there is no bucket yet, and in the embedded store.
     ttl_ms: Option<u64>,
 }
@@ -62,9 +67,9 @@ pub(crate) async fn inspect(
 ) -> Result<Vec<BucketState>, BucketsError> {
     let mut buckets = Vec::new();
     for (chain, decision) in peek(decider, key, plan).await? {
-        let ttls = decider.store().times_to_live(&chain.charges()).await?;
-        let state = |(status, ttl): (&LimitStatus, Option<Duration>)| BucketState::new(status, ttl);
-        buckets.extend(decision.limits().iter().zip(ttls).map(state));
+        let stored = decider.store().stored(&chain.charges()).await?;
+        let state = |(status, stored): (&LimitStatus, StoredBucket)| BucketState::new(status, stored);
+        buckets.extend(decision.limits().iter().zip(stored).map(state));
     }
     Ok(buckets)
 }
@@ -86,15 +91,22 @@ pub(crate) const fn field_of(why: &AskError) -> &'static str {
 }
 
 impl BucketState {
-    fn new(status: &LimitStatus, ttl: Option<Duration>) -> Self {
+    pub(crate) fn new(status: &LimitStatus, StoredBucket { exists, ttl }: StoredBucket) -> Self {
         Self {
             limit: status.name().to_string(),
             capacity: status.limit().capacity(),
             tokens: status.remaining(),
             level: status.level(),
             reset_after_ms: whole_ms(status.reset_after()),
+            refill: refill(status.limit()),
+            exists,
             ttl_ms: ttl.map(whole_ms),
         }
+    }
+
+    /// Whether the store has it.
+    pub(crate) const fn exists(&self) -> bool {
+        self.exists
     }
 }
 
@@ -110,6 +122,18 @@ impl From<StoreError> for BucketsError {
     }
 }
 
-fn whole_ms(span: Duration) -> u64 {
+/// `1/s`, as files have it.
+pub(crate) fn refill(limit: &Limit) -> String {
+    let text = limit.to_string();
+    text.split_once(", ").map_or_else(String::new, |(_, refill)| refill.to_owned())
+}
+
+pub(crate) fn whole_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A span in its two largest units: the milliseconds of an hour do not matter.
+pub(crate) fn rough(span: Duration) -> String {
+    let text = humantime::format_duration(Duration::from_millis(whole_ms(span))).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }

@@ -10,4 +10,4 @@ mod store;
 pub(crate) use clock::Clocks;
 pub(crate) use decider::{Decider, InForce};
 pub(crate) use persistent_store::PersistentStore;
-pub(crate) use store::{Embedded, ServerStore};
+pub(crate) use store::{Embedded, ServerStore, StoredBucket};

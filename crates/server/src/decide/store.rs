@@ -21,6 +21,15 @@ pub(crate) struct ServerStore {
     metrics: StoreMetrics,
 }
 
+/// What a store knows of a bucket besides its tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredBucket {
+    /// Whether there is one. If there is none, it is full.
+    pub(crate) exists: bool,
+    /// How long the store keeps it after its last write. `None` in the embedded store, which drops buckets that are full.
+    pub(crate) ttl: Option<Duration>,
+}
+
 /// The embedded store, on whatever clock the server goes by.
 pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
 
@@ -97,14 +106,18 @@ impl ServerStore {
         self.redis().and_then(RedisStore::warning)
     }
 
-    /// How long the store keeps each bucket after its last write. `None` in the embedded store, which drops buckets that are
-    /// full.
-    pub(crate) async fn times_to_live(
-        &self,
-        charges: &Charges<'_>,
-    ) -> Result<Vec<Option<Duration>>, StoreError> {
-        let Some(redis) = self.redis() else { return Ok(vec![None; charges.len()]) };
-        redis.times_to_live(charges).await
+    /// Whether the store has each bucket, and how long it keeps it.
+    pub(crate) async fn stored(&self, charges: &Charges<'_>) -> Result<Vec<StoredBucket>, StoreError> {
+        Ok(match &self.kind {
+            StoreKind::Embedded(store) => {
+                let stored = |exists| StoredBucket { exists, ttl: None };
+                store.has_buckets(charges).into_iter().map(stored).collect()
+            }
+            StoreKind::Shared(redis) => {
+                let stored = |ttl: Option<Duration>| StoredBucket { exists: ttl.is_some(), ttl };
+                redis.times_to_live(charges).await?.into_iter().map(stored).collect()
+            }
+        })
     }
 
     async fn timed<T>(

@@ -15,8 +15,7 @@ use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
 use super::listener_set::{Handlers, ListenerSet};
-use crate::admin::AdminState;
-use crate::admin::{Admin, Readiness};
+use crate::admin::{Admin, AdminState, Readiness, TokenGuard};
 use crate::config::Config;
 use crate::control::watcher;
 use crate::control::{self, Control};
@@ -32,6 +31,7 @@ use crate::observe::minutes::{self, RedisMinutes};
 use crate::observe::traced::Traced;
 use crate::observe::webhooks::WebhookTasks;
 use crate::resp::Resp;
+use crate::secret::Secret;
 use crate::serve::Listeners;
 
 /// How often histograms are compacted. They grow until that is done.
@@ -55,6 +55,8 @@ pub struct Server {
     keeper: Option<AutoSave>,
     listeners: ListenerSet,
     guesses: Arc<GuessLimiter>,
+    /// Opens the admin API of a server that has no token of its own.
+    one_time_token: Option<Secret>,
     bounds: Bounds,
     /// `listen.hosts`.
     hosts: Vec<HostPattern>,
@@ -116,11 +118,19 @@ impl Server {
             keeper,
             listeners: ListenerSet::new(config, &telemetry),
             guesses,
+            one_time_token: None,
             bounds: config.listen.bounds.clone(),
             hosts: config.listen.hosts.clone(),
             patience: config.store.timeout,
             telemetry,
         })
+    }
+
+    /// The same with a token that opens the admin API for as long as this server runs and none is configured.
+    #[must_use]
+    pub(crate) fn one_time_token(mut self, token: Option<Secret>) -> Self {
+        self.one_time_token = token;
+        self
     }
 
     /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.
@@ -146,8 +156,9 @@ impl Server {
         let state = AdminState { control: Arc::clone(&self.control), decider: Arc::clone(&self.decider) };
         let hosts = |socket: &TcpListener| HostCheck::of(socket, &self.hosts);
         let (admin_hosts, http_hosts) = (hosts(&listeners.admin), hosts(&listeners.http));
-        let admin =
-            Admin::new(state, analytics, readiness.clone(), &self.telemetry, self.guesses, admin_hosts);
+        let (control, one_time) = (Arc::clone(&self.control), self.one_time_token);
+        let guard = TokenGuard { control, guesses: self.guesses, one_time };
+        let admin = Admin::new(state, analytics, readiness.clone(), &self.telemetry, guard, admin_hosts);
         let api = Api::new(Arc::clone(&self.decider), http_hosts);
         let (telemetry, bounds, tracer) = (&self.telemetry, &self.bounds, self.tracer);
         let api = Traced { answer: api, tracer: tracer.clone() };

@@ -97,7 +97,7 @@ async fn figures_appear_in_a_terminal_and_q_gives_it_back() {
 async fn a_guarded_server_is_shown_to_whoever_has_the_token() {
     let spile = Spile::start_guarded().await.keep_busy();
     Terminal::open(&spile).shows("set SPILE_ADMIN_TOKEN").await;
-    Terminal::open_with(&spile, Some("wrong")).shows("wants its admin token").await;
+    Terminal::open_with(&spile, Some("wrong")).shows("has another admin token").await;
     Terminal::open_with(&spile, Some(TOKEN)).shows("live").await;
 }
 

@@ -127,7 +127,7 @@ impl Faults {
         faults.sort_by_key(|fault| match &fault.path.root {
             Root::File => (0, 0),
             Root::Span(span) => (0, span.start),
-            Root::Variable(_) => (1, 0),
+            Root::Variable(_) | Root::Flag(_) => (1, 0),
             Root::Entry(_) => (2, 0),
         });
         number_lines(&mut faults, &origin.text, &masked);
@@ -221,7 +221,7 @@ impl ConfigError {
                 Some(format!("{}:{}:{}", self.path.display(), fault.at.0, fault.at.1))
             }
             Root::File | Root::Span(_) => None,
-            Root::Variable(name) => Some(name.clone()),
+            Root::Variable(name) | Root::Flag(name) => Some(name.clone()),
             Root::Entry(entry) if field.is_empty() => Some(entry.clone()),
             Root::Entry(entry) => Some(format!("{entry}.{field}")),
         }
@@ -254,6 +254,7 @@ impl fmt::Display for ConfigError {
             match &fault.path.root {
                 Root::File => writeln!(f, "error: {message}: {fix}\n")?,
                 Root::Span(span) => writeln!(f, "{}\n", self.snippet(fault, span.clone()))?,
+                Root::Flag(name) => writeln!(f, "error: {message}\n --> flag {name}: {fix}\n")?,
                 Root::Entry(entry) => writeln!(f, "error: {message}\n --> registry entry {entry}: {fix}\n")?,
                 Root::Variable(name) => {
                     writeln!(f, "error: {message}\n --> environment variable {name}: {fix}\n")?;

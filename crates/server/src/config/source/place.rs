@@ -42,6 +42,7 @@ pub(crate) struct At<'a> {
 enum Step<'a> {
     File,
     Variable(&'a str),
+    Flag(&'a str),
     Entry(Kind, &'a str),
     Key(&'a str),
     Item(usize),
@@ -56,6 +57,11 @@ impl<'a> At<'a> {
     /// An environment variable that is no value of the file.
     pub(crate) const fn variable(name: &'a str) -> Self {
         Self { before: None, step: Step::Variable(name) }
+    }
+
+    /// A flag of the command line.
+    pub(crate) const fn flag(name: &'a str) -> Self {
+        Self { before: None, step: Step::Flag(name) }
     }
 
     /// An entry of the registry.
@@ -83,6 +89,7 @@ impl<'a> At<'a> {
         match self.step {
             Step::File => {}
             Step::Variable(name) => path.root = Root::Variable(name.to_owned()),
+            Step::Flag(name) => path.root = Root::Flag(name.to_owned()),
             Step::Entry(kind, name) => path.root = Root::Entry(format!("{kind}/{name}")),
             Step::Key(key) => path.steps.push(key.to_owned()),
             Step::Item(index) => path.steps.push(index.to_string()),
@@ -109,6 +116,7 @@ pub(super) enum Root {
     /// A part of the file that could not be parsed, from one byte to another.
     Span(std::ops::Range<usize>),
     Variable(String),
+    Flag(String),
     /// Kind and name: `plans/gold`.
     Entry(String),
 }

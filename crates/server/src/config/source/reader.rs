@@ -162,9 +162,6 @@ impl TreeReader<'_> {
             let known =
                 known.rsplit_once(", ").map_or(known.clone(), |(but, last)| format!("{but} or {last}"));
             (format!("`{}` cannot be `{word}`", path.name()), format!("this takes {known}"))
-        } else if why.starts_with("invalid socket address") {
-            let message = format!("`{}` is not an address", found.as_str().unwrap_or_default());
-            (message, "an address and a port, as in `127.0.0.1:8080`".to_owned())
         } else {
             let wants = wants(why, &path);
             let found = match found {
@@ -275,7 +272,7 @@ fn wants(why: &str, path: &Path) -> String {
     }
     let wants = why.rsplit_once(", expected ").map_or(why, |(_, wants)| wants);
     match wants {
-        "a string" | "path string" | "socket address" => "text in quotes",
+        "a string" | "path string" => "text in quotes",
         "a boolean" => "`true` or `false`",
         "a sequence" => "a list",
         "u64" => "a whole number from 0",

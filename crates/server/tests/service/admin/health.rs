@@ -79,3 +79,11 @@ async fn invented_rule_ids_do_not_grow_the_metrics_without_end() {
     assert!(series <= 2_002, "{series} series");
     assert!(metrics.contains("rule=\"__overflow__\""));
 }
+
+#[tokio::test]
+async fn the_root_leads_to_the_dashboard() {
+    let spile = Spile::start().await;
+    let answer = spile.admin("/").await.is(302).carries("location", "/dashboard");
+    assert!(answer.text.contains("/admin/v1"), "{}", answer.text);
+    spile.admin("/dashboard").await.is(200);
+}

@@ -3,3 +3,4 @@
 mod process;
 mod server;
 mod store;
+mod terminal;

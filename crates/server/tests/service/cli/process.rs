@@ -63,7 +63,13 @@ fn a_bad_flag_is_one_line_that_names_it() {
     assert_refused(&["serve", "--http", "nowhere"], &["--http", "nowhere"]);
     assert_refused(&["serve", "--on-failure", "panic"], &["allow", "deny", "local"]);
     assert_refused(&["serve", "--store", "floppy:"], &["--store", "floppy:", "memory:"]);
-    assert_refused(&["sevre"], &["sevre"]);
+    assert_refused(&["sevre"], &["sevre", "did you mean `serve`?"]);
+    assert_refused(&["tenant", "lits"], &["lits", "did you mean `list`?"]);
+    assert_refused(&["serve", "--gatway", ":0"], &["--gatway", "did you mean `--gateway`?"]);
+    assert_refused(&["serve", "--log-format", "jsno"], &["jsno", "did you mean `json`?"]);
+    assert_refused(&["check", "user:1"], &["--rule", "--plan"]);
+    assert_refused(&["check", "user:1", "--rule", "a", "--plan", "b"], &["--rule", "--plan"]);
+    assert_refused(&["health", "--admin", "localhost"], &["localhost", "HOST:PORT"]);
 }
 
 #[test]
@@ -86,8 +92,65 @@ fn assert_refused(arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn the_admin_listener_does_not_open_beyond_this_machine_without_a_token() {
-    assert_refused(&["serve", "--admin", "0.0.0.0:0"], &["0.0.0.0:0", "SPILE_ADMIN_TOKEN"]);
+fn what_could_not_run_is_refused_at_the_start_and_by_check_with_its_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let file = path.to_str().expect("a path of text");
+    for (text, words) in [
+        ("[listen]\nadmin = \":8081\"\n", &["spile.toml:2:9", "0.0.0.0:8081", "SPILE_ADMIN_TOKEN"][..]),
+        ("[listen]\ngrpc = \"localhost:8080\"\n", &["spile.toml:2:8", "`listen.http`", "`listen.grpc`"]),
+        ("[[routes]]\npath = \"/\"\nupstream = \"http://127.0.0.1:1\"\n", &["spile.toml:1:", "--gateway"]),
+    ] {
+        std::fs::write(&path, text).expect("the folder is ours");
+        let commands: [&[&str]; 4] = [
+            &["serve", "--config", file],
+            &["config", "check", file],
+            &["config", "check", "--config", file],
+            &["config", "check", file, "--json"],
+        ];
+        for command in commands {
+            let output = Process::run(command);
+            let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+            assert!(words.iter().all(|word| text.contains(word)), "{command:?}: {words:?} in {text}");
+        }
+    }
+    let output = Process::run(&["config", "check", file, "--gateway", "localhost:0"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Process::run(&["serve", "--admin", "0.0.0.0:0"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("flag --admin") && stderr.contains("SPILE_ADMIN_TOKEN"), "{stderr}");
+}
+
+#[test]
+fn a_file_is_checked_and_shown_as_json_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    std::fs::write(&path, "[plans]\nfree = { refill = \"3/s\" }\n").expect("the folder is ours");
+    let file = path.to_str().expect("a path of text");
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = Process::run(&[arguments, &["--config", file, "--json"]].concat());
+        serde_json::from_slice(&output.stdout).expect("it is JSON")
+    };
+    let checked = json(&["config", "check"]);
+    assert_eq!(
+        (&checked["works"], &checked["plans"], &checked["rules"]),
+        (&true.into(), &3.into(), &1.into())
+    );
+    assert_eq!(json(&["config", "show"])["plans"]["free"]["refill"], "3/s");
+}
+
+#[test]
+fn listeners_take_addresses_as_people_write_them() {
+    let any = [
+        ("SPILE_LISTEN__HTTP", "localhost:0"),
+        ("SPILE_LISTEN__ADMIN", "localhost:0"),
+        ("SPILE_LISTEN__GRPC", ":0"),
+    ];
+    let spile = Process::serve_bare(&any);
+    assert!(spile.address("http").starts_with("127.0.0.1:"), "{}", spile.banner);
+    assert!(spile.address("grpc").starts_with("0.0.0.0:"), "{}", spile.banner);
 }
 
 #[test]

@@ -17,7 +17,12 @@ struct Desk {
 
 impl Desk {
     fn open() -> Self {
-        Self { server: Process::serve_with(&[], &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]) }
+        Self::open_with(&[], &[])
+    }
+
+    fn open_with(flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let variables = [&[("SPILE_ADMIN_TOKEN", Process::TOKEN)], variables].concat();
+        Self { server: Process::serve_with(flags, &variables) }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -64,16 +69,164 @@ fn buckets_are_inspected_and_reset() {
 }
 
 #[test]
+fn a_key_that_the_store_does_not_have_is_said_to_have_no_bucket() {
+    let desk = Desk::open();
+    desk.says(&["inspect", "usr:1"], 0, "usr:1 has no bucket yet");
+    desk.says(&["peek", "usr:1", "--rule", "default"], 0, "no bucket yet");
+    desk.says(&["check", "user:1", "--plan", "free"], 0, "allowed: 9 of 10 tokens left");
+    let text = desk.says(&["inspect", "user:1"], 0, "LIMIT ");
+    assert!(!text.contains("user:1 has no bucket yet"), "{text}");
+    let line = |limit: &str| text.lines().find(|line| line.starts_with(limit)).expect("every limit is shown");
+    assert!(line("free").contains("9/10") && line("pro").contains("no bucket yet"), "{text}");
+    let peeked = desk.says(&["peek", "user:1", "--plan", "free"], 0, "allowed: 9 of 10");
+    assert!(!peeked.contains("no bucket"), "{peeked}");
+}
+
+#[test]
 fn tenants_and_plans_are_added_listed_and_removed() {
     let desk = Desk::open();
-    desk.says(&["plan", "put", "gold", "--capacity", "50", "--refill", "5/s"], 0, "plan gold is 50, 5/s");
-    desk.says(&["plan", "list"], 0, "50, 5/s");
+    desk.says(&["plan", "put", "gold", "--capacity", "50", "--refill", "5/s"], 0, "plan gold is in force");
+    desk.says(&["plan", "list"], 0, "gold        gold        50        5/s     registry");
+    desk.says(&["plan", "show", "gold"], 0, "refill    5/s");
     desk.says(&["tenant", "add", "acme", "--plan", "gold"], 0, "the only time");
-    desk.says(&["tenant", "list"], 0, "acme");
+    desk.says(&["tenant", "add", "acme", "--plan", "pro"], 2, "`spile tenant put acme --plan pro`");
+    desk.says(&["tenant", "show", "acme", "--json"], 0, "\"apiKeyCount\":1");
+    desk.says(&["tenant", "put", "acme", "--plan", "pro"], 0, "tenant acme is in force");
+    desk.says(&["tenant", "list"], 0, "TENANT  PLAN  API KEYS  SOURCE\nacme    pro   1         registry");
+    desk.says(&["tenant", "put", "acme", "--plan", "gold"], 0, "");
+    desk.says(&["tenant", "put", "nope", "--plan", "gold"], 2, "nothing has this name");
     desk.says(&["plan", "remove", "gold"], 2, "no plan is called `gold`");
     desk.says(&["tenant", "remove", "acme"], 0, "removed acme");
     desk.says(&["plan", "remove", "gold"], 0, "removed gold");
     desk.says(&["tenant", "add", "acme", "--plan", "gold"], 2, "no plan is called `gold`");
+}
+
+#[test]
+fn rules_are_put_by_flags_or_a_file_listed_shown_and_removed() {
+    let desk = Desk::open();
+    let login = ["--path", "/login", "--method", "POST", "--key", "ip", "--plan", "free", "--cost", "2"];
+    desk.says(&[&["rule", "put", "login"][..], &login].concat(), 0, "rule login is in force");
+    desk.says(&["rule", "list"], 0, "login    /login POST  ip");
+    desk.says(&["check", "user:1", "--rule", "login"], 0, "allowed: 8 of 10");
+    let shown = desk.says(&["rule", "show", "login", "--json"], 0, "\"cost\":2");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rule.json");
+    fs::write(&path, shown.replace("\"cost\":2", "\"cost\":5")).expect("the folder is ours");
+    let file = path.to_str().expect("a path of text");
+    desk.says(&["rule", "put", "login", "--file", file], 0, "in force");
+    desk.says(&["check", "user:1", "--rule", "login"], 0, "allowed: 3 of 10");
+    desk.says(&["rule", "put", "login", "--file", file, "--cost", "1"], 2, "--file");
+    desk.says(&["rule", "put", "login"], 2, "--plan");
+    desk.says(&["rule", "put", "login", "--plan", "banned"], 0, "in force");
+    desk.says(&["check", "user:1", "--rule", "login"], 2, "denies every request");
+    desk.says(&["rule", "put", "login", "--plan", "nope"], 2, "no plan is called `nope`");
+    desk.says(&["rule", "remove", "login"], 0, "removed login");
+    desk.says(&["rule", "show", "login"], 2, "nothing has this name");
+}
+
+#[test]
+fn a_file_is_read_again_on_demand_and_says_what_is_wrong_or_waits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spile.toml");
+    let write = |text: &str| fs::write(&path, text).expect("the folder is ours");
+    write("");
+    let file = path.to_str().expect("a path of text");
+    let desk = Desk::open_with(&["--config", file], &[]);
+    desk.says(&["reload"], 0, "the file is in force");
+    write("[store]\nmax_keys = 5000\n");
+    desk.says(&["reload"], 0, "waits for a restart: store.max_keys");
+    write("[store]\nmax_keys = 5\n");
+    desk.says(&["reload"], 2, "spile.toml:2:12");
+    desk.says(&["reload", "--json"], 2, "what was in force still is");
+}
+
+#[test]
+fn what_a_restart_loses_is_said_and_beside_a_path_nothing_is_lost() {
+    let warning = "loses it when it is started again";
+    Desk::open().says(&["tenant", "add", "acme", "--plan", "free"], 0, warning);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("buckets");
+    let path = path.to_str().expect("a path of text");
+    let desk = Desk::open_with(&[], &[("SPILE_STORE__PATH", path)]);
+    for command in [&["tenant", "add", "acme", "--plan", "free"][..], &["tenant", "key", "acme"]] {
+        let said = desk.says(command, 0, "the only time");
+        assert!(!said.contains("warning"), "{said}");
+    }
+    let said = desk.says(&["rule", "put", "all", "--plan", "free"], 0, "rule all is in force");
+    assert!(!said.contains("warning"), "{said}");
+    assert!(desk.server.end_by(Signal::TERM).0.success());
+    let desk = Desk::open_with(&[], &[("SPILE_STORE__PATH", path)]);
+    desk.says(&["tenant", "list"], 0, "acme    free  2         registry");
+    desk.says(&["rule", "show", "all"], 0, "registry");
+}
+
+#[test]
+fn a_server_is_found_by_host_and_port_and_by_port_alone() {
+    let desk = Desk::open();
+    let (http, admin) = (desk.server.address("http"), desk.server.address("admin"));
+    let port = |address: &str| address.rsplit_once(':').expect("an address has a port").1.to_owned();
+    for (http, admin) in [
+        (http.to_owned(), admin.to_owned()),
+        (format!(":{}", port(http)), format!(":{}", port(admin))),
+        (format!("localhost:{}", port(http)), format!("localhost:{}", port(admin))),
+    ] {
+        desk.says(&["peek", "ann", "--plan", "free", "--server", &http], 0, "allowed");
+        desk.says(&["health", "--admin", &admin], 0, "ready");
+        desk.says(&["health", "--live", "--json", "--admin", &admin], 0, "{\"alive\":true}");
+        desk.says(&["plan", "list", "--admin", &admin], 0, "PLAN ");
+    }
+}
+
+#[test]
+fn a_command_without_the_right_token_says_whose_token_is_missing() {
+    let refused = |server: &Process, token: Option<&str>, words: &str| {
+        let variables: Vec<_> = token.map(|token| ("SPILE_ADMIN_TOKEN", token)).into_iter().collect();
+        let output = Process::run_with(&["tenant", "list", "--admin", server.address("admin")], &variables);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(words) && !stderr.contains("guess"), "{words} in {stderr}");
+    };
+    refused(
+        &Process::serve(&[]),
+        None,
+        "that server has no admin token: start the server with SPILE_ADMIN_TOKEN",
+    );
+    refused(&Process::serve(&[]), Some("guess"), "that server has no admin token");
+    let guarded = Desk::open().server;
+    refused(&guarded, None, "asks for its admin token: set SPILE_ADMIN_TOKEN");
+    refused(&guarded, Some("guess"), "has another admin token than the one in SPILE_ADMIN_TOKEN");
+}
+
+#[test]
+fn top_needs_a_terminal_or_prints_its_figures_once() {
+    let desk = Desk::open();
+    desk.says(&["top"], 2, "draws in a terminal");
+    let figures = desk.says(&["top", "--json"], 0, "\"storeLost\":false");
+    assert!(serde_json::from_str::<serde_json::Value>(&figures).is_ok(), "{figures}");
+}
+
+#[test]
+fn every_command_has_a_manual_page_and_no_page_refers_to_one_that_is_not_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("man");
+    let output = Process::run(&["man", path.to_str().expect("a path of text")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names: Vec<String> = fs::read_dir(&path)
+        .expect("the folder is there")
+        .map(|page| page.expect("a page").file_name().into_string().expect("names are text"))
+        .collect();
+    for name in ["spile.1", "spile-serve.1", "spile-config-check.1", "spile-rule-put.1"] {
+        assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
+    }
+    for name in &names {
+        let page = fs::read_to_string(path.join(name)).expect("it is text").replace("\\-", "-");
+        for (before, _) in page.match_indices("(1)").map(|(at, _)| page.split_at(at)) {
+            let start = before.rfind(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+            let meant = &before[start.map_or(0, |at| at + 1)..];
+            let meant = meant.trim_start_matches("fB").trim_start_matches("fR");
+            assert!(names.contains(&format!("{meant}.1")), "{meant}(1) in {name}");
+        }
+    }
 }
 
 #[test]
@@ -112,7 +265,10 @@ fn every_command_that_asks_a_server_gives_up_in_time_and_says_so() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
     let url = format!("http://{}", silent.local_addr().expect("it is bound"));
     let redis = url.replace("http:", "redis:");
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 15] = [
+        &["rule", "list"],
+        &["reload"],
+        &["top", "--json"],
         &["check", "ann", "--plan", "free"],
         &["peek", "ann", "--plan", "free"],
         &["inspect", "ann"],
@@ -148,8 +304,10 @@ fn every_command_that_asks_a_server_gives_up_in_time_and_says_so() {
 
 #[test]
 fn a_reader_that_has_seen_enough_and_a_full_disk_are_no_panic() {
-    let commands: [&[&str]; 7] = [
+    let commands: [&[&str]; 9] = [
         &["config", "show"],
+        &["config", "show", "--json"],
+        &["config", "check", "--json", "nowhere.toml"],
         &["config", "init"],
         &["openapi"],
         &["man"],
@@ -165,7 +323,8 @@ fn a_reader_that_has_seen_enough_and_a_full_disk_are_no_panic() {
                 Process::spawn_to(command, stdout, Stdio::piped()).wait_with_output().expect("it ends");
             let stderr = String::from_utf8_lossy(&ended.stderr);
             assert!(!stderr.contains("panicked"), "{command:?}: {stderr}");
-            let expected = if is_full && command[0] != "--help" || command[0] == "check" { 2 } else { 0 };
+            let fails = command.contains(&"check");
+            let expected = if is_full && command[0] != "--help" || fails { 2 } else { 0 };
             assert_eq!(ended.status.code(), Some(expected), "{command:?} {is_full}: {stderr}");
         }
         let ended = Process::spawn_to(command, full(), full()).wait().expect("it ends");

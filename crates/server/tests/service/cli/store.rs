@@ -79,11 +79,11 @@ const TABLE: [(&[&str], i32, &str); 16] = [
     (&["peek", "ann", "--plan", "free", "--cost", "4"], 1, "denied by free"),
     (&["check", "ann", "--rule", "login"], 1, "denied by free: 3 of 10 tokens left"),
     (&["check", "ann", "--plan", "gold", "--plan", "free"], 0, "allowed: 2 of 10 tokens left"),
-    (&["inspect", "ann", "--plan", "gold"], 0, "19/20, full in"),
+    (&["inspect", "ann", "--plan", "gold"], 0, "19/20   20/day"),
     (&["reset", "ann", "--plan", "free"], 0, "full again"),
     (&["check", "ann", "--rule", "login"], 0, "allowed: 6 of 10 tokens left"),
     (&["reset", "ann"], 0, "full again"),
-    (&["inspect", "ann"], 0, "5/5, full"),
+    (&["inspect", "ann"], 0, "5/5 "),
     (&["check", "ann", "--plan", "free", "--cost", "11"], 2, "cost 11 is above 10"),
     (&["check", "ann", "--plan", "nope"], 2, "no plan is called \"nope\""),
     (&["check", "ann", "--rule", "nope"], 2, "no rule has the id \"nope\""),
@@ -159,8 +159,8 @@ fn redis_shows_how_long_it_keeps_a_bucket() {
     let redis = RedisServer::start();
     let desk = Desk::new(&["--store", &redis.url()]);
     desk.says(&["check", "ann", "--plan", "free", "--cost", "5"], 0, "allowed");
-    let shown = desk.says(&["inspect", "ann", "--plan", "free"], 0, "5/10, full in 11h 59m");
-    assert!(shown.contains("██████████░░░░░░░░░░") && shown.contains("TTL 1day 23h"), "{shown}");
+    let shown = desk.says(&["inspect", "ann", "--plan", "free"], 0, "5/10    10/day  11h 59m");
+    assert!(shown.contains("██████████░░░░░░░░░░") && shown.contains("1day 23h"), "{shown}");
 }
 
 #[test]

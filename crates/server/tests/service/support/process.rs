@@ -74,7 +74,19 @@ impl Process {
 
     /// The same with its output going elsewhere than to the test. It is not waited for.
     pub(crate) fn spawn_to(arguments: &[&str], stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Child {
-        let child = spile().args(arguments).stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn();
+        Self::spawn_with(arguments, &[], stdout, stderr)
+    }
+
+    /// The same with these environment variables.
+    pub(crate) fn spawn_with(
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        stdout: impl Into<Stdio>,
+        stderr: impl Into<Stdio>,
+    ) -> Child {
+        let mut command = spile();
+        command.args(arguments).envs(variables.iter().copied());
+        let child = command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn();
         child.expect("the binary was built with the tests")
     }
 

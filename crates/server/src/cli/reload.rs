@@ -1,0 +1,36 @@
+//! `spile reload`: has a server read its file again.
+
+use anyhow::bail;
+use clap::Args;
+use http::Method;
+
+use super::admin::AdminArgs;
+use super::entries::shown;
+
+/// Which server.
+#[derive(Args, Debug)]
+pub(super) struct ReloadArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+impl ReloadArgs {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let client = self.admin.client();
+        let (status, answer) = client.ask(Method::POST, "/admin/v1/config/reload", None)?;
+        if let Some(errors) = answer["errors"].as_array() {
+            let lines: Vec<String> = errors.iter().map(shown).collect();
+            bail!("the file does not work, and what was in force still is:\n{}", lines.join("\n"));
+        }
+        if !status.is_success() {
+            return client.refused(status, &answer);
+        }
+        self.admin.print(&answer, || match answer["needsRestart"].as_array().map(Vec::as_slice) {
+            None | Some([]) => "the file is in force".to_owned(),
+            Some(_) => {
+                let waiting = shown(&answer["needsRestart"]);
+                format!("the file is in force, except for what waits for a restart: {waiting}")
+            }
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! `spile tenant`.
+
+use anyhow::{Context, bail};
+use clap::Subcommand;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::admin::AdminArgs;
+use super::entries::{list, put, remove, show, shown};
+use crate::input::segment;
+
+/// What can be done with tenants.
+#[derive(Debug, Subcommand)]
+pub(super) enum TenantCommand {
+    /// Lists all tenants.
+    List {
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Shows a tenant.
+    Show {
+        /// Which.
+        id: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Adds a tenant and prints its API key, this once. Refuses an id that is taken.
+    Add {
+        /// What it is called.
+        id: String,
+        /// The plan that it pays for.
+        #[arg(long, value_name = "NAME")]
+        plan: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Moves a tenant to another plan. Its API keys stay.
+    Put {
+        /// Which.
+        id: String,
+        /// The plan that it pays for.
+        #[arg(long, value_name = "NAME")]
+        plan: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Makes one more API key for a tenant, and prints it this once.
+    Key {
+        /// Whose.
+        id: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+    /// Removes a tenant and its keys.
+    Remove {
+        /// Which.
+        id: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
+}
+
+const KIND: &str = "tenants";
+
+impl TenantCommand {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::List { admin } => list(&admin, KIND, ["TENANT", "PLAN", "API KEYS", "SOURCE"], |tenant| {
+                vec![["id", "plan", "apiKeyCount", "source"].map(|member| shown(&tenant[member]))]
+            }),
+            Self::Show { id, admin } => show(&admin, KIND, &id),
+            Self::Add { id, plan, admin } => add(&admin, &id, &plan),
+            Self::Put { id, plan, admin } => change_plan(&admin, &id, &plan),
+            Self::Key { id, admin } => {
+                new_key(&admin, &id)?;
+                admin.warn_of_loss();
+                Ok(())
+            }
+            Self::Remove { id, admin } => remove(&admin, KIND, &id),
+        }
+    }
+}
+
+fn add(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
+    let client = admin.client();
+    let tenant = json!({"id": id, "plan": plan});
+    match client.ask(Method::POST, "/admin/v1/tenants", Some(&tenant))? {
+        (status, _) if status.is_success() => {}
+        (StatusCode::CONFLICT, why) if why["field"] == "id" => bail!(
+            "there is a tenant {id} already: `spile tenant put {id} --plan {plan}` changes its plan, and \
+             `spile tenant key {id}` makes one more API key for it"
+        ),
+        (status, why) => return client.refused(status, &why),
+    }
+    new_key(admin, id).with_context(|| {
+        format!("{id} was added, and has no API key yet: `spile tenant key {id}` makes one")
+    })?;
+    admin.warn_of_loss();
+    Ok(())
+}
+
+/// Puts the tenant with another plan. Limits of its own stay.
+fn change_plan(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
+    let mut tenant = admin.get(&format!("/admin/v1/tenants/{}", segment(id)))?;
+    let members = tenant.as_object_mut().context("the server answered no tenant")?;
+    members.retain(|member, value| !["source", "apiKeyCount"].contains(&member.as_str()) && !value.is_null());
+    members.insert("plan".to_owned(), plan.into());
+    put(admin, KIND, id, &tenant)
+}
+
+fn new_key(admin: &AdminArgs, id: &str) -> anyhow::Result<()> {
+    let path = format!("/admin/v1/tenants/{}/keys", segment(id));
+    let answer: Value = admin.client().demand(Method::POST, &path, None)?;
+    admin.print(&answer, || {
+        format!("{}\nThis is the only time that the key of {id} is shown.", shown(&answer["apiKey"]))
+    })
+}
