@@ -6,6 +6,7 @@ mod buckets;
 mod condition;
 mod config;
 mod entries;
+mod explain;
 mod extract;
 mod gateway_routes;
 mod keys;
@@ -43,6 +44,7 @@ fn api() -> OpenApiRouter<AdminState> {
         .routes(routes!(tenants::show, tenants::put, tenants::remove))
         .routes(routes!(keys::add_key))
         .routes(routes!(buckets::inspect, buckets::reset))
+        .routes(routes!(explain::show))
         .routes(routes!(gateway_routes::list))
         .routes(routes!(config::show))
         .routes(routes!(config::reload))

@@ -9,6 +9,7 @@ mod config;
 mod connection;
 mod direct;
 mod entries;
+mod explain;
 mod health;
 mod outcome;
 mod patience;
@@ -29,6 +30,7 @@ use clap::{Parser, Subcommand};
 use self::ask::{AskArgs, Verb};
 use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
+use self::explain::ExplainArgs;
 use self::health::HealthArgs;
 pub use self::outcome::CommandOutcome;
 use self::plan::PlanCommand;
@@ -64,6 +66,8 @@ enum CliCommand {
     Peek(AskArgs),
     /// Shows every bucket of a key.
     Inspect(BucketArgs),
+    /// Says why a key is limited: the rule, its buckets, its last denials, and what to change.
+    Explain(ExplainArgs),
     /// Makes every bucket of a key full again.
     Reset(BucketArgs),
     /// Lists, shows, adds, changes or removes tenants.
@@ -104,6 +108,7 @@ impl Cli {
             CliCommand::Check(args) => args.run(Verb::Check),
             CliCommand::Peek(args) => args.run(Verb::Peek),
             CliCommand::Inspect(args) => args.inspect().map(CommandOutcome::done),
+            CliCommand::Explain(args) => args.run().map(CommandOutcome::done),
             CliCommand::Reset(args) => args.reset().map(CommandOutcome::done),
             CliCommand::Tenant(command) => command.run().map(CommandOutcome::done),
             CliCommand::Plan(command) => command.run().map(CommandOutcome::done),

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use spile_core::{Clock, Decision, FailurePolicy, Micros, RefundId, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::Usage;
-use spile_observe::{Watch, trace};
+use spile_observe::{KeyDenial, Watch, trace};
 use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
 use tokio::sync::Semaphore;
 
@@ -105,6 +105,11 @@ impl Decider {
     /// A key as logs show it: hashed, as on the dashboard.
     pub(crate) fn mask(&self, key: &str) -> String {
         identity(key).map(|key| self.metrics.mask(key.as_key())).unwrap_or_default()
+    }
+
+    /// The last denials of a key that this instance has seen.
+    pub(crate) fn denials_of(&self, key: &str) -> Vec<KeyDenial> {
+        identity(key).map(|key| self.metrics.denials_of(key.as_key())).unwrap_or_default()
     }
 
     /// The store behind the limiter.

@@ -3,6 +3,7 @@
 pub(crate) mod buckets;
 mod clock;
 mod decider;
+pub(crate) mod explanation;
 pub(crate) mod health;
 mod persistent_store;
 mod store;

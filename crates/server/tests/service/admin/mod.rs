@@ -3,4 +3,5 @@
 mod audit;
 mod bad_input;
 mod changes;
+mod explain;
 mod health;

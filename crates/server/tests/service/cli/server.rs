@@ -215,7 +215,7 @@ fn every_command_has_a_manual_page_and_no_page_refers_to_one_that_is_not_there()
         .expect("the folder is there")
         .map(|page| page.expect("a page").file_name().into_string().expect("names are text"))
         .collect();
-    for name in ["spile.1", "spile-serve.1", "spile-config-check.1", "spile-rule-put.1"] {
+    for name in ["spile.1", "spile-serve.1", "spile-config-check.1", "spile-rule-put.1", "spile-explain.1"] {
         assert!(names.iter().any(|known| known == name), "{name} in {names:?}");
     }
     for name in &names {
@@ -265,9 +265,10 @@ fn every_command_that_asks_a_server_gives_up_in_time_and_says_so() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("port 0 is always free");
     let url = format!("http://{}", silent.local_addr().expect("it is bound"));
     let redis = url.replace("http:", "redis:");
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 16] = [
         &["rule", "list"],
         &["reload"],
+        &["explain", "ann"],
         &["top", "--json"],
         &["check", "ann", "--plan", "free"],
         &["peek", "ann", "--plan", "free"],

@@ -1,0 +1,91 @@
+//! Why a key is limited.
+
+use axum::Json;
+use axum::extract::State;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+use serde::Deserialize;
+use spile_policy::{AskError, CleanPath, Facts, canonical_host};
+use utoipa::IntoParams;
+
+use super::AdminState;
+use super::extract::Asked;
+use crate::decide::explanation::{Explanation, explain};
+use crate::http::Problem;
+use crate::input::fault::Fault;
+use crate::openapi::{BadName, Guarded};
+
+/// The key, and the rule or a request that leads to one.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExplainQuery {
+    /// Who pays: 1 to 1024 bytes of text without control characters.
+    #[param(min_length = 1, max_length = 1024, format = "identity")]
+    key: String,
+    /// The rule to look at. If it is left out: the one for the request that `path` describes, or the one that denied the key
+    /// last, or `default`.
+    #[param(nullable = false, format = "rule-id")]
+    rule: Option<String>,
+    /// The path of a request, to look at the rule that is for it; `/` if only a method or a host is given.
+    #[param(nullable = false, format = "request-path")]
+    path: Option<String>,
+    /// The method of that request; `GET` if it is left out.
+    #[param(nullable = false, format = "request-method")]
+    method: Option<String>,
+    /// The host of that request.
+    #[param(nullable = false, format = "request-host")]
+    host: Option<String>,
+}
+
+/// Explains why a key is limited: the rule, who pays, the level of each bucket, the last denials that this instance has seen,
+/// and what to change. Spends nothing.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/explain",
+    tag = "buckets",
+    operation_id = "explainKey",
+    security(("token" = [])),
+    params(ExplainQuery),
+    responses((status = 200, description = "Why.", body = Explanation), BadName, Guarded)
+)]
+pub(super) async fn show(
+    State(state): State<AdminState>,
+    Asked(query): Asked<ExplainQuery>,
+) -> Result<Json<Explanation>, Problem> {
+    let (headers, host) = (HeaderMap::new(), host(query.host.as_deref())?);
+    let method: Method = match query.method.as_deref() {
+        None => Method::GET,
+        Some(method) => method.parse().map_err(|_| Fault::new("method", "is not a method"))?,
+    };
+    let is_described = query.method.is_some() || query.host.is_some();
+    let path = query.path.as_deref().or(is_described.then_some("/")).map(clean).transpose()?;
+    let facts = path.as_ref().map(|path| Facts::new(&method, path.matched(), &headers).host(&host));
+    let keeps_denials = state.control.config().observe.enabled;
+    let explained =
+        explain(&state.decider, &query.key, query.rule.as_deref(), facts.as_ref(), keeps_denials).await;
+    explained.map(Json).map_err(|why| Fault::new(field_of(&why), why).into())
+}
+
+fn clean(path: &str) -> Result<CleanPath, Fault> {
+    let wrong = |why: &str| Fault::new("path", format_args!("is not the path of a request: {why}"));
+    let path: PathAndQuery = path.parse().map_err(|_| wrong("it starts with `/` and has no blanks"))?;
+    if !path.as_str().starts_with('/') {
+        return Err(wrong("it starts with `/`"));
+    }
+    CleanPath::of(&path).map_err(|why| wrong(why.0))
+}
+
+fn host(host: Option<&str>) -> Result<String, Fault> {
+    let Some(host) = host else { return Ok(String::new()) };
+    let host = canonical_host(host).ok_or_else(|| Fault::new("host", "is not a host"))?;
+    Ok(host.to_string())
+}
+
+/// The parameter that is wrong.
+const fn field_of(why: &AskError) -> &'static str {
+    match why {
+        AskError::Identity(_) => "key",
+        _ => "rule",
+    }
+}
