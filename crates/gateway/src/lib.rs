@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod access_log;
 mod auth;
 mod forward;
 mod gateway;
@@ -34,6 +35,7 @@ mod refusal;
 mod route;
 mod upstream;
 
+pub use access_log::{AccessLogError, AccessLogFormat, AccessLogSettings};
 pub use auth::{JwtKeyFile, JwtVerifier};
 pub use gateway::{Gateway, GatewayBuildError, GatewayBuilder, Settings};
 pub use limit::{Adaptive, Concurrency};

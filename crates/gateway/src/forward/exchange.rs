@@ -54,6 +54,14 @@ pub(crate) struct UpstreamResponse {
     activity: Activity,
 }
 
+/// Why there is no response, and the upstream that was tried last.
+#[derive(Debug)]
+pub(crate) struct FailedExchange {
+    pub(crate) refusal: GatewayRefusal,
+    /// `None` if no upstream was tried.
+    pub(crate) last_attempt: Option<(Arc<UpstreamEndpoint>, AttemptError)>,
+}
+
 /// The body of a response.
 #[derive(Debug)]
 pub(crate) enum UpstreamBody {
@@ -68,12 +76,13 @@ impl ProxyExchange<'_> {
         outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
         deadline: &mut Deadline,
-    ) -> Result<UpstreamResponse, GatewayRefusal> {
+    ) -> Result<UpstreamResponse, FailedExchange> {
         self.route.retries.deposit();
         let mut sent_at = self.clock.now();
         let answer = self.run_attempts(outbound, upload, deadline, &mut sent_at).await;
         let now = self.clock.now();
-        let outcome = answer.as_ref().map(|answer| answer.response.status());
+        let outcome =
+            answer.as_ref().map(|answer| answer.response.status()).map_err(|failed| &failed.refusal);
         self.route.observe(now, self.upstream_time(sent_at, now), outcome);
         answer
     }
@@ -86,7 +95,7 @@ impl ProxyExchange<'_> {
         upload: &mut Upload,
         deadline: &mut Deadline,
         sent_at: &mut Micros,
-    ) -> Result<UpstreamResponse, GatewayRefusal> {
+    ) -> Result<UpstreamResponse, FailedExchange> {
         let mut tried: SmallVec<[usize; 4]> = SmallVec::new();
         let (mut retry_state, mut retry) = (RetryState::default(), None);
         let (balancer, mut now) = (&self.route.balancer, *sent_at);
@@ -119,7 +128,8 @@ impl ProxyExchange<'_> {
             };
             retry = self.next_try(&mut retry_state, failed);
             if retry.is_none() {
-                return Err(self.refusal(failed.why));
+                let last_attempt = Some((Arc::clone(&balancer.endpoints()[index]), failed.why));
+                return Err(FailedExchange { refusal: self.refusal(failed.why), last_attempt });
             }
             tried.push(index);
             now = self.clock.now();
@@ -288,7 +298,10 @@ impl<'a> Attempt<'a> {
         match self.exchange.connector.connect(upstream, purpose, within).await {
             // An upstream that only speaks HTTP/2 is still healthy.
             Err(_) if upgrades => Err(AttemptError::NotConnected),
-            Err(why) => Err(why.outcome()),
+            Err(why) => {
+                self.endpoint.health.note_connect_error(&why);
+                Err(why.outcome())
+            }
             Ok(NewConnection::Http1(connection)) => {
                 if !upgrades {
                     self.pool.expect_http1();
@@ -356,7 +369,7 @@ impl<'a> Attempt<'a> {
             self.started.elapsed() <= STALE_WITHIN && matches!(why, AttemptError::Closed { .. });
         let stale = reused && closed_at_once;
         if why.is_upstreams_fault(stale) {
-            self.endpoint.health.record_failure(self.exchange.clock.now());
+            self.endpoint.health.record_failure(self.exchange.clock.now(), why);
         }
         let body_unused = progress.is_none_or(|progress| progress.frames() == 0 && !upload.is_end_stream());
         let idempotent = progress.is_none() && is_idempotent(&outbound.parts.method);
@@ -395,7 +408,18 @@ impl Drop for Attempt<'_> {
     }
 }
 
+impl From<GatewayRefusal> for FailedExchange {
+    fn from(refusal: GatewayRefusal) -> Self {
+        Self { refusal, last_attempt: None }
+    }
+}
+
 impl UpstreamResponse {
+    /// The upstream that responded.
+    pub(crate) fn endpoint(&self) -> &UpstreamEndpoint {
+        self.in_flight.endpoint()
+    }
+
     /// The response for the client. The request in flight ends with the body.
     pub(crate) fn into_download(self, max_idle: Duration) -> Response<Download> {
         let Self { response, in_flight, activity } = self;

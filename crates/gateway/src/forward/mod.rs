@@ -7,7 +7,7 @@ mod outbound_request;
 mod retries;
 mod upgrade;
 
-pub(crate) use exchange::{ProxyExchange, UpstreamResponse};
+pub(crate) use exchange::{FailedExchange, ProxyExchange, UpstreamResponse};
 pub(crate) use outbound_request::OutboundRequest;
 pub(crate) use retries::RetryBudget;
 pub(crate) use upgrade::{UpgradeRequest, tunnel};

@@ -15,9 +15,10 @@ use tokio::sync::watch;
 
 use super::state::{Configs, GatewayState};
 use super::{Gateway, Settings, metrics};
+use crate::access_log::{AccessLog, AccessLogError, AccessLogSettings};
 use crate::auth::JwtVerifier;
 use crate::limit::RateLimits;
-use crate::refusal::RefusalPages;
+use crate::refusal::{RefusalLog, RefusalPages};
 use crate::route::Route;
 use crate::upstream::{Connector, Resolver, Roots, UpstreamTls};
 
@@ -32,6 +33,7 @@ pub struct GatewayBuilder<S> {
     bounds: Bounds,
     clock: Arc<dyn Clock>,
     tracer: Option<Tracer>,
+    access_log: Option<AccessLogSettings>,
 }
 
 impl<S: Store> GatewayBuilder<S> {
@@ -45,6 +47,7 @@ impl<S: Store> GatewayBuilder<S> {
             bounds: Bounds::default(),
             clock: Arc::new(SystemClock::new()),
             tracer: None,
+            access_log: None,
         }
     }
 
@@ -116,13 +119,19 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
+    /// Writes a line for each request to an access log, on a thread of its own.
+    pub fn access_log(mut self, settings: AccessLogSettings) -> Self {
+        self.access_log = Some(settings);
+        self
+    }
+
     /// Replaces all settings so far: routes, policy, tokens, proxies and pages.
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Builds the gateway. Fails if a route has no upstream or TLS cannot be set up.
+    /// Builds the gateway. Fails if a route has no upstream, TLS cannot be set up or the access log cannot be opened.
     pub fn build(self) -> Result<Gateway<S>, GatewayBuildError> {
         metrics::describe();
         let limits = RateLimits {
@@ -132,6 +141,8 @@ impl<S: Store> GatewayBuilder<S> {
             tracer: self.tracer.clone(),
         };
         let tls = UpstreamTls::trusting(&self.roots)?;
+        let open = |settings| AccessLog::open(settings, Arc::clone(&self.clock));
+        let access_log = self.access_log.map(open).transpose()?;
         Ok(Gateway(Arc::new(GatewayState {
             configs: Mutex::new(Configs::new(self.settings)?),
             route_changes: watch::Sender::new(()),
@@ -142,6 +153,8 @@ impl<S: Store> GatewayBuilder<S> {
             guesses: GuessLimiter::default(),
             metrics: RequestMetrics::new("gateway"),
             clock: self.clock,
+            access_log,
+            refusal_log: RefusalLog::default(),
             tracer: self.tracer,
             has_background_tasks: AtomicBool::new(false),
         })))
@@ -158,4 +171,7 @@ pub enum GatewayBuildError {
     /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
+    /// The access log cannot be opened.
+    #[error(transparent)]
+    AccessLog(#[from] AccessLogError),
 }

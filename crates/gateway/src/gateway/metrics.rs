@@ -71,5 +71,10 @@ pub(crate) fn describe() {
         "gateway_concurrency_in_use",
         "Requests in flight at an upstream with a concurrency cap."
     );
+    describe_counter!("gateway_access_log_lines_total", "Lines written to the access log.");
+    describe_counter!(
+        "gateway_access_log_dropped_total",
+        "Lines of the access log that were lost, by reason: the queue was full, or writing failed."
+    );
     describe_gauge!("gateway_queue_depth", "Requests waiting for an upstream with a concurrency cap.");
 }

@@ -10,6 +10,7 @@ mod state;
 mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use spile_core::Store;
 use spile_limiter::RateLimiter;
@@ -61,6 +62,25 @@ impl<S> Gateway<S> {
     /// Reads certificates and keys again, now and not only at the next second. Blocks while it reads.
     pub fn refresh_files(&self) {
         self.0.refresh_files();
+    }
+
+    /// Opens the file of the access log again by its name. Call it after the file was renamed, as `logrotate` does.
+    pub fn reopen_access_log(&self) {
+        if let Some(log) = &self.0.access_log {
+            log.reopen();
+        }
+    }
+
+    /// Waits until all lines of the access log so far are written, but no longer than this. Blocks.
+    pub fn flush_access_log(&self, within: Duration) {
+        if let Some(log) = &self.0.access_log {
+            log.flush(within);
+        }
+    }
+
+    /// The number of connections of clients that are open.
+    pub fn connections(&self) -> usize {
+        self.0.listener.connections()
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a worker handles one request: target, route, caller, limits, upstream, response.
 
+use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use futures_util::future::Either as EitherFuture;
 use http::header::{CONNECTION, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Response, StatusCode, Version};
+use http::{Method, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use spile_core::{Micros, Store};
@@ -20,20 +21,27 @@ use spile_tower::response::is_grpc;
 
 use super::ActiveConfig;
 use super::worker::{Worker, write_traceparent};
+use crate::access_log::AccessRecord;
 use crate::auth::{AuthAttempt, AuthError, Caller, Downstream};
 use crate::forward::body::{ResponseBody, Upload, UploadProgress, discard};
 use crate::forward::headers::{ForwardingHeaders, RequestId, sanitize};
-use crate::forward::{OutboundRequest, ProxyExchange, UpgradeRequest, UpstreamResponse, tunnel};
+use crate::forward::{
+    FailedExchange, OutboundRequest, ProxyExchange, UpgradeRequest, UpstreamResponse, tunnel,
+};
 use crate::limit::{CallerKey, RateDecision};
 use crate::refusal::GatewayRefusal;
-use crate::route::{RequestTarget, RouteState, upstream_path};
-use crate::upstream::header_maps;
+use crate::route::{RequestTarget, Route, RouteState, upstream_path};
+use crate::upstream::{AttemptError, UpstreamEndpoint, header_maps};
 
 /// What the response needs to know of its request, even if the request is refused at once.
 struct RequestContext {
     id: RequestId,
     /// Whether the request is a gRPC call, whose refusals have a form of their own.
     grpc: bool,
+    /// For the access log. Empty if there is none.
+    record: AccessRecord,
+    /// The upstream that was tried last, and why it did not respond. Boxed, to keep futures small.
+    failure: Option<Box<(Arc<UpstreamEndpoint>, AttemptError)>>,
 }
 
 /// A request that may be forwarded.
@@ -67,19 +75,24 @@ impl<S: Store + 'static> Worker<S> {
             let config = self.config.load_full();
             let downstream = config.trusted_proxies.downstream(origin.peer, origin.secure, &parts.headers);
             let id = RequestId::of(&parts.headers, downstream.trusted);
-            let context = RequestContext { id, grpc: is_grpc(&parts.headers) };
+            let record = match &self.gateway.access_log {
+                None => AccessRecord::default(),
+                Some(log) => log.record(started, downstream.client, &parts, &id),
+            };
+            let mut context = RequestContext { id, grpc: is_grpc(&parts.headers), record, failure: None };
             // Only a body of unknown length can have a transfer coding, so most requests skip the check.
             if !origin.ambiguous && body.size_hint().exact().is_none() && !is_only_chunked(&parts.headers) {
                 let refusal = Err(GatewayRefusal::UnsupportedCoding);
-                return self.finish_response(&config, &context, None, None, refusal);
+                return self.finish_response(&config, context, &parts, None, None, refusal);
             }
-            let admitted = self.admit(&config, origin, &downstream, &mut parts, started).await;
+            let admitted =
+                self.admit(&config, origin, &downstream, &mut parts, &mut context.record, started).await;
             let mut admitted = match admitted {
                 Ok(admitted) => admitted,
                 Err(RejectedRequest { why, decision, route }) => {
                     let reusable = !origin.ambiguous && discard(body, &parts);
                     let mut response =
-                        self.finish_response(&config, &context, route, decision.as_deref(), Err(why));
+                        self.finish_response(&config, context, &parts, route, decision.as_deref(), Err(why));
                     if !reusable {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
@@ -90,10 +103,11 @@ impl<S: Store + 'static> Worker<S> {
                 return Box::pin(self.proxy_in_task(config, admitted, downstream, context, parts, body))
                     .await;
             }
-            let result = self.proxy(&config, &mut admitted, &downstream, &context.id, &mut parts, body).await;
+            let result =
+                self.proxy(&config, &mut admitted, &downstream, &mut context, &mut parts, body).await;
             header_maps::recycle(mem::take(&mut parts.headers));
             let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
-            self.finish_response(&config, &context, route, decision, result)
+            self.finish_response(&config, context, &parts, route, decision, result)
         }
     }
 
@@ -104,7 +118,7 @@ impl<S: Store + 'static> Worker<S> {
         config: Arc<ActiveConfig>,
         mut admitted: AdmittedRequest,
         downstream: Downstream,
-        context: RequestContext,
+        mut context: RequestContext,
         mut parts: Parts,
         body: ClientBody,
     ) -> Response<ResponseBody> {
@@ -114,13 +128,13 @@ impl<S: Store + 'static> Worker<S> {
         let exchange = async move {
             let _open = open;
             let result =
-                worker.proxy(&config, &mut admitted, &downstream, &context.id, &mut parts, body).await;
-            (config, context, admitted, result)
+                worker.proxy(&config, &mut admitted, &downstream, &mut context, &mut parts, body).await;
+            (config, context, admitted, parts, result)
         };
         match tokio::spawn(span("settled exchange", exchange)).await {
-            Ok((config, context, admitted, result)) => {
+            Ok((config, context, admitted, parts, result)) => {
                 let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
-                self.finish_response(&config, &context, route, decision, result)
+                self.finish_response(&config, context, &parts, route, decision, result)
             }
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
@@ -130,13 +144,15 @@ impl<S: Store + 'static> Worker<S> {
     fn finish_response(
         &self,
         config: &ActiveConfig,
-        context: &RequestContext,
+        mut context: RequestContext,
+        request: &Parts,
         route: Option<usize>,
         decision: Option<&RateDecision>,
         result: Result<Response<ResponseBody>, GatewayRefusal>,
     ) -> Response<ResponseBody> {
         let route = route.map(|route| &config.route(route).settings);
         let refused = result.is_err();
+        let cause = result.as_ref().err().map(|why| (why.status(), why.cause()));
         let mut response = result.unwrap_or_else(|why| config.refuse(why, route, context.grpc).map(own_body));
         if let Some(decision) = decision
             && route.is_none_or(|route| route.rate_limit_headers)
@@ -149,7 +165,49 @@ impl<S: Store + 'static> Worker<S> {
             Some(changes) => changes.apply(response.headers_mut()),
             None => {}
         }
-        response
+        if let Some((status, cause)) = cause.filter(|(status, _)| status.is_server_error()) {
+            self.log_refusal(&context, request, route, status, cause);
+        }
+        if context.record.is_empty() {
+            return response;
+        }
+        context.record.answered(response.status(), cause);
+        response.map(|body| match body {
+            Either::Left(own) => {
+                let sends_body = request.method != Method::HEAD;
+                context.record.sent(own.size_hint().exact().filter(|_| sends_body).unwrap_or_default());
+                Either::Left(own)
+            }
+            Either::Right(download) => Either::Right(download.with_record(context.record)),
+        })
+    }
+
+    /// Logs that the gateway itself responded with 5xx, and why.
+    #[cold]
+    fn log_refusal(
+        &self,
+        context: &RequestContext,
+        request: &Parts,
+        route: Option<&Route>,
+        status: StatusCode,
+        cause: &'static str,
+    ) {
+        self.gateway.refusal_log.record(self.gateway.clock.now(), || {
+            let request_id = String::from_utf8_lossy(context.id.as_bytes());
+            let failure = context.failure.as_deref();
+            // Fields that are text are written between quotes, with everything escaped that is not printable.
+            tracing::warn!(
+                target: "spile::gateway",
+                request_id = &*request_id,
+                status = status.as_u16(),
+                method = request.method.as_str(),
+                path = &*printable(request.uri.path()),
+                route = route.map(|route| &*route.name),
+                upstream = failure.map(|(endpoint, _)| endpoint.label()),
+                cause = failure.map_or_else(|| cause.to_owned(), |(endpoint, why)| endpoint.health.cause(*why)),
+                "{cause}"
+            );
+        });
     }
 
     /// Decides whether a request may be forwarded, before any of its body is read.
@@ -161,6 +219,7 @@ impl<S: Store + 'static> Worker<S> {
         origin: RequestOrigin,
         downstream: &Downstream,
         request: &mut Parts,
+        record: &mut AccessRecord,
         now: Micros,
     ) -> Result<AdmittedRequest, RejectedRequest> {
         if origin.ambiguous {
@@ -176,6 +235,8 @@ impl<S: Store + 'static> Worker<S> {
         let attempt = AuthAttempt { address: downstream.client, guesses: &gateway.guesses };
         let identified = config.auth.identify(&request.headers, attempt, &*gateway.clock);
         let caller = identified.as_ref().ok();
+        record.route(&route.settings.name);
+        record.tenant(caller.and_then(|caller| Some(&caller.tenant.as_ref()?.id)));
         let principal = caller.and_then(|caller| caller.principal.as_deref());
         let reported = || config.trusted_proxies.principal(downstream, &request.headers);
         let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
@@ -189,6 +250,9 @@ impl<S: Store + 'static> Worker<S> {
         let mut owed = config.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();
         let decision = gateway.limits.allow(owed).await;
+        if let Some(decision) = &decision {
+            record.decision(decision);
+        }
         if let Some(denied) = decision.as_ref().filter(|decision| !decision.allowed()) {
             let response = gateway.limits.refusal(denied, route.settings.rate_limit_headers, request);
             let why = GatewayRefusal::Limited(Box::new(response));
@@ -208,7 +272,7 @@ impl<S: Store + 'static> Worker<S> {
         config: &ActiveConfig,
         admitted: &mut AdmittedRequest,
         downstream: &Downstream,
-        id: &RequestId,
+        context: &mut RequestContext,
         parts: &mut Parts,
         body: ClientBody,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
@@ -224,16 +288,18 @@ impl<S: Store + 'static> Worker<S> {
             upgrade.write(&mut parts.headers);
         }
         let (authority, version) = (target.authority.as_str(), parts.version);
-        let forwarding = ForwardingHeaders { caller, downstream, authority, version, id };
+        let forwarding = ForwardingHeaders { caller, downstream, authority, version, id: &context.id };
         let outbound = OutboundRequest::new(parts, forwarding, &route.settings.request_changes);
         let key = route.settings.concurrency.map(|_| CallerKey::of(caller, downstream.client));
         let mut deadline = Deadline::after(route.settings.timeouts.total);
         let exchange = self.exchange(config, *index, target, key, outbound, body, &mut deadline);
-        let mut answer = match &self.gateway.tracer {
-            None => exchange.await?,
+        let answer = match &self.gateway.tracer {
+            None => exchange.await,
             // Boxed, so that the futures of requests that are not traced stay small.
-            tracer => Box::pin(Tracer::within(tracer.as_ref(), "proxy", exchange)).await?,
+            tracer => Box::pin(Tracer::within(tracer.as_ref(), "proxy", exchange)).await,
         };
+        let mut answer = answer.map_err(|failed| context.failed(failed))?;
+        context.record.upstream(answer.endpoint());
         // The client is answered in its own version of HTTP, whatever the upstream's is.
         let version = mem::replace(answer.response.version_mut(), Version::HTTP_11);
         let reported_cost = sanitize::sanitize_response(answer.response.headers_mut(), version);
@@ -256,12 +322,12 @@ impl<S: Store + 'static> Worker<S> {
         mut outbound: OutboundRequest<'r>,
         body: ClientBody,
         deadline: &'r mut Deadline,
-    ) -> impl Future<Output = Result<UpstreamResponse, GatewayRefusal>> + Send + 'r {
+    ) -> impl Future<Output = Result<UpstreamResponse, FailedExchange>> + Send + 'r {
         let route = config.route(index);
         let path = match upstream_path(&target.path, route.rewrite.as_ref()) {
             _ if target.is_whole_server => PathAndQuery::from_static("*"),
             Ok(path) => path,
-            Err(why) => return EitherFuture::Left(std::future::ready(Err(why))),
+            Err(why) => return EitherFuture::Left(std::future::ready(Err(why.into()))),
         };
         let (mut upload, progress) = upload(body, route);
         let exchange = ProxyExchange {
@@ -284,7 +350,7 @@ impl<S: Store + 'static> Worker<S> {
             if traced {
                 note("spile.upstream_answer", || match &answer {
                     Ok(answer) => answer.response.status().to_string(),
-                    Err(why) => format!("{why:?}"),
+                    Err(failed) => format!("{:?}", failed.refusal),
                 });
             }
             answer
@@ -333,6 +399,17 @@ impl<S: Store + 'static> Worker<S> {
     }
 }
 
+impl RequestContext {
+    /// Notes which upstream was tried last, for both logs.
+    fn failed(&mut self, FailedExchange { refusal, last_attempt }: FailedExchange) -> GatewayRefusal {
+        if let Some((endpoint, _)) = &last_attempt {
+            self.record.upstream(endpoint);
+        }
+        self.failure = last_attempt.map(Box::new);
+        refusal
+    }
+}
+
 impl From<GatewayRefusal> for RejectedRequest {
     fn from(why: GatewayRefusal) -> Self {
         Self { why, decision: None, route: None }
@@ -365,6 +442,12 @@ impl From<PolicyRefusal> for GatewayRefusal {
             _ => Self::Misconfigured,
         }
     }
+}
+
+/// The path, with everything escaped that is not printable ASCII. A format of the log may escape less.
+fn printable(path: &str) -> Cow<'_, str> {
+    let is_printable = path.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_printable { path.into() } else { path.escape_default().to_string().into() }
 }
 
 fn own_body(bytes: Bytes) -> ResponseBody {

@@ -12,7 +12,9 @@ use spile_policy::Policy;
 use tokio::sync::watch;
 
 use super::{ActiveConfig, GatewayBuildError, Settings};
+use crate::access_log::AccessLog;
 use crate::limit::RateLimits;
+use crate::refusal::RefusalLog;
 use crate::upstream::Connector;
 
 /// What all workers share, from when the gateway is built until the last clone of it is dropped.
@@ -27,6 +29,9 @@ pub(crate) struct GatewayState<S> {
     pub(crate) guesses: GuessLimiter,
     pub(crate) metrics: RequestMetrics,
     pub(crate) clock: Arc<dyn Clock>,
+    /// `None` if there is no access log.
+    pub(crate) access_log: Option<AccessLog>,
+    pub(crate) refusal_log: RefusalLog,
     /// `None` if requests are not traced.
     pub(crate) tracer: Option<Tracer>,
     /// Whether a worker runs the background tasks. Only one of them does.

@@ -38,6 +38,7 @@ impl<S: Store + 'static> Worker<S> {
     pub(crate) fn sweep(&self) {
         let (config, now) = (self.config.load(), self.gateway.clock.now());
         config.sweep_pools();
+        self.gateway.refusal_log.tell_suppressed(now);
         for route in config.table.routes() {
             route.balancer.endpoints().iter().for_each(|endpoint| endpoint.health.refresh(now));
         }

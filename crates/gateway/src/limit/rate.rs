@@ -108,6 +108,19 @@ impl<S: Store> RateLimits<S> {
 }
 
 impl RateDecision {
+    pub(crate) fn rule(&self) -> Option<&str> {
+        self.chain.rule()
+    }
+
+    /// The name of the limit that binds.
+    pub(crate) fn limit(&self) -> &str {
+        self.decision.binding().name().as_str()
+    }
+
+    pub(crate) const fn reason(&self) -> &'static str {
+        self.decision.reason().as_str()
+    }
+
     pub(crate) const fn allowed(&self) -> bool {
         self.decision.allowed()
     }

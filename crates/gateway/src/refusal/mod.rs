@@ -8,8 +8,10 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICAT
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use spile_tower::response::problem;
 
+mod log;
 mod page;
 
+pub(crate) use log::RefusalLog;
 pub use page::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -65,6 +67,25 @@ impl GatewayRefusal {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+
+    /// The HTTP status of the refusal, also of one that a gRPC client gets as a status of gRPC.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Limited(response) => response.status(),
+            other => other.status_and_detail().0,
+        }
+    }
+
+    /// The reason in a few words, for logs.
+    pub(crate) fn cause(&self) -> &'static str {
+        match self {
+            Self::Limited(response) if response.status() == StatusCode::SERVICE_UNAVAILABLE => {
+                "denied because the store failed"
+            }
+            Self::Limited(_) => "over the limit",
+            other => other.status_and_detail().2,
+        }
     }
 
     /// The HTTP status, the gRPC status and the text.

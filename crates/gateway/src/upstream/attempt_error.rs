@@ -30,6 +30,22 @@ pub(crate) enum AttemptError {
 }
 
 impl AttemptError {
+    /// The error in a few words, for logs.
+    pub(crate) const fn cause(self) -> &'static str {
+        match self {
+            Self::Unreachable => "no connection could be opened",
+            Self::NoLocalResources => "no descriptors, ports or memory are left on this machine",
+            Self::NotConnected => "no connection of the kind that the request needs could be opened",
+            Self::Unsendable => "the request cannot be sent in the upstream's protocol",
+            Self::TimedOut => "it did not respond in time",
+            Self::Closed { .. } => "it closed the connection before it responded",
+            Self::NotProcessed => "it refused to process the request",
+            Self::InvalidResponse => "its response broke off or is malformed",
+            Self::RequestBody => "the client did not send its whole body",
+            Self::DeadlineExceeded => "the time for the whole exchange was over",
+        }
+    }
+
     /// Whether it is certain that the upstream has not run the request.
     pub(crate) const fn did_not_run(self) -> bool {
         matches!(

@@ -40,6 +40,11 @@ impl UpstreamEndpoint {
         self.upstream == *upstream && self.concurrency == concurrency
     }
 
+    /// The name of the upstream in logs and metrics.
+    pub(crate) fn label(&self) -> &str {
+        self.health.upstream()
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -57,6 +62,12 @@ impl UpstreamEndpoint {
     pub(crate) fn start_request(self: &Arc<Self>, permit: Option<Permit>) -> InFlightRequest {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlightRequest { endpoint: Arc::clone(self), _permit: permit }
+    }
+}
+
+impl InFlightRequest {
+    pub(crate) fn endpoint(&self) -> &UpstreamEndpoint {
+        &self.endpoint
     }
 }
 

@@ -7,6 +7,9 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use spile_core::Micros;
 
+use super::attempt_error::AttemptError;
+use super::connector::ConnectError;
+
 /// An upstream is ejected after this many requests in a row that failed, or that were abandoned by their clients.
 const MAX_UNANSWERED: u32 = 5;
 /// A client that disconnects sooner says nothing about the upstream.
@@ -63,6 +66,8 @@ pub(crate) struct UpstreamHealth {
     gauge: Gauge,
     route: Box<str>,
     upstream: Box<str>,
+    /// Why the last connection could not be opened.
+    connect_error: Mutex<Box<str>>,
 }
 
 /// A request whose client disconnected before any of the response arrived.
@@ -100,6 +105,27 @@ impl UpstreamHealth {
             gauge,
             route: route.into(),
             upstream: upstream.into(),
+            connect_error: Mutex::default(),
+        }
+    }
+
+    /// The name of the upstream.
+    pub(crate) const fn upstream(&self) -> &str {
+        &self.upstream
+    }
+
+    /// Notes why a connection could not be opened, for the log.
+    #[cold]
+    pub(crate) fn note_connect_error(&self, why: &ConnectError) {
+        *self.connect_error.lock() = why.to_string().into();
+    }
+
+    /// The cause of a failed attempt, as the log tells it.
+    pub(crate) fn cause(&self, why: AttemptError) -> String {
+        let detail = self.connect_error.lock();
+        match why {
+            AttemptError::Unreachable if !detail.is_empty() => format!("{}: {detail}", why.cause()),
+            why => why.cause().to_owned(),
         }
     }
 
@@ -127,15 +153,17 @@ impl UpstreamHealth {
         // If all upstreams are ejected, they still get requests. Only responses to later requests end the ejection.
         let ejected_at_us = self.ejected_at_us.load(Ordering::Relaxed);
         if ejected_at_us != 0 && asked.get() > ejected_at_us {
-            self.end_ejection(ejected_at_us);
+            self.end_ejection(ejected_at_us, "it responded");
         }
     }
 
     /// Records that a request could not be sent, got no response in time, or that the response broke off.
-    pub(crate) fn record_failure(&self, now: Micros) {
+    pub(crate) fn record_failure(&self, now: Micros, why: AttemptError) {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_UNANSWERED {
             self.failures.store(0, Ordering::Relaxed);
-            self.eject(now, "requests to it failed in a row");
+            self.eject(now, || {
+                format!("{MAX_UNANSWERED} requests in a row failed, the last because {}", self.cause(why))
+            });
         }
     }
 
@@ -146,17 +174,17 @@ impl UpstreamHealth {
     pub(crate) fn record_abandoned(&self, now: Micros, left: AbandonedRequest) -> bool {
         let unanswered = left.silence >= SHORTEST_SILENCE && left.answers == self.answers();
         if unanswered && self.abandoned.lock().add(now, left) {
-            self.eject(now, "clients disconnected without a response from it");
+            self.eject(now, || "clients disconnected without a response from it".to_owned());
         }
         unanswered
     }
 
-    fn eject(&self, now: Micros, why: &str) {
+    fn eject(&self, now: Micros, why: impl FnOnce() -> String) {
         if self.ejected_at_us.swap(now.get().max(1), Ordering::Relaxed) == 0 {
             let (route, upstream) = (&self.route, &self.upstream);
             tracing::warn!(
-                target: "spile::gateway", %route, %upstream,
-                "upstream ejected for {EJECTED_FOR:?}: {why}"
+                target: "spile::gateway", %route, %upstream, cause = why(),
+                "upstream ejected for {EJECTED_FOR:?}"
             );
             self.update_gauge();
         }
@@ -171,17 +199,17 @@ impl UpstreamHealth {
         let ejected_at = Micros::new(ejected_at_us);
         let ejected = now >= ejected_at && now < ejected_at + EJECTED_FOR;
         if !ejected {
-            self.end_ejection(ejected_at_us);
+            self.end_ejection(ejected_at_us, "the time of its ejection is over");
         }
         ejected
     }
 
-    fn end_ejection(&self, ejected_at_us: u64) {
+    fn end_ejection(&self, ejected_at_us: u64, cause: &str) {
         let ended =
             self.ejected_at_us.compare_exchange(ejected_at_us, 0, Ordering::Relaxed, Ordering::Relaxed);
         if ended.is_ok() {
             let (route, upstream) = (&self.route, &self.upstream);
-            tracing::info!(target: "spile::gateway", %route, %upstream, "upstream gets requests again");
+            tracing::info!(target: "spile::gateway", %route, %upstream, cause, "upstream gets requests again");
             self.update_gauge();
         }
     }
@@ -193,13 +221,17 @@ impl UpstreamHealth {
 
     /// Forgets the results of health checks, because the route no longer has any.
     pub(crate) fn reset_checks(&self) {
-        self.up.store(true, Ordering::Relaxed);
+        if !self.up.swap(true, Ordering::Relaxed) {
+            let (route, upstream) = (&self.route, &self.upstream);
+            let cause = "the route has no health checks any more";
+            tracing::info!(target: "spile::gateway", %route, %upstream, cause, "upstream up");
+        }
         self.update_gauge();
     }
 
-    /// Records the result of a health check.
-    pub(crate) fn record_check(&self, good: bool, check: &HealthCheck) {
-        let up = self.up.load(Ordering::Relaxed);
+    /// Records the result of a health check: `Err` tells why it failed.
+    pub(crate) fn record_check(&self, result: Result<(), String>, check: &HealthCheck) {
+        let (up, good) = (self.up.load(Ordering::Relaxed), result.is_ok());
         if good == up {
             self.opposite_checks.store(0, Ordering::Relaxed);
             return;
@@ -211,10 +243,15 @@ impl UpstreamHealth {
             self.up.store(good, Ordering::Relaxed);
             self.update_gauge();
             let (route, upstream) = (&self.route, &self.upstream);
-            if good {
-                tracing::info!(target: "spile::gateway", %route, %upstream, "health checks of the upstream pass again");
-            } else {
-                tracing::warn!(target: "spile::gateway", %route, %upstream, "health checks of the upstream fail");
+            match result {
+                Ok(()) => {
+                    let cause = format!("{enough} health checks in a row passed");
+                    tracing::info!(target: "spile::gateway", %route, %upstream, cause, "upstream up");
+                }
+                Err(why) => {
+                    let cause = format!("{enough} health checks in a row failed, the last because {why}");
+                    tracing::warn!(target: "spile::gateway", %route, %upstream, cause, "upstream down");
+                }
             }
         }
     }
@@ -261,23 +298,23 @@ mod tests {
         let health = health();
         for bad in 0..3 {
             assert!(health.is_healthy(NOW), "after {bad} bad answers");
-            health.record_check(false, &check);
+            health.record_check(Err("status 503".to_owned()), &check);
         }
         assert!(!health.is_healthy(NOW));
-        health.record_check(true, &check);
+        health.record_check(Ok(()), &check);
         assert!(!health.is_healthy(NOW), "one good answer is not enough");
-        health.record_check(true, &check);
+        health.record_check(Ok(()), &check);
         assert!(health.is_healthy(NOW));
     }
 
     #[test]
     fn failures_in_a_row_eject_an_upstream_for_a_while() {
         let health = health();
-        (0..4).for_each(|_| health.record_failure(NOW));
+        (0..4).for_each(|_| health.record_failure(NOW, AttemptError::TimedOut));
         health.record_answer(NOW);
-        (0..4).for_each(|_| health.record_failure(NOW));
+        (0..4).for_each(|_| health.record_failure(NOW, AttemptError::TimedOut));
         assert!(health.is_healthy(NOW), "an answer in between starts the count again");
-        health.record_failure(NOW);
+        health.record_failure(NOW, AttemptError::TimedOut);
         assert!(!health.is_healthy(NOW));
         assert!(health.is_healthy(NOW + EJECTED_FOR));
     }
@@ -285,7 +322,7 @@ mod tests {
     #[test]
     fn an_answer_to_a_later_request_ends_an_ejection() {
         let (health, later) = (health(), NOW + Duration::from_secs(1));
-        (0..5).for_each(|_| health.record_failure(NOW));
+        (0..5).for_each(|_| health.record_failure(NOW, AttemptError::TimedOut));
         health.record_answer(NOW);
         assert!(!health.is_healthy(later), "the request was sent before");
         health.record_answer(later);
@@ -295,7 +332,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_put_back_does_not_prolong_an_ejection() {
         let health = health();
-        (0..5).for_each(|_| health.record_failure(NOW));
+        (0..5).for_each(|_| health.record_failure(NOW, AttemptError::TimedOut));
         assert!(!health.is_healthy(NOW));
         assert!(health.is_healthy(NOW - Duration::from_secs(3_600)));
     }
@@ -395,7 +432,7 @@ mod tests {
     fn an_ejection_and_its_end_are_logged_once_each() {
         let (log, health) = (Log::default(), health());
         tracing::subscriber::with_default(log.clone(), || {
-            (0..20).for_each(|_| health.record_failure(NOW));
+            (0..20).for_each(|_| health.record_failure(NOW, AttemptError::TimedOut));
             (0..5).for_each(|_| assert!(!health.is_healthy(NOW)));
             (0..5).for_each(|_| health.refresh(NOW + EJECTED_FOR));
         });
@@ -403,8 +440,35 @@ mod tests {
         let last_warned = |at: usize, words: [&str; 3]| words.iter().all(|words| log[at].contains(words));
         assert_eq!(log.len(), 2, "{log:?}");
         assert!(
-            last_warned(0, ["WARN", "route=/", "upstream=a:80"])
-                && last_warned(1, ["INFO", "route=/", "upstream=a:80"])
+            last_warned(0, ["WARN", "route=/", "it did not respond in time"])
+                && last_warned(1, ["INFO", "upstream=a:80", "the time of its ejection is over"]),
+            "{log:?}"
         );
+    }
+
+    #[test]
+    fn what_health_checks_find_is_logged_once_with_its_cause() {
+        let check = HealthCheck::new(http::uri::PathAndQuery::from_static("/health"));
+        let (log, health) = (Log::default(), health());
+        tracing::subscriber::with_default(log.clone(), || {
+            (0..10).for_each(|_| health.record_check(Err("its status is 503".to_owned()), &check));
+            (0..10).for_each(|_| health.record_check(Ok(()), &check));
+            (0..10).for_each(|_| health.record_check(Err("no answer within 2s".to_owned()), &check));
+            (0..2).for_each(|_| health.reset_checks());
+        });
+        let log = log.0.lock();
+        let expected =
+            ["its status is 503", "2 health checks in a row passed", "no answer", "no health checks"];
+        assert_eq!(log.len(), expected.len(), "{log:?}");
+        assert!(log.iter().zip(expected).all(|(line, cause)| line.contains(cause)), "{log:?}");
+    }
+
+    #[test]
+    fn why_no_connection_could_be_opened_is_part_of_the_cause() {
+        let health = health();
+        assert_eq!(health.cause(AttemptError::Unreachable), "no connection could be opened");
+        health.note_connect_error(&ConnectError::Io(std::io::Error::from_raw_os_error(111)));
+        assert!(health.cause(AttemptError::Unreachable).contains("refused"));
+        assert_eq!(health.cause(AttemptError::TimedOut), "it did not respond in time");
     }
 }

@@ -120,7 +120,7 @@ mod tests {
 
     fn take_out(balancer: &LoadBalancer, index: usize) {
         let check = HealthCheck::new(http::uri::PathAndQuery::from_static("/"));
-        (0..3).for_each(|_| balancer.endpoints()[index].health.record_check(false, &check));
+        (0..3).for_each(|_| balancer.endpoints()[index].health.record_check(Err(String::new()), &check));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The gateway's promises, over real sockets: a client, the gateway and upstreams that misbehave on command. Folders are
 //! those of `src`.
 
+mod access_log;
 mod auth;
 mod forward;
 mod gateway;

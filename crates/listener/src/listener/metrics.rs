@@ -2,6 +2,7 @@
 //! installed then.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 
@@ -12,6 +13,8 @@ pub(crate) struct ConnectionMetrics(Arc<ConnectionSeries>);
 #[derive(Debug)]
 struct ConnectionSeries {
     open: Gauge,
+    /// The same as the gauge, which cannot be read.
+    open_now: AtomicUsize,
     accepted: Counter,
     full: Counter,
     handshake_failed: Counter,
@@ -33,6 +36,7 @@ impl ConnectionMetrics {
         let ended = |reason: &'static str| counter!("server_connections_ended_total", "listener" => listener, "reason" => reason);
         Self(Arc::new(ConnectionSeries {
             open: gauge!("server_connections", "listener" => listener),
+            open_now: AtomicUsize::new(0),
             accepted: counter!("server_connections_total", "listener" => listener),
             full: counter!("server_connections_full_total", "listener" => listener),
             handshake_failed: ended("handshake"),
@@ -43,10 +47,16 @@ impl ConnectionMetrics {
     pub(crate) fn opened(&self) {
         self.0.accepted.increment(1);
         self.0.open.increment(1.0);
+        self.0.open_now.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn closed(&self) {
         self.0.open.decrement(1.0);
+        self.0.open_now.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.0.open_now.load(Ordering::Relaxed)
     }
 
     pub(crate) fn full(&self) {

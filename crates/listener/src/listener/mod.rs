@@ -94,6 +94,11 @@ impl Listener {
         self
     }
 
+    /// The number of connections that are open.
+    pub fn connections(&self) -> usize {
+        self.metrics.open()
+    }
+
     /// Whether it requires TLS.
     pub const fn is_secure(&self) -> bool {
         self.tls.is_some()

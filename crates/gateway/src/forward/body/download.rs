@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use spile_listener::{Deadline, PacedBody};
 
 use super::activity::{Activity, SharedIdleTimer};
+use crate::access_log::AccessRecord;
 use crate::upstream::{Http1Body, Http2Body, InFlightRequest};
 
 /// A body that is read from the upstream only as fast as the client takes it, with an idle timeout. It counts as a
@@ -17,6 +18,8 @@ pub(crate) struct Download {
     body: DownloadSource,
     in_flight: Option<InFlightRequest>,
     deadline: Deadline,
+    /// Written to the access log when the body ends or is dropped.
+    record: AccessRecord,
 }
 
 #[derive(Debug)]
@@ -42,7 +45,12 @@ impl Download {
     }
 
     fn new(body: DownloadSource, in_flight: InFlightRequest) -> Self {
-        let mut download = Self { body, in_flight: Some(in_flight), deadline: Deadline::after(None) };
+        let mut download = Self {
+            body,
+            in_flight: Some(in_flight),
+            deadline: Deadline::after(None),
+            record: AccessRecord::default(),
+        };
         download.release_at_end();
         download
     }
@@ -50,6 +58,12 @@ impl Download {
     /// Ends the body with an error if it is not complete by the deadline.
     pub(crate) fn with_deadline(mut self, deadline: Deadline) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// Counts the bytes of the body in the access log.
+    pub(crate) fn with_record(mut self, record: AccessRecord) -> Self {
+        self.record = record;
         self
     }
 
@@ -96,8 +110,11 @@ impl Body for Download {
             Poll::Ready(()) => Some(Err(IncompleteBody)),
             Poll::Pending => ready!(self.body.poll_frame(cx)),
         };
-        match frame {
-            Some(Ok(_)) => self.release_at_end(),
+        match &frame {
+            Some(Ok(frame)) => {
+                self.record.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
+                self.release_at_end();
+            }
             Some(Err(_)) | None => self.in_flight = None,
         }
         Poll::Ready(frame)

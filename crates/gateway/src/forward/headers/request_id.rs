@@ -22,7 +22,7 @@ impl RequestId {
         headers.insert(X_REQUEST_ID, self.0.clone());
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 
