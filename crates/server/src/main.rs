@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use spile_server::cli::Cli;
 use spile_server::mask;
 
@@ -52,8 +52,19 @@ fn explain(why: &clap::Error) -> ExitCode {
     let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let said = said.join(" ");
     let (said, meant) = (said.trim_start_matches("error: "), did_you_mean(why));
-    complain(format_args!("spile: {said}{meant}; see `spile --help`"));
+    complain(format_args!("spile: {said}{meant}; see `{} --help`", command()));
     ExitCode::from(FAILED)
+}
+
+/// The command that was typed, as far as it is one: `spile tenant add`.
+fn command() -> String {
+    let (mut typed, mut known) = ("spile".to_owned(), Cli::command());
+    for word in std::env::args_os().skip(1) {
+        let Some(next) = known.find_subcommand(&word).cloned() else { break };
+        typed = format!("{typed} {}", next.get_name());
+        known = next;
+    }
+    typed
 }
 
 /// What may have been meant, in clap's guess.

@@ -1,7 +1,7 @@
 //! What a newcomer reads first: where it listens, what it runs on, and a line to try.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::TcpListener;
 
@@ -40,13 +40,15 @@ impl fmt::Display for Banner<'_> {
         let Self { config, http, admin, grpc, resp, gateway, token } = self;
         writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
         let scheme = |tls: &Option<TlsConfig>| if tls.is_some() { "https" } else { "http" };
+        let asked = format!("{}://{}", scheme(&config.http_tls), reached(*http));
+        let watched = format!("{}://{}", scheme(&config.admin.tls), reached(*admin));
         let (http, admin) = (
             format!("{}://{http}", scheme(&config.http_tls)),
             format!("{}://{admin}", scheme(&config.admin.tls)),
         );
         writeln!(f, "  http   {http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund")?;
         writeln!(f, "  admin  {admin}   /livez, /readyz, /metrics, /openapi.json, /admin/v1")?;
-        writeln!(f, "  watch  {admin}/dashboard   or in a terminal: spile top --admin {admin}")?;
+        writeln!(f, "  watch  {watched}/dashboard   or in a terminal: spile top --admin {watched}")?;
         if let Some(token) = token {
             writeln!(
                 f,
@@ -82,8 +84,17 @@ impl fmt::Display for Banner<'_> {
             writeln!(f, "  warning: {warning}")?;
         }
         writeln!(f, "Try it:")?;
-        writeln!(f, "  curl -i {http}/api/ping -H 'X-API-Key: demo'")?;
-        write!(f, "  curl -i {http}/v1/check -H 'Content-Type: application/json' ")?;
+        writeln!(f, "  curl -i {asked}/api/ping -H 'X-API-Key: demo'")?;
+        write!(f, "  curl -i {asked}/v1/check -H 'Content-Type: application/json' ")?;
         writeln!(f, "-d '{{\"ruleId\":\"default\",\"identity\":\"user:123\"}}'")
+    }
+}
+
+/// Where this machine reaches a listener. One that is bound to every address has none of its own.
+fn reached(bound: SocketAddr) -> SocketAddr {
+    match bound {
+        SocketAddr::V4(all) if all.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, all.port()).into(),
+        SocketAddr::V6(all) if all.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, all.port()).into(),
+        one => one,
     }
 }

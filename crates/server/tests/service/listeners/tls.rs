@@ -216,7 +216,7 @@ fn the_command_line_asks_over_tls_and_shows_its_certificate() {
     let certificates = Certificates::make(folder.path());
     let path = folder.path().join("spile.toml");
     fs::write(&path, config_text(true)).expect("the folder is ours");
-    let spile = Process::serve(&["--config", path.to_str().expect("text")]);
+    let spile = Process::serve(&["--config", path.to_str().expect("text"), "--gateway", "127.0.0.1:0"]);
     let admin = format!("https://{}", spile.address("admin"));
     let file = |path: std::path::PathBuf| path.to_str().expect("text").to_owned();
     let (ca, certificate) =
