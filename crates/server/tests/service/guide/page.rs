@@ -58,7 +58,12 @@ impl Page {
         self.write_what_settings_name();
         let file = self.folder.path().join("checked.toml");
         fs::write(&file, settings).expect("the folder is ours");
-        let spile = Command::new(env!("CARGO_BIN_EXE_spile")).args(["config", "check"]).arg(&file).output();
+        // A block is a part of a file: the gateway's listener and the token may be in another.
+        let spile = Command::new(env!("CARGO_BIN_EXE_spile"))
+            .args(["config", "check", "--gateway", "127.0.0.1:0"])
+            .arg(&file)
+            .env("SPILE_ADMIN_TOKEN", "a token that is long enough")
+            .output();
         let checked = spile.expect("the binary was built with the tests");
         if checked.status.success() {
             Ok(())
