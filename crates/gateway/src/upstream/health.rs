@@ -162,7 +162,7 @@ impl UpstreamHealth {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_UNANSWERED {
             self.failures.store(0, Ordering::Relaxed);
             self.eject(now, || {
-                format!("{MAX_UNANSWERED} requests in a row failed, the last because {}", self.cause(why))
+                format!("{MAX_UNANSWERED} attempts in a row failed, the last because {}", self.cause(why))
             });
         }
     }
