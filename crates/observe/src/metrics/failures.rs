@@ -26,7 +26,34 @@ pub(crate) struct FailureCounters {
     closed: [Counter; REASONS.len()],
     local: [Counter; REASONS.len()],
     unsent: [Counter; UNSENT.len()],
-    all: AtomicU64,
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    decided_here: AtomicU64,
+}
+
+/// Decisions that were made without the store, by what was done instead.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct DegradedCounts {
+    /// Allowed without a limit.
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    /// Decided by this instance alone.
+    pub(crate) local: u64,
+}
+
+impl DegradedCounts {
+    pub(crate) const fn all(self) -> u64 {
+        self.allowed + self.denied + self.local
+    }
+
+    /// What was counted since `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            allowed: self.allowed - before.allowed,
+            denied: self.denied - before.denied,
+            local: self.local - before.local,
+        }
+    }
 }
 
 impl FailureCounters {
@@ -41,21 +68,29 @@ impl FailureCounters {
             closed: REASONS.map(|why| counter(FAIL_CLOSED, why)),
             local: REASONS.map(|why| counter(LOCAL, why)),
             unsent: UNSENT.map(|why| counter(STORE_UNSENT, why)),
-            all: AtomicU64::new(0),
+            allowed: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
+            decided_here: AtomicU64::new(0),
         }
     }
 
     /// Counts a decision that was made without the store.
     #[cold]
     pub(crate) fn count(&self, decision: &Decision, why: FailureReason) {
-        self.all.fetch_add(1, Ordering::Relaxed);
-        let Some(index) = REASONS.iter().position(|&known| known == why) else { return };
-        match decision.reason() {
-            Reason::FailOpen => self.open[index].increment(1),
-            Reason::FailClosed => self.closed[index].increment(1),
+        let (sum, counters) = match decision.reason() {
+            Reason::FailOpen => (&self.allowed, &self.open),
+            Reason::FailClosed => (&self.denied, &self.closed),
             // Also for a rule in shadow mode, whose denials have the reason `Shadow`.
-            _ if decision.source() == DecisionSource::Local => self.local[index].increment(1),
-            _ => {}
+            _ if decision.source() == DecisionSource::Local => (&self.decided_here, &self.local),
+            // A rule in shadow mode lets the request pass.
+            _ => {
+                self.allowed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        sum.fetch_add(1, Ordering::Relaxed);
+        if let Some(index) = REASONS.iter().position(|&known| known == why) {
+            counters[index].increment(1);
         }
     }
 
@@ -69,6 +104,15 @@ impl FailureCounters {
 
     /// All decisions without the store since the start, including those decided locally.
     pub(crate) fn total(&self) -> u64 {
-        self.all.load(Ordering::Relaxed)
+        self.counts().all()
+    }
+
+    /// The same, by what was done instead.
+    pub(crate) fn counts(&self) -> DegradedCounts {
+        DegradedCounts {
+            allowed: self.allowed.load(Ordering::Relaxed),
+            denied: self.denied.load(Ordering::Relaxed),
+            local: self.decided_here.load(Ordering::Relaxed),
+        }
     }
 }

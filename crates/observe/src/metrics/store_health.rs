@@ -1,11 +1,13 @@
 //! Tracks whether the store answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metrics::{Gauge, gauge};
 use serde::{Deserialize, Serialize};
-use spile_core::Micros;
+use spile_core::{FailurePolicy, Micros};
 
+use super::failures::DegradedCounts;
 use super::names::{BREAKER, QUEUE, STORE_UP};
 use super::registrar::Registrar;
 use crate::events::{EventKind, Events};
@@ -28,6 +30,9 @@ pub struct StoreHealth {
     /// A problem that does not keep the store from answering, but that an operator should look into.
     #[serde(default)]
     pub warning: Option<String>,
+    /// What is decided without the store, for the log. `None` if that is not known.
+    #[serde(skip)]
+    pub on_failure: Option<FailurePolicy>,
 }
 
 /// Asks the store for its state. Called once a second, off the decision path.
@@ -40,9 +45,23 @@ pub(crate) struct StoreHealthTracker {
     up: Gauge,
     now: StoreHealth,
     lost_at: Option<Micros>,
+    /// Decisions without the store, as of the last tick.
+    degraded: DegradedCounts,
+    /// The same as of the last tick before the store was lost.
+    degraded_before: DegradedCounts,
     /// Whether the log already says why the store is lost, and not only that it is.
     why_told: bool,
     well_for: u32,
+}
+
+/// What the loss of the store means for callers. Rules may have a policy of their own.
+const fn effect(policy: Option<FailurePolicy>) -> &'static str {
+    match policy {
+        Some(FailurePolicy::Allow) => "limits are NOT enforced (policy allow)",
+        Some(FailurePolicy::Deny) => "requests are denied (policy deny)",
+        Some(FailurePolicy::Local) => "limits are enforced by each instance alone (policy local)",
+        _ => "decisions follow the failure policy",
+    }
 }
 
 /// Seconds without a failure after which the store counts as recovered.
@@ -52,23 +71,42 @@ impl StoreHealthTracker {
     pub(crate) fn new(registrar: &Registrar) -> Self {
         let (breaker, queue, up) = registrar.register(|| (gauge!(BREAKER), gauge!(QUEUE), gauge!(STORE_UP)));
         up.set(1.0);
-        Self { breaker, queue, up, now: StoreHealth::default(), lost_at: None, why_told: false, well_for: 0 }
+        Self {
+            breaker,
+            queue,
+            up,
+            now: StoreHealth::default(),
+            lost_at: None,
+            degraded: DegradedCounts::default(),
+            degraded_before: DegradedCounts::default(),
+            why_told: false,
+            well_for: 0,
+        }
     }
 
-    /// Takes the state of the store at a monotonic `now`, and how many decisions were made without it since the last
-    /// tick.
-    pub(crate) fn tick(&mut self, now: Micros, health: StoreHealth, degraded: u64, events: &Events) {
+    /// Takes the state of the store at a monotonic `now`, and how many decisions were made without it since the start.
+    pub(crate) fn tick(&mut self, now: Micros, health: StoreHealth, counts: DegradedCounts, events: &Events) {
         self.breaker.set(health.breakers_open as f64);
         self.queue.set(health.waiting as f64);
+        let before = std::mem::replace(&mut self.degraded, counts);
+        let degraded = counts.since(before).all();
         let failing = degraded > 0 || health.trouble.is_some() || health.breakers_open > 0;
         self.well_for = if failing { 0 } else { self.well_for.saturating_add(1) };
         match self.lost_at {
             None if failing => {
-                self.lost_at = Some(now);
+                (self.lost_at, self.degraded_before) = (Some(now), before);
                 self.why_told = health.trouble.is_some();
                 let why = health.trouble.clone();
                 let why = why.unwrap_or_else(|| format!("{degraded} decisions were made without it"));
-                tracing::warn!(target: "spile::store", store = health.store, why, "store lost");
+                let effect = effect(health.on_failure);
+                match health.on_failure {
+                    Some(FailurePolicy::Allow) => {
+                        tracing::error!(target: "spile::store", store = health.store, why, "store lost: {effect}");
+                    }
+                    _ => {
+                        tracing::warn!(target: "spile::store", store = health.store, why, "store lost: {effect}");
+                    }
+                }
                 events.emit(EventKind::StoreLost { why });
             }
             Some(_) if !self.why_told && health.trouble.is_some() => {
@@ -78,7 +116,14 @@ impl StoreHealthTracker {
             Some(lost_at) if self.well_for >= CONVINCED => {
                 self.lost_at = None;
                 let lost_for_ms = now.since_us(lost_at) / 1_000;
-                tracing::info!(target: "spile::store", store = health.store, lost_for_ms, "store recovered");
+                let DegradedCounts { allowed, denied, local } = counts.since(self.degraded_before);
+                tracing::info!(
+                    target: "spile::store",
+                    store = health.store, lost_for_ms, not_enforced = allowed, denied, decided_locally = local,
+                    "store recovered after {:?}: {allowed} requests passed without a limit, {denied} were denied, {local} \
+                     were decided by this instance alone",
+                    Duration::from_millis(lost_for_ms)
+                );
                 events.emit(EventKind::StoreRecovered { lost_for_ms });
             }
             _ => {}

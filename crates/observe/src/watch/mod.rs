@@ -158,9 +158,7 @@ impl Watch {
         let mut totals = inner.totals.lock();
         inner.flush(&mut totals);
         totals.latencies.tick(&inner.latencies);
-        let degraded = inner.failures.total();
-        let more = degraded - std::mem::replace(&mut totals.degraded_seen, degraded);
-        totals.health.tick(inner.clock.now(), health, more, &inner.events);
+        totals.health.tick(inner.clock.now(), health, inner.failures.counts(), &inner.events);
         drop(totals);
         let mut sampled = inner.sampled.lock();
         sampled.tick();

@@ -21,7 +21,6 @@ pub(crate) struct CounterTotals {
     pub(crate) latencies: RecentLatencies,
     pub(crate) health: StoreHealthTracker,
     /// Decisions without the store that were already reported to the health tracker.
-    pub(crate) degraded_seen: u64,
     limits: HashMap<SmolStr, OutcomeCounts>,
     unflushed: OutcomeCounts,
 }
@@ -34,7 +33,6 @@ impl CounterTotals {
             minutes: MinuteHistory::default(),
             latencies: RecentLatencies::new(),
             health,
-            degraded_seen: 0,
             limits: HashMap::default(),
             unflushed: OutcomeCounts::default(),
         }

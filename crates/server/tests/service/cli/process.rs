@@ -178,6 +178,14 @@ fn a_store_that_is_lost_and_found_is_one_line_each_without_a_key() {
     let log = spile.log();
     assert_eq!((log.matches("store lost").count(), log.matches("store recovered").count()), (1, 1), "{log}");
     assert!(!log.contains("somebody"), "{log}");
+    let lost = log.lines().find(|line| line.contains("store lost")).expect("it was logged");
+    assert!(lost.contains("ERROR") && lost.contains("limits are NOT enforced (policy allow)"), "{lost}");
+    let recovered = log.lines().find(|line| line.contains("store recovered")).expect("it was logged");
+    let passed =
+        recovered.split_once(": ").and_then(|(_, text)| text.split_once(" requests passed without a limit"));
+    let passed = passed.and_then(|(text, _)| text.rsplit(' ').next()?.parse::<u64>().ok());
+    assert!(passed.is_some_and(|passed| passed > 0), "{recovered}");
+    assert!(recovered.contains("0 were denied, 0 were decided by this instance alone"), "{recovered}");
 }
 
 /// Answers every request with 200 on a connection of its own.
