@@ -40,13 +40,14 @@ use self::serve::ServeArgs;
 use self::shell::Shell;
 use self::tenant::TenantCommand;
 use self::top::TopArgs;
+use crate::observe::build_info;
 
 /// A distributed token-bucket rate limiter.
 ///
 /// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine), 2 something went wrong: also an answer that is
 /// not in time, and a denial because the store failed (`fail_closed`).
 #[derive(Debug, Parser)]
-#[command(name = "spile", version, propagate_version = true)]
+#[command(name = "spile", version, long_version = build_info::LONG_VERSION, propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: CliCommand,

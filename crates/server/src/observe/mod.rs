@@ -1,5 +1,6 @@
 //! How operators observe the server: metrics, minutes, webhooks, traces, and the source of the dashboard.
 
+pub(crate) mod build_info;
 pub(crate) mod dashboard_source;
 pub(crate) mod metrics;
 pub(crate) mod minutes;

@@ -35,6 +35,13 @@ async fn every_metric_of_the_design_is_there() {
         "ratelimit_queue_depth ",
         "ratelimit_store_refusals_total{kind=\"oom\"} 0",
         "ratelimit_config_reloads_total{result=\"applied\"}",
+        "spile_build_info{version=\"",
+        "process_cpu_seconds_total ",
+        "process_resident_memory_bytes ",
+        "process_open_fds ",
+        "process_max_fds ",
+        "process_start_time_seconds ",
+        "process_threads ",
         "http_server_requests_total{listener=\"http\",status=\"200\"}",
         "http_server_request_duration_seconds_bucket{listener=\"http\"",
     ];

@@ -1,6 +1,7 @@
 //! The metrics of a server. Labels are rules, limits and outcomes, never keys.
 
 mod exposition;
+mod process;
 mod refused;
 mod registry;
 mod routes;
@@ -18,6 +19,7 @@ use spile_listener::RequestMetrics;
 use spile_observe::{HISTOGRAMS, Watch};
 
 use self::exposition::Expositions;
+use self::process::ProcessStats;
 pub(crate) use self::refused::RefusedGauges;
 pub(crate) use self::registry::RegistryMetrics;
 pub(crate) use self::routes::RouteSeries;
@@ -25,6 +27,7 @@ pub(crate) use self::rpc::{Answered, RpcMetrics, Unmatched};
 pub(crate) use self::saves::SaveMetrics;
 pub(crate) use self::store::{EmbeddedMetrics, Operation, RedisGauges, StoreMetrics};
 
+use super::build_info;
 use crate::config::ObserveConfig;
 
 const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
@@ -50,7 +53,9 @@ impl Telemetry {
         let recorder = Arc::new(builder.build_recorder());
         let watch = Watch::builder().recorder(recorder.clone()).show_keys(config.show_keys).build();
         let (routes, expositions) = (RouteSeries::default(), Expositions::new());
-        Ok(Self { recorder, watch, routes, expositions, enabled: config.enabled })
+        let telemetry = Self { recorder, watch, routes, expositions, enabled: config.enabled };
+        build_info::register(&telemetry);
+        Ok(telemetry)
     }
 
     /// The observer of all decisions.
@@ -70,7 +75,13 @@ impl Telemetry {
 
     /// The response of `/metrics`.
     pub(crate) fn exposition(&self) -> Bytes {
-        self.expositions.next(|| self.routes.shown_of(&self.recorder.handle().render()))
+        self.expositions.next(|| {
+            let mut text = self.routes.shown_of(&self.recorder.handle().render());
+            if let Some(process) = ProcessStats::read() {
+                process.write(&mut text);
+            }
+            text
+        })
     }
 
     /// The metrics of a listener's requests.
