@@ -27,8 +27,8 @@ mod serve;
 
 pub use config::{
     AdminConfig, Clients, Config, ConfigError, Flags, ForwardAuth, GatewayConfig, GrpcConfig, JwtConfig,
-    Listen, LoadError, NotText, OpenAdmin, ProxyKind, RespConfig, RouteConfig, STARTER, StoreConfig,
-    StoreUrl, TimeOf, TlsConfig, UnknownStore, Unreadable,
+    Listen, LoadError, LogFormat, LogLevel, NotText, OpenAdmin, ProxyKind, RespConfig, RouteConfig, STARTER,
+    StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownLogLevel, UnknownStore, Unreadable,
 };
 pub use secret::mask;
 pub use serve::{BindError, Listeners, Server};

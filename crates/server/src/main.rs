@@ -1,12 +1,10 @@
 //! The binary `spile`.
 
-use std::fmt;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
-use spile_server::cli::Cli;
+use spile_server::cli::{Cli, complain};
 use spile_server::mask;
 
 /// Requests allocate small and free fast, on many threads: what mimalloc is made for.
@@ -24,15 +22,10 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(outcome) => outcome.into(),
         Err(why) => {
-            complain(format_args!("spile: {}", mask(&format!("{why:#}"))));
+            complain(&mask(&format!("{why:#}")));
             ExitCode::from(FAILED)
         }
     }
-}
-
-/// Says what is wrong. If even that cannot be written, the exit code still tells.
-fn complain(what: fmt::Arguments<'_>) {
-    let _written = writeln!(io::stderr(), "{what}");
 }
 
 /// Prints help if it was asked for. A bad flag gets one line.
@@ -52,7 +45,7 @@ fn explain(why: &clap::Error) -> ExitCode {
     let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let said = said.join(" ");
     let (said, meant) = (said.trim_start_matches("error: "), did_you_mean(why));
-    complain(format_args!("spile: {said}{meant}; see `{} --help`", command()));
+    complain(&format!("{said}{meant}; see `{} --help`", command()));
     ExitCode::from(FAILED)
 }
 

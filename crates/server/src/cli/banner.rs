@@ -3,9 +3,11 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::config::{Config, TlsConfig};
+use crate::observe::{build_info, log};
 use crate::serve::Listeners;
 
 /// The lines that `spile serve` prints once it listens.
@@ -35,10 +37,41 @@ impl<'a> Banner<'a> {
     }
 }
 
+impl Banner<'_> {
+    /// The same as one line of JSON, and a line of the log for each warning.
+    pub(super) fn json(&self) -> String {
+        let Self { config, http, admin, grpc, resp, gateway, .. } = self;
+        let url = |plain: &str, secure: &str, tls: &Option<TlsConfig>, address: &SocketAddr| {
+            Value::from(format!("{}://{address}", if tls.is_some() { secure } else { plain }))
+        };
+        let some = |plain, secure, tls, address: &Option<SocketAddr>| {
+            address.as_ref().map_or(Value::Null, |address| url(plain, secure, tls, address))
+        };
+        let plans: Vec<Value> = config.plans.iter().map(|plan| plan.name().to_string().into()).collect();
+        let members = [
+            ("version", Value::from(build_info::VERSION)),
+            ("commit", build_info::COMMIT.into()),
+            ("http", url("http", "https", &config.http_tls, http)),
+            ("admin", url("http", "https", &config.admin.tls, admin)),
+            ("grpc", some("http", "https", &config.grpc.tls, grpc)),
+            ("resp", some("redis", "rediss", &config.resp.tls, resp)),
+            ("gateway", some("http", "https", &config.gateway.tls, gateway)),
+            ("store", config.store.url.to_string().into()),
+            ("on_failure", config.store.on_failure.to_string().into()),
+            ("plans", plans.into()),
+        ];
+        for warning in config.warnings() {
+            tracing::warn!(target: "spile::config", "{warning}");
+        }
+        let members = members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        log::json_line(&format!("spile {} is listening", build_info::VERSION), members)
+    }
+}
+
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { config, http, admin, grpc, resp, gateway, token } = self;
-        writeln!(f, "spile {} is listening", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "spile {} is listening", build_info::VERSION)?;
         let scheme = |tls: &Option<TlsConfig>| if tls.is_some() { "https" } else { "http" };
         let asked = format!("{}://{}", scheme(&config.http_tls), reached(*http));
         let watched = format!("{}://{}", scheme(&config.admin.tls), reached(*admin));

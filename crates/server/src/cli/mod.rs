@@ -23,6 +23,7 @@ mod shell;
 mod tenant;
 mod top;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -40,7 +41,7 @@ use self::serve::ServeArgs;
 use self::shell::Shell;
 use self::tenant::TenantCommand;
 use self::top::TopArgs;
-use crate::observe::build_info;
+use crate::observe::{build_info, log};
 
 /// A distributed token-bucket rate limiter.
 ///
@@ -120,6 +121,49 @@ impl Cli {
             CliCommand::Openapi => print::all(crate::openapi::json()).map(CommandOutcome::done),
             CliCommand::Completions { shell } => shell::completions(shell).map(CommandOutcome::done),
             CliCommand::Man { folder } => shell::man(folder.as_deref()).map(CommandOutcome::done),
+        }
+    }
+}
+
+/// Says on stderr what is wrong: as a line of JSON if `serve` was asked to log in JSON. If even that cannot be written, the
+/// exit code still tells.
+pub fn complain(what: &str) {
+    if log::is_json() || asks_for_json(std::env::args(), std::env::var("SPILE_LOG_FORMAT").ok().as_deref()) {
+        log::tell_json(what);
+    } else {
+        let _written = writeln!(io::stderr(), "spile: {what}");
+    }
+}
+
+/// Whether the arguments are those of a server that logs in JSON. They may be ones that cannot be parsed.
+fn asks_for_json(arguments: impl IntoIterator<Item = String>, variable: Option<&str>) -> bool {
+    let arguments: Vec<String> = arguments.into_iter().skip(1).collect();
+    let flag = arguments.iter().enumerate().find_map(|(at, argument)| {
+        match argument.strip_prefix("--log-format")? {
+            "" => arguments.get(at + 1).map(String::as_str),
+            value => value.strip_prefix('='),
+        }
+    });
+    arguments.iter().any(|argument| argument == "serve") && flag.or(variable) == Some("json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_server_that_is_asked_for_json_complains_in_json() {
+        for (arguments, variable, expected) in [
+            ("spile serve --log-format json --htp x", None, true),
+            ("spile serve --log-format=json", Some("text"), true),
+            ("spile serve --nonsense", Some("json"), true),
+            ("spile serve --log-format text", Some("json"), false),
+            ("spile serve --log-format", None, false),
+            ("spile serve", None, false),
+            ("spile check a --plan free", Some("json"), false),
+        ] {
+            let words = arguments.split(' ').map(str::to_owned);
+            assert_eq!(asks_for_json(words, variable), expected, "{arguments} {variable:?}");
         }
     }
 }

@@ -4,15 +4,16 @@ use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use spile_core::FailurePolicy;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::banner::Banner;
 use super::print;
 
-use crate::config::{self, Config, Flags, LoadError, StoreUrl, listen_address};
+use crate::config::{self, Config, Flags, LoadError, LogFormat, LogLevel, StoreUrl, listen_address};
 use crate::control::watcher;
+use crate::observe::log;
 use crate::secret::Secret;
 use crate::serve::Listeners;
 use crate::serve::Server;
@@ -48,9 +49,13 @@ pub(super) struct ServeArgs {
     /// What to decide when the store fails: `allow`, `deny` or `local`.
     #[arg(long, value_name = "POLICY")]
     on_failure: Option<FailurePolicy>,
-    /// How log lines are written.
-    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", env = "SPILE_LOG_FORMAT")]
-    log_format: LogFormat,
+    /// How much is logged: off, error, warn, info, debug or trace, or levels by target as in
+    /// `info,spile::gateway=debug`.
+    #[arg(long, value_name = "LEVEL", env = "SPILE_LOG_LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How log lines are written; with `json`, all that the server writes.
+    #[arg(long, value_enum, value_name = "FORMAT", env = "SPILE_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
     /// Threads that answer requests; as many as there are cores, unless said otherwise.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
@@ -59,9 +64,9 @@ pub(super) struct ServeArgs {
 impl ServeArgs {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let config = self.config()?;
+        log::start(&config.log);
         config.store.check()?;
         config.check_runs(None)?;
-        self.log_format.start();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         // Polling the sockets more often costs more than it finds: most events are handled before the next poll anyway.
         runtime.thread_name("spile-worker").event_interval(256);
@@ -96,6 +101,8 @@ impl ServeArgs {
             resp: self.resp,
             gateway: self.gateway,
             on_failure: self.on_failure,
+            log_level: self.log_level.clone(),
+            log_format: self.log_format,
         }))
     }
 }
@@ -124,7 +131,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     let secret = token.as_deref().map(Secret::new).transpose()?;
     let server = Server::new(config)?.one_time_token(secret);
     // The server runs whether or not its banner can be read.
-    let _printed = print::all(Banner::new(config, &listeners, token.as_deref())?);
+    let banner = Banner::new(config, &listeners, token.as_deref())?;
+    let _printed = if log::is_json() { print::all(banner.json()) } else { print::all(banner) };
     server.run(listeners, shutdown).await;
     Ok(())
 }
@@ -134,35 +142,12 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 fn one_time_token(config: &Config) -> Result<Option<String>, getrandom::Error> {
     let is_configured = config.admin.token.is_some() || config.admin.token_file.is_some();
     let is_local = config.listen.admin.ip().to_canonical().is_loopback();
-    if is_configured || !is_local || !io::stdout().is_terminal() {
+    if is_configured || !is_local || log::is_json() || !io::stdout().is_terminal() {
         return Ok(None);
     }
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes)?;
     Ok(Some(hex::encode(bytes)))
-}
-
-/// How log lines are written, on stderr.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object each, for machines.
-    Json,
-}
-
-impl LogFormat {
-    /// Starts to log. Only the first call in a process counts.
-    fn start(self) {
-        // A line that cannot be written is lost. Saying so on stderr would panic if stderr is what cannot be written to.
-        let log = tracing_subscriber::fmt().with_writer(io::stderr).log_internal_errors(false);
-        // A process that already logs goes on as it does.
-        let _already = match self {
-            Self::Text => log.with_ansi(false).try_init(),
-            Self::Json => log.json().flatten_event(true).try_init(),
-        };
-    }
 }
 
 /// Resolves on the first SIGINT or SIGTERM. The handlers are in place once this returns, not only once it is
@@ -171,9 +156,10 @@ fn termination() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+        };
+        tracing::info!(target: "spile::serve", "{signal} received: stopping");
     })
 }

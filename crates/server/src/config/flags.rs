@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use spile_core::FailurePolicy;
 
-use super::{Listen, StoreConfig, StoreUrl};
+use super::log::LogConfig;
+use super::{Listen, LogFormat, LogLevel, StoreConfig, StoreUrl};
 
 /// What the command line says. It overrides file and environment, now and whenever they are read again.
 #[derive(Clone, Debug, Default)]
@@ -23,10 +24,14 @@ pub struct Flags {
     pub gateway: Option<SocketAddr>,
     /// What is decided when the store fails.
     pub on_failure: Option<FailurePolicy>,
+    /// How much is logged.
+    pub log_level: Option<LogLevel>,
+    /// How lines of the log are written.
+    pub log_format: Option<LogFormat>,
 }
 
 impl Flags {
-    pub(super) fn apply(&self, listen: &mut Listen, store: &mut StoreConfig) {
+    pub(super) fn apply(&self, listen: &mut Listen, store: &mut StoreConfig, log: &mut LogConfig) {
         if let Some(url) = &self.store {
             store.url = url.clone();
         }
@@ -36,5 +41,9 @@ impl Flags {
         listen.grpc = self.grpc.or(listen.grpc);
         listen.resp = self.resp.or(listen.resp);
         listen.gateway = self.gateway.or(listen.gateway);
+        if let Some(level) = &self.log_level {
+            log.level = level.clone();
+        }
+        log.format = self.log_format.unwrap_or(log.format);
     }
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use spile_gateway::{Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles};
+use spile_gateway::{
+    AccessLogFormat, AccessLogSettings, Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles,
+};
 
+use super::LogFormat;
 use super::bounds::BoundsSpec;
 use super::route::{Refusals, RefusalsSpec, RouteFiles, UpstreamTlsSpec};
 use super::source::{At, Faults};
 use super::tls::{TlsConfig, TlsSpec};
-use super::value::{RequestSpan, Size, TextOrTexts, table};
+use super::value::{RequestSpan, Size, TextOrTexts, share_or_none, table};
 
 /// `[gateway]`, apart from the bounds that it has in common with `[listen]`.
 #[derive(Debug, Deserialize, Serialize)]
@@ -23,6 +26,8 @@ pub(super) struct GatewaySpec {
     jwt: Option<JwtSpec>,
     #[serde(deserialize_with = "table")]
     refusals: Option<RefusalsSpec>,
+    #[serde(deserialize_with = "table")]
+    access_log: Option<AccessLogSpec>,
     upstream_ca_file: Option<PathBuf>,
     upstream_certificate_file: Option<PathBuf>,
     upstream_key_file: Option<PathBuf>,
@@ -48,6 +53,20 @@ pub(crate) struct JwtSpec {
     leeway: Duration,
     tenant_claim: Option<String>,
     plan_claim: Option<String>,
+}
+
+/// `[gateway.access_log]`: where a line about each request is written. There is no access log without this table.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AccessLogSpec {
+    /// As the log of the process, unless it is set.
+    format: Option<LogFormat>,
+    /// The standard output, unless it is set.
+    file: Option<PathBuf>,
+    /// The share of requests that are logged.
+    #[serde(deserialize_with = "share_or_none")]
+    sample: f64,
+    query: bool,
 }
 
 /// What a file of keys holds.
@@ -78,6 +97,8 @@ pub struct GatewayConfig {
     /// How routes meet `https://` upstreams that say nothing else.
     pub upstream_tls: UpstreamTlsFiles,
     pub(crate) refusals: Refusals,
+    /// `None` if there is no access log.
+    pub(crate) access_log: Option<AccessLogSpec>,
 }
 
 /// Whose tokens are believed.
@@ -107,6 +128,27 @@ impl Default for JwtSpec {
     }
 }
 
+impl Default for AccessLogSpec {
+    fn default() -> Self {
+        let AccessLogSettings { sample, query, .. } = AccessLogSettings::default();
+        Self { format: None, file: None, sample, query }
+    }
+}
+
+impl AccessLogSpec {
+    /// The settings, in the format of the log of the process unless there is another one.
+    pub(crate) fn settings(&self, log: LogFormat) -> AccessLogSettings {
+        let mut settings = AccessLogSettings::default();
+        settings.format = match self.format.unwrap_or(log) {
+            LogFormat::Text => AccessLogFormat::Text,
+            LogFormat::Json => AccessLogFormat::Json,
+        };
+        settings.file.clone_from(&self.file);
+        (settings.sample, settings.query) = (self.sample, self.query);
+        settings
+    }
+}
+
 impl From<&GatewayConfig> for GatewaySpec {
     fn from(config: &GatewayConfig) -> Self {
         let UpstreamTlsFiles { ca_file, certificate_file, key_file, .. } = config.upstream_tls.clone();
@@ -114,6 +156,7 @@ impl From<&GatewayConfig> for GatewaySpec {
             tls: config.tls.as_ref().map(TlsSpec::from),
             jwt: config.jwt.as_ref().map(|jwt| jwt.spec.clone()),
             refusals: config.refusals.spec.clone(),
+            access_log: config.access_log.clone(),
             upstream_ca_file: ca_file,
             upstream_certificate_file: certificate_file,
             upstream_key_file: key_file,
@@ -147,6 +190,9 @@ impl GatewayConfig {
             jwt: spec.jwt.and_then(|jwt| JwtConfig::check(jwt, &at.key("jwt"), folder, faults)),
             upstream_tls: files.check_usual(&upstream_tls, &at, faults),
             refusals: Refusals::check(spec.refusals, &at.key("refusals"), files, faults),
+            access_log: spec
+                .access_log
+                .map(|log| AccessLogSpec { file: log.file.map(|file| folder.join(file)), ..log }),
         }
     }
 }

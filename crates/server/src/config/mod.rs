@@ -6,11 +6,13 @@
 mod admin;
 mod bounds;
 mod clients;
+mod difference;
 mod flags;
 mod forward_auth;
 mod gateway;
 mod grpc;
 mod listen;
+mod log;
 mod observe;
 mod origin;
 mod overlay;
@@ -40,6 +42,7 @@ use spile_listener::Tls;
 pub use self::admin::{AdminConfig, OpenAdmin};
 use self::bounds::BoundsSpec;
 pub use self::clients::Clients;
+pub(crate) use self::difference::Difference;
 pub use self::flags::Flags;
 pub use self::forward_auth::{ForwardAuth, ProxyKind};
 use self::gateway::GatewaySpec;
@@ -47,6 +50,8 @@ pub use self::gateway::{GatewayConfig, JwtConfig};
 pub use self::grpc::GrpcConfig;
 pub use self::listen::Listen;
 pub(crate) use self::listen::listen_address;
+pub(crate) use self::log::LogConfig;
+pub use self::log::{LogFormat, LogLevel, UnknownLogLevel};
 pub(crate) use self::observe::ObserveConfig;
 pub(crate) use self::origin::{Origin, Stamp};
 pub(crate) use self::plan::PlanSpec;
@@ -94,6 +99,7 @@ pub struct Config {
     /// Whether requests that no rule matches are not limited.
     pub unmatched_pass: bool,
     pub(crate) observe: ObserveConfig,
+    pub(crate) log: LogConfig,
     pub(crate) plans: Vec<Plan>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) tenants: Vec<Tenant>,
@@ -150,7 +156,7 @@ impl Config {
     /// The same under these flags, now and when file and environment are read again.
     #[must_use]
     pub fn under(mut self, flags: Flags) -> Self {
-        flags.apply(&mut self.listen, &mut self.store);
+        flags.apply(&mut self.listen, &mut self.store, &mut self.log);
         self.origin.flags = flags;
         self
     }
@@ -216,7 +222,8 @@ impl Config {
         let mut store = file.one::<StoreConfig>("store").finish(&at("store"), folder, file.faults());
         let (listen, bounds): (Listen, BoundsSpec) = file.both("listen");
         let mut listen = Listen { bounds: bounds.apply(Listen::default().bounds), ..listen };
-        origin.flags.apply(&mut listen, &mut store);
+        let mut log: LogConfig = file.one("log");
+        origin.flags.apply(&mut listen, &mut store, &mut log);
         let http = file.one("http");
         let (admin, admin_tls): (AdminConfig, _) = file.both("admin");
         let admin = admin.finish(&at("admin"), &store.url, variables, folder, file.faults());
@@ -232,6 +239,7 @@ impl Config {
             grpc: GrpcConfig { tls: tls(&mut file, "grpc", grpc_tls, Tls::HTTP2), ..grpc },
             resp: RespConfig { tls: tls(&mut file, "resp", resp_tls, Tls::OTHER), ..resp },
             observe: observe.finish(webhooks, folder, file.faults()),
+            log,
             gateway,
             route_files,
             clients: file.one::<Clients>("clients").finish(),

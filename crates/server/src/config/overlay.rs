@@ -115,6 +115,7 @@ impl Config {
             forward_auth: self.forward_auth,
             unmatched_pass: self.unmatched_pass,
             observe: self.observe.clone(),
+            log: self.log.clone(),
             grpc: self.grpc.clone(),
             resp: self.resp.clone(),
             gateway: self.gateway.clone(),

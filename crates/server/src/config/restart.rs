@@ -40,6 +40,8 @@ impl Config {
             ("admin.registry_file", self.registry_file() != next.registry_file()),
             ("observe.enabled", self.observe.enabled != next.observe.enabled),
             ("observe.show_keys", self.observe.show_keys != next.observe.show_keys),
+            ("log.format", self.log.format != next.log.format),
+            ("gateway.access_log", self.gateway.access_log != next.gateway.access_log),
             ("gateway.tls", files(&self.gateway.tls) != files(&next.gateway.tls)),
             ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
             (

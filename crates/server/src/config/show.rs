@@ -45,6 +45,7 @@ impl fmt::Display for Config {
         }
         self.fmt_lists(f)?;
         table("[observe]", &self.observe, f)?;
+        table("[log]", &self.log, f)?;
         self.observe.webhooks.iter().try_for_each(|hook| table("[[webhooks]]", &hook.spec, f))
     }
 }

@@ -135,6 +135,12 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
     if (0.001..=1.0).contains(&number) { Ok(number) } else { Err(out_of_bounds(number, 0.001, 1)) }
 }
 
+/// A share of a whole, or none of it.
+pub(super) fn share_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    let number = f64::deserialize(from)?;
+    if (0.0..=1.0).contains(&number) { Ok(number) } else { Err(out_of_bounds(number, 0, 1)) }
+}
+
 pub(super) fn out_of_bounds<E: Error>(number: impl Display, least: impl Display, most: impl Display) -> E {
     wrong(format_args!("{number} is out of bounds"), format_args!("{least} to {most}"))
 }

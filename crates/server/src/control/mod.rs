@@ -20,9 +20,10 @@ pub(crate) use self::error::ControlError;
 pub(crate) use self::follower::follow;
 pub(crate) use self::standing::Standing;
 use self::standing::Trouble;
-use crate::config::{Config, LoadError, Offered, Spec};
+use crate::config::{Config, Difference, LoadError, Offered, Spec};
 use crate::decide::Decider;
 use crate::gateway::GatewayHandle;
+use crate::observe::log;
 use crate::observe::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
 use crate::registry::{
     Entries, Kind, MOST_NAMED, Quarantine, Registry, RegistryError, Which, Written, split,
@@ -147,7 +148,12 @@ impl Control {
     }
 
     /// Reads the file once more. One that does not work changes nothing, and is remembered.
+    ///
+    /// The access log is opened again in any case.
     pub(crate) async fn reload(&self) -> Result<(), LoadError> {
+        if let Some(front) = &self.gateway {
+            front.gateway.reopen_access_log();
+        }
         let registry = self.registry.lock().await;
         let (current, offered) = (self.config(), offered(&registry));
         let started = Arc::clone(&self.started);
@@ -163,13 +169,15 @@ impl Control {
         match read {
             Ok(config) => {
                 let entries = Arc::clone(&self.entries.lock());
-                self.put_to_work(config, entries).await;
+                log::set_level(&config.log.level);
+                let (before, after) = self.put_to_work(config, entries).await;
+                let difference = blocking(move || Difference::between(&before, &after)).await;
                 if let Some(front) = self.gateway.clone() {
                     blocking(move || front.gateway.refresh_files()).await;
                 }
                 *self.refusal.lock() = None;
                 self.watch.config_reloaded();
-                tracing::info!(target: "spile::reload", "configuration applied");
+                tracing::info!(target: "spile::reload", "configuration applied: {difference}");
                 for setting in self.needing_restart() {
                     tracing::warn!(target: "spile::reload", "{setting} changed: a restart puts it in force");
                 }
@@ -274,7 +282,8 @@ impl Control {
         }
     }
 
-    async fn put_to_work(&self, config: Config, entries: Arc<Entries>) {
+    /// Returns the configuration before and the one that is in force now.
+    async fn put_to_work(&self, config: Config, entries: Arc<Entries>) -> (Arc<Config>, Arc<Config>) {
         let (decider, gateway) = (Arc::clone(&self.decider), self.gateway.clone());
         let config = Arc::new(config);
         let config = blocking(move || {
@@ -285,6 +294,7 @@ impl Control {
         *self.entries.lock() = entries;
         let before = self.in_force.send_replace(Arc::clone(&config));
         tell_quarantine(before.quarantine(), config.quarantine(), &self.metrics, &self.watch);
+        (before, config)
     }
 
     /// Whether what is in force was made with all that is known of the registry.

@@ -65,7 +65,12 @@ impl Standing {
     pub(super) fn in_step(&mut self, version: u64) {
         (self.version, self.missed) = (Some(version), 0);
         if self.trouble.take().is_some() {
-            tracing::info!(target: "spile::registry", version, "what runs is the registry's again");
+            let held = if version == 0 {
+                "it is empty, so only the file counts"
+            } else {
+                "all it holds is in force"
+            };
+            tracing::info!(target: "spile::registry", version, "the registry in Redis is read again: {held}");
         }
     }
 
@@ -83,10 +88,10 @@ impl Standing {
             let stays = if self.version.is_some() { "what runs" } else { "what the file says" };
             match &trouble {
                 Trouble::OutOfReach(why) => {
-                    tracing::warn!(target: "spile::registry", "{stays} stays until it is back: {why}");
+                    tracing::warn!(target: "spile::registry", "the registry in Redis cannot be read, {stays} stays until it is back: {why}");
                 }
                 Trouble::Refused(why) => {
-                    tracing::error!(target: "spile::registry", "refused, {stays} stays: {why}");
+                    tracing::error!(target: "spile::registry", "the registry was refused, {stays} stays: {why}");
                 }
             }
         }

@@ -42,6 +42,9 @@ impl GatewayHandle {
         if let Some(tracer) = tracer {
             builder = builder.tracer(tracer.clone());
         }
+        if let Some(log) = &config.gateway.access_log {
+            builder = builder.access_log(log.settings(config.log.format));
+        }
         if let Some(tls) = &config.gateway.tls {
             builder = builder.tls(tls.tls.clone());
         }

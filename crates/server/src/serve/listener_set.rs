@@ -1,5 +1,6 @@
 //! The server's listeners: how each is set up, the tasks that serve them, and the order in which they close.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use spile_listener::{Bounds, Http, Listener};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::admin::Admin;
 use crate::config::{Config, TlsConfig};
@@ -20,6 +22,9 @@ use crate::serve::Listeners;
 
 /// How long the admin listener drains: probes and scrapers may see the end of the server.
 const ADMIN_DRAIN: Duration = Duration::from_secs(2);
+
+/// How often the progress of a drain is logged.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 /// How often the files of certificates are checked for changes.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -48,6 +53,13 @@ pub(crate) struct RunningListeners {
     stop_admin: watch::Sender<bool>,
     admin: JoinHandle<()>,
     refreshes: JoinHandle<()>,
+    open: OpenConnections,
+}
+
+/// Counts the connections of callers, listener by listener.
+struct OpenConnections {
+    listeners: Vec<(&'static str, Listener)>,
+    gateway: Option<Arc<GatewayHandle>>,
 }
 
 impl ListenerSet {
@@ -72,6 +84,8 @@ impl ListenerSet {
         let all = [&http, &admin, &grpc, &resp];
         let refreshes = tokio::spawn(refresh_forever(all.into_iter().cloned().collect()));
         let ((stop, stopped), (stop_admin, admin_stopped)) = (watch::channel(false), watch::channel(false));
+        let counted = vec![("http", http.clone()), ("grpc", grpc.clone()), ("resp", resp.clone())];
+        let open = OpenConnections { listeners: counted, gateway: handlers.gateway.clone() };
         let mut callers = JoinSet::new();
         let stopped = move || until(stopped.clone());
         let until_stopped = stopped();
@@ -90,16 +104,38 @@ impl ListenerSet {
         let admin = tokio::spawn(async move {
             admin.serve(sockets.admin, handlers.admin, until(admin_stopped)).await;
         });
-        RunningListeners { stop, callers, stop_admin, admin, refreshes }
+        RunningListeners { stop, callers, stop_admin, admin, refreshes, open }
     }
 }
 
 impl RunningListeners {
-    /// Lets requests under way finish, everywhere but at the admin listener.
+    /// Lets requests under way finish, everywhere but at the admin listener. Tells every second what it waits for.
     pub(crate) async fn drain(&mut self) {
+        let open = self.open.count();
+        tracing::info!(
+            target: "spile::serve", connections = open,
+            "draining: no new connections are accepted, and requests under way are finished"
+        );
         self.stop.send_replace(true);
-        while let Some(ended) = self.callers.join_next().await {
-            resume_panic(ended);
+        let mut ticks = tokio::time::interval_at(Instant::now() + PROGRESS, PROGRESS);
+        loop {
+            tokio::select! {
+                ended = self.callers.join_next() => match ended {
+                    Some(ended) => resume_panic(ended),
+                    None => break,
+                },
+                _ = ticks.tick() => {
+                    let connections = self.open.count();
+                    tracing::info!(target: "spile::serve", connections, "still draining: {}", self.open);
+                }
+            }
+        }
+        match self.open.count() {
+            0 => tracing::info!(target: "spile::serve", "drained"),
+            connections => tracing::warn!(
+                target: "spile::serve", connections,
+                "the time to drain is over, and connections are cut off: {}", self.open
+            ),
         }
     }
 
@@ -108,6 +144,29 @@ impl RunningListeners {
         self.stop_admin.send_replace(true);
         resume_panic(self.admin.await);
         self.refreshes.abort();
+    }
+}
+
+impl OpenConnections {
+    fn by_listener(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let gateway = self.gateway.iter().map(|front| ("gateway", front.gateway.connections()));
+        self.listeners.iter().map(|(name, listener)| (*name, listener.connections())).chain(gateway)
+    }
+
+    fn count(&self) -> usize {
+        self.by_listener().map(|(_, open)| open).sum()
+    }
+}
+
+impl fmt::Display for OpenConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let open: Vec<String> = self
+            .by_listener()
+            .filter(|(_, open)| *open > 0)
+            .map(|(name, open)| format!("{open} connections of {name}"))
+            .collect();
+        f.write_str(if open.is_empty() { "no connections" } else { "" })?;
+        f.write_str(&open.join(", "))
     }
 }
 

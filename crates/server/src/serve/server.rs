@@ -171,8 +171,9 @@ impl Server {
             admin: Http::new(admin, telemetry.requests("admin"), bounds),
             grpc,
             resp: self.resp,
-            gateway: self.gateway,
+            gateway: self.gateway.clone(),
         };
+        let access_log = self.gateway;
         let mut running = self.listeners.open(listeners, handlers);
         let upkeep = tokio::spawn(compact_histograms(self.telemetry.handle()));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
@@ -183,7 +184,13 @@ impl Server {
         readiness.start_draining();
         running.drain().await;
         // Every caller is gone. Saving waits for the disk, which no thread that answers may do.
-        let _saved = tokio::task::spawn_blocking(|| drop(self.keeper)).await;
+        let _saved = tokio::task::spawn_blocking(move || {
+            if let Some(front) = access_log {
+                front.gateway.flush_access_log(FLUSH_TIMEOUT);
+            }
+            drop(self.keeper);
+        })
+        .await;
         self.telemetry.watch().close();
         // At the same time: a stop takes no longer than the slowest of them.
         let _told = tokio::join!(hooks, last_minutes(sharing), last_spans(self.exporting));
@@ -191,6 +198,7 @@ impl Server {
         upkeep.abort();
         reloads.abort();
         changes.abort();
+        tracing::info!(target: "spile::serve", "stopped");
     }
 }
 

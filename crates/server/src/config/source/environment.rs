@@ -11,10 +11,11 @@ const PREFIX: &str = "SPILE_";
 const SEPARATOR: &str = "__";
 
 /// The variables that name no value in a table of the file.
-const SINGLE: [&str; 10] = [
+const SINGLE: [&str; 11] = [
     "SPILE_UNMATCHED",
     "SPILE_CONFIG",
     "SPILE_LOG_FORMAT",
+    "SPILE_LOG_LEVEL",
     "SPILE_ADMIN_TOKEN",
     "SPILE_RESP_PASSWORD",
     "SPILE_ADMIN",

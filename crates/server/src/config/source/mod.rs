@@ -29,7 +29,8 @@ pub(super) use self::suggest::did_you_mean;
 use self::tree::Table;
 pub(super) use self::usual::{PASS, UNMATCHED};
 use super::bounds::BoundsSpec;
-use super::gateway::{GatewaySpec, JwtSpec};
+use super::gateway::{AccessLogSpec, GatewaySpec, JwtSpec};
+use super::log::LogConfig;
 use super::plan::PlanSpec;
 use super::route::RouteSpec;
 use super::rule::RuleSpec;
@@ -50,7 +51,7 @@ pub(super) struct Specs {
 
 /// Every key of a file.
 const KEYS: &str = "listen, http, store, admin, grpc, resp, clients, forward_auth, plans, rules, tenants, gateway, routes, \
-                    observe, webhooks, unmatched";
+                    observe, webhooks, log, unmatched";
 
 /// The tables that occur once in a file, as they are called in environment variables, and their keys.
 fn tables() -> Vec<(&'static str, Vec<String>)> {
@@ -66,7 +67,9 @@ fn tables() -> Vec<(&'static str, Vec<String>)> {
         ("FORWARD_AUTH", keys_of::<ForwardAuth>()),
         ("GATEWAY", [keys_of::<GatewaySpec>(), bounds].concat()),
         ("GATEWAY__JWT", keys_of::<JwtSpec>()),
+        ("GATEWAY__ACCESS_LOG", keys_of::<AccessLogSpec>()),
         ("OBSERVE", keys_of::<ObserveConfig>()),
+        ("LOG", keys_of::<LogConfig>()),
     ];
     let listeners = ["HTTP__TLS", "ADMIN__TLS", "GRPC__TLS", "RESP__TLS", "GATEWAY__TLS"];
     tables.extend(listeners.map(|table| (table, tls.clone())));

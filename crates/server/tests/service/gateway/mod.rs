@@ -1,5 +1,6 @@
 //! The gateway of the real binary, before and behind software that knows nothing of it.
 
+mod access_log;
 mod slow_readers;
 mod streams;
 

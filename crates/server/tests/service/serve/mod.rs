@@ -2,4 +2,5 @@
 
 mod deployment;
 mod instances;
+mod logs;
 mod shutdown;

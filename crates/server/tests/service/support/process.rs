@@ -54,7 +54,8 @@ impl Process {
         let log = collect(child.stderr.take().expect("stderr is piped"));
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut banner = String::new();
-        while !banner.contains("/v1/check -H") {
+        // The banner is one line if the server logs in JSON.
+        while !banner.contains("/v1/check -H") && !banner.ends_with("}\n") {
             let read = stdout.read_line(&mut banner).expect("the banner is text");
             assert_ne!(read, 0, "the server ended after: {banner}");
         }
@@ -92,6 +93,10 @@ impl Process {
 
     /// The address that the banner names for a listener.
     pub(crate) fn address(&self, listener: &str) -> &str {
+        if let Some((_, rest)) = self.banner.split_once(&format!("\"{listener}\":\"")) {
+            let (_, address) = rest.split_once("://").expect("the line names each listener's URL");
+            return address.split('"').next().expect("a text ends");
+        }
         let line = self.banner.lines().find(|line| line.trim_start().starts_with(listener));
         let url = line.and_then(|line| line.split_whitespace().find_map(|word| word.split_once("://")));
         url.map(|(_, address)| address).expect("the banner names each listener's address")
