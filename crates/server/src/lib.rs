@@ -21,6 +21,7 @@ mod input;
 mod observe;
 mod openapi;
 mod registry;
+mod replay;
 mod resp;
 mod secret;
 mod serve;

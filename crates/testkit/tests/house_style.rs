@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many files and folders the top of a crate's `src` has at most.
-const MOST_AT_THE_TOP: usize = 18;
+const MOST_AT_THE_TOP: usize = 19;
 
 /// A file with fewer lines belongs in the file that uses it.
 const FEWEST_LINES: usize = 15;

@@ -17,6 +17,7 @@ mod plan;
 mod print;
 mod reload;
 mod rule;
+mod replay;
 mod serve;
 mod server_url;
 mod shell;
@@ -37,6 +38,7 @@ pub use self::outcome::CommandOutcome;
 use self::plan::PlanCommand;
 use self::reload::ReloadArgs;
 use self::rule::RuleCommand;
+use self::replay::ReplayArgs;
 use self::serve::ServeArgs;
 use self::shell::Shell;
 use self::tenant::TenantCommand;
@@ -83,6 +85,8 @@ enum CliCommand {
     Rule(RuleCommand),
     /// Has a server read its file again.
     Reload(ReloadArgs),
+    /// Runs an access log through a configuration: who would have been limited, when, and by which rule.
+    Replay(ReplayArgs),
     /// Says whether a server is ready, for container engines.
     Health(HealthArgs),
     /// Shows a running server in the terminal.
@@ -116,6 +120,7 @@ impl Cli {
             CliCommand::Plan(command) => command.run().map(CommandOutcome::done),
             CliCommand::Rule(command) => command.run().map(CommandOutcome::done),
             CliCommand::Reload(args) => args.run().map(CommandOutcome::done),
+            CliCommand::Replay(args) => args.run().map(CommandOutcome::done),
             CliCommand::Health(args) => args.run().map(CommandOutcome::done),
             CliCommand::Top(args) => args.run().map(CommandOutcome::done),
             CliCommand::Openapi => print::all(crate::openapi::json()).map(CommandOutcome::done),

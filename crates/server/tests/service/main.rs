@@ -14,6 +14,7 @@ mod guide;
 mod http;
 mod listeners;
 mod registry;
+mod replay;
 mod resp;
 mod serve;
 mod support;

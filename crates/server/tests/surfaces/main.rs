@@ -5,6 +5,7 @@ mod analytics;
 mod dashboard;
 mod metrics;
 mod prometheus;
+mod replay;
 mod support;
 mod top;
 mod traces;
