@@ -62,13 +62,26 @@ pub(super) fn shown(key: &str) -> String {
     key.chars().map(|letter| if is_plain(letter) { letter } else { '\u{fffd}' }).collect()
 }
 
-/// The same, cut to `most` characters. The hash of a header's value is known by its beginning.
+/// A key for people, cut to `most` characters: `joined:4:ip:16:path:/` is `ip:1 + path:/`.
 pub(super) fn cut(key: &str, most: usize) -> String {
-    let key = shown(key);
+    let parts = key.strip_prefix("joined:").and_then(joined_parts);
+    let key = shown(&parts.map_or_else(|| key.to_owned(), |parts| parts.join(" + ")));
     if key.chars().count() <= most {
         return key;
     }
     key.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// The parts of a joined key, each with its length before it.
+fn joined_parts(mut text: &str) -> Option<Vec<&str>> {
+    let mut parts = Vec::new();
+    while !text.is_empty() {
+        let (length, rest) = text.split_once(':')?;
+        let (part, rest) = rest.split_at_checked(length.parse().ok()?)?;
+        parts.push(part);
+        text = rest;
+    }
+    Some(parts)
 }
 
 #[cfg(test)]
@@ -96,5 +109,14 @@ mod tests {
         assert_eq!(shown("path:/\u{1b}[2J\u{202e}x"), "path:/\u{fffd}[2J\u{fffd}x");
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abcd", 4), "abcd");
+    }
+
+    #[test]
+    fn a_joined_key_is_shown_by_its_parts() {
+        assert_eq!(cut("joined:11:tenant:acme11:path:/res/7", 40), "tenant:acme + path:/res/7");
+        for odd in ["joined:", "joined:x", "joined:9:short", "joined:18446744073709551616:a", "joined:1:é"] {
+            let shown = cut(odd, 40);
+            assert!(shown == odd || odd == "joined:", "{odd}: {shown}");
+        }
     }
 }

@@ -329,7 +329,7 @@ impl<'l> Visitor<'l> for ObjectWalk<'_, 'l> {
 
     fn visit_map<M: MapAccess<'l>>(mut self, mut map: M) -> Result<(), M::Error> {
         let start = self.path.len();
-        while let Some(key) = map.next_key::<KeyText<'l>>()? {
+        while let Some(key) = map.next_key::<MemberName<'l>>()? {
             self.path.truncate(start);
             self.path.push_str(&key.0);
             let slots = self.fields.slots.get(self.path.as_str()).map(Vec::as_slice);
@@ -360,7 +360,7 @@ impl<'l> Visitor<'l> for ObjectWalk<'_, 'l> {
 /// The name of a member.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
-struct KeyText<'l>(#[serde(borrow)] Cow<'l, str>);
+struct MemberName<'l>(#[serde(borrow)] Cow<'l, str>);
 
 /// The values of a field: none for `null` and objects, several for a list.
 struct Scalars;

@@ -10,6 +10,9 @@ use crate::replay::text::{cut, grouped, percent, span, to_second};
 /// A chart is drawn this wide and stretched to the page.
 const WIDTH: f64 = 600.0;
 
+/// The name of the figure that others are parts of.
+const ALL: &str = "Requests";
+
 const STYLE: &str = "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.45 system-ui,sans-serif}\
 main{max-width:1100px;margin:auto;padding:16px 20px 40px;display:grid;gap:16px;grid-template-columns:minmax(0,1fr)}\
 h1{font-size:22px;margin:8px 0 0}h2{font-size:18px;margin:0 0 4px;overflow-wrap:anywhere}h3{font-size:15px;margin:22px 0 6px}\
@@ -23,14 +26,16 @@ dd small{font-size:13px;font-weight:500;color:var(--dim)}.chart{display:block;wi
 th{text-align:left;color:var(--dim);font-weight:500;font-size:13px}th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}\
 .num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}td.time{white-space:nowrap;font-variant-numeric:tabular-nums}\
 code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}.key{min-width:160px}ul{margin:8px 0 0;padding-left:20px}li{overflow-wrap:anywhere}\
-@media(max-width:480px){main{padding:12px;gap:10px}section{padding:12px}.chart{height:150px}}";
+@media(max-width:480px){main{padding:12px;gap:10px}section{padding:12px}.chart{height:150px}.ends :nth-child(2){order:-1;flex-basis:100%}}";
 
 /// The report as a page.
 pub(crate) fn page(report: &ReplayReport) -> String {
+    let named = |log: &String| if log == "-" { "the standard input".to_owned() } else { log.clone() };
+    let logs: Vec<String> = report.logs.iter().map(named).collect();
     let about = format!(
         "{} lines of {}, {} to {} UTC",
         grouped(report.lines),
-        report.logs.join(", "),
+        logs.join(", "),
         to_second(&report.from),
         to_second(&report.to)
     );
@@ -51,10 +56,10 @@ fn config_section(body: &mut String, config: &ConfigReport) {
     let counts = &config.requests;
     let _ = write!(body, "<section><h2>{}</h2><dl class=\"tiles\">", escaped(&config.config));
     let mut tile = |name: &str, count: u64| {
-        let share = percent(count, counts.requests);
+        let share = if name == ALL { String::new() } else { percent(count, counts.requests) };
         let _ = write!(body, "<div><dt>{name}</dt><dd>{} <small>{share}</small></dd></div>", grouped(count));
     };
-    tile("Requests", counts.requests);
+    tile(ALL, counts.requests);
     tile("Allowed", counts.allowed);
     tile("Limited", counts.limited);
     if counts.would_limit > 0 {
