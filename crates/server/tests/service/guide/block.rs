@@ -31,6 +31,11 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
             Some(_) if is_open => is_open = false,
             Some(info) => {
                 is_open = true;
+                assert!(
+                    !info.contains('`'),
+                    "line {}: no backtick may follow the three that open a block",
+                    at + 1
+                );
                 let (language, mark) = info.split_once([' ', ',']).unwrap_or((info, ""));
                 let (language, mark) = (language.to_owned(), Mark::read(mark));
                 blocks.push(Block { line: at + 1, language, mark, text: String::new() });
