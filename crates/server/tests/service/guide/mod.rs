@@ -22,10 +22,12 @@ fn read(path: &Path) -> String {
 /// The README and the pages of the guide, by their paths from the root.
 fn pages() -> Vec<String> {
     let guide = fs::read_dir(root().join("docs/guide")).expect("the guide");
-    let names =
-        guide.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
-    let pages = names.filter(|name| name.ends_with(".md")).map(|name| format!("docs/guide/{name}"));
-    let mut pages: Vec<String> = pages.chain(["README.md".to_owned()]).collect();
+    let files = guide.map(|entry| entry.expect("an entry").path());
+    let names = files.filter(|file| file.extension().is_some_and(|ending| ending == "md")).map(|file| {
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+        format!("docs/guide/{name}")
+    });
+    let mut pages: Vec<String> = names.chain(["README.md".to_owned()]).collect();
     pages.sort();
     pages
 }
@@ -106,8 +108,8 @@ fn looked_at(page: &str, running: &Page, block: &Block) -> Result<(), String> {
         "sh" | "text" => Ok(()),
         "toml" => running.config_check(&block.text),
         "json" => {
-            let values = serde_json::Deserializer::from_str(&block.text).into_iter::<serde_json::Value>();
-            values.map(|value| value.map(drop)).collect::<Result<(), _>>().map_err(|why| why.to_string())
+            let mut values = serde_json::Deserializer::from_str(&block.text).into_iter::<serde_json::Value>();
+            values.try_for_each(|value| value.map(drop)).map_err(|why| why.to_string())
         }
         "rust" => is_a_doc_test(page, &block.text),
         other => Err(format!("`{other}` needs a mark: `tested by FILE` or `not tested: REASON`")),
