@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use spile_core::{Clock, Micros};
 
-use super::line::{AccessRecord, LogTime};
+use super::line::{LogRecord, LogTime};
 
 const SECOND_US: u64 = 1_000_000;
 /// Requests of one second that are held back to be spread over it. A busier second is spread in several parts.
@@ -57,7 +57,7 @@ impl LineOrder {
 /// would otherwise have them all at its start, and a limit that refills many times in a second would deny most of them.
 #[derive(Debug)]
 pub(super) struct SecondSpread<P> {
-    held: Vec<(AccessRecord, P)>,
+    held: Vec<(LogRecord, P)>,
 }
 
 impl<P> SecondSpread<P> {
@@ -68,9 +68,9 @@ impl<P> SecondSpread<P> {
     /// Takes a line, and hands on those whose times are known now.
     pub(super) fn push(
         &mut self,
-        record: AccessRecord,
+        record: LogRecord,
         place: P,
-        mut decide: impl FnMut(&AccessRecord, &P, Micros),
+        mut decide: impl FnMut(&LogRecord, &P, Micros),
     ) {
         let same = self.held.first().is_none_or(|(held, _)| held.time.at == record.time.at);
         if !same || self.held.len() == MOST_HELD {
@@ -85,7 +85,7 @@ impl<P> SecondSpread<P> {
     }
 
     /// Hands on what is held.
-    pub(super) fn flush(&mut self, mut decide: impl FnMut(&AccessRecord, &P, Micros)) {
+    pub(super) fn flush(&mut self, mut decide: impl FnMut(&LogRecord, &P, Micros)) {
         let count = self.held.len() as u64;
         for (index, (record, place)) in self.held.drain(..).enumerate() {
             decide(&record, &place, record.time.at.plus_us(index as u64 * SECOND_US / count));
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::replay::line::{JsonFields, LineParser};
 
-    fn record(time: &str) -> AccessRecord {
+    fn record(time: &str) -> LogRecord {
         let line = format!(r#"{{"time":"{time}","method":"GET","uri":"/"}}"#);
         let parser = LineParser::new(JsonFields::default(), Vec::new(), SmolStr::default());
         parser.parse(line.as_bytes()).expect("a line")

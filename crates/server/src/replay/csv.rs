@@ -8,7 +8,7 @@ use anyhow::Context;
 use spile_core::{LimitName, Micros};
 
 use super::input::LinePlace;
-use super::line::AccessRecord;
+use super::line::LogRecord;
 use super::scenario::LimitedRequest;
 use super::text::exact_time;
 
@@ -34,7 +34,7 @@ impl LimitedCsv {
     pub(super) fn write(
         &mut self,
         place: &LinePlace,
-        record: &AccessRecord,
+        record: &LogRecord,
         at: Micros,
         limited: &LimitedRequest<'_>,
     ) {

@@ -27,7 +27,7 @@ use spile_core::Micros;
 use self::clock::{LineOrder, LogClock, SecondSpread};
 use self::csv::LimitedCsv;
 use self::input::{LONGEST_LINE, LinePlace, LogInput, LogLine};
-use self::line::{AccessRecord, JsonFields, LineError, LineParser};
+use self::line::{JsonFields, LineError, LineParser, LogRecord};
 use self::progress::ProgressBar;
 pub(crate) use self::report::ReplayReport;
 use self::scenario::Scenario;
@@ -117,7 +117,7 @@ struct Course {
 }
 
 impl Course {
-    fn decide(&mut self, record: &AccessRecord, place: &LinePlace, at: Micros) {
+    fn decide(&mut self, record: &LogRecord, place: &LinePlace, at: Micros) {
         let at = self.clock.advance_to(at);
         for scenario in &mut self.scenarios {
             let csv = &mut self.csv;
@@ -131,7 +131,7 @@ impl Course {
 }
 
 impl LogLines {
-    fn note(&mut self, record: Result<AccessRecord, LineError>, input: &LogInput) -> Option<AccessRecord> {
+    fn note(&mut self, record: Result<LogRecord, LineError>, input: &LogInput) -> Option<LogRecord> {
         self.lines += 1;
         match record {
             Ok(record) => {

@@ -4,7 +4,7 @@ use http::HeaderName;
 use smol_str::SmolStr;
 use spile_policy::{Rule, RulePlans};
 
-use super::line::AccessRecord;
+use super::line::LogRecord;
 use super::tally::ReplayTally;
 use super::text::grouped;
 
@@ -63,7 +63,7 @@ impl NeededFacts {
     }
 
     /// Notes what a line has.
-    pub(super) fn note(&mut self, record: &AccessRecord, has_tenant: bool, has_principal: bool) {
+    pub(super) fn note(&mut self, record: &LogRecord, has_tenant: bool, has_principal: bool) {
         for (at, fact) in self.facts.iter().enumerate() {
             let bit = 1 << at;
             if self.seen & bit == 0 {

@@ -12,7 +12,7 @@ use spile_policy::{
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::clock::LogClock;
-use super::line::{AccessRecord, LoggedRequest, MalformedRequest, X_FORWARDED_FOR};
+use super::line::{LogRecord, LoggedRequest, MalformedRequest, X_FORWARDED_FOR};
 use super::needed_facts::NeededFacts;
 use super::tally::{ReplayOutcome, ReplayTally};
 use super::text::grouped;
@@ -85,7 +85,7 @@ impl Scenario {
     /// Decides about a request at the time of the clock, and tells if it is limited or refused.
     pub(super) fn decide(
         &mut self,
-        record: &AccessRecord,
+        record: &LogRecord,
         at: Micros,
         mut tell: impl FnMut(&LimitedRequest<'_>),
     ) {
@@ -132,7 +132,7 @@ impl Scenario {
     }
 
     /// The request, unless a server refuses it before it asks a rule.
-    fn admitted<'r>(&self, record: &'r AccessRecord) -> Result<&'r LoggedRequest, MalformedRequest> {
+    fn admitted<'r>(&self, record: &'r LogRecord) -> Result<&'r LoggedRequest, MalformedRequest> {
         let request = record.request.as_ref().map_err(|why| *why)?;
         if !self.routes.is_empty() && request.method == Method::TRACE {
             return Err(MalformedRequest("the gateway forwards no TRACE"));
@@ -141,7 +141,7 @@ impl Scenario {
     }
 
     /// What a line tells the rules, as a door reads it from a request.
-    fn facts<'a>(&self, record: &'a AccessRecord, request: &'a LoggedRequest) -> LogFacts<'a> {
+    fn facts<'a>(&self, record: &'a LogRecord, request: &'a LoggedRequest) -> LogFacts<'a> {
         let (headers, policy) = (&record.headers, &self.policy);
         let api_key = headers.get(X_API_KEY);
         let named = record.tenant.as_deref().map(|id| policy.tenant_of_claim(id, None));

@@ -10,13 +10,13 @@ use smol_str::SmolStr;
 
 use super::request_line::{quoted, unescaped};
 use super::{
-    AccessRecord, LineError, LogTime, LoggedRequest, X_FORWARDED_FOR, add_header, address, host, present,
+    LineError, LogRecord, LogTime, LoggedRequest, X_FORWARDED_FOR, add_header, address, host, present,
 };
 
 /// What follows status and size, in quotes.
 const TRAILING: [HeaderName; 3] = [REFERER, USER_AGENT, X_FORWARDED_FOR];
 
-pub(super) fn parse(line: &[u8], wanted: impl Fn(&HeaderName) -> bool) -> Result<AccessRecord, LineError> {
+pub(super) fn parse(line: &[u8], wanted: impl Fn(&HeaderName) -> bool) -> Result<LogRecord, LineError> {
     let (before, time, after) = bracketed_time(line).ok_or(LineError::NoBracketedTime)?;
     let client = Client::parse(before).ok_or(LineError::NoAddress)?;
     let request = after.trim_ascii_start().strip_prefix(b"\"").and_then(quoted);
@@ -33,7 +33,7 @@ pub(super) fn parse(line: &[u8], wanted: impl Fn(&HeaderName) -> bool) -> Result
         }
         rest = after;
     }
-    Ok(AccessRecord {
+    Ok(LogRecord {
         time,
         peer: client.peer,
         request: LoggedRequest::parse(&unescaped(request)),
@@ -91,7 +91,7 @@ fn user(text: &str) -> Option<SmolStr> {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<AccessRecord, LineError> {
+    fn read(line: &str) -> Result<LogRecord, LineError> {
         parse(line.as_bytes(), |_| true)
     }
 

@@ -10,7 +10,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smol_str::SmolStr;
 
 use super::{
-    AccessRecord, LineError, LogTime, LoggedRequest, MalformedRequest, add_header, address, host, present,
+    LineError, LogRecord, LogTime, LoggedRequest, MalformedRequest, add_header, address, host, present,
 };
 
 /// A fact that a JSON line has in one of its fields.
@@ -168,7 +168,7 @@ impl JsonFields {
         }
     }
 
-    pub(super) fn parse(&self, line: &[u8]) -> Result<AccessRecord, LineError> {
+    pub(super) fn parse(&self, line: &[u8]) -> Result<LogRecord, LineError> {
         let mut found = FoundFields::default();
         let mut json = serde_json::Deserializer::from_slice(line);
         let walk = ObjectWalk { fields: self, found: &mut found, path: String::new() };
@@ -177,7 +177,7 @@ impl JsonFields {
         self.record(&found)
     }
 
-    fn record(&self, found: &FoundFields<'_>) -> Result<AccessRecord, LineError> {
+    fn record(&self, found: &FoundFields<'_>) -> Result<LogRecord, LineError> {
         let time = found.fact(LogField::Time).ok_or(LineError::NoField("time"))?;
         let time = time.time().ok_or_else(|| self.bad(LogField::Time, "a time"))?;
         let text = |field| found.fact(field).map(JsonScalar::text);
@@ -191,7 +191,7 @@ impl JsonFields {
         for (name, _, value) in &found.headers {
             add_header(&mut headers, name, value.text().as_bytes());
         }
-        Ok(AccessRecord {
+        Ok(LogRecord {
             time,
             peer,
             request: request(found)?,
@@ -453,16 +453,12 @@ impl<'l> Visitor<'l> for ScalarsOrObject<'_, 'l> {
 mod tests {
     use super::*;
 
-    fn read_with(
-        fields: JsonFields,
-        headers: &[&'static str],
-        line: &str,
-    ) -> Result<AccessRecord, LineError> {
+    fn read_with(fields: JsonFields, headers: &[&'static str], line: &str) -> Result<LogRecord, LineError> {
         let names: Vec<HeaderName> = headers.iter().map(|name| HeaderName::from_static(name)).collect();
         fields.for_headers(&names).parse(line.as_bytes())
     }
 
-    fn read(line: &str) -> Result<AccessRecord, LineError> {
+    fn read(line: &str) -> Result<LogRecord, LineError> {
         read_with(JsonFields::default(), &["x-api-key", "user-agent"], line)
     }
 

@@ -19,7 +19,7 @@ pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 
 /// What a line says of a request.
 #[derive(Debug)]
-pub(crate) struct AccessRecord {
+pub(crate) struct LogRecord {
     pub(crate) time: LogTime,
     /// The address that the connection came from. `None` if the log has none.
     pub(crate) peer: Option<IpAddr>,
@@ -69,7 +69,7 @@ impl LineParser {
     }
 
     /// What a line says. JSON starts with a brace; other lines are in the common format or one that begins like it.
-    pub(crate) fn parse(&self, line: &[u8]) -> Result<AccessRecord, LineError> {
+    pub(crate) fn parse(&self, line: &[u8]) -> Result<LogRecord, LineError> {
         let line = line.trim_ascii();
         let mut record = if line.starts_with(b"{") {
             self.json.parse(line)?
