@@ -147,7 +147,7 @@ async fn a_client_cannot_forge_a_line_or_steer_a_terminal() {
             assert_eq!(read["referer"], "\"},{\"status\":200", "{line}");
         } else {
             assert!(line.contains("\"\\x22 200 1\\x9B31m\\xFF\\xFE\\x09x\""), "{line}");
-            assert_eq!(line.matches('"').count(), 6, "{line}");
+            assert_eq!(line.matches('"').count(), 8, "those of four fields, the cause among them: {line}");
         }
     }
 }

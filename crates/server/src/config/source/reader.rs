@@ -102,7 +102,10 @@ impl TreeReader<'_> {
             };
             let steps = steps(why.path());
             let path = taken.path(at, &steps);
-            if let Some(text) = self.variable_at(&path)
+            // A text that its type has read and refused is meant as text.
+            let is_refused = why.inner().to_string().contains(BETWEEN);
+            if !is_refused
+                && let Some(text) = self.variable_at(&path)
                 && let Some(found) = get(&mut value, &steps)
                 && found.is_string()
             {

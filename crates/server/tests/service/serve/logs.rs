@@ -39,9 +39,11 @@ fn the_level_comes_from_flag_environment_and_file_in_this_order_and_a_reload_cha
 
 #[test]
 fn a_level_that_does_not_exist_is_refused_with_those_that_do() {
-    for (arguments, variables) in
-        [(vec!["serve", "--log-level", "debgu"], vec![]), (vec!["serve"], vec![("SPILE_LOG_LEVEL", "debgu")])]
-    {
+    for (arguments, variables) in [
+        (vec!["serve", "--log-level", "debgu"], vec![]),
+        (vec!["serve"], vec![("SPILE_LOG_LEVEL", "debgu")]),
+        (vec!["serve"], vec![("SPILE_LOG__LEVEL", "debgu")]),
+    ] {
         let output = Process::run_with(&arguments, &variables);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text}");
