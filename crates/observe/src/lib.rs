@@ -43,8 +43,8 @@ pub mod top;
 mod watch;
 
 pub use analytics::{
-    Analytics, AnalyticsQuery, Day, DayRow, GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError,
-    MinuteStoreFuture, PackedMinutes, Scope, csv, share_minutes,
+    Analytics, AnalyticsQuery, Day, DayRow, GroupBy, History, HistoryQuery, HistoryRow, MinuteBatch,
+    MinuteRow, MinuteStore, MinuteStoreError, MinuteStoreFuture, PackedMinutes, Scope, csv, share_minutes,
 };
 pub use events::{Event, EventKind};
 #[cfg(feature = "otlp")]
@@ -52,7 +52,8 @@ pub use export::trace;
 #[cfg(feature = "webhooks")]
 pub use export::webhook;
 pub use metrics::{
-    HISTOGRAMS, HealthProbe, LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, TimedStore,
+    HISTOGRAMS, HealthProbe, LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, StoreRow,
+    StorelessCounts, TimedStore,
 };
 pub use sampling::{BucketLevel, KeyDenial, TopKey};
-pub use watch::{Snapshot, TopLimit, Watch, WatchBuilder};
+pub use watch::{Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};

@@ -10,7 +10,7 @@ use spile_core::{Clock, FakeClock, Limit, Micros, Plan};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{
-    Analytics, AnalyticsQuery, GroupBy, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError,
+    Analytics, AnalyticsQuery, GroupBy, HistoryQuery, MinuteBatch, MinuteRow, MinuteStore, MinuteStoreError,
     MinuteStoreFuture, OutcomeCounts, Scope, Watch, share_minutes,
 };
 
@@ -100,6 +100,40 @@ async fn two_instances_sum_to_what_both_decided_and_nothing_counts_twice() {
     decide(&instances[0].0, &instances[0].1, 3).await;
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(allowed(&meeting).await, 17);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chart_sums_all_instances_and_shows_this_one_while_the_others_are_out_of_reach() {
+    let meeting = Arc::new(Meeting::default());
+    let instances = [instance(), instance()];
+    let sharing: Vec<_> = instances
+        .iter()
+        .map(|(watch, _)| share_minutes(watch.clone(), meeting.clone(), Duration::from_secs(10)))
+        .map(tokio::spawn)
+        .collect();
+    for (watch, clock) in &instances {
+        clock.advance(Duration::from_secs(86_400));
+        decide(watch, clock, 4).await;
+        clock.advance(Duration::from_secs(60));
+        decide(watch, clock, 3).await;
+    }
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let (watch, clock) = &instances[0];
+    let analytics = Analytics::summed(watch.clone(), meeting.clone());
+    let shown = async |query: HistoryQuery| {
+        let history = analytics.history(&query).await;
+        (history.scope, history.rows.iter().map(|row| row.counts.allowed).collect::<Vec<_>>())
+    };
+    let other = HistoryQuery { name: Some("other".to_owned()), ..HistoryQuery::default() };
+    let last = HistoryQuery { minutes: Some(1), ..HistoryQuery::default() };
+    assert_eq!(shown(HistoryQuery::default()).await, (Scope::All, vec![8, 6]));
+    assert_eq!(shown(last.clone()).await, (Scope::All, vec![6]));
+    assert_eq!(shown(other).await, (Scope::All, vec![]));
+    meeting.away.store(true, Ordering::SeqCst);
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(shown(HistoryQuery::default()).await, (Scope::Instance, vec![4, 3]));
+    assert_eq!(shown(last).await, (Scope::Instance, vec![3]));
+    sharing.into_iter().for_each(|task| task.abort());
 }
 
 #[tokio::test(start_paused = true)]

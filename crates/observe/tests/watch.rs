@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use spile_core::{FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
+use spile_core::{Clock, FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
-use spile_observe::{EventKind, GroupBy, StoreHealth, TimedStore, Watch, WatchBuilder};
+use spile_observe::{
+    EventKind, GroupBy, StoreHealth, StoreOutage, StorelessCounts, TimedStore, Watch, WatchBuilder,
+};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 /// A watch with its own recorder, on a clock that does not move, without a thread.
@@ -272,12 +274,18 @@ async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
     ] {
         assert!(shown.contains(line), "{line} in {shown}");
     }
-    assert!(watch.snapshot().store_lost);
+    let lost = watch.snapshot();
+    assert!(lost.store_lost);
+    let decisions = StorelessCounts { passed: 1, refused: 2, local: 12 };
+    assert_eq!(lost.outage, Some(StoreOutage { since_ms: clock.now().get() / 1_000, decisions }));
+    assert_eq!(watch.store_seconds()[0].storeless, decisions);
     for _ in 0..3 {
         clock.advance(Duration::from_secs(1));
         watch.tick();
     }
-    assert!(!watch.snapshot().store_lost);
+    assert!(!watch.snapshot().store_lost && watch.snapshot().outage.is_none());
+    let minutes: u64 = watch.store_minutes().iter().map(|row| row.storeless.all()).sum();
+    assert_eq!(minutes, 15, "the minutes keep what was decided without the store");
     assert_eq!(kinds(&watch).iter().filter(|kind| **kind == "store_lost").count(), 1);
     assert_eq!(kinds(&watch)[0], "store_recovered");
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-use super::DayRow;
 use super::table::MinuteTable;
+use super::{DayRow, HistoryQuery, HistoryRow};
 use crate::metrics::OutcomeCounts;
 
 /// How many minutes are kept: a day.
@@ -84,6 +84,11 @@ impl MinuteHistory {
     /// Every row of the minutes that began in `from..to`, in order.
     pub(crate) fn rows(&self, from: u64, to: u64) -> Vec<MinuteRow> {
         self.kept.rows(from, to)
+    }
+
+    /// The minutes that began at `from` or later, summed over the rules or tenants that the query selects.
+    pub(crate) fn history(&self, from: u64, selected: &HistoryQuery) -> Vec<HistoryRow> {
+        self.kept.history(from, selected)
     }
 
     /// The sums of the day: one row for each rule and tenant, in no particular order.

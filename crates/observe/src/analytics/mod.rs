@@ -1,5 +1,6 @@
 //! Decisions by minute over the last day, per rule and per tenant: filtered, summed over the day, and as CSV.
 
+mod history;
 mod minutes;
 mod packed;
 mod shared_day;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
+pub use self::history::{History, HistoryQuery, HistoryRow};
 use self::minutes::KEPT;
 pub(crate) use self::minutes::MinuteHistory;
 pub use self::minutes::{GroupBy, MinuteRow};
@@ -128,6 +130,25 @@ impl Analytics {
             None => Arc::new(Day::new(Scope::Instance, self.watch.day())),
         }
     }
+
+    /// The last minutes, summed for a chart. Of all instances or of this one, like the day.
+    pub async fn history(&self, asked: &HistoryQuery) -> History {
+        let from = self.oldest_of(asked);
+        let shared = match &self.sums {
+            Some(shared) => shared.history(&self.watch, from, asked).await,
+            None => None,
+        };
+        match shared {
+            Some(rows) => History { scope: Scope::All, rows },
+            None => History { scope: Scope::Instance, rows: self.watch.history(from, asked) },
+        }
+    }
+
+    fn oldest_of(&self, asked: &HistoryQuery) -> u64 {
+        let (oldest, _) = last_day(&self.watch);
+        let minutes = asked.minutes.unwrap_or(KEPT as u64).min(KEPT as u64);
+        oldest + 60 * (KEPT as u64 - minutes)
+    }
 }
 
 /// The first and the last time at which a minute of the last day can have begun, in seconds since the epoch by the wall
@@ -201,6 +222,18 @@ fn second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::
             Err(D::Error::custom(format_args!("{beyond} is not a second from 0 to {LAST_SECOND}")))
         }
         second => Ok(second),
+    }
+}
+
+/// A number from 1 to `MOST`.
+pub(crate) fn within<'de, D: Deserializer<'de>, const MOST: u64>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    match Option::<u64>::deserialize(deserializer)? {
+        Some(beyond) if !(1..=MOST).contains(&beyond) => {
+            Err(D::Error::custom(format_args!("{beyond} is not a number from 1 to {MOST}")))
+        }
+        number => Ok(number),
     }
 }
 

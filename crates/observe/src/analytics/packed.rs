@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use foldhash::HashMap;
 use smol_str::SmolStr;
 
-use super::DayRow;
 use super::minutes::GroupBy;
+use super::{DayRow, HistoryQuery, HistoryRow};
 use crate::metrics::{OVERFLOW, OutcomeCounts};
 
 /// The most names in all minutes together. Counts of further names are summed as `__overflow__`.
@@ -95,6 +95,15 @@ impl PackedMinutes {
         entries
             .map(|entry| DayRow { by: entry.by, name: entry.name.to_string(), counts: entry.sum })
             .collect()
+    }
+
+    /// The minutes that began at `from` or later, summed over the rules or tenants that the query selects.
+    pub(crate) fn history(&self, from: u64, selected: &HistoryQuery) -> Vec<HistoryRow> {
+        let row = |minute| {
+            let counts = self.counts_by_name(minute).map(|(by, name, counts)| (by, name.as_str(), counts));
+            selected.sum(minute, counts)
+        };
+        self.began_in(from, u64::MAX).filter_map(row).collect()
     }
 
     pub(crate) fn first(&self) -> Option<u64> {

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 use super::packed::PackedMinutes;
 use super::store::{MinuteStore, MinuteStoreError};
-use super::{Day, Scope, last_day};
+use super::{Day, HistoryQuery, HistoryRow, Scope, last_day};
 use crate::watch::Watch;
 
 /// How long a cached day is used before it is read again.
@@ -55,6 +55,18 @@ impl SharedDay {
         let day = Arc::new(day);
         held.shown = Some(CachedDay { day: Arc::clone(&day), at: watch.now() });
         day
+    }
+
+    /// The minutes of all instances for a chart. `None` while the store is out of reach.
+    pub(crate) async fn history(
+        &self,
+        watch: &Watch,
+        from: u64,
+        selected: &HistoryQuery,
+    ) -> Option<Vec<HistoryRow>> {
+        let day = self.show(watch).await;
+        (day.scope == Scope::All).then_some(())?;
+        Some(self.held.lock().await.minutes.history(from, selected))
     }
 
     async fn read(&self, minutes: &mut PackedMinutes, watch: &Watch) -> Result<Day, MinuteStoreError> {

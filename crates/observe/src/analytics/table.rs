@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use foldhash::HashMap;
 use smol_str::SmolStr;
 
-use super::DayRow;
 use super::minutes::{GroupBy, MinuteRow};
 use super::packed::PackedMinutes;
+use super::{DayRow, HistoryQuery, HistoryRow};
 use crate::metrics::OutcomeCounts;
 
 /// Minutes by the second since the epoch at which they began.
@@ -67,6 +67,20 @@ impl MinuteTable {
         };
         let rows = |minute| self.counts_by_name(minute).into_iter().map(move |counts| row(minute, counts));
         minutes.into_iter().flat_map(rows).collect()
+    }
+
+    /// The minutes that began at `from` or later, summed over the rules or tenants that the query selects.
+    pub(crate) fn history(&self, from: u64, selected: &HistoryQuery) -> Vec<HistoryRow> {
+        let mut rows = self.packed.history(from, selected);
+        let counts =
+            self.open.counts_by_name.iter().map(|((by, name), counts)| (*by, name.as_str(), *counts));
+        if let Some(open) = selected.sum(self.open.began, counts).filter(|open| open.at >= from) {
+            match rows.binary_search_by_key(&open.at, |row| row.at) {
+                Ok(place) => rows[place].counts += open.counts,
+                Err(place) => rows.insert(place, open),
+            }
+        }
+        rows
     }
 
     /// The sums of all minutes: one row for each rule and tenant, in no particular order.

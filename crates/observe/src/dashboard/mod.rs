@@ -7,6 +7,7 @@
 mod export;
 mod figures;
 mod inspector;
+mod page;
 mod query;
 mod source;
 mod stream;
@@ -14,21 +15,16 @@ mod stream;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::http::{HeaderName, StatusCode};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
-pub use self::source::{BucketView, DashboardSource, LimitView, PeekError, PlanView, TenantView};
+pub use self::source::{BucketView, DashboardSource, LimitView, PeekError, PlanView, RuleView, TenantView};
 use crate::analytics::Analytics;
 use crate::watch::Watch;
-
-const PAGE: &str = include_str!("page.html");
-/// The page loads nothing from elsewhere and connects only to its own server.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
-                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The state of the dashboard's handlers.
 #[derive(Clone)]
@@ -58,7 +54,7 @@ impl FromRef<DashboardState> for Watch {
 
 /// The page at `/dashboard`.
 pub fn page<S: Clone + Send + Sync + 'static>() -> OpenApiRouter<S> {
-    OpenApiRouter::new().routes(routes!(show_page))
+    OpenApiRouter::new().routes(routes!(page::show))
 }
 
 /// The figures of the page, below `/dashboard/`. Keys are in plain text only if the watch allows that.
@@ -66,7 +62,10 @@ pub fn figures() -> OpenApiRouter<DashboardState> {
     OpenApiRouter::new()
         .routes(routes!(stream::events))
         .routes(routes!(figures::snapshot))
-        .routes(routes!(figures::plans_and_tenants))
+        .routes(routes!(figures::plans_and_rules))
+        .routes(routes!(figures::tenants))
+        .routes(routes!(figures::history))
+        .routes(routes!(figures::store))
         .routes(routes!(figures::day))
         .routes(routes!(figures::minutes))
         .routes(routes!(figures::minutes_csv))
@@ -98,24 +97,6 @@ fn alias(
         paths.paths.insert(path.to_owned(), item);
     }
     (schemas, paths, handler)
-}
-
-/// The live dashboard.
-#[utoipa::path(
-    get,
-    path = "/dashboard",
-    tag = "dashboard",
-    operation_id = "dashboard",
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html"))
-)]
-async fn show_page() -> impl IntoResponse {
-    let headers: [(HeaderName, &str); 4] = [
-        (CONTENT_TYPE, "text/html; charset=utf-8"),
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (CACHE_CONTROL, "no-cache"),
-        (HeaderName::from_static("x-content-type-options"), "nosniff"),
-    ];
-    (headers, PAGE)
 }
 
 fn problem(status: u16, field: &str, why: &str) -> Response {

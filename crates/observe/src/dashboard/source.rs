@@ -1,13 +1,16 @@
-//! What the dashboard needs from the server: plans, tenants and buckets.
+//! What the dashboard needs from the server: plans, rules, tenants and buckets.
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use spile_core::{Decision, MicroTokens, Plan};
 
-/// Provides plans, tenants and the buckets of keys to the dashboard.
+/// Provides plans, rules, tenants and the buckets of keys to the dashboard.
 pub trait DashboardSource: Send + Sync + 'static {
     /// All plans, in the order in which they are shown.
     fn plans(&self) -> Vec<PlanView>;
+
+    /// All rules, in the order in which they are matched.
+    fn rules(&self) -> Vec<RuleView>;
 
     /// All tenants, in the order in which they are shown.
     fn tenants(&self) -> Vec<TenantView>;
@@ -54,6 +57,20 @@ pub struct LimitView {
     pub name: String,
     /// Its capacity and refill: `10, 1/s`.
     pub shape: String,
+}
+
+/// A rule, as the dashboard shows it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleView {
+    /// Its id.
+    pub id: String,
+    /// Its plans, or a word that stands for them: `tenant`, `unlimited` or `banned`.
+    pub plans: Vec<String>,
+    /// Whether it only counts and never denies.
+    pub shadow: bool,
+    /// What happens to its requests when the store fails: `allow`, `deny` or `local`.
+    pub on_failure: String,
 }
 
 /// A tenant, as the dashboard shows it: without API keys.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, counter};
+use serde::{Deserialize, Serialize};
 use spile_core::{Decision, DecisionSource, FailureReason, Reason, StoreError};
 
 use super::names::{FAIL_CLOSED, FAIL_OPEN, LOCAL, STORE_UNSENT};
@@ -20,40 +21,52 @@ const REASONS: [FailureReason; 6] = [
 /// The reasons for which a call is not sent.
 const UNSENT: [FailureReason; 2] = [FailureReason::BreakerOpen, FailureReason::Overloaded];
 
+/// Decisions that were made without the store, by how they ended.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StorelessCounts {
+    /// Allowed without any limit.
+    pub passed: u64,
+    /// Denied without any limit.
+    pub refused: u64,
+    /// Decided by this instance alone, under its share of the limits.
+    pub local: u64,
+}
+
+impl StorelessCounts {
+    /// The sum of all.
+    pub const fn all(&self) -> u64 {
+        self.passed + self.refused + self.local
+    }
+
+    /// What was counted since an earlier time.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            passed: self.passed - before.passed,
+            refused: self.refused - before.refused,
+            local: self.local - before.local,
+        }
+    }
+}
+
+impl std::ops::AddAssign for StorelessCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.refused += more.refused;
+        self.local += more.local;
+    }
+}
+
 /// One counter for each reason. They exist from the start, so that an alert sees the first failure as a rise.
 pub(crate) struct FailureCounters {
     open: [Counter; REASONS.len()],
     closed: [Counter; REASONS.len()],
     local: [Counter; REASONS.len()],
     unsent: [Counter; UNSENT.len()],
-    allowed: AtomicU64,
-    denied: AtomicU64,
-    decided_here: AtomicU64,
-}
-
-/// Decisions that were made without the store, by what was done instead.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct DegradedCounts {
-    /// Allowed without a limit.
-    pub(crate) allowed: u64,
-    pub(crate) denied: u64,
-    /// Decided by this instance alone.
-    pub(crate) local: u64,
-}
-
-impl DegradedCounts {
-    pub(crate) const fn all(self) -> u64 {
-        self.allowed + self.denied + self.local
-    }
-
-    /// What was counted since `before`.
-    pub(crate) const fn since(self, before: Self) -> Self {
-        Self {
-            allowed: self.allowed - before.allowed,
-            denied: self.denied - before.denied,
-            local: self.local - before.local,
-        }
-    }
+    passed: AtomicU64,
+    refused: AtomicU64,
+    decided_locally: AtomicU64,
 }
 
 impl FailureCounters {
@@ -68,27 +81,27 @@ impl FailureCounters {
             closed: REASONS.map(|why| counter(FAIL_CLOSED, why)),
             local: REASONS.map(|why| counter(LOCAL, why)),
             unsent: UNSENT.map(|why| counter(STORE_UNSENT, why)),
-            allowed: AtomicU64::new(0),
-            denied: AtomicU64::new(0),
-            decided_here: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            decided_locally: AtomicU64::new(0),
         }
     }
 
     /// Counts a decision that was made without the store.
     #[cold]
     pub(crate) fn count(&self, decision: &Decision, why: FailureReason) {
-        let (sum, counters) = match decision.reason() {
-            Reason::FailOpen => (&self.allowed, &self.open),
-            Reason::FailClosed => (&self.denied, &self.closed),
+        let (total, counters) = match decision.reason() {
+            Reason::FailOpen => (&self.passed, &self.open),
+            Reason::FailClosed => (&self.refused, &self.closed),
             // Also for a rule in shadow mode, whose denials have the reason `Shadow`.
-            _ if decision.source() == DecisionSource::Local => (&self.decided_here, &self.local),
+            _ if decision.source() == DecisionSource::Local => (&self.decided_locally, &self.local),
             // A rule in shadow mode lets the request pass.
             _ => {
-                self.allowed.fetch_add(1, Ordering::Relaxed);
+                self.passed.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         };
-        sum.fetch_add(1, Ordering::Relaxed);
+        total.fetch_add(1, Ordering::Relaxed);
         if let Some(index) = REASONS.iter().position(|&known| known == why) {
             counters[index].increment(1);
         }
@@ -102,17 +115,12 @@ impl FailureCounters {
         }
     }
 
-    /// All decisions without the store since the start, including those decided locally.
-    pub(crate) fn total(&self) -> u64 {
-        self.counts().all()
-    }
-
-    /// The same, by what was done instead.
-    pub(crate) fn counts(&self) -> DegradedCounts {
-        DegradedCounts {
-            allowed: self.allowed.load(Ordering::Relaxed),
-            denied: self.denied.load(Ordering::Relaxed),
-            local: self.decided_here.load(Ordering::Relaxed),
+    /// All decisions without the store since the start.
+    pub(crate) fn totals(&self) -> StorelessCounts {
+        StorelessCounts {
+            passed: self.passed.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            local: self.decided_locally.load(Ordering::Relaxed),
         }
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 /// Four buckets to each doubling, from one microsecond to a minute.
-const BUCKETS: usize = 27 * 4;
+pub(crate) const BUCKETS: usize = 27 * 4;
 /// The percentiles are of the last so many seconds.
 const WINDOW: usize = 30;
 
-type BucketCounts = [u64; BUCKETS];
+pub(crate) type BucketCounts = [u64; BUCKETS];
 
 /// Percentiles of the store's latency, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -55,8 +55,8 @@ impl RecentLatencies {
         Self { seen: Box::new([0; BUCKETS]), seconds: VecDeque::with_capacity(WINDOW) }
     }
 
-    /// Ends a second: takes the calls that were recorded since the last tick.
-    pub(crate) fn tick(&mut self, latencies: &Latencies) {
+    /// Ends a second: takes the calls that were recorded since the last tick, and returns them.
+    pub(crate) fn tick(&mut self, latencies: &Latencies) -> &BucketCounts {
         if self.seconds.len() == WINDOW {
             self.seconds.pop_front();
         }
@@ -67,6 +67,7 @@ impl RecentLatencies {
             *seen = now;
         }
         self.seconds.push_back(second);
+        &self.seconds[self.seconds.len() - 1]
     }
 
     pub(crate) fn percentiles(&self) -> LatencyPercentiles {
@@ -76,9 +77,15 @@ impl RecentLatencies {
                 *sum += count;
             }
         }
-        let calls = sum.iter().sum();
-        let at = |share: f64| percentile(&sum, calls, share);
-        LatencyPercentiles { calls, p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99) }
+        LatencyPercentiles::of(&sum)
+    }
+}
+
+impl LatencyPercentiles {
+    pub(crate) fn of(counts: &BucketCounts) -> Self {
+        let calls = counts.iter().sum();
+        let at = |share: f64| percentile(counts, calls, share);
+        Self { calls, p50_us: at(0.5), p90_us: at(0.9), p99_us: at(0.99) }
     }
 }
 
@@ -127,7 +134,9 @@ mod tests {
     fn what_is_long_ago_is_forgotten() {
         let (latencies, mut recent) = (Latencies::new(), RecentLatencies::new());
         latencies.record(1_000_000);
-        (0..=WINDOW).for_each(|_| recent.tick(&latencies));
+        for _ in 0..=WINDOW {
+            recent.tick(&latencies);
+        }
         assert_eq!(recent.percentiles(), LatencyPercentiles::default());
     }
 

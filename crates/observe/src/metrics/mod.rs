@@ -9,9 +9,11 @@ mod rates;
 mod registrar;
 mod series_table;
 mod store_health;
+mod store_history;
 mod timed_store;
 
 pub(crate) use self::failures::FailureCounters;
+pub use self::failures::StorelessCounts;
 pub(crate) use self::fingerprint::Fingerprints;
 pub use self::latencies::LatencyPercentiles;
 pub(crate) use self::latencies::{Latencies, RecentLatencies};
@@ -25,4 +27,6 @@ pub(crate) use self::registrar::Registrar;
 pub(crate) use self::series_table::{OVERFLOW, SeriesInfo, SeriesSubject, SeriesTable};
 pub(crate) use self::store_health::StoreHealthTracker;
 pub use self::store_health::{HealthProbe, StoreHealth};
+pub(crate) use self::store_history::StoreHistory;
+pub use self::store_history::StoreRow;
 pub use self::timed_store::TimedStore;

@@ -7,7 +7,7 @@ use metrics::{Gauge, gauge};
 use serde::{Deserialize, Serialize};
 use spile_core::{FailurePolicy, Micros};
 
-use super::failures::DegradedCounts;
+use super::failures::StorelessCounts;
 use super::names::{BREAKER, QUEUE, STORE_UP};
 use super::registrar::Registrar;
 use crate::events::{EventKind, Events};
@@ -19,6 +19,9 @@ use crate::events::{EventKind, Events};
 pub struct StoreHealth {
     /// Where buckets live, without passwords: `memory:`, `redis://127.0.0.1:6379`.
     pub store: String,
+    /// The failure policy for decisions that it does not answer: `allow`, `deny` or `local`. Rules may have another.
+    #[serde(default)]
+    pub on_failure: String,
     /// How many nodes it has. Zero for the embedded store.
     pub nodes: u64,
     /// Nodes whose breaker is open.
@@ -46,9 +49,9 @@ pub(crate) struct StoreHealthTracker {
     now: StoreHealth,
     lost_at: Option<Micros>,
     /// Decisions without the store, as of the last tick.
-    degraded: DegradedCounts,
+    degraded: StorelessCounts,
     /// The same as of the last tick before the store was lost.
-    degraded_before: DegradedCounts,
+    degraded_before: StorelessCounts,
     /// Whether the log already says why the store is lost, and not only that it is.
     why_told: bool,
     well_for: u32,
@@ -77,15 +80,21 @@ impl StoreHealthTracker {
             up,
             now: StoreHealth::default(),
             lost_at: None,
-            degraded: DegradedCounts::default(),
-            degraded_before: DegradedCounts::default(),
+            degraded: StorelessCounts::default(),
+            degraded_before: StorelessCounts::default(),
             why_told: false,
             well_for: 0,
         }
     }
 
     /// Takes the state of the store at a monotonic `now`, and how many decisions were made without it since the start.
-    pub(crate) fn tick(&mut self, now: Micros, health: StoreHealth, counts: DegradedCounts, events: &Events) {
+    pub(crate) fn tick(
+        &mut self,
+        now: Micros,
+        health: StoreHealth,
+        counts: StorelessCounts,
+        events: &Events,
+    ) {
         self.breaker.set(health.breakers_open as f64);
         self.queue.set(health.waiting as f64);
         let before = std::mem::replace(&mut self.degraded, counts);
@@ -116,11 +125,11 @@ impl StoreHealthTracker {
             Some(lost_at) if self.well_for >= CONVINCED => {
                 self.lost_at = None;
                 let lost_for_ms = now.since_us(lost_at) / 1_000;
-                let DegradedCounts { allowed, denied, local } = counts.since(self.degraded_before);
+                let StorelessCounts { passed, refused, local } = counts.since(self.degraded_before);
                 tracing::info!(
                     target: "spile::store",
-                    store = health.store, lost_for_ms, not_enforced = allowed, denied, decided_locally = local,
-                    "store recovered after {:?}: {allowed} requests passed without a limit, {denied} were denied, {local} \
+                    store = health.store, lost_for_ms, not_enforced = passed, denied = refused, decided_locally = local,
+                    "store recovered after {:?}: {passed} requests passed without a limit, {refused} were denied, {local} \
                      were decided by this instance alone",
                     Duration::from_millis(lost_for_ms)
                 );

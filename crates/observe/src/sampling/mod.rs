@@ -116,6 +116,10 @@ impl SampledDecisions {
         }
     }
 
+    pub(crate) const fn keys_shown(&self) -> bool {
+        self.keys_shown
+    }
+
     pub(crate) fn top_denied(&self) -> Vec<TopKey> {
         self.denied.top(TOP).into_iter().map(top_key).collect()
     }

@@ -13,15 +13,15 @@ use spile_limiter::{DecisionCounts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
 pub use self::builder::WatchBuilder;
-pub use self::snapshot::{Snapshot, TopLimit};
+pub use self::snapshot::{Snapshot, StoreOutage, TopLimit};
 use self::totals::CounterTotals;
-use crate::analytics::{DayRow, MinuteRow};
+use crate::analytics::{DayRow, HistoryQuery, HistoryRow, MinuteRow};
 #[cfg(feature = "webhooks")]
 use crate::events::EventLane;
 use crate::events::{Event, EventKind, Events};
 use crate::metrics::{
     CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies, Registrar,
-    SeriesTable, StoreHealthTracker, describe,
+    SeriesTable, StoreHealthTracker, StoreRow, describe,
 };
 use crate::sampling::{KeyDenial, SampledDecisions};
 
@@ -157,8 +157,14 @@ impl Watch {
         let health = (Arc::clone(&*inner.health_probe.lock()))();
         let mut totals = inner.totals.lock();
         inner.flush(&mut totals);
-        totals.latencies.tick(&inner.latencies);
-        totals.health.tick(inner.clock.now(), health, inner.failures.counts(), &inner.events);
+        totals.tick_store(
+            inner.clock.wall(),
+            &inner.latencies,
+            inner.failures.totals(),
+            |tracker, storeless| {
+                tracker.tick(inner.clock.now(), health, storeless, &inner.events);
+            },
+        );
         drop(totals);
         let mut sampled = inner.sampled.lock();
         sampled.tick();
@@ -171,19 +177,25 @@ impl Watch {
         let (now, wall) = (inner.clock.now(), inner.clock.wall());
         let mut totals = inner.totals.lock();
         inner.flush(&mut totals);
+        let storeless = inner.failures.totals();
         let per_second = totals.rates.recent(RATE_SECONDS);
         let sampled = inner.sampled.lock();
         Snapshot {
             at_ms: wall.get() / 1_000,
             up_ms: now.since_us(inner.began) / 1_000,
             totals: totals.decided,
-            degraded: inner.failures.total(),
+            degraded: storeless.all(),
             per_second,
             denial_ratio: per_second.denial_ratio(),
             seconds: totals.rates.seconds(now.get() / 1_000_000, wall.get() / 1_000_000),
             store_latency: totals.latencies.percentiles(),
             store: totals.health.now(),
             store_lost: totals.health.is_lost(),
+            outage: totals.outage.as_ref().map(|outage| StoreOutage {
+                since_ms: outage.since_ms,
+                decisions: storeless.since(outage.before),
+            }),
+            keys_shown: sampled.keys_shown(),
             levels: sampled.levels(),
             top_denied: sampled.top_denied(),
             top_spending: sampled.top_spending(),
@@ -197,6 +209,23 @@ impl Watch {
         let mut totals = self.inner.totals.lock();
         self.inner.flush(&mut totals);
         totals.minutes.rows(from, to)
+    }
+
+    /// How the store did in each of the last 120 seconds.
+    pub fn store_seconds(&self) -> Vec<StoreRow> {
+        self.inner.totals.lock().store_history.seconds()
+    }
+
+    /// How the store did in each minute of the last day.
+    pub fn store_minutes(&self) -> Vec<StoreRow> {
+        self.inner.totals.lock().store_history.minutes()
+    }
+
+    /// This instance's decisions by minute, summed over the rules or tenants that the query selects.
+    pub(crate) fn history(&self, from: u64, selected: &HistoryQuery) -> Vec<HistoryRow> {
+        let mut totals = self.inner.totals.lock();
+        self.inner.flush(&mut totals);
+        totals.minutes.history(from, selected)
     }
 
     /// This instance's decisions of the last day: one row for each rule and tenant, in no particular order.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
-use crate::metrics::{LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth};
+use crate::metrics::{LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, StorelessCounts};
 use crate::sampling::{BucketLevel, TopKey};
 
 /// The figures of one moment.
@@ -31,6 +31,12 @@ pub struct Snapshot {
     pub store: StoreHealth,
     /// Whether the store is out of reach.
     pub store_lost: bool,
+    /// Since when it is out of reach, and what was decided without it since then. `None` while the store answers.
+    #[serde(default)]
+    pub outage: Option<StoreOutage>,
+    /// Whether keys are in plain text. If not, every key is shown as a hash.
+    #[serde(default)]
+    pub keys_shown: bool,
     /// How full buckets are, by limit.
     pub levels: Vec<BucketLevel>,
     /// The keys that are denied most.
@@ -41,6 +47,17 @@ pub struct Snapshot {
     pub top_limits: Vec<TopLimit>,
     /// Recent events, the latest first.
     pub events: Vec<Event>,
+}
+
+/// A time without the store.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StoreOutage {
+    /// When it began, in milliseconds since the epoch.
+    pub since_ms: u64,
+    /// What was decided since then.
+    pub decisions: StorelessCounts,
 }
 
 /// The decisions of one limit since the watch was built.

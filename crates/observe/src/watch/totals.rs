@@ -7,7 +7,8 @@ use spile_core::Micros;
 use super::snapshot::TopLimit;
 use crate::analytics::{GroupBy, MinuteHistory};
 use crate::metrics::{
-    DecisionRates, OutcomeCounts, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
+    DecisionRates, Latencies, OutcomeCounts, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
+    StoreHistory, StorelessCounts,
 };
 
 /// How many limits are shown.
@@ -20,9 +21,19 @@ pub(crate) struct CounterTotals {
     pub(crate) minutes: MinuteHistory,
     pub(crate) latencies: RecentLatencies,
     pub(crate) health: StoreHealthTracker,
-    /// Decisions without the store that were already reported to the health tracker.
+    pub(crate) store_history: StoreHistory,
+    /// When the store was lost, and what had been decided without it before. `None` while it answers.
+    pub(crate) outage: Option<OutageStart>,
+    /// Decisions without the store up to the last tick.
+    pub(crate) storeless_seen: StorelessCounts,
     limits: HashMap<SmolStr, OutcomeCounts>,
     unflushed: OutcomeCounts,
+}
+
+/// The beginning of a time without the store.
+pub(crate) struct OutageStart {
+    pub(crate) since_ms: u64,
+    pub(crate) before: StorelessCounts,
 }
 
 impl CounterTotals {
@@ -33,6 +44,9 @@ impl CounterTotals {
             minutes: MinuteHistory::default(),
             latencies: RecentLatencies::new(),
             health,
+            store_history: StoreHistory::new(),
+            outage: None,
+            storeless_seen: StorelessCounts::default(),
             limits: HashMap::default(),
             unflushed: OutcomeCounts::default(),
         }
@@ -59,6 +73,26 @@ impl CounterTotals {
         self.decided += unflushed;
         self.rates.add(now.get() / 1_000_000, unflushed);
         self.minutes.advance(wall.get() / 1_000_000);
+    }
+
+    /// Ends a second of the store: how long its calls took, whether it answers, and what was decided without it.
+    pub(crate) fn tick_store(
+        &mut self,
+        wall: Micros,
+        latencies: &Latencies,
+        storeless: StorelessCounts,
+        check_health: impl FnOnce(&mut StoreHealthTracker, StorelessCounts),
+    ) {
+        let before = std::mem::replace(&mut self.storeless_seen, storeless);
+        let more = storeless.since(before);
+        let calls = self.latencies.tick(latencies);
+        self.store_history.tick(wall.get() / 1_000_000, calls, more);
+        check_health(&mut self.health, storeless);
+        if !self.health.is_lost() {
+            self.outage = None;
+        } else if self.outage.is_none() {
+            self.outage = Some(OutageStart { since_ms: wall.get() / 1_000, before });
+        }
     }
 
     pub(crate) fn top_limits(&self) -> Vec<TopLimit> {

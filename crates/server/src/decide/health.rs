@@ -16,6 +16,7 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
         let stats = decider.store().redis_stats().unwrap_or_default();
         StoreHealth {
             store,
+            on_failure: decider.policy().on_failure().to_string(),
             nodes: stats.nodes,
             breakers_open: stats.breakers_open,
             waiting: stats.waiting,

@@ -1,14 +1,24 @@
 //! The dashboard in a real browser.
 
-use crate::support::{Browser, Client, Spile, TOKEN};
+mod editing;
+mod pages;
+mod trouble;
 
-const OVERFLOW: &str = "return document.documentElement.scrollWidth - innerWidth";
+use std::fmt::Write as _;
+
+use crate::support::{Browser, Client, Spile, TOKEN};
 
 const LIVE: &str = "return document.getElementById('link').textContent === 'live'";
 
 /// The dashboard of a server without a token, as it is seen on its own machine.
 async fn opened() -> (Spile, Browser) {
-    let spile = Spile::start().await.keep_busy();
+    opened_with("").await
+}
+
+/// The same, with more in its file.
+async fn opened_with(more: &str) -> (Spile, Browser) {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let spile = Spile::start_in(folder.path(), more).await.keep_busy();
     let browser = Browser::open(&spile.admin_url("/dashboard")).await;
     browser.until("the stream", LIVE).await;
     (spile, browser)
@@ -31,25 +41,51 @@ async fn type_token(browser: &Browser, token: &str) {
     browser.eval(&script).await;
 }
 
-async fn look_at(browser: &Browser, key: &str) {
+/// Opens a page of the dashboard by its address.
+async fn go_to(browser: &Browser, hash: &str) {
+    browser.eval(&format!("location.hash = '{hash}'")).await;
+}
+
+async fn look_up(browser: &Browser, key: &str) {
+    go_to(browser, "#/keys").await;
+    browser.until("the field", "return document.getElementById('key') !== null").await;
     let script = format!(
         "document.getElementById('key').value = '{key}'; document.querySelector('#inspect button').click()"
     );
     browser.eval(&script).await;
 }
 
+/// So many tenants, as a file has them.
+fn tenants(how_many: usize) -> String {
+    (0..how_many).fold(String::new(), |mut file, number| {
+        write!(file, "[[tenants]]\nid = \"tenant-{number:03}\"\nplan = \"gold\"\n").expect("it is a string");
+        file
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_token_nothing_is_shown_to_whoever_does_not_know_it() {
     let spile = Spile::start_guarded().await.keep_busy();
     let client = Client::new();
-    for path in ["events", "snapshot", "house", "day", "minutes", "minutes.csv", "buckets?key=a"] {
+    for path in [
+        "events",
+        "snapshot",
+        "house",
+        "tenants",
+        "history",
+        "store",
+        "day",
+        "minutes",
+        "minutes.csv",
+        "buckets?key=a",
+    ] {
         let url = spile.admin_url(&format!("/dashboard/{path}"));
         let (status, text) = client.get(&url).await.expect("it answers");
         assert_eq!(status, 401, "{path}: {text}");
         let (status, _) = client.with_token("wrong").get(&url).await.expect("it answers");
         assert_eq!(status, 401, "{path}");
     }
-    let browser = Browser::open(&spile.admin_url("/dashboard")).await;
+    let browser = Browser::open(&spile.admin_url("/dashboard#/tenants")).await;
     browser.until("the gate", "return !document.getElementById('gate').hidden").await;
     for wrong in ["guessed", "gu\u{2713}ssed"] {
         type_token(&browser, wrong).await;
@@ -61,7 +97,7 @@ async fn with_a_token_nothing_is_shown_to_whoever_does_not_know_it() {
             .await;
     }
     let shown = browser.eval("return document.body.innerText").await.to_string();
-    assert!(!shown.contains("acme") && !shown.contains("per second"), "{shown}");
+    assert!(!shown.contains("acme") && !shown.contains("Search"), "{shown}");
     type_token(&browser, TOKEN).await;
     browser.until("the stream", LIVE).await;
     browser
@@ -76,7 +112,7 @@ async fn with_a_token_nothing_is_shown_to_whoever_does_not_know_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_figures_are_shown_and_keys_are_not_looked_up() {
     let (spile, browser) = opened().await;
-    look_at(&browser, "203.0.113.9").await;
+    look_up(&browser, "203.0.113.9").await;
     browser
         .until(
             "how to get one",
@@ -85,6 +121,15 @@ async fn without_a_token_figures_are_shown_and_keys_are_not_looked_up() {
         .await;
     let url = spile.admin_url("/dashboard/buckets?key=203.0.113.9");
     assert_eq!(Client::new().get(&url).await.expect("it answers").0, 403);
+    go_to(&browser, "#/rules/login").await;
+    browser.until("the rule", "return document.getElementById('edit') !== null").await;
+    browser.eval("document.getElementById('edit').click()").await;
+    browser
+        .until(
+            "why it is not edited",
+            "return document.getElementById('problem').textContent.includes('SPILE_ADMIN_TOKEN')",
+        )
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,15 +138,16 @@ async fn figures_appear_move_and_leave_no_error_in_the_console() {
     for (what, script) in [
         ("decisions per second", "return +document.getElementById('t-allowed').textContent > 0"),
         ("denials per second", "return +document.getElementById('t-denied').textContent > 0"),
-        ("a chart of two outcomes", "return document.querySelectorAll('#chart polygon').length >= 2"),
+        ("a chart of two outcomes", "return document.querySelectorAll('#decisions polygon').length >= 2"),
         ("levels per limit", "return document.querySelectorAll('#levels .bar').length >= 4"),
         ("denied keys", "return document.querySelectorAll('#denied tbody tr').length >= 2"),
         ("spending keys", "return document.querySelectorAll('#spending tbody tr').length >= 2"),
         ("events", "return document.querySelectorAll('#events time').length >= 2"),
-        ("plans", "return document.querySelectorAll('#plans tbody tr').length == 5"),
-        ("the tenant", "return document.getElementById('tenants').textContent.includes('acme')"),
-        ("the day", "return document.getElementById('day').textContent.includes('login')"),
         ("store latency", "return document.getElementById('t-store').textContent.includes('µs')"),
+        (
+            "a chart of the latency",
+            "return document.querySelector('path.warn')?.getAttribute('d').includes('L')",
+        ),
         ("store health", "return document.getElementById('store').textContent.includes('store well')"),
     ] {
         browser.until(what, script).await;
@@ -111,22 +157,36 @@ async fn figures_appear_move_and_leave_no_error_in_the_console() {
     browser.until("the next second", &format!("{total} !== {before}")).await;
     let text = browser.eval("return document.body.innerText").await.to_string();
     assert!(!text.contains("203.0.113.9"), "a key is shown by name: {text}");
+    for (page, what) in [
+        ("#/plans", "return document.querySelectorAll('#plans tbody tr').length == 5"),
+        ("#/tenants", "return document.getElementById('tenants')?.textContent.includes('acme')"),
+        ("#/rules", "return document.querySelectorAll('#rules tbody tr').length == 3"),
+        ("#/rules/login", "return document.querySelectorAll('#decisions polygon').length >= 1"),
+        ("#/tenants/acme", "return document.querySelectorAll('#decisions polygon').length >= 1"),
+    ] {
+        go_to(&browser, page).await;
+        browser.until(page, what).await;
+    }
+    let elsewhere = "return performance.getEntriesByType('resource').map(entry => entry.name)\
+        .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'))";
+    assert_eq!(browser.eval(elsewhere).await, serde_json::json!([]), "the page asks its own server alone");
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_is_looked_up_and_its_bucket_is_seen_to_fill() {
+async fn a_key_has_a_page_of_its_own_whose_bucket_is_seen_to_fill() {
     let (spile, browser) = unlocked().await;
     let client = Client::new();
     let question = serde_json::json!({"ruleId": "login", "identity": "fresh", "cost": 10});
     let answer = client.post(&format!("http://{}/v1/check", spile.http), &question).await;
     assert_eq!(answer.expect("it answers").0, 200);
-    look_at(&browser, "fresh").await;
+    look_up(&browser, "fresh").await;
     browser.until("five buckets", "return document.querySelectorAll('#buckets .bar').length === 5").await;
+    assert_eq!(browser.eval("return location.hash").await, "#/keys/fresh");
     let level = "Math.min(...[...document.querySelectorAll('#buckets .bar')].map(b => +b.ariaValueNow))";
     let low = browser.eval(&format!("return {level}")).await;
     browser.until("it to fill", &format!("return {level} > {low} + 20")).await;
-    look_at(&browser, "a\\u009fb").await;
+    look_up(&browser, "a\\u009fb").await;
     browser
         .until(
             "what is wrong",
@@ -136,43 +196,22 @@ async fn a_key_is_looked_up_and_its_bucket_is_seen_to_fill() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_fits_a_phone_and_a_desk_in_light_and_dark() {
+async fn the_hash_of_a_key_leads_to_its_page_which_says_why_it_is_a_hash() {
     let (_spile, browser) = unlocked().await;
-    look_at(&browser, "203.0.113.9").await;
-    browser.until("history", "return document.querySelectorAll('#chart polygon').length >= 2 && document.getElementById('uptime').textContent.match(/up (1[2-9]|[2-9][0-9]) s/) !== null").await;
-    for (width, height) in [(360, 780), (1440, 900)] {
-        for scheme in ["light", "dark"] {
-            browser.resize(width, height).await;
-            browser.prefer(scheme).await;
-            let seen = browser.eval("return matchMedia('(prefers-color-scheme: dark)').matches").await;
-            assert_eq!(seen, scheme == "dark");
-            // The next second draws the chart at the new width.
-            let total = "return document.getElementById('t-degraded').textContent";
-            let before = browser.eval(total).await;
-            browser.until("the next second", &format!("{total} !== {before}")).await;
-            assert!(browser.eval(OVERFLOW).await.as_i64() <= Some(0), "overflow at {width} px, {scheme}");
-            browser.picture(&format!("dashboard-{width}-{scheme}")).await;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_page_says_when_the_server_is_away_and_when_it_is_back() {
-    let (spile, browser) = opened().await;
-    let (http, admin) = (spile.http, spile.admin);
-    spile.stop().await;
-    browser.until("the warning", "return !document.getElementById('away').hidden").await;
-    let _again = Spile::start_at(http, admin).await;
-    browser.until("the return", "return document.getElementById('away').hidden").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn everything_has_a_name_that_can_be_read_aloud_and_a_place_for_the_keyboard() {
-    let (_spile, browser) = opened().await;
-    let nameless = "return [...document.querySelectorAll('input, select, button, svg[role=img], [role=meter], section')]\
-        .filter(e => !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby') || e.textContent.trim()))\
-        .map(e => e.outerHTML)";
-    assert_eq!(browser.eval(nameless).await, serde_json::json!([]));
-    let hidden_from_keys = "return [...document.querySelectorAll('a, button, input, select')].filter(e => e.tabIndex < 0).length";
-    assert_eq!(browser.eval(hidden_from_keys).await, 0);
+    browser.until("a denied key", "return document.querySelector('#denied a') !== null").await;
+    let hash = browser.eval("return document.querySelector('#denied a').textContent").await;
+    browser.eval("document.querySelector('#denied a').click()").await;
+    let words = format!(
+        "const text = document.getElementById('main').innerText; return text.includes({hash}) && text.includes('show_keys')"
+    );
+    browser.until("its page", &words).await;
+    browser.until("its denials", "return document.querySelector('.log time') !== null").await;
+    // An operator who knows the key sees that it is this one.
+    look_up(&browser, "203.0.113.9").await;
+    browser
+        .until(
+            "the same hash",
+            &format!("return document.querySelector('#buckets code')?.textContent === {hash}"),
+        )
+        .await;
 }
