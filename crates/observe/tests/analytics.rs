@@ -133,7 +133,9 @@ async fn a_chart_sums_all_instances_and_shows_this_one_while_the_others_are_out_
     clock.advance(Duration::from_secs(10));
     assert_eq!(shown(HistoryQuery::default()).await, (Scope::Instance, vec![4, 3]));
     assert_eq!(shown(last).await, (Scope::Instance, vec![3]));
-    sharing.into_iter().for_each(|task| task.abort());
+    for task in sharing {
+        task.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]
