@@ -77,32 +77,27 @@ impl Widget for &Screen {
 
 /// Whether the figures of now take two lines.
 const fn is_narrow(area: Rect) -> bool {
-    area.width < 130
+    area.width < 150
 }
 
-fn figures(snapshot: &Snapshot, narrow: bool) -> Table<'static> {
+fn figures(snapshot: &Snapshot, narrow: bool) -> Paragraph<'static> {
     let latency = snapshot.store_latency;
     let store = if snapshot.store_lost { "LOST" } else { "well" };
     let breaker = if snapshot.store.breakers_open > 0 { "open" } else { "closed" };
-    let decided = [
-        format!("allowed {}/s", snapshot.per_second.allowed),
-        format!("denied {}/s", snapshot.per_second.denied),
-        format!("denial ratio {:.1} %", snapshot.denial_ratio * 100.0),
-    ];
-    let stored = [
-        format!("store {store}, breaker {breaker}"),
-        format!("without store {}", snapshot.degraded),
-        format!("p50 {} p90 {} p99 {} µs", latency.p50_us, latency.p90_us, latency.p99_us),
-    ];
-    let rows = if narrow {
-        vec![Row::new(decided), Row::new(stored)]
-    } else {
-        vec![Row::new(decided.into_iter().chain(stored))]
-    };
-    let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(3)];
-    let widths = if narrow { widths.to_vec() } else { [widths, widths].concat() };
+    let decided = format!(
+        "allowed {}/s  denied {}/s  denial ratio {:.1} %  without store {}",
+        snapshot.per_second.allowed,
+        snapshot.per_second.denied,
+        snapshot.denial_ratio * 100.0,
+        snapshot.degraded
+    );
+    let stored = format!(
+        "store {store}, breaker {breaker}  p50 {} p90 {} p99 {} µs",
+        latency.p50_us, latency.p90_us, latency.p99_us
+    );
+    let text = if narrow { format!("{decided}\n{stored}") } else { format!("{decided}  {stored}") };
     let colour = if snapshot.store_lost { Color::Red } else { Color::Reset };
-    Table::new(rows, widths).block(Block::bordered().border_style(Style::from(colour)))
+    Paragraph::new(text).block(Block::bordered().border_style(Style::from(colour)))
 }
 
 /// Draws allowed decisions above and denied ones below, the newest on the right.
@@ -207,7 +202,7 @@ mod tests {
         (snapshot.store_latency.p90_us, snapshot.store_latency.p99_us) = (23_456, 34_567);
         let mut screen = screen();
         screen.take(Ok(snapshot));
-        for width in [80, 100, 130, 200] {
+        for width in [80, 100, 150, 200] {
             let text = shown(&screen, width, 24);
             for part in [
                 "allowed 1234567/s",
