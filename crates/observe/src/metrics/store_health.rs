@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::{Gauge, gauge};
 use serde::{Deserialize, Serialize};
-use spile_core::{FailurePolicy, Micros};
+use spile_core::Micros;
 
 use super::failures::StorelessCounts;
 use super::names::{BREAKER, QUEUE, STORE_UP};
@@ -33,9 +33,6 @@ pub struct StoreHealth {
     /// A problem that does not keep the store from answering, but that an operator should look into.
     #[serde(default)]
     pub warning: Option<String>,
-    /// What is decided without the store, for the log. `None` if that is not known.
-    #[serde(skip)]
-    pub on_failure: Option<FailurePolicy>,
 }
 
 /// Asks the store for its state. Called once a second, off the decision path.
@@ -58,11 +55,11 @@ pub(crate) struct StoreHealthTracker {
 }
 
 /// What the loss of the store means for callers. Rules may have a policy of their own.
-const fn effect(policy: Option<FailurePolicy>) -> &'static str {
+fn effect(policy: &str) -> &'static str {
     match policy {
-        Some(FailurePolicy::Allow) => "limits are NOT enforced (policy allow)",
-        Some(FailurePolicy::Deny) => "requests are denied (policy deny)",
-        Some(FailurePolicy::Local) => "limits are enforced by each instance alone (policy local)",
+        "allow" => "limits are NOT enforced (policy allow)",
+        "deny" => "requests are denied (policy deny)",
+        "local" => "limits are enforced by each instance alone (policy local)",
         _ => "decisions follow the failure policy",
     }
 }
@@ -107,14 +104,11 @@ impl StoreHealthTracker {
                 self.why_told = health.trouble.is_some();
                 let why = health.trouble.clone();
                 let why = why.unwrap_or_else(|| format!("{degraded} decisions were made without it"));
-                let effect = effect(health.on_failure);
-                match health.on_failure {
-                    Some(FailurePolicy::Allow) => {
-                        tracing::error!(target: "spile::store", store = health.store, why, "store lost: {effect}");
-                    }
-                    _ => {
-                        tracing::warn!(target: "spile::store", store = health.store, why, "store lost: {effect}");
-                    }
+                let (store, effect) = (&health.store, effect(&health.on_failure));
+                if health.on_failure == "allow" {
+                    tracing::error!(target: "spile::store", store, why, "store lost: {effect}");
+                } else {
+                    tracing::warn!(target: "spile::store", store, why, "store lost: {effect}");
                 }
                 events.emit(EventKind::StoreLost { why });
             }

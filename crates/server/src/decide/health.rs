@@ -22,7 +22,6 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
             waiting: stats.waiting,
             trouble: decider.store().trouble(),
             warning: decider.store().warning(),
-            on_failure: Some(decider.policy().on_failure()),
         }
     })
 }
