@@ -114,6 +114,7 @@ async fn a_chart_sums_all_instances_and_shows_this_one_while_the_others_are_out_
     for (watch, clock) in &instances {
         clock.advance(Duration::from_secs(86_400));
         decide(watch, clock, 4).await;
+        watch.flush();
         clock.advance(Duration::from_secs(60));
         decide(watch, clock, 3).await;
     }

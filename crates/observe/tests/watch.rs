@@ -340,7 +340,8 @@ async fn a_call_that_is_not_sent_is_counted_apart_and_has_no_duration() {
     for timed in [TimedStore::every_call, TimedStore::sampled] {
         let (watch, metrics, _) = watch(|builder| builder);
         let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
-        let limiter = RateLimiter::builder().store(timed(down(), watch.clone())).plans([free]).build();
+        let limiter =
+            RateLimiter::builder().store(timed(FaultyStore::down(), watch.clone())).plans([free]).build();
         for _ in 0..3 {
             let _looked = limiter.peek("ann", ["free"], 1).await.unwrap();
         }

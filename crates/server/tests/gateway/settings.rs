@@ -43,7 +43,7 @@ fn what_is_shown_is_a_file_that_shows_the_same() {
         .expect("a file");
     std::fs::write(folder.path().join("403.html"), "<p>No.</p>").expect("a file");
     let commented =
-        ["upstream_", "forbidden", "[gateway.tls]", "certificate_file", "key_file", "client_ca_file"];
+        ["upstream_", "forbidden", "[gateway.tls]", "certificate_file", "key_file", "client_ca_file", "file"];
     let uncommented = |line: &'static str| {
         let bare = line.strip_prefix("# ").filter(|bare| commented.iter().any(|key| bare.starts_with(key)));
         bare.unwrap_or(line)
@@ -86,6 +86,7 @@ fn known_keys() -> Vec<(&'static str, Vec<String>)> {
     let route = "[[routes]]\npath = \"/\"\nupstream = \"http://127.0.0.1:1\"\n";
     let tables = [
         ("gateway", "[gateway]\nnone = 1".to_owned()),
+        ("gateway.access_log", "[gateway.access_log]\nnone = 1".to_owned()),
         ("gateway.tls", "[gateway.tls]\nnone = 1".to_owned()),
         ("gateway.jwt", "[gateway.jwt]\nnone = 1".to_owned()),
         ("routes", format!("{route}none = 1")),
