@@ -127,7 +127,7 @@ fn a_file_of_somebody_else_is_left_alone() {
     let home = Home::new("1h");
     fs::write(home.buckets(), "my only copy of the thesis").expect("the folder is ours");
     let said = home.refused();
-    assert!(said.contains("data/buckets") && said.contains("no snapshot of buckets"), "{said}");
+    assert!(said.contains("data/buckets") && said.contains("not a snapshot of buckets"), "{said}");
     assert_eq!(fs::read(home.buckets()).expect("it is there"), b"my only copy of the thesis");
 }
 
