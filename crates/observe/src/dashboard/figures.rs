@@ -143,7 +143,7 @@ pub(super) async fn history(
 #[into_params(parameter_in = Query)]
 pub(super) struct StoreQuery {
     /// The last two minutes by second, or the last day by minute.
-    #[param(required = false)]
+    #[param(inline, required = false)]
     by: StoreStep,
 }
 
