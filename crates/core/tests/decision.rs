@@ -165,8 +165,15 @@ fn reasons_sources_and_failures_keep_their_words() {
     let reasons =
         [Reason::Ok, Reason::Limited, Reason::FailOpen, Reason::FailClosed, Reason::Local, Reason::Shadow];
     assert_eq!(reasons.map(Reason::as_str), ["ok", "limited", "fail_open", "fail_closed", "local", "shadow"]);
-    let sources = [DecisionSource::Store, DecisionSource::Local, DecisionSource::Policy];
-    assert_eq!(sources.map(DecisionSource::as_str), ["store", "local", "policy"]);
+    let words = [
+        DecisionSource::Store,
+        DecisionSource::Local,
+        DecisionSource::Policy,
+        DecisionSource::DenyCache,
+        DecisionSource::Lease,
+    ]
+    .map(DecisionSource::as_str);
+    assert_eq!(words, ["store", "local", "policy", "deny_cache", "lease"]);
     let failures = [
         (FailureReason::RedisError, "rediserror"),
         (FailureReason::Timeout, "timeout"),

@@ -358,3 +358,17 @@ fn a_key_holds_every_character_but_those_of_category_cc() {
     let why = Key::new("ann\u{9F}").expect_err("a control character").to_string();
     assert_eq!(why, "character 3 of the key is U+009F; it takes 1 to 1024 bytes without control characters");
 }
+
+#[test]
+fn a_lease_has_bounds_and_changes_nothing_else_about_a_limit() {
+    let limit = Limit::per_second(50).burst(100);
+    let leased = limit.lease(Duration::from_millis(100)).build().unwrap();
+    assert_eq!(leased.lease(), Some(Duration::from_millis(100)));
+    assert!(leased.fills_like(&limit.build().unwrap()));
+    assert_eq!(leased.to_string(), "100, 50/s");
+    assert_eq!(limit.leased_like(&leased).build().unwrap(), leased);
+    for outside in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(10_001)] {
+        let why = limit.lease(outside).build().unwrap_err();
+        assert_eq!(why.to_string(), format!("a lease of {outside:?} is outside 1 ms to 10 s"));
+    }
+}

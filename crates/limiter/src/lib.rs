@@ -22,14 +22,19 @@
 //! ```
 
 mod ask;
+mod bucket_hash;
+mod bucket_note;
 mod clock;
+mod deny_cache;
 mod error;
+mod lease;
 mod limiter;
 mod observer;
 
 pub use ask::Ask;
 pub use clock::TokioClock;
 pub use error::{LimiterError, StoreCallError, UnknownPlan};
+pub use lease::LeaseStats;
 pub use limiter::{
     KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, Settled, Wait,
     is_taken,

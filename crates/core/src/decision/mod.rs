@@ -54,6 +54,10 @@ pub enum DecisionSource {
     Local,
     /// The failure policy alone.
     Policy,
+    /// A denial of the store a moment ago, which still holds.
+    DenyCache,
+    /// Tokens that this instance had taken from the store before.
+    Lease,
 }
 
 impl DecisionSource {
@@ -63,6 +67,8 @@ impl DecisionSource {
             Self::Store => "store",
             Self::Local => "local",
             Self::Policy => "policy",
+            Self::DenyCache => "deny_cache",
+            Self::Lease => "lease",
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub use self::text::LimitTextError;
 use crate::{Cost, MicroTokens};
 
-/// A capacity (the burst) and a refill: tokens per period.
+/// A capacity (the burst) and a refill: tokens per period. Optionally a lease, which does not change what may pass.
 ///
 /// ```
 /// # use spile_core as spile;
@@ -28,11 +28,15 @@ pub struct Limit {
     /// Micro-tokens per microsecond, which is tokens per second. Derived from the three above, kept because
     /// every decision multiplies by it and both sides must multiply by the same double.
     rate: f64,
+    /// How long an instance may keep tokens that it took in advance. Zero if it takes none.
+    lease_us: u32,
 }
 
 impl Limit {
     /// The most tokens that a bucket holds, and the most that a refill period brings.
     pub const MAX_TOKENS: u32 = 1_000_000_000;
+    /// The shortest and the longest lease.
+    pub const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
     /// The fastest refill, in tokens per second.
     pub const MAX_RATE: f64 = 1e9;
     /// The longest time that a drained bucket may take to be full again: ten years.
@@ -60,7 +64,7 @@ impl Limit {
 
     /// `tokens` come back every `period`, evenly: one token each `period / tokens`, not all at its end.
     pub const fn per(tokens: u64, period: Duration) -> LimitBuilder {
-        LimitBuilder { capacity: tokens, refill: tokens, period }
+        LimitBuilder { capacity: tokens, refill: tokens, period, lease: None }
     }
 
     /// `rate` tokens come back every second, with up to six decimals: `0.5` is one token each two seconds.
@@ -92,6 +96,20 @@ impl Limit {
     /// The time in which [`refill`](Self::refill) tokens come back.
     pub const fn period(&self) -> Duration {
         Duration::from_micros(self.period_us)
+    }
+
+    /// How long an instance may keep tokens that it took from a shared store in advance. `None` if each decision asks the
+    /// store.
+    pub const fn lease(&self) -> Option<Duration> {
+        match self.lease_us {
+            0 => None,
+            us => Some(Duration::from_micros(us as u64)),
+        }
+    }
+
+    /// True if both have the same capacity and the same rate, whatever their leases.
+    pub const fn fills_like(&self, other: &Self) -> bool {
+        self.capacity == other.capacity && self.rate.to_bits() == other.rate.to_bits()
     }
 
     /// Tokens per second, the one number that the arithmetic uses.
@@ -157,7 +175,7 @@ impl Limit {
     /// The limit of these parts. The caller knows that they are within bounds, or checks it afterwards.
     fn of(capacity: u32, refill: u32, period_us: u64) -> Self {
         let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
-        Self { capacity, refill, period_us, rate }
+        Self { capacity, refill, period_us, rate, lease_us: 0 }
     }
 }
 
@@ -184,12 +202,26 @@ pub struct LimitBuilder {
     capacity: u64,
     refill: u64,
     period: Duration,
+    lease: Option<Duration>,
 }
 
 impl LimitBuilder {
     /// Up to `tokens` may be spent at once.
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.capacity = tokens;
+        self
+    }
+
+    /// Lets an instance that is asked often take tokens from a shared store in advance, decide by itself, and give back after
+    /// this long what is left: 1 ms to 10 s. A store in this process is always asked.
+    pub const fn lease(mut self, time: Duration) -> Self {
+        self.lease = Some(time);
+        self
+    }
+
+    /// Sets the lease of another limit, if it has one.
+    pub const fn leased_like(mut self, other: &Limit) -> Self {
+        self.lease = other.lease();
         self
     }
 
@@ -201,7 +233,10 @@ impl LimitBuilder {
             .ok()
             .filter(|&us| us > 0 && u128::from(us) * 1_000 == self.period.as_nanos())
             .ok_or(LimitError::Period(self.period))?;
-        Limit::checked(capacity, refill, period_us)
+        let limit = Limit::checked(capacity, refill, period_us)?;
+        let Some(lease) = self.lease else { return Ok(limit) };
+        let lease_us = u32::try_from(lease.as_micros()).ok().filter(|_| Limit::LEASES.contains(&lease));
+        Ok(Limit { lease_us: lease_us.ok_or(LimitError::Lease(lease))?, ..limit })
     }
 }
 
@@ -241,6 +276,9 @@ pub enum LimitError {
     /// The refill is too fast, too slow or too finely divided to stay exact.
     #[error("a refill of {0} tokens per second is outside 0.000001 to 1000000000 with at most six decimals")]
     Rate(f64),
+    /// The lease is too short to save a call, or so long that tokens would lie idle.
+    #[error("a lease of {0:?} is outside 1 ms to 10 s")]
+    Lease(Duration),
     /// A drained bucket would not be full again within ten years.
     #[error("capacity {capacity} at {rate} tokens per second takes over ten years to fill")]
     FillTime {

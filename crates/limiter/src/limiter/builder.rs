@@ -8,6 +8,8 @@ use spile_memory::MemoryStore;
 
 use super::fallback::Fallback;
 use super::{LimiterInner, RateLimiter};
+use crate::deny_cache::DenyCache;
+use crate::lease::Leases;
 use crate::observer::Observer;
 
 /// Builds a [`RateLimiter`]. Everything but the store has a default.
@@ -20,6 +22,8 @@ pub struct RateLimiterBuilder<S> {
     replicas: u32,
     max_local_keys: usize,
     deadline: Duration,
+    deny_cache: Duration,
+    lease_share: f64,
     clock: Arc<dyn Clock>,
     observer: Option<Box<dyn Observer>>,
 }
@@ -34,6 +38,8 @@ impl RateLimiterBuilder<()> {
             replicas: 1,
             max_local_keys: 1_000_000,
             deadline: Duration::from_millis(50),
+            deny_cache: Duration::from_millis(100),
+            lease_share: 0.1,
             clock: Arc::new(SystemClock::new()),
             observer: None,
         }
@@ -49,6 +55,8 @@ impl RateLimiterBuilder<()> {
             replicas: self.replicas,
             max_local_keys: self.max_local_keys,
             deadline: self.deadline,
+            deny_cache: self.deny_cache,
+            lease_share: self.lease_share,
             clock: self.clock,
             observer: self.observer,
         }
@@ -99,6 +107,27 @@ impl<S> RateLimiterBuilder<S> {
         self
     }
 
+    /// Answers by a denial of the store for this long, as long as the bucket cannot have filled enough meanwhile. A hundred
+    /// milliseconds by default; with zero, the store is always asked.
+    ///
+    /// A refund or a reset through this limiter is seen at once, one by another instance within this time. A store that
+    /// answers without waiting, as the embedded one does, is always asked.
+    pub const fn deny_cache(mut self, interval: Duration) -> Self {
+        self.deny_cache = interval;
+        self
+    }
+
+    /// The largest part of what a bucket has left that an instance may hold as a [lease](spile_core::LimitBuilder::lease): a
+    /// tenth by default. Above a half, instances take turns at starving each other.
+    ///
+    /// # Panics
+    /// If it is not above 0 and at most 1.
+    pub fn lease_share(mut self, share: f64) -> Self {
+        assert!(share > 0.0 && share <= 1.0, "a lease share of {share} is outside 0 to 1");
+        self.lease_share = share;
+        self
+    }
+
     /// The clock for decisions that are made without the store.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
@@ -123,7 +152,10 @@ impl<S: Store> RateLimiterBuilder<S> {
             clock: self.clock,
             local: local.build(),
         };
+        let is_remote = !self.store.answers_at_once();
         RateLimiter::from(LimiterInner {
+            deny_cache: DenyCache::new(self.deny_cache).filter(|_| is_remote),
+            leases: is_remote.then(|| Leases::new(self.lease_share)),
             store: self.store,
             plans: self.plans,
             deadline: self.deadline,

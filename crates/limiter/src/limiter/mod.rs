@@ -3,6 +3,7 @@
 mod builder;
 mod fallback;
 mod keyed;
+mod leasing;
 mod partial;
 mod plan_list;
 mod settle;
@@ -24,12 +25,15 @@ use tokio::time::Instant;
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
 pub use self::keyed::KeyedLimiter;
+use self::leasing::LeaseShare;
 pub use self::partial::PartialDecision;
 pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
 pub use self::wait::Wait;
 use crate::ask::{Ask, AskOptions};
+use crate::deny_cache::{DenyCache, SentQuestion};
 use crate::error::{LimiterError, StoreCallError, UnknownPlan};
+use crate::lease::Leases;
 use crate::observer::{DecisionCounts, Observed, Observer};
 
 /// The shortest pause between two tries of a caller that waits.
@@ -45,6 +49,10 @@ pub(crate) struct LimiterInner<S> {
     pub(crate) plans: Arc<dyn PlanRegistry>,
     pub(crate) deadline: Duration,
     pub(crate) fallback: Fallback,
+    /// `None` if the store answers without waiting, or is always to be asked.
+    pub(crate) deny_cache: Option<DenyCache>,
+    /// `None` if the store answers without waiting.
+    pub(crate) leases: Option<Leases>,
     pub(crate) observer: Option<Box<dyn Observer>>,
     /// Where the limiter counts on behalf of the observer. `None` if the observer hears of every decision.
     pub(crate) counts: Option<Arc<DecisionCounts>>,
@@ -77,18 +85,21 @@ impl<S: Store> RateLimiter<S> {
         plans: impl PlanList + Send,
         tokens: u64,
     ) -> Result<Decision, LimiterError> {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         // The charges are not moved: that would cost as much as the store's answer.
         let charges = {
             let charges = self.charges(key, plans, tokens);
             if let Ok(charges) = &charges
-                && let Some(answer) = inner.store.try_spend(charges)
+                && let Some(decision) = inner.spend_at_once(charges, &AskOptions::default())
             {
-                return Ok(inner.conclude(charges, &AskOptions::default(), answer, None));
+                return Ok(decision);
             }
             charges?
         };
-        Ok(inner.wait_for(charges.into()).await)
+        match inner.decide_nearby(&charges, &AskOptions::default()) {
+            Ok(decision) => Ok(decision),
+            Err(share) => Ok(inner.wait_for(charges.into(), share).await),
+        }
     }
 
     /// Answers as [`allow`](Self::allow) would, and spends nothing.
@@ -182,18 +193,22 @@ impl<S: Store> RateLimiter<S> {
     #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` would hold the question twice")]
     pub fn allow_charges(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
         async move {
-            if let Some(answer) = self.inner.store.try_spend(&ask.charges) {
-                return self.inner.conclude(&ask.charges, &ask.options, answer, None);
+            if let Some(decision) = self.inner.spend_at_once(&ask.charges, &ask.options) {
+                return decision;
             }
-            self.inner.wait_for(ask).await
+            match self.inner.decide_nearby(&ask.charges, &ask.options) {
+                Ok(decision) => decision,
+                Err(share) => self.inner.wait_for(ask, share).await,
+            }
         }
     }
 
-    /// Spends as [`allow_charges`](Self::allow_charges) does if the store answers without waiting, as one in memory does.
+    /// Spends as [`allow_charges`](Self::allow_charges) does if that needs no waiting: the store is in memory, a lease
+    /// covers it, or a denial that is a moment old still holds.
     /// `None` means that nothing was decided and that `allow_charges` has to be called.
     pub fn try_allow_charges(&self, ask: &Ask<'_>) -> Option<Decision> {
-        let answer = self.inner.store.try_spend(&ask.charges)?;
-        Some(self.inner.conclude(&ask.charges, &ask.options, answer, None))
+        let decided = self.inner.spend_at_once(&ask.charges, &ask.options);
+        decided.or_else(|| self.inner.decide_nearby(&ask.charges, &ask.options).ok())
     }
 
     /// Answers as [`allow_charges`](Self::allow_charges) would, and spends nothing. The observer is not called.
@@ -201,7 +216,10 @@ impl<S: Store> RateLimiter<S> {
         let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
         let deadline = options.deadline(inner.deadline);
         let decision = match in_time(deadline, inner.store.peek(&charges)).await {
-            Ok(outcome) => Decision::from_outcome(&charges, &outcome, DecisionSource::Store),
+            Ok(outcome) => {
+                let outcome = inner.with_leases(&charges, outcome);
+                Decision::from_outcome(&charges, &outcome, DecisionSource::Store)
+            }
             Err(why) => inner.fallback.peek(&charges, options.policy(&inner.fallback), &why),
         };
         if options.shadow { decision.shadowed() } else { decision }
@@ -228,7 +246,10 @@ impl<S: Store> RateLimiter<S> {
 
     /// Gives back charges that the caller made.
     pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
-        let outcome: Outcome = in_time(self.inner.deadline, self.inner.store.refund(&charges)).await?;
+        let inner = &self.inner;
+        let (_known, question) = (inner.forgets(&charges), inner.question(&charges));
+        let outcome: Outcome = in_time(inner.deadline, inner.store.refund(&charges)).await?;
+        inner.learn(&charges, &outcome, question);
         Ok(Decision::from_outcome(&charges, &outcome, DecisionSource::Store))
     }
 
@@ -238,8 +259,11 @@ impl<S: Store> RateLimiter<S> {
         charges: Charges<'_>,
         id: RefundId<'_>,
     ) -> Result<RefundDecision, StoreError> {
+        let inner = &self.inner;
+        let (_known, question) = (inner.forgets(&charges), inner.question(&charges));
         let RefundOutcome { given, outcome } =
-            in_time(self.inner.deadline, self.inner.store.refund_once(&charges, id)).await?;
+            in_time(inner.deadline, inner.store.refund_once(&charges, id)).await?;
+        inner.learn(&charges, &outcome, question);
         Ok(RefundDecision {
             given,
             decision: Decision::from_outcome(&charges, &outcome, DecisionSource::Store),
@@ -248,7 +272,12 @@ impl<S: Store> RateLimiter<S> {
 
     /// Makes the buckets of these charges full again.
     pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
-        in_time(self.inner.deadline, self.inner.store.reset(&charges)).await
+        let _known = self.inner.forgets(&charges);
+        let done = in_time(self.inner.deadline, self.inner.store.reset(&charges)).await;
+        if let Some(leases) = &self.inner.leases {
+            leases.forget(&charges);
+        }
+        done
     }
 
     /// The charges of one key under every limit of these plans, for [`allow_charges`](Self::allow_charges) and its kin.
@@ -378,7 +407,7 @@ impl<S: EmbeddedStore> RateLimiter<S> {
 
     pub(crate) fn allow_now(&self, charges: &Charges<'_>) -> Decision {
         let outcome = self.inner.store.spend_now(charges);
-        self.inner.conclude(charges, &AskOptions::default(), Ok(outcome), None)
+        self.inner.conclude(charges, &AskOptions::default(), Ok(outcome), DecisionSource::Store, None)
     }
 }
 
@@ -386,21 +415,74 @@ impl<S: Store> LimiterInner<S> {
     /// Decides with a store that has to be waited for. The future is boxed: inlined into its callers, it would make the
     /// future of every decision larger to move, also of those that need not wait.
     #[cold]
-    fn wait_for<'a>(&'a self, ask: Ask<'a>) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+    fn wait_for<'a>(
+        &'a self,
+        ask: Ask<'a>,
+        share: Option<Box<LeaseShare<'a, S>>>,
+    ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
-            let deadline = ask.options.deadline(self.deadline);
-            let mut answer = in_time(deadline, self.store.spend(&ask.charges)).await;
+            let rest = share.as_ref().and_then(|share| share.rest());
+            let asked = rest.as_ref().unwrap_or(&ask.charges);
+            let mut answer = self.ask_store(asked, &ask.options).await;
             if !ask.options.patience.is_zero() {
                 let give_up = Instant::now() + ask.options.patience;
                 while matches!(answer, Err(StoreError::Overloaded(_))) && Instant::now() < give_up {
                     tokio::time::sleep(SHORTEST_PAUSE).await;
-                    answer = in_time(deadline, self.store.spend(&ask.charges)).await;
+                    answer = self.ask_store(asked, &ask.options).await;
                 }
             }
             // The nodes of a remote store have different clocks, so samples are spaced by the clock of this machine.
-            let heard_at = self.observer.as_ref().map(|_| self.fallback.clock.now());
-            self.conclude(&ask.charges, &ask.options, answer, heard_at)
+            let heard_at = self.fallback.clock.now();
+            if let Some(share) = share {
+                answer = answer.map(|rest| share.outcome(&rest, heard_at));
+            }
+            self.conclude(&ask.charges, &ask.options, answer, DecisionSource::Store, Some(heard_at))
         })
+    }
+
+    /// Asks the store once, and remembers what it said of the buckets.
+    async fn ask_store(
+        &self,
+        charges: &Charges<'_>,
+        options: &AskOptions<'_>,
+    ) -> Result<Outcome, StoreError> {
+        let question = self.question(charges);
+        let deadline = options.deadline(self.deadline);
+        let outcome = in_time(deadline, self.store.spend(charges)).await?;
+        self.learn(charges, &outcome, question);
+        Ok(outcome)
+    }
+
+    /// The decision of a store that needs no waiting.
+    #[expect(clippy::inline_always, reason = "as `conclude`")]
+    #[inline(always)]
+    fn spend_at_once(&self, charges: &Charges<'_>, options: &AskOptions<'_>) -> Option<Decision> {
+        let answer = self.store.try_spend(charges)?;
+        Some(self.conclude(charges, options, answer, DecisionSource::Store, None))
+    }
+
+    /// Decides by what the store gave or said a moment ago. Otherwise the store has to be asked for what leases do not cover.
+    #[inline(never)]
+    fn decide_nearby<'a>(
+        self: &'a Arc<Self>,
+        charges: &Charges<'a>,
+        options: &AskOptions<'_>,
+    ) -> Result<Decision, Option<Box<LeaseShare<'a, S>>>> {
+        if self.deny_cache.is_none() && self.leases.is_none() {
+            return Err(None);
+        }
+        let now = self.fallback.clock.now();
+        let denied = |rest| self.deny_cache.as_ref().and_then(|cache| cache.deny(rest, now));
+        let (share, denial) = match self.spend_leases(charges, options, now) {
+            Some(Ok(decision)) => return Ok(decision),
+            Some(Err(share)) => match share.rest().as_ref().and_then(denied) {
+                Some(denial) => (None, Some(share.outcome(&denial, now))),
+                None => (Some(Box::new(share)), None),
+            },
+            None => (None, denied(charges)),
+        };
+        let Some(denial) = denial else { return Err(share) };
+        Ok(self.conclude(charges, options, Ok(denial), DecisionSource::DenyCache, Some(now)))
     }
 
     /// Turns the store's answer into a decision and reports it. `heard_at` is `None` if the store answered without waiting:
@@ -415,13 +497,14 @@ impl<S: Store> LimiterInner<S> {
         charges: &Charges<'_>,
         options: &AskOptions<'_>,
         answer: Result<Outcome, StoreError>,
+        source: DecisionSource,
         heard_at: Option<Micros>,
     ) -> Decision {
         let outcome = match answer {
             Ok(outcome) if !options.shadow => outcome,
-            answer => return self.conclude_specially(charges, options, answer, heard_at),
+            answer => return self.conclude_specially(charges, options, answer, source, heard_at),
         };
-        let decision = Decision::from_outcome(charges, &outcome, DecisionSource::Store);
+        let decision = Decision::from_outcome(charges, &outcome, source);
         self.count_or_tell(charges, options, &decision, heard_at.unwrap_or(outcome.at));
         decision
     }
@@ -433,10 +516,11 @@ impl<S: Store> LimiterInner<S> {
         charges: &Charges<'_>,
         options: &AskOptions<'_>,
         answer: Result<Outcome, StoreError>,
+        source: DecisionSource,
         heard_at: Option<Micros>,
     ) -> Decision {
         let mut decision = match answer {
-            Ok(outcome) => Decision::from_outcome(charges, &outcome, DecisionSource::Store),
+            Ok(outcome) => Decision::from_outcome(charges, &outcome, source),
             Err(why) => self.fallback.allow(charges, options.policy(&self.fallback), &why),
         };
         if options.shadow {
@@ -448,6 +532,31 @@ impl<S: Store> LimiterInner<S> {
 }
 
 impl<S> LimiterInner<S> {
+    /// Forgets what is known of these buckets, when the call that changes them ends, however it ends.
+    const fn forgets<'a>(&'a self, charges: &'a Charges<'a>) -> ForgetsBuckets<'a> {
+        ForgetsBuckets { cache: self.deny_cache.as_ref(), charges }
+    }
+
+    /// To be called before the store is asked. `None` if nothing is remembered of its answers.
+    fn question(&self, charges: &Charges<'_>) -> Option<SentQuestion> {
+        let cache = self.deny_cache.as_ref().map(|cache| cache.refunds_of(charges));
+        let is_remembered = cache.is_some() || self.leases.as_ref().is_some_and(|_| Leases::concern(charges));
+        is_remembered
+            .then(|| SentQuestion { at: self.fallback.clock.now(), refunds: cache.unwrap_or_default() })
+    }
+
+    /// Remembers what the store said of these buckets.
+    fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, question: Option<SentQuestion>) {
+        let Some(question) = question else { return };
+        let heard = self.fallback.clock.now();
+        if let Some(cache) = self.deny_cache.as_ref().filter(|_| !outcome.allowed) {
+            cache.learn(charges, outcome, question, heard);
+        }
+        if let Some(leases) = &self.leases {
+            leases.learn(charges, outcome, question.at, heard);
+        }
+    }
+
     /// Counts a decision of the store on behalf of the observer, or calls the observer if it has to hear of this one.
     #[inline]
     fn count_or_tell(
@@ -472,6 +581,20 @@ impl<S> LimiterInner<S> {
         if let Some(observer) = &self.observer {
             let (rule, tenant) = (options.rule, options.tenant);
             observer.decided(&Observed { rule, tenant, charges, decision, heard_at });
+        }
+    }
+}
+
+/// Makes the deny cache forget buckets when it is dropped: also if a refund fails or its caller goes away, it may have run.
+struct ForgetsBuckets<'a> {
+    cache: Option<&'a DenyCache>,
+    charges: &'a Charges<'a>,
+}
+
+impl Drop for ForgetsBuckets<'_> {
+    fn drop(&mut self) {
+        if let Some(cache) = self.cache {
+            cache.forget(self.charges);
         }
     }
 }

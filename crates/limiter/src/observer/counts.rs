@@ -25,11 +25,12 @@ pub struct Series(u64);
 impl Series {
     /// The series that this decision belongs to.
     pub fn of(observed: &Observed<'_>) -> Self {
+        use DecisionSource::{DenyCache, Lease, Store};
         let decision = observed.decision();
         let (rule, limit) = (observed.rule_name(), decision.binding());
         match (decision.source(), decision.reason()) {
-            (DecisionSource::Store, Reason::Ok | Reason::Limited) => {
-                Self::plain(rule, limit, decision.allowed())
+            (source @ (Store | DenyCache | Lease), Reason::Ok | Reason::Limited) => {
+                Self::plain(rule, limit, source, decision.allowed())
             }
             (source, reason) => {
                 let code = (1 + reason as u64) << 8 | (source as u64) << 1 | u64::from(decision.allowed());
@@ -46,10 +47,10 @@ impl Series {
         Self(hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// The series of decisions that the store made, outside of shadow mode.
+    /// The series of decisions by what the store said, outside of shadow mode.
     #[inline]
-    fn plain(rule: Option<RuleName<'_>>, limit: &LimitStatus, allowed: bool) -> Self {
-        Self::coded(rule, limit, u64::from(allowed))
+    fn plain(rule: Option<RuleName<'_>>, limit: &LimitStatus, source: DecisionSource, allowed: bool) -> Self {
+        Self::coded(rule, limit, (source as u64) << 1 | u64::from(allowed))
     }
 
     #[inline]
@@ -106,7 +107,7 @@ impl DecisionCounts {
         heard_at: Micros,
     ) -> bool {
         let (limit, allowed) = (decision.binding(), decision.allowed());
-        let series = Series::plain(rule, limit, allowed);
+        let series = Series::plain(rule, limit, decision.source(), allowed);
         let Some(lane) = self.lanes.get() else { return false };
         lane.count_unless_picked(series.print(), allowed, heard_at)
     }
@@ -124,6 +125,8 @@ mod tests {
         Bucket, Charges, Cost, FailureReason, Key, Limit, LimitName, NamedLimit, OneOrMany, Outcome,
     };
     use std::time::Duration;
+
+    use DecisionSource::{DenyCache, Lease, Local, Policy, Store};
 
     use super::*;
 
@@ -147,7 +150,7 @@ mod tests {
         ];
         for allowed in [true, false] {
             decisions.push(decision("free", allowed, DecisionSource::Local).taken_locally(failure));
-            for source in [DecisionSource::Store, DecisionSource::Local, DecisionSource::Policy] {
+            for source in [Store, Local, Policy, DenyCache, Lease] {
                 decisions.push(decision("free", allowed, source));
             }
         }
@@ -161,7 +164,8 @@ mod tests {
 
     #[test]
     fn rules_and_limits_are_counted_apart() {
-        let series = |rule, decision: &Decision| Series::plain(rule, decision.binding(), true);
+        let series =
+            |rule, decision: &Decision| Series::plain(rule, decision.binding(), DecisionSource::Store, true);
         let limit = |number| decision(&format!("limit-{number}"), true, DecisionSource::Store);
         let limits: Vec<_> = (0..2_000).map(limit).collect();
         let without_rule: HashSet<_> = limits.iter().map(|limit| series(None, limit)).collect();

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use smol_str::SmolStr;
-use spile_core::{Charge, ChargeError, Charges, Cost, FailurePolicy, Limit, NamedLimit, OneOrMany, Plan};
+use spile_core::{
+    Charge, ChargeError, Charges, Cost, FailurePolicy, Limit, LimitBuilder, NamedLimit, OneOrMany, Plan,
+};
 
 use crate::key::ResolvedKey;
 
@@ -337,10 +339,11 @@ impl BucketCharge {
         // The same tokens in a longer period. If the bucket would take too long to fill, only the burst is reduced.
         let longer = |period: Duration| {
             let micros = (period.as_micros() as f64 / factor).ceil();
-            Limit::per(whole.refill().into(), Duration::from_micros(micros as u64)).burst(capacity).build()
+            Limit::per(whole.refill().into(), Duration::from_micros(micros as u64))
         };
-        let as_it_is = || Limit::per(whole.refill().into(), whole.period()).burst(capacity).build();
-        let cut = longer(whole.period()).or_else(|_| as_it_is()).unwrap_or(*whole);
+        let burst = |refill: LimitBuilder| refill.burst(capacity).leased_like(whole).build();
+        let as_it_is = || Limit::per(whole.refill().into(), whole.period());
+        let cut = burst(longer(whole.period())).or_else(|_| burst(as_it_is())).unwrap_or(*whole);
         NamedLimit::new(self.limit.name().clone(), cut)
     }
 }

@@ -197,7 +197,7 @@ impl RecordedDecision {
 }
 
 const fn from_store(source: DecisionSource) -> bool {
-    matches!(source, DecisionSource::Store)
+    matches!(source, DecisionSource::Store | DecisionSource::DenyCache | DecisionSource::Lease)
 }
 
 /// A promise that was not kept.

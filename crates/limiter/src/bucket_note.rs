@@ -1,0 +1,49 @@
+//! What is known of a bucket in the store, and from when.
+
+use spile_core::{Bucket, Limit, MicroTokens, Micros};
+
+/// The clocks of this machine and of the store are taken to differ in speed by at most one in so many.
+const DRIFT: u64 = 1_000;
+
+/// A bucket as the store told it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BucketNote {
+    pub(crate) bucket: Bucket,
+    /// The store's time in its answer.
+    pub(crate) store_heard: Micros,
+    /// When the question was sent, by the clock of this machine.
+    pub(crate) sent: Micros,
+    /// When the answer came, by the clock of this machine.
+    pub(crate) heard: Micros,
+}
+
+impl BucketNote {
+    /// The store's time at `now`, as late as the answer was: a caller that waits by it does not come too early.
+    pub(crate) fn store_time(&self, now: Micros) -> Micros {
+        self.store_heard.plus_us(now.since_us(self.heard))
+    }
+
+    /// The bucket as the clock behind `other` would have written it.
+    pub(crate) fn bucket_by_clock_of(&self, other: &Self) -> Bucket {
+        let shifted = |here: Micros| here.get().saturating_add(other.store_heard.get());
+        let written = shifted(self.bucket.written_at()).saturating_add(self.heard.get());
+        let written = written.saturating_sub(self.store_heard.get()).saturating_sub(other.heard.get());
+        Bucket::new(self.bucket.held(), Micros::new(written))
+    }
+
+    /// Microseconds since the question was sent, by the faster of the two clocks.
+    pub(crate) const fn age_us(&self, now: Micros) -> u64 {
+        let age_us = now.since_us(self.sent);
+        age_us.saturating_add(age_us / DRIFT)
+    }
+
+    /// The most that time can have made of the bucket, however early after being sent the question was answered.
+    pub(crate) fn at_most(&self, limit: &Limit, now: Micros) -> MicroTokens {
+        self.bucket.available(limit, self.store_heard.plus_us(self.age_us(now)))
+    }
+
+    /// What the bucket holds now if no other instance has spent from it.
+    pub(crate) fn at_least(&self, limit: &Limit, now: Micros) -> MicroTokens {
+        self.bucket.available(limit, self.store_time(now))
+    }
+}

@@ -1,0 +1,165 @@
+//! Denials without the store. A denial tells how the bucket stands, and without refunds a bucket fills no faster than its
+//! rate: until it could cover the cost, the store would deny again.
+
+mod slot;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use spile_core::{Charge, Charges, Micros, OneOrMany, Outcome};
+
+use self::slot::NoteSlot;
+use crate::bucket_hash::{BucketHash, BucketHasher};
+use crate::bucket_note::BucketNote;
+
+/// How many buckets are remembered: a power of two. A note takes a cache line.
+const SLOTS: usize = 1 << 14;
+/// How many of them a bucket may be in. A flood of denied keys replaces the oldest of these.
+const WAYS: usize = 4;
+/// Refunds and resets are counted in this many groups of buckets: a power of two.
+const GROUPS: usize = 1 << 10;
+/// Remembers denials of the store for a short time.
+///
+/// Questions read it without a lock and never wait for each other. A refund or a reset through the same limiter removes what
+/// it makes untrue.
+pub(crate) struct DenyCache {
+    interval_us: u64,
+    hasher: BucketHasher,
+    /// Made by the first denial.
+    slots: OnceLock<Box<[NoteSlot]>>,
+    /// Counts the refunds and resets of each group, so that an answer from before one is not remembered after it.
+    refunds: Box<[AtomicU32]>,
+}
+
+/// When a question was sent, and how many refunds there had been of its buckets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentQuestion {
+    pub(crate) at: Micros,
+    pub(crate) refunds: u32,
+}
+
+impl DenyCache {
+    /// A cache that trusts a denial for this long. `None` for no time at all.
+    pub(crate) fn new(interval: Duration) -> Option<Self> {
+        let interval_us = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+        (interval_us > 0).then(|| Self {
+            interval_us,
+            hasher: BucketHasher::default(),
+            slots: OnceLock::new(),
+            refunds: std::iter::repeat_with(AtomicU32::default).take(GROUPS).collect(),
+        })
+    }
+
+    /// The denial that the store would give at `now`. `None` if it has to be asked.
+    ///
+    /// When a note is old, one question is let through to the store, so that not all of them go there when it is too old.
+    pub(crate) fn deny(&self, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
+        let slots = self.slots.get()?;
+        if let [charge] = &**charges {
+            let (slot, note) = self.note(slots, charge, now)?;
+            let denied = denies(&note, charge, now) && !self.has_to_renew(slot, &note, now);
+            return denied.then(|| Outcome {
+                allowed: false,
+                at: note.store_time(now),
+                buckets: OneOrMany::one(note.bucket),
+            });
+        }
+        self.deny_chain(slots, charges, now)
+    }
+
+    fn deny_chain(&self, slots: &[NoteSlot], charges: &[Charge<'_>], now: Micros) -> Option<Outcome> {
+        let notes: Option<Vec<_>> = charges.iter().map(|charge| self.note(slots, charge, now)).collect();
+        let notes = notes?;
+        let denies = |(charge, (_, note)): (&Charge<'_>, &(_, BucketNote))| denies(note, charge, now);
+        if !charges.iter().zip(&notes).any(denies)
+            || notes.iter().any(|(slot, note)| self.has_to_renew(slot, note, now))
+        {
+            return None;
+        }
+        // The answers may be of nodes whose clocks differ. The first one's clock tells the time of the decision.
+        let at = notes.first()?.1.store_time(now);
+        let buckets = notes.iter().map(|(_, note)| note.bucket_by_clock_of(&notes[0].1)).collect();
+        Some(Outcome { allowed: false, at, buckets })
+    }
+
+    /// Remembers a denial of the store, unless one of its buckets was refunded since the question was sent.
+    pub(crate) fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
+        // A clock that has been stepped, or an answer that is too old to be of use.
+        if outcome.allowed || heard < sent.at || heard.since_us(sent.at) >= self.interval_us {
+            return;
+        }
+        let make = || std::iter::repeat_with(NoteSlot::default).take(SLOTS).collect();
+        let slots = self.slots.get_or_init(make);
+        let mut written = OneOrMany::new();
+        for (charge, &bucket) in charges.iter().zip(outcome.buckets.iter()) {
+            let hash = self.hasher.hash(charge);
+            let slot = place_for(slots, hash);
+            slot.write(hash, &BucketNote { bucket, store_heard: outcome.at, sent: sent.at, heard });
+            written.push((slot, hash));
+        }
+        // Looked at after writing: a refund that ends in between has found nothing to remove.
+        if self.refunds_of(charges) != sent.refunds {
+            for (slot, hash) in written {
+                slot.remove(hash);
+            }
+        }
+    }
+
+    /// Forgets these buckets, whose tokens may have come back by other means than time.
+    pub(crate) fn forget(&self, charges: &Charges<'_>) {
+        for charge in charges.iter() {
+            let hash = self.hasher.hash(charge);
+            self.group(hash).fetch_add(1, Ordering::AcqRel);
+            for slot in self.slots.get().into_iter().flat_map(|slots| ways(slots, hash)) {
+                slot.remove(hash);
+            }
+        }
+    }
+
+    fn note<'s>(
+        &self,
+        slots: &'s [NoteSlot],
+        charge: &Charge<'_>,
+        now: Micros,
+    ) -> Option<(&'s NoteSlot, BucketNote)> {
+        let hash = self.hasher.hash(charge);
+        ways(slots, hash)
+            .iter()
+            .find_map(|slot| slot.read(hash).map(|note| (slot, note)))
+            .filter(|(_, note)| note.heard <= now && note.age_us(now) < self.interval_us)
+    }
+
+    /// True for one question in the last quarter of a note's time.
+    fn has_to_renew(&self, slot: &NoteSlot, note: &BucketNote, now: Micros) -> bool {
+        4 * note.age_us(now) >= 3 * self.interval_us && slot.claim(note)
+    }
+
+    /// How many refunds and resets there have been of the groups of these buckets.
+    pub(crate) fn refunds_of(&self, charges: &Charges<'_>) -> u32 {
+        let of = |charge: &Charge<'_>| self.group(self.hasher.hash(charge)).load(Ordering::Acquire);
+        charges.iter().map(of).fold(0, u32::wrapping_add)
+    }
+
+    fn group(&self, hash: BucketHash) -> &AtomicU32 {
+        &self.refunds[hash.group(GROUPS)]
+    }
+}
+
+/// True if time cannot have brought the bucket as much as the cost.
+fn denies(note: &BucketNote, charge: &Charge<'_>, now: Micros) -> bool {
+    note.at_most(charge.limit().limit(), now) < charge.cost().micro()
+}
+
+/// The slots that a bucket may be in.
+fn ways(slots: &[NoteSlot], hash: BucketHash) -> &[NoteSlot] {
+    let first = hash.place(slots.len() / WAYS) * WAYS;
+    &slots[first..first + WAYS]
+}
+
+/// The slot that has the bucket already, else the one with the oldest note.
+fn place_for(slots: &[NoteSlot], hash: BucketHash) -> &NoteSlot {
+    let ways = ways(slots, hash);
+    let known = ways.iter().find(|slot| slot.holds(hash));
+    known.or_else(|| ways.iter().min_by_key(|slot| slot.sent())).unwrap_or(&ways[0])
+}

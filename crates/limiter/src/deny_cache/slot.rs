@@ -1,0 +1,105 @@
+//! One remembered bucket, which many threads read without waiting.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use spile_core::{Bucket, MicroTokens, Micros};
+
+use crate::bucket_hash::BucketHash;
+use crate::bucket_note::BucketNote;
+
+/// A note behind a version: odd while it is written. A reader that meets a writer finds nothing and asks the store.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct NoteSlot {
+    version: AtomicU64,
+    /// Zero if the slot is free.
+    hash: AtomicU64,
+    held: AtomicU64,
+    written_at: AtomicU64,
+    store_heard: AtomicU64,
+    sent: AtomicU64,
+    heard: AtomicU64,
+    /// When the question was sent whose answer one caller is renewing.
+    renewed: AtomicU64,
+}
+
+impl NoteSlot {
+    /// The note, if it is of this bucket.
+    pub(super) fn read(&self, hash: BucketHash) -> Option<BucketNote> {
+        let version = self.version.load(Ordering::Acquire);
+        if !version.is_multiple_of(2) || !self.holds(hash) {
+            return None;
+        }
+        let [held, written_at, store_heard, sent, heard] =
+            [&self.held, &self.written_at, &self.store_heard, &self.sent, &self.heard]
+                .map(|field| field.load(Ordering::Relaxed));
+        // Orders the loads above before the one below: if the version is still the same, they belong together.
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == version).then(|| BucketNote {
+            bucket: Bucket::new(MicroTokens::new(held), Micros::new(written_at)),
+            store_heard: Micros::new(store_heard),
+            sent: Micros::new(sent),
+            heard: Micros::new(heard),
+        })
+    }
+
+    /// Writes a note, unless another thread is writing one.
+    pub(super) fn write(&self, hash: BucketHash, note: &BucketNote) {
+        let Some(version) = self.lock() else { return };
+        let fields = [
+            (&self.hash, hash.get()),
+            (&self.held, note.bucket.held().get()),
+            (&self.written_at, note.bucket.written_at().get()),
+            (&self.store_heard, note.store_heard.get()),
+            (&self.sent, note.sent.get()),
+            (&self.heard, note.heard.get()),
+        ];
+        for (field, value) in fields {
+            field.store(value, Ordering::Relaxed);
+        }
+        self.unlock(version);
+    }
+
+    /// Removes the note if it is of this bucket. Waits for a thread that is writing.
+    pub(super) fn remove(&self, hash: BucketHash) {
+        let version = loop {
+            match self.lock() {
+                Some(version) => break version,
+                None => std::thread::yield_now(),
+            }
+        };
+        if self.holds(hash) {
+            self.hash.store(0, Ordering::Relaxed);
+        }
+        self.unlock(version);
+    }
+
+    /// True for the first caller that wants to renew this note.
+    pub(super) fn claim(&self, note: &BucketNote) -> bool {
+        let (sent, renewed) = (note.sent.get(), self.renewed.load(Ordering::Relaxed));
+        renewed != sent
+            && self.renewed.compare_exchange(renewed, sent, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    pub(super) fn holds(&self, hash: BucketHash) -> bool {
+        self.hash.load(Ordering::Relaxed) == hash.get()
+    }
+
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> Option<u64> {
+        let version = self.version.load(Ordering::Relaxed);
+        let next = version.wrapping_add(1);
+        let is_locked = version.is_multiple_of(2)
+            && self.version.compare_exchange(version, next, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // Orders the odd version before the fields that are written under it.
+        fence(Ordering::Release);
+        is_locked.then_some(version)
+    }
+
+    fn unlock(&self, version: u64) {
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+}

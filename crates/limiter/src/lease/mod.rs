@@ -1,0 +1,213 @@
+//! Leases: tokens that this instance has already taken from the store, and spends by itself.
+//!
+//! What is spent here is paid for, so that nothing can over-admit. A bucket has a lease only while it is asked for often.
+
+mod demand;
+#[expect(clippy::module_inception, reason = "the noun of the room")]
+mod lease;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use spile_core::{Charge, Charges, Micros, NamedLimit, Outcome};
+
+pub(crate) use self::lease::LeaseAnswer;
+use self::lease::{Lease, LeaseEnd};
+use crate::bucket_hash::{BucketHash, BucketHasher};
+use crate::bucket_note::BucketNote;
+
+/// Locks, so that threads that ask for different keys rarely wait for each other: a power of two.
+const SHARDS: usize = 64;
+/// The most buckets whose demand is known, in each shard. Questions about others go to the store.
+const MOST_IN_SHARD: usize = 1_024;
+
+type LeaseTable = HashMap<BucketHash, Lease, foldhash::fast::RandomState>;
+
+/// The leases of one limiter.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    hasher: BucketHasher,
+    shards: Box<[Mutex<LeaseTable>]>,
+    /// The most that may be here, of what a bucket has left.
+    share: f64,
+    counts: LeaseCounts,
+}
+
+#[derive(Debug, Default)]
+struct LeaseCounts {
+    portions: AtomicU64,
+    taken: AtomicU64,
+    returned: AtomicU64,
+}
+
+/// What the leases of a limiter hold and have done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct LeaseStats {
+    /// Buckets of which tokens are here.
+    pub buckets: u64,
+    /// Tokens that are here.
+    pub tokens: u64,
+    /// Portions that the store has given.
+    pub portions: u64,
+    /// Tokens of all portions.
+    pub taken: u64,
+    /// Tokens that went back to the store unspent.
+    pub returned: u64,
+}
+
+/// Tokens to take from the store, or to give back to it, under a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Portion {
+    pub(crate) key: Arc<str>,
+    pub(crate) limit: NamedLimit,
+    pub(crate) tokens: u32,
+}
+
+/// What a charge finds: the answer of its lease, and what is to be done for the lease meanwhile.
+pub(crate) struct Leased {
+    pub(crate) answer: LeaseAnswer,
+    pub(crate) take: Option<Portion>,
+    pub(crate) give_back: Option<Portion>,
+}
+
+impl Leases {
+    pub(crate) fn new(share: f64) -> Self {
+        Self {
+            hasher: BucketHasher::default(),
+            shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
+            share,
+            counts: LeaseCounts::default(),
+        }
+    }
+
+    /// True if one of these charges can be spent from a lease.
+    pub(crate) fn concern(charges: &[Charge<'_>]) -> bool {
+        charges.iter().any(|charge| charge.limit().limit().lease().is_some())
+    }
+
+    /// Spends a charge as far as its lease goes. `None` if its limit has none.
+    pub(crate) fn spend(&self, charge: &Charge<'_>, is_alone: bool, now: Micros) -> Option<Leased> {
+        charge.limit().limit().lease()?;
+        let (hash, mut shard) = self.locked(charge);
+        if !shard.contains_key(&hash) {
+            if shard.len() >= MOST_IN_SHARD {
+                shard.retain(|_, lease| !lease.is_idle(now));
+            }
+            if shard.len() >= MOST_IN_SHARD {
+                return None;
+            }
+        }
+        let lease = shard.entry(hash).or_insert_with(|| Lease::new(charge, self.share));
+        if !lease.is_of(charge) {
+            return None;
+        }
+        let portion = |lease: &Lease, tokens| Portion {
+            key: Arc::clone(&lease.key),
+            limit: charge.limit().clone(),
+            tokens,
+        };
+        let changed = lease.change_limit(charge.limit(), now);
+        let give_back = (changed > 0).then(|| portion(lease, changed));
+        let (answer, take) = lease.spend(charge.cost().get(), is_alone, now);
+        let take = take.map(|tokens| portion(lease, tokens));
+        Some(Leased { answer, take, give_back })
+    }
+
+    /// Puts tokens back that were set aside for a charge.
+    pub(crate) fn put_back(&self, charge: &Charge<'_>, tokens: u32, now: Micros) {
+        if tokens > 0 {
+            self.with(charge, |lease| lease.put_back(tokens, now));
+        }
+    }
+
+    /// Learns how the buckets of these charges stand, as far as they have leases.
+    pub(crate) fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, sent: Micros, heard: Micros) {
+        for (charge, &bucket) in charges.iter().zip(outcome.buckets.iter()) {
+            if charge.limit().limit().lease().is_some() {
+                let note = BucketNote { bucket, store_heard: outcome.at, sent, heard };
+                self.with(charge, |lease| lease.learn(note));
+            }
+        }
+    }
+
+    /// Forgets what is here of buckets that were reset.
+    pub(crate) fn forget(&self, charges: &Charges<'_>) {
+        for charge in charges.iter().filter(|charge| charge.limit().limit().lease().is_some()) {
+            self.with(charge, Lease::forget);
+        }
+    }
+
+    /// A portion has come. Returns whether a task has to be started that returns what is left of it.
+    pub(crate) fn granted(&self, charge: &Charge<'_>, tokens: u32, note: BucketNote) -> bool {
+        self.counts.portions.fetch_add(1, Ordering::Relaxed);
+        self.counts.taken.fetch_add(tokens.into(), Ordering::Relaxed);
+        self.with(charge, |lease| lease.granted(tokens, note, note.heard)).unwrap_or(false)
+    }
+
+    /// A portion did not come.
+    pub(crate) fn failed(&self, charge: &Charge<'_>, now: Micros) {
+        self.with(charge, |lease| lease.failed(now));
+    }
+
+    /// Ends a lease whose time is over. Returns the tokens that go back to the store, or how long to wait.
+    pub(crate) fn end(&self, charge: &Charge<'_>, now: Micros) -> Result<u32, u64> {
+        match self.with(charge, |lease| lease.end(now)) {
+            Some(LeaseEnd::Wait(us)) => Err(us),
+            Some(LeaseEnd::Return(tokens)) => Ok(tokens),
+            None => Ok(0),
+        }
+    }
+
+    /// Ends all leases, and says what goes back.
+    pub(crate) fn end_all(&self, now: Micros) -> Vec<Portion> {
+        let ended = |lease: &mut Lease| match lease.end_now(now) {
+            LeaseEnd::Return(tokens) if tokens > 0 => {
+                Some(Portion { key: Arc::clone(&lease.key), limit: lease.limit.clone(), tokens })
+            }
+            _ => None,
+        };
+        self.shards
+            .iter()
+            .flat_map(|shard| shard.lock().values_mut().filter_map(ended).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// The tokens that are here of a charge's bucket.
+    pub(crate) fn tokens_of(&self, charge: &Charge<'_>) -> u32 {
+        charge.limit().limit().lease().and_then(|_| self.with(charge, |lease| lease.tokens)).unwrap_or(0)
+    }
+
+    pub(crate) fn gave_back(&self, tokens: u32) {
+        self.counts.returned.fetch_add(tokens.into(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> LeaseStats {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut stats = LeaseStats {
+            portions: count(&self.counts.portions),
+            taken: count(&self.counts.taken),
+            returned: count(&self.counts.returned),
+            ..LeaseStats::default()
+        };
+        for shard in &self.shards {
+            for lease in shard.lock().values().filter(|lease| lease.tokens > 0) {
+                stats.buckets += 1;
+                stats.tokens += u64::from(lease.tokens);
+            }
+        }
+        stats
+    }
+
+    fn locked(&self, charge: &Charge<'_>) -> (BucketHash, MutexGuard<'_, LeaseTable>) {
+        let hash = self.hasher.hash(charge);
+        (hash, self.shards[hash.group(SHARDS)].lock())
+    }
+
+    fn with<T>(&self, charge: &Charge<'_>, act: impl FnOnce(&mut Lease) -> T) -> Option<T> {
+        let (hash, mut shard) = self.locked(charge);
+        shard.get_mut(&hash).filter(|lease| lease.is_of(charge)).map(act)
+    }
+}

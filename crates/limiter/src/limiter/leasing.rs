@@ -1,0 +1,248 @@
+//! Spends from leases, asks the store for what they do not cover, and keeps them filled in the background.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use spile_core::{
+    Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, Outcome, Store,
+};
+
+use super::{LimiterInner, RateLimiter, in_time};
+use crate::ask::AskOptions;
+use crate::bucket_note::BucketNote;
+use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion};
+
+/// What leases contribute to a question that the store has to be asked. Tokens that were set aside return to their leases
+/// when it is dropped, unless they were [spent](Self::spend).
+pub(super) struct LeaseShare<'a, S: Store> {
+    limiter: &'a Arc<LimiterInner<S>>,
+    charges: Charges<'a>,
+    parts: Vec<LeasePart>,
+    is_spent: bool,
+}
+
+/// One charge of the chain.
+enum LeasePart {
+    /// The lease covers it. The bucket afterwards.
+    Covered(BucketNote),
+    /// The store is asked for the cost less these tokens.
+    Asked(u32),
+}
+
+impl<S: Store> RateLimiter<S> {
+    /// Gives all leased tokens back to the store, as far as it can be reached. To be called before the process ends: tokens
+    /// that are still here then are lost to the other instances.
+    pub async fn return_leases(&self) {
+        let Some(leases) = &self.inner.leases else { return };
+        for portion in leases.end_all(self.inner.fallback.clock.now()) {
+            self.inner.give_back(&portion).await;
+        }
+    }
+
+    /// What leases hold and have done.
+    pub fn lease_stats(&self) -> LeaseStats {
+        self.inner.leases.as_ref().map(Leases::stats).unwrap_or_default()
+    }
+}
+
+impl<S: Store> LimiterInner<S> {
+    /// Decides by leases alone, or says what they contribute. `None` if no charge has a lease.
+    pub(super) fn spend_leases<'a>(
+        self: &'a Arc<Self>,
+        charges: &Charges<'a>,
+        options: &AskOptions<'_>,
+        now: Micros,
+    ) -> Option<Result<Decision, LeaseShare<'a, S>>> {
+        let leases = self.leases.as_ref().filter(|_| Leases::concern(charges))?;
+        let decide = |allowed, note: &BucketNote, buckets| {
+            let outcome = Outcome { allowed, at: note.store_time(now), buckets };
+            self.conclude(charges, options, Ok(outcome), DecisionSource::Lease, Some(now))
+        };
+        if let [charge] = &**charges {
+            let Leased { answer, take, give_back } = leases.spend(charge, true, now)?;
+            self.start(take, give_back);
+            return Some(match answer {
+                LeaseAnswer::Covers(note) => Ok(decide(true, &note, spile_core::OneOrMany::one(note.bucket))),
+                LeaseAnswer::Denies(note) => {
+                    Ok(decide(false, &note, spile_core::OneOrMany::one(note.bucket)))
+                }
+                LeaseAnswer::Asks(aside) => {
+                    Err(self.share_of(charges.clone(), vec![LeasePart::Asked(aside)]))
+                }
+            });
+        }
+        let part = |charge: &Charge<'_>| match leases.spend(charge, false, now) {
+            None => LeasePart::Asked(0),
+            Some(Leased { answer, take, give_back }) => {
+                self.start(take, give_back);
+                match answer {
+                    LeaseAnswer::Covers(note) => LeasePart::Covered(note),
+                    LeaseAnswer::Denies(_) => LeasePart::Asked(0),
+                    LeaseAnswer::Asks(aside) => LeasePart::Asked(aside),
+                }
+            }
+        };
+        let mut share = self.share_of(charges.clone(), charges.iter().map(part).collect());
+        let Some(LeasePart::Covered(first)) = share.parts.first().filter(|_| share.rest().is_none()) else {
+            return Some(Err(share));
+        };
+        let first = *first;
+        let buckets = share.parts.iter().map(|part| part.bucket(&first)).collect();
+        share.is_spent = true;
+        Some(Ok(decide(true, &first, buckets)))
+    }
+
+    /// What the store shows of these buckets, and the tokens of them that are here.
+    pub(super) fn with_leases(&self, charges: &Charges<'_>, shown: Outcome) -> Outcome {
+        let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) else { return shown };
+        let buckets: spile_core::OneOrMany<Bucket> = charges
+            .iter()
+            .zip(shown.buckets.iter())
+            .map(|(charge, bucket)| {
+                let here = MicroTokens::from_tokens(leases.tokens_of(charge)).get();
+                Bucket::new(MicroTokens::new(bucket.held().get() + here), bucket.written_at())
+            })
+            .collect();
+        let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
+            bucket.available(charge.limit().limit(), shown.at) >= charge.cost().micro()
+        };
+        let allowed = charges.iter().zip(buckets.iter()).all(covers);
+        Outcome { allowed, at: shown.at, buckets }
+    }
+
+    const fn share_of<'a>(
+        self: &'a Arc<Self>,
+        charges: Charges<'a>,
+        parts: Vec<LeasePart>,
+    ) -> LeaseShare<'a, S> {
+        LeaseShare { limiter: self, charges, parts, is_spent: false }
+    }
+
+    /// Starts what is to be done for a lease, in the background.
+    fn start(self: &Arc<Self>, take: Option<Portion>, give_back: Option<Portion>) {
+        if take.is_none() && give_back.is_none() {
+            return;
+        }
+        // Without a runtime nothing can be done in the background, and the store is asked for every decision.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if let Some(portion) = give_back {
+            let limiter = Arc::clone(self);
+            runtime.spawn(async move { limiter.give_back(&portion).await });
+        }
+        if let Some(portion) = take {
+            runtime.spawn(Arc::clone(self).take(portion));
+        }
+    }
+
+    /// Takes a portion from the store. One that does not come in time may have been paid: it is lost.
+    async fn take(self: Arc<Self>, portion: Portion) {
+        let (Some(leases), Some(charges)) = (&self.leases, portion.charges()) else { return };
+        let sent = self.fallback.clock.now();
+        let answer = in_time(self.deadline, self.store.spend_up_to(&charges)).await;
+        let heard = self.fallback.clock.now();
+        match (answer, &charges[..]) {
+            (Ok(answer), [charge]) => {
+                let Some(&bucket) = answer.outcome.buckets.first() else { return };
+                let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
+                if leases.granted(charge, answer.tokens, note) {
+                    tokio::spawn(keep(Arc::downgrade(&self), portion));
+                }
+            }
+            (_, [charge]) => leases.failed(charge, heard),
+            _ => {}
+        }
+    }
+
+    /// Gives tokens back to the store. If it cannot be reached, they are lost.
+    async fn give_back(&self, portion: &Portion) {
+        let Some(charges) = portion.charges() else { return };
+        let _known = self.forgets(&charges);
+        if let (Ok(_), Some(leases)) =
+            (in_time(self.deadline, self.store.refund(&charges)).await, &self.leases)
+        {
+            leases.gave_back(portion.tokens);
+        }
+    }
+}
+
+/// Waits until a lease ends, and gives back what is left of it.
+async fn keep<S: Store>(limiter: Weak<LimiterInner<S>>, portion: Portion) {
+    loop {
+        let wait_us = {
+            let Some(limiter) = limiter.upgrade() else { return };
+            let (Some(leases), Some(charges)) = (&limiter.leases, portion.charges()) else { return };
+            match leases.end(&charges[0], limiter.fallback.clock.now()) {
+                Ok(0) => return,
+                Ok(tokens) => return limiter.give_back(&Portion { tokens, ..portion.clone() }).await,
+                Err(wait_us) => wait_us,
+            }
+        };
+        tokio::time::sleep(Duration::from_micros(wait_us)).await;
+    }
+}
+
+impl<'a, S: Store> LeaseShare<'a, S> {
+    /// What the store has to be asked for. `None` if leases cover everything.
+    pub(super) fn rest(&self) -> Option<Charges<'a>> {
+        let asked = |(charge, part): (&Charge<'a>, &LeasePart)| match part {
+            LeasePart::Covered(_) => None,
+            LeasePart::Asked(aside) => {
+                let cost = Cost::new(u64::from(charge.cost().get() - aside)).ok()?;
+                Charge::new(charge.key(), charge.limit().clone(), cost).ok()
+            }
+        };
+        Charges::distinct(self.charges.iter().zip(&self.parts).filter_map(asked)).ok()
+    }
+
+    /// The outcome for the whole chain, by the store's outcome for the [rest](Self::rest).
+    pub(super) fn outcome(mut self, rest: &Outcome, now: Micros) -> Outcome {
+        let clock = BucketNote {
+            bucket: Bucket::new(MicroTokens::default(), rest.at),
+            store_heard: rest.at,
+            sent: now,
+            heard: now,
+        };
+        let mut asked = rest.buckets.iter();
+        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| {
+            let (bucket, aside) = match part {
+                LeasePart::Covered(_) => (part.bucket(&clock), charge.cost().get()),
+                LeasePart::Asked(aside) => (asked.next().copied().unwrap_or(clock.bucket), *aside),
+            };
+            // What a denial leaves over is still here.
+            let kept = if rest.allowed { 0 } else { MicroTokens::from_tokens(aside).get() };
+            Bucket::new(MicroTokens::new(bucket.held().get() + kept), bucket.written_at())
+        };
+        let buckets = self.charges.iter().zip(&self.parts).map(bucket).collect();
+        self.is_spent = rest.allowed;
+        Outcome { allowed: rest.allowed, at: rest.at, buckets }
+    }
+}
+
+impl LeasePart {
+    fn bucket(&self, clock: &BucketNote) -> Bucket {
+        match self {
+            Self::Covered(note) => note.bucket_by_clock_of(clock),
+            Self::Asked(_) => clock.bucket,
+        }
+    }
+}
+
+impl<S: Store> Drop for LeaseShare<'_, S> {
+    fn drop(&mut self) {
+        let Some(leases) = self.limiter.leases.as_ref().filter(|_| !self.is_spent) else { return };
+        let now = self.limiter.fallback.clock.now();
+        for (charge, part) in self.charges.iter().zip(&self.parts) {
+            let aside = match part {
+                LeasePart::Covered(_) => charge.cost().get(),
+                LeasePart::Asked(aside) => *aside,
+            };
+            leases.put_back(charge, aside, now);
+        }
+    }
+}
+
+impl Portion {
+    fn charges(&self) -> Option<Charges<'_>> {
+        Charges::one(Key::new(&self.key).ok()?, &self.limit, Cost::new(self.tokens.into()).ok()?).ok()
+    }
+}

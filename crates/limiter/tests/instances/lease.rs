@@ -1,0 +1,374 @@
+//! Tokens that are taken in advance are spent here, given back, and never too many.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spile_core::{Decision, DecisionSource, InMemoryPlans, Limit, LimitBuilder, Plan, Reason, Store};
+use spile_limiter::RateLimiter;
+use spile_testkit::ledger::Account;
+
+use crate::network::{Clocks, RemoteStore, Trip, now};
+
+const LEASE: Duration = Duration::from_millis(100);
+
+fn leased(rate: u64, burst: u64) -> LimitBuilder {
+    Limit::per_second(rate).burst(burst).lease(LEASE)
+}
+
+/// Instances that share a store and one plan, and the clocks of all.
+struct Fleet {
+    clocks: Clocks,
+    store: RemoteStore,
+    instances: Vec<RateLimiter<RemoteStore>>,
+    account: Account,
+    sources: [u32; 5],
+}
+
+impl Fleet {
+    fn new(instances: u64, limit: LimitBuilder) -> Self {
+        Self::with_plan(instances, &Plan::new("hot", limit).unwrap(), limit.build().unwrap())
+    }
+
+    fn with_plan(instances: u64, plan: &Plan, limit: Limit) -> Self {
+        let clocks = Clocks::apart(instances + 1);
+        let store = RemoteStore::new(&clocks);
+        let instance = |machine: u64| {
+            let builder = RateLimiter::builder().store(store.clone()).plans([plan.clone()]);
+            builder.clock(clocks.of(usize::try_from(machine).unwrap())).build()
+        };
+        let instances = (1..=instances).map(instance).collect();
+        Self { instances, store, clocks, account: Account::new(limit), sources: [0; 5] }
+    }
+
+    async fn ask(&mut self, instance: usize, cost: u64) -> Decision {
+        let decision = self.instances[instance].allow("ann", ["hot"], cost).await.unwrap();
+        let tokens = if decision.allowed() { u32::try_from(cost).unwrap() } else { 0 };
+        // What the store decided, it decided before its answer came.
+        let is_asked = decision.source() == DecisionSource::Store;
+        self.account.admitted(tokens, if is_asked { decision.at() } else { now(&self.clocks, 0) });
+        self.sources[decision.source() as usize] += 1;
+        // What was started in the background is done before the next question.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        decision
+    }
+
+    /// So many questions a second to each instance, for so many milliseconds.
+    async fn load(&mut self, per_second: u64, ms: u64) {
+        let pause = Duration::from_micros(1_000_000 / per_second);
+        for _ in 0..per_second * ms / 1_000 {
+            for instance in 0..self.instances.len() {
+                let _ = self.ask(instance, 1).await;
+            }
+            self.clocks.advance(pause);
+        }
+    }
+
+    /// Makes the bucket hot at the first instance, and waits until it has a lease.
+    async fn warm_up(&mut self) {
+        while self.instances[0].lease_stats().tokens == 0 {
+            assert!(self.decisions() < 1_000, "no lease is taken");
+            let _ = self.ask(0, 1).await;
+        }
+    }
+
+    /// Lets time pass, also for tasks that sleep.
+    async fn pass(&self, time: Duration) {
+        self.clocks.advance(time);
+        tokio::time::sleep(time + Duration::from_millis(1)).await;
+    }
+
+    fn here(&self, instance: usize) -> u64 {
+        self.instances[instance].lease_stats().tokens
+    }
+
+    /// What the store has left.
+    async fn left(&self) -> u64 {
+        let charges = self.instances[0].charges("ann", ["hot"], 1).unwrap();
+        let shown = self.store.model.peek(&charges).await.unwrap();
+        Decision::from_outcome(&charges, &shown, DecisionSource::Store).remaining()
+    }
+
+    fn decisions(&self) -> u32 {
+        self.sources.iter().sum()
+    }
+}
+
+#[tokio::test]
+async fn a_saturated_bucket_gives_what_it_has_and_not_more_with_few_calls() {
+    for (instances, per_second) in [(1, 20_000), (3, 8_000)] {
+        let mut fleet = Fleet::new(instances, leased(10_000, 10_000));
+        fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
+        fleet.load(per_second, 3_000).await;
+        let (calls, used) = (fleet.store.calls(), fleet.account.entitlement_used());
+        assert!(fleet.account.overdrawn() <= 0.0);
+        assert!(used >= 0.98, "{used} of the entitlement");
+        assert!(fleet.decisions() > 20 * calls);
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_with_enough_for_all_denies_no_one() {
+    for (instances, per_second) in [(1, 8_000), (1, 1_000), (3, 2_000), (3, 200)] {
+        let mut fleet = Fleet::new(instances, leased(10_000, 10_000));
+        fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
+        fleet.load(per_second, 3_000).await;
+        assert!(fleet.decisions() > 8 * fleet.store.calls());
+        assert!(fleet.account.overdrawn() <= 0.0);
+        assert_eq!(fleet.account.tokens_admitted(), u64::from(fleet.decisions()));
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_rarely_asked_for_has_no_lease() {
+    let mut fleet = Fleet::new(1, leased(1_000, 1_000));
+    fleet.load(50, 2_000).await;
+    assert_eq!(fleet.store.calls(), fleet.decisions());
+    assert_eq!(fleet.instances[0].lease_stats().portions, 0);
+}
+
+#[tokio::test]
+async fn a_lease_says_where_it_comes_from_and_what_is_left_in_all() {
+    let mut fleet = Fleet::new(1, leased(10, 1_000));
+    fleet.warm_up().await;
+    let (calls, spent) = (fleet.store.calls(), u64::from(fleet.decisions()));
+    let decision = fleet.ask(0, 1).await;
+    assert_eq!((decision.source(), decision.reason()), (DecisionSource::Lease, Reason::Ok));
+    assert_eq!(decision.remaining(), 1_000 - spent - 1);
+    assert_eq!(decision.at(), now(&fleet.clocks, 0), "times are those of the store");
+    assert_eq!(fleet.store.calls(), calls);
+    let shown = fleet.instances[0].peek("ann", ["hot"], 1).await.unwrap();
+    assert_eq!(shown.remaining(), decision.remaining(), "a look shows what is here too");
+}
+
+#[tokio::test]
+async fn no_more_than_a_tenth_of_what_is_left_is_here_unless_another_part_is_set() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    fleet.load(5_000, 50).await;
+    assert!(fleet.here(0) <= 100);
+    let store = RemoteStore::new(&fleet.clocks);
+    let plan = Plan::new("hot", leased(1, 1_000)).unwrap();
+    let builder = RateLimiter::builder().store(store).plans([plan]).clock(fleet.clocks.of(1));
+    fleet.instances[0] = builder.lease_share(0.02).build();
+    for _ in 0..50 {
+        let _ = fleet.ask(0, 1).await;
+        assert!(fleet.here(0) <= 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_goes_back_when_the_lease_ends() {
+    let mut fleet = Fleet::new(2, leased(1, 1_000));
+    fleet.warm_up().await;
+    let (here, left) = (fleet.here(0), fleet.left().await);
+    assert_eq!(here + left + u64::from(fleet.decisions()), 1_000);
+    fleet.pass(LEASE).await;
+    assert_eq!((fleet.here(0), fleet.left().await), (0, left + here));
+    let stats = fleet.instances[0].lease_stats();
+    assert_eq!((stats.buckets, stats.returned), (0, here));
+    let _ = fleet.ask(0, 1).await;
+    assert_eq!(fleet.here(0) + fleet.left().await, left + here - 1);
+}
+
+#[tokio::test]
+async fn all_leases_go_back_before_the_process_ends() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    fleet.warm_up().await;
+    fleet.instances[0].return_leases().await;
+    assert_eq!(fleet.here(0), 0);
+    assert_eq!(fleet.left().await + u64::from(fleet.decisions()), 1_000);
+}
+
+#[tokio::test]
+async fn an_instance_that_dies_takes_one_portion_with_it() {
+    let mut fleet = Fleet::new(2, leased(1, 1_000));
+    fleet.warm_up().await;
+    let here = fleet.here(0);
+    assert!(here <= 100);
+    fleet.instances.remove(0);
+    let left = fleet.left().await;
+    for _ in 0..left {
+        assert!(fleet.ask(0, 1).await.allowed());
+    }
+    assert!(!fleet.ask(0, 1).await.allowed());
+    assert_eq!(left + here + u64::from(fleet.decisions()) - left - 1, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_is_down_leases_serve_until_they_end() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    fleet.warm_up().await;
+    fleet.store.set_down(true);
+    assert_eq!(fleet.ask(0, 1).await.reason(), Reason::Ok);
+    fleet.pass(LEASE).await;
+    assert_eq!(fleet.ask(0, 1).await.reason(), Reason::FailOpen);
+    fleet.store.set_down(false);
+    assert_eq!(fleet.ask(0, 1).await.source(), DecisionSource::Store);
+}
+
+#[tokio::test]
+async fn a_store_that_has_lost_its_buckets_gets_no_more_than_a_portion_spent_twice() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    fleet.warm_up().await;
+    let here = fleet.here(0);
+    let charges = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
+    fleet.store.model.reset(&charges).await.unwrap();
+    let mut allowed = 0;
+    while fleet.ask(0, 1).await.allowed() {
+        allowed += 1;
+    }
+    assert!((1_000..=1_000 + here).contains(&allowed), "{allowed}");
+}
+
+#[tokio::test]
+async fn a_reset_leaves_nothing_here() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    fleet.warm_up().await;
+    fleet.instances[0].reset("ann", ["hot"]).await.unwrap();
+    assert_eq!((fleet.here(0), fleet.left().await), (0, 1_000));
+}
+
+#[tokio::test]
+async fn a_changed_plan_gives_the_tokens_of_the_old_one_back() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    let registry = Arc::new(InMemoryPlans::new([Plan::new("hot", leased(1, 1_000)).unwrap()]));
+    let builder = RateLimiter::builder().store(fleet.store.clone()).registry(Arc::clone(&registry));
+    fleet.instances[0] = builder.clock(fleet.clocks.of(1)).build();
+    fleet.warm_up().await;
+    let (here, left) = (fleet.here(0), fleet.left().await);
+    registry.put(&Plan::new("hot", leased(2, 2_000)).unwrap());
+    assert!(fleet.ask(0, 1).await.allowed());
+    assert_eq!(fleet.here(0) + fleet.left().await, here + left - 1);
+    registry.put(&Plan::new("hot", Limit::per_second(2).burst(2_000)).unwrap());
+    assert_eq!(fleet.ask(0, 1).await.source(), DecisionSource::Store, "it has no lease any more");
+}
+
+fn user_and_all() -> Plan {
+    Plan::chain("hot", [("user", Limit::per_second(1).burst(30)), ("all", leased(10, 1_000))]).unwrap()
+}
+
+#[tokio::test]
+async fn a_chain_asks_the_store_for_what_has_no_lease_and_a_denial_leaves_the_lease_as_it_was() {
+    let plan = user_and_all();
+    let mut fleet = Fleet::with_plan(1, &plan, *plan.limits()[0].limit());
+    fleet.warm_up().await;
+    let warm = u64::from(fleet.decisions());
+    for spent in warm + 1..=30 {
+        let decision = fleet.ask(0, 1).await;
+        assert_eq!((decision.allowed(), decision.source()), (true, DecisionSource::Store));
+        let remaining: Vec<_> = decision.limits().iter().map(spile_core::LimitStatus::remaining).collect();
+        assert_eq!(remaining, [30 - spent, 1_000 - spent]);
+    }
+    let here = fleet.here(0);
+    assert!(here > 0);
+    for _ in 0..5 {
+        let denied = fleet.ask(0, 1).await;
+        assert_eq!(denied.limited_by().unwrap().as_str(), "hot/user");
+        assert_eq!(denied.limits()[1].remaining(), 970);
+        assert_eq!(fleet.here(0), here);
+    }
+}
+
+#[tokio::test]
+async fn a_chain_of_leases_needs_no_store() {
+    let plan = Plan::chain("hot", [("user", leased(1, 500)), ("all", leased(10, 1_000))]).unwrap();
+    let mut fleet = Fleet::with_plan(1, &plan, *plan.limits()[0].limit());
+    for _ in 0..20 {
+        assert!(fleet.ask(0, 1).await.allowed());
+    }
+    let calls = fleet.store.calls();
+    let decision = fleet.ask(0, 1).await;
+    assert_eq!((decision.source(), fleet.store.calls()), (DecisionSource::Lease, calls));
+    let remaining: Vec<_> = decision.limits().iter().map(spile_core::LimitStatus::remaining).collect();
+    assert_eq!(remaining, [479, 979]);
+}
+
+#[tokio::test]
+async fn a_cost_above_what_is_here_is_paid_from_both() {
+    let mut fleet = Fleet::new(1, leased(1, 1_000));
+    fleet.warm_up().await;
+    let all = fleet.here(0) + fleet.left().await;
+    assert!(fleet.ask(0, all).await.allowed(), "everything that is left anywhere");
+    assert_eq!((fleet.here(0), fleet.left().await), (0, 0));
+    assert!(!fleet.ask(0, 1).await.allowed());
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_what_was_set_aside_for_it() {
+    let plan = user_and_all();
+    let mut fleet = Fleet::with_plan(1, &plan, *plan.limits()[0].limit());
+    fleet.warm_up().await;
+    let here = fleet.here(0);
+    let charges = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
+    let asked = fleet.instances[0].allow_charges(charges.into());
+    drop(asked);
+    let charges = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
+    assert!(fleet.instances[0].try_allow_charges(&charges.into()).is_none());
+    assert_eq!(fleet.here(0), here);
+}
+
+#[tokio::test]
+async fn a_full_bucket_can_be_spent_at_once_however_hot_it_is() {
+    let mut fleet = Fleet::new(1, leased(1_000, 10_000));
+    fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
+    fleet.load(2_000, 500).await;
+    let left = fleet.left().await + fleet.here(0);
+    let mut allowed = 0;
+    while fleet.ask(0, 1).await.allowed() {
+        allowed += 1;
+    }
+    // Of a bucket that is nearly empty, the last twentieth is handed out in portions.
+    assert!(allowed >= left * 19 / 20, "{allowed} of {left}");
+    assert!(fleet.account.overdrawn() <= 0.0);
+}
+
+/// What happens to a fleet: a burst of questions at one instance, then a pause.
+#[derive(Clone, Debug)]
+struct Burst {
+    instance: usize,
+    questions: u32,
+    cost: u64,
+    pause_us: u64,
+    trip_us: u64,
+}
+
+fn bursts() -> impl Strategy<Value = Vec<Burst>> {
+    let burst = (0..3_usize, 1..60_u32, 1..4_u64, 0..30_000_u64, 0..1_500_u64).prop_map(
+        |(instance, questions, cost, pause_us, trip_us)| Burst {
+            instance,
+            questions,
+            cost,
+            pause_us,
+            trip_us,
+        },
+    );
+    prop::collection::vec(burst, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_period_gives_more_than_the_capacity_and_its_refill(
+        rate in 1..20_000_u64,
+        capacity in 4..5_000_u64,
+        bursts in bursts(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let overdrawn = runtime.block_on(async {
+            let mut fleet = Fleet::new(3, leased(rate, capacity));
+            for Burst { instance, questions, cost, pause_us, trip_us } in bursts {
+                let trip = Duration::from_micros(trip_us);
+                fleet.store.takes(Trip { there: trip, back: trip });
+                for _ in 0..questions {
+                    let _ = fleet.ask(instance, cost).await;
+                }
+                fleet.pass(Duration::from_micros(pause_us)).await;
+            }
+            fleet.account.overdrawn()
+        });
+        prop_assert!(overdrawn <= 0.0, "overdrawn by {overdrawn}");
+    }
+}

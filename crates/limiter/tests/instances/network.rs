@@ -1,0 +1,122 @@
+//! Instances and the store between them, each with a clock of its own, and calls that take time on the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spile_core::{
+    Charges, Clock, FakeClock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+};
+use spile_testkit::store::ModelStore;
+
+/// How long a call is on its way to the store, and its answer on the way back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trip {
+    pub(crate) there: Duration,
+    pub(crate) back: Duration,
+}
+
+/// The clocks of all machines. They go equally fast and tell different times.
+#[derive(Clone, Debug)]
+pub(crate) struct Clocks(Arc<Vec<FakeClock>>);
+
+impl Clocks {
+    /// This many clocks, each an hour ahead of the one before it.
+    pub(crate) fn apart(count: u64) -> Self {
+        let clock = |hour| FakeClock::at(Micros::from_secs(1_000_000 + 3_600 * hour));
+        Self(Arc::new((0..count).map(clock).collect()))
+    }
+
+    pub(crate) fn of(&self, machine: usize) -> FakeClock {
+        self.0[machine].clone()
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        for clock in self.0.iter() {
+            clock.advance(by);
+        }
+    }
+}
+
+/// A store on the first machine, as another machine sees it. It decides after the call has arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct RemoteStore {
+    pub(crate) model: Arc<ModelStore<FakeClock>>,
+    clocks: Clocks,
+    trip: Arc<Mutex<Trip>>,
+    calls: Arc<Mutex<u32>>,
+    is_down: Arc<AtomicBool>,
+}
+
+impl RemoteStore {
+    pub(crate) fn new(clocks: &Clocks) -> Self {
+        Self {
+            model: Arc::new(ModelStore::new(clocks.of(0))),
+            clocks: clocks.clone(),
+            trip: Arc::default(),
+            calls: Arc::default(),
+            is_down: Arc::default(),
+        }
+    }
+
+    /// How long the next calls take.
+    pub(crate) fn takes(&self, trip: Trip) {
+        *self.trip.lock() = trip;
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.is_down.store(is_down, Ordering::Relaxed);
+    }
+
+    pub(crate) fn calls(&self) -> u32 {
+        *self.calls.lock()
+    }
+
+    async fn call<T>(&self, answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        *self.calls.lock() += 1;
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err(StoreError::BreakerOpen);
+        }
+        let trip = *self.trip.lock();
+        self.clocks.advance(trip.there);
+        let answer = answer.await;
+        self.clocks.advance(trip.back);
+        answer
+    }
+}
+
+impl Store for RemoteStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.call(async { self.model.spend(charges).await }).await
+    }
+
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.call(async { self.model.peek(charges).await }).await
+    }
+
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
+        self.call(async { self.model.spend_up_to(charges).await }).await
+    }
+
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.call(async { self.model.refund(charges).await }).await
+    }
+
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
+        self.call(async { self.model.refund_once(charges, id).await }).await
+    }
+
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.call(async { self.model.reset(charges).await }).await
+    }
+}
+
+/// The time by the clock of a machine.
+pub(crate) fn now(clocks: &Clocks, machine: usize) -> Micros {
+    clocks.of(machine).now()
+}
