@@ -13,7 +13,7 @@ pub use self::system::SystemClock;
 use crate::Micros;
 
 /// Says what time it is.
-pub trait Clock: Send + Sync + 'static {
+pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch, as this clock sees it.
     fn now(&self) -> Micros;
 

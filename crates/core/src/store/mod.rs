@@ -13,7 +13,7 @@ use crate::{Charges, FailureReason, RefundId};
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///
 /// `spile-testkit` holds the contract as a suite that any implementation can run.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Send + Sync {
     /// Spends every charge, or none of them. See [`crate::spend`].
     fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
 

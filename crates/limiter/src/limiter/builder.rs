@@ -7,6 +7,7 @@ use spile_core::{Clock, FailurePolicy, InMemoryPlans, Plan, PlanRegistry, Store,
 use spile_memory::MemoryStore;
 
 use super::fallback::Fallback;
+use super::leasing::start_work;
 use super::{LimiterInner, RateLimiter};
 use crate::deny_cache::DenyCache;
 use crate::lease::Leases;
@@ -141,7 +142,7 @@ impl<S> RateLimiterBuilder<S> {
     }
 }
 
-impl<S: Store> RateLimiterBuilder<S> {
+impl<S: Store + 'static> RateLimiterBuilder<S> {
     /// The limiter.
     pub fn build(self) -> RateLimiter<S> {
         let local = MemoryStore::builder().clock(Arc::clone(&self.clock)).max_keys(self.max_local_keys);
@@ -156,6 +157,7 @@ impl<S: Store> RateLimiterBuilder<S> {
         RateLimiter::from(LimiterInner {
             deny_cache: DenyCache::new(self.deny_cache).filter(|_| is_remote),
             leases: is_remote.then(|| Leases::new(self.lease_share)),
+            start_work,
             store: self.store,
             plans: self.plans,
             deadline: self.deadline,

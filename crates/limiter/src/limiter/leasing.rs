@@ -21,6 +21,14 @@ pub(super) struct LeaseShare<'a, S: Store> {
     is_spent: bool,
 }
 
+/// What is done for leases in the background.
+pub(crate) enum LeaseWork {
+    /// Takes a portion from the store.
+    Take(Portion),
+    /// Gives tokens back to it.
+    GiveBack(Portion),
+}
+
 /// One charge of the chain.
 enum LeasePart {
     /// The lease covers it. The bucket afterwards.
@@ -120,22 +128,16 @@ impl<S: Store> LimiterInner<S> {
 
     /// Starts what is to be done for a lease, in the background.
     fn start(self: &Arc<Self>, take: Option<Portion>, give_back: Option<Portion>) {
-        if take.is_none() && give_back.is_none() {
-            return;
-        }
-        // Without a runtime nothing can be done in the background, and the store is asked for every decision.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if let Some(portion) = give_back {
-            let limiter = Arc::clone(self);
-            runtime.spawn(async move { limiter.give_back(&portion).await });
-        }
-        if let Some(portion) = take {
-            runtime.spawn(Arc::clone(self).take(portion));
+        for work in [give_back.map(LeaseWork::GiveBack), take.map(LeaseWork::Take)].into_iter().flatten() {
+            (self.start_work)(self, work);
         }
     }
 
     /// Takes a portion from the store. One that does not come in time may have been paid: it is lost.
-    async fn take(self: Arc<Self>, portion: Portion) {
+    async fn take(self: Arc<Self>, portion: Portion)
+    where
+        S: 'static,
+    {
         let (Some(leases), Some(charges)) = (&self.leases, portion.charges()) else { return };
         let sent = self.fallback.clock.now();
         let answer = in_time(self.deadline, self.store.spend_up_to(&charges)).await;
@@ -165,8 +167,18 @@ impl<S: Store> LimiterInner<S> {
     }
 }
 
+/// Does work in the background. Without a runtime that is not possible, and the store is asked for every decision.
+pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, work: LeaseWork) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    let limiter = Arc::clone(limiter);
+    match work {
+        LeaseWork::Take(portion) => runtime.spawn(limiter.take(portion)),
+        LeaseWork::GiveBack(portion) => runtime.spawn(async move { limiter.give_back(&portion).await }),
+    };
+}
+
 /// Waits until a lease ends, and gives back what is left of it.
-async fn keep<S: Store>(limiter: Weak<LimiterInner<S>>, portion: Portion) {
+async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>, portion: Portion) {
     loop {
         let wait_us = {
             let Some(limiter) = limiter.upgrade() else { return };

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
 pub use self::keyed::KeyedLimiter;
-use self::leasing::LeaseShare;
+use self::leasing::{LeaseShare, LeaseWork};
 pub use self::partial::PartialDecision;
 pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
@@ -53,6 +53,8 @@ pub(crate) struct LimiterInner<S> {
     pub(crate) deny_cache: Option<DenyCache>,
     /// `None` if the store answers without waiting.
     pub(crate) leases: Option<Leases>,
+    /// Starts a task. A pointer, because only the builder knows that the store lives as long as a task may.
+    pub(crate) start_work: fn(&Arc<Self>, LeaseWork),
     pub(crate) observer: Option<Box<dyn Observer>>,
     /// Where the limiter counts on behalf of the observer. `None` if the observer hears of every decision.
     pub(crate) counts: Option<Arc<DecisionCounts>>,

@@ -23,7 +23,7 @@ use crate::control::Control;
 use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
 use crate::observe::dashboard_source::DeciderDashboard;
-use crate::observe::metrics::{EmbeddedMetrics, RedisGauges, Telemetry};
+use crate::observe::metrics::{EmbeddedMetrics, LeaseMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.
@@ -43,6 +43,7 @@ struct StatusState {
     watch: Watch,
     gauges: RedisGauges,
     embedded: EmbeddedMetrics,
+    leases: LeaseMetrics,
 }
 
 /// Whether the server still takes on work. Clones tell each other.
@@ -75,8 +76,9 @@ impl Admin {
         let source = DeciderDashboard(Arc::clone(&decider), Arc::clone(&state.control));
         let seen = dashboard::DashboardState::new(analytics, Arc::new(source));
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
+        let leases = LeaseMetrics::new(telemetry);
         let control = Arc::clone(&state.control);
-        let status = StatusState { decider, control, readiness, metrics, watch, gauges, embedded };
+        let status = StatusState { decider, control, readiness, metrics, watch, gauges, embedded, leases };
         let guarded = plain(api())
             .layer(from_fn_with_state(state.clone(), audit::record))
             .with_state(state)
@@ -212,6 +214,7 @@ async fn exposition(State(status): State<StatusState>) -> impl IntoResponse {
         status.gauges.show(stats);
     }
     status.embedded.show(status.decider.embedded_usage());
+    status.leases.show(status.decider.limiter().lease_stats());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], status.metrics.exposition())
 }
 

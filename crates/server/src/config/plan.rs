@@ -1,5 +1,7 @@
 //! Plans: as they are written, and checked so that every limit is within its bounds.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use spile_core::{Limit, LimitError, LimitTextError, NamedLimit, Plan, PlanError, PlanName};
 use spile_policy::RESERVED_PLANS;
@@ -8,7 +10,7 @@ use utoipa::ToSchema;
 use super::overlay::Defined;
 use super::source::{At, Faults};
 use super::spec::Source;
-use super::value::tables;
+use super::value::{LeaseSpan, tables};
 
 /// A plan: one limit, or a chain of limits that must all allow.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
@@ -24,6 +26,11 @@ pub(crate) struct PlanSpec {
     /// Tokens per period: `1/s`, `100/min`, `5/10s`, `10000/day`.
     #[schema(format = "refill", examples("50/s"))]
     pub(super) refill: Option<String>,
+    /// How long an instance that is asked often may keep tokens that it took from Redis in advance: `100ms`. If it is left
+    /// out, each decision asks Redis.
+    #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
+    #[schema(value_type = Option<String>, format = "duration", examples("100ms"))]
+    pub(super) lease: Option<Duration>,
     /// A chain, in place of `capacity` and `refill`.
     #[serde(deserialize_with = "tables")]
     #[schema(min_items = 1, max_items = 32)]
@@ -47,6 +54,11 @@ pub(crate) struct LimitSpec {
     /// Tokens per period.
     #[schema(required = true, nullable = false, format = "refill", examples("50/s"))]
     refill: Option<String>,
+    /// How long an instance that is asked often may keep tokens that it took from Redis in advance: `100ms`. If it is left
+    /// out, each decision asks Redis.
+    #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
+    #[schema(value_type = Option<String>, format = "duration", examples("100ms"))]
+    lease: Option<Duration>,
 }
 
 impl From<&Plan> for PlanSpec {
@@ -54,8 +66,8 @@ impl From<&Plan> for PlanSpec {
         let name = Some(plan.name().to_string());
         match plan.limits() {
             [only] if only.name().as_str() == plan.name().as_str() => {
-                let LimitSpec { capacity, refill, .. } = LimitSpec::own(only);
-                Self { name, capacity, refill, ..Self::default() }
+                let LimitSpec { capacity, refill, lease, .. } = LimitSpec::own(only);
+                Self { name, capacity, refill, lease, ..Self::default() }
             }
             limits => {
                 let limit = |limit: &NamedLimit| LimitSpec {
@@ -74,11 +86,16 @@ impl LimitSpec {
         let (capacity, text) = (limit.limit().capacity(), limit.limit().to_string());
         // The text is `10, 1/s`: the capacity and the refill.
         let refill = text.split_once(", ").map_or(text.as_str(), |(_, refill)| refill);
-        Self { name: None, capacity: Some(capacity.into()), refill: Some(refill.to_owned()) }
+        Self {
+            name: None,
+            capacity: Some(capacity.into()),
+            refill: Some(refill.to_owned()),
+            lease: limit.limit().lease(),
+        }
     }
 
     pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
-        check_limit(self.capacity, self.refill.as_deref(), at, faults)
+        check_limit(self.capacity, self.refill.as_deref(), self.lease, at, faults)
     }
 }
 
@@ -97,13 +114,13 @@ pub(super) fn check_all(plans: &[Defined<'_, PlanSpec>], faults: &mut Faults) ->
 fn check(name: &str, spec: &PlanSpec, at: &At<'_>, faults: &mut Faults) -> Option<Plan> {
     let good_name = check_name(name, at, faults);
     let plan = match &spec.limits {
-        Some(_) if spec.capacity.is_some() || spec.refill.is_some() => {
+        Some(_) if spec.capacity.is_some() || spec.refill.is_some() || spec.lease.is_some() => {
             let message = format!("plan `{name}` has a limit of its own and a list of limits");
-            faults.add(&at.spelling(), message, "write `capacity` and `refill`, or `limits`");
+            faults.add(&at.spelling(), message, "write `capacity`, `refill` and `lease`, or `limits`");
             return None;
         }
         None => {
-            let limit = check_limit(spec.capacity, spec.refill.as_deref(), at, faults);
+            let limit = check_limit(spec.capacity, spec.refill.as_deref(), spec.lease, at, faults);
             good_name.then(|| limit.map(|limit| Plan::new(name, limit)))??
         }
         Some(limits) => {
@@ -136,6 +153,7 @@ fn check_name(name: &str, at: &At<'_>, faults: &mut Faults) -> bool {
 fn check_limit(
     capacity: Option<u64>,
     refill: Option<&str>,
+    lease: Option<Duration>,
     at: &At<'_>,
     faults: &mut Faults,
 ) -> Option<Limit> {
@@ -147,7 +165,7 @@ fn check_limit(
     };
     let text = capacity.map_or_else(|| refill.to_owned(), |capacity| format!("{capacity}, {refill}"));
     match (capacity, text.parse::<Limit>()) {
-        (_, Ok(limit)) => return Some(limit),
+        (_, Ok(limit)) => return Some(with_lease(limit, lease)),
         (Some(_), Err(LimitTextError::OutOfBounds { why: why @ LimitError::Capacity(_), .. })) => {
             faults.add(&at.key("capacity"), why, "1 to 1000000000");
         }
@@ -164,4 +182,11 @@ fn check_limit(
         }
     }
     None
+}
+
+/// The same limit with a lease, whose bounds are those of its span.
+fn with_lease(limit: Limit, lease: Option<Duration>) -> Limit {
+    let Some(lease) = lease else { return limit };
+    let builder = Limit::per(limit.refill().into(), limit.period()).burst(limit.capacity().into());
+    builder.lease(lease).build().unwrap_or(limit)
 }

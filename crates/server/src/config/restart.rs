@@ -29,6 +29,8 @@ impl Config {
                 "store.fail_closed_retry_after",
                 store.fail_closed_retry_after != next_store.fail_closed_retry_after,
             ),
+            ("store.deny_cache", store.deny_cache != next_store.deny_cache),
+            ("store.lease_share", store.lease_share.to_bits() != next_store.lease_share.to_bits()),
             ("store.replicas", store.replicas != next_store.replicas),
             ("store.connections", store.connections != next_store.connections),
             ("store.flights", store.flights != next_store.flights),

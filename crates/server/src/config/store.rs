@@ -12,7 +12,7 @@ use spile_memory::MemoryStore;
 use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder};
 
 use super::source::{At, Faults, wrong};
-use super::value::{RequestSpan, Span, StoreSpan, Text, Written, within};
+use super::value::{RequestSpan, Span, SpanOrZero, StoreSpan, Text, Written, share, within};
 
 /// The schemes that name a Redis.
 const REDIS_SCHEMES: [&str; 7] =
@@ -37,6 +37,12 @@ pub struct StoreConfig {
     /// When those who are refused because the store failed may come back.
     #[serde(with = "RequestSpan")]
     pub fail_closed_retry_after: Duration,
+    /// How long a denial of Redis is repeated without asking it. Zero if Redis is always asked.
+    #[serde(with = "SpanOrZero::<10_000>")]
+    pub deny_cache: Duration,
+    /// The largest part of what a bucket has left that one instance may take in advance, for limits with a lease.
+    #[serde(deserialize_with = "share")]
+    pub lease_share: f64,
     /// How many instances share each limit while every one decides alone.
     #[serde(deserialize_with = "within::<1, 10_000, _, _>")]
     pub replicas: u32,
@@ -91,6 +97,8 @@ impl Default for StoreConfig {
             timeout: Duration::from_millis(50),
             on_failure: FailurePolicy::default(),
             fail_closed_retry_after: Duration::from_secs(1),
+            deny_cache: Duration::from_millis(100),
+            lease_share: 0.1,
             replicas: 1,
             connections: 2,
             flights: 16,

@@ -88,14 +88,19 @@ pub(super) struct Span<const LEAST: u64, const MOST: u64>;
 
 /// What a store, or a request to it, may take.
 pub(super) type StoreSpan = Span<1, 60_000>;
+/// How long tokens may be kept that were taken in advance: the bounds of `spile_core::Limit::LEASES`.
+pub(super) type LeaseSpan = Span<1, 10_000>;
 /// What a whole request may take, or be told to wait.
 pub(super) type RequestSpan = Span<1, 3_600_000>;
 
 impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
+        Self::read(&String::deserialize(from)?)
+    }
+
+    fn read<E: Error>(text: &str) -> Result<Duration, E> {
         let (least, most) = (Duration::from_millis(LEAST), Duration::from_millis(MOST));
-        let Ok(span) = humantime::parse_duration(&text) else {
+        let Ok(span) = humantime::parse_duration(text) else {
             let message = format!("`{text}` is not a span of time");
             return Err(wrong(message, "a number and a unit, as in `50ms` or `1s`"));
         };
@@ -117,6 +122,33 @@ impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
     #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
     pub(super) fn serialize_some<S: Serializer>(span: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         span.map(|span| format_duration(span).to_string()).serialize(to)
+    }
+}
+
+/// A span of time of up to so many milliseconds. Zero can be written without a unit.
+pub(super) struct SpanOrZero<const MOST: u64>;
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "invalid type, expected a span of time, as in `100ms`, or 0")]
+enum WrittenSpan {
+    Number(u64),
+    Text(String),
+}
+
+impl<const MOST: u64> SpanOrZero<MOST> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        match WrittenSpan::deserialize(from)? {
+            WrittenSpan::Number(0) => Ok(Duration::ZERO),
+            WrittenSpan::Number(number) => {
+                Err(wrong(format_args!("{number} has no unit"), format_args!("`{number}ms`, or 0")))
+            }
+            WrittenSpan::Text(text) if text == "0" => Ok(Duration::ZERO),
+            WrittenSpan::Text(text) => Span::<0, MOST>::read(&text),
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        Span::<0, MOST>::serialize(span, to)
     }
 }
 

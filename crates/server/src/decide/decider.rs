@@ -69,6 +69,8 @@ impl Decider {
             .deadline(config.store.timeout + GRACE)
             .on_failure(config.store.on_failure)
             .fail_closed_retry_after(config.store.fail_closed_retry_after)
+            .deny_cache(config.store.deny_cache)
+            .lease_share(config.store.lease_share)
             .replicas(config.store.replicas)
             .max_local_keys(config.store.max_keys)
             .clock(clocks.buckets);

@@ -183,7 +183,9 @@ impl Server {
         shutdown.await;
         readiness.start_draining();
         running.drain().await;
-        // Every caller is gone. Saving waits for the disk, which no thread that answers may do.
+        // Every caller is gone. Other instances get what this one has taken in advance.
+        self.decider.limiter().return_leases().await;
+        // Saving waits for the disk, which no thread that answers may do.
         let _saved = tokio::task::spawn_blocking(move || {
             if let Some(front) = access_log {
                 front.gateway.flush_access_log(FLUSH_TIMEOUT);

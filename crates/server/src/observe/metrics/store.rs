@@ -2,6 +2,7 @@
 
 use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram};
 use spile_core::{Clock, Micros, StoreError, SystemClock};
+use spile_limiter::LeaseStats;
 use spile_memory::Usage;
 use spile_observe::Watch;
 use spile_redis::{RedisErrorKind, Stats};
@@ -135,5 +136,47 @@ impl EmbeddedMetrics {
     pub(crate) fn show(&self, usage: Usage) {
         self.keys.set(usage.keys as f64);
         self.evictions.absolute(usage.evicted);
+    }
+}
+
+/// The tokens that this process has taken from Redis in advance, updated whenever metrics are read.
+#[derive(Clone)]
+pub(crate) struct LeaseMetrics {
+    buckets: Gauge,
+    tokens: Gauge,
+    portions: Counter,
+    taken: Counter,
+    returned: Counter,
+}
+
+impl LeaseMetrics {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        const BUCKETS: &str = "ratelimit_leased_buckets";
+        const TOKENS: &str = "ratelimit_leased_tokens";
+        const PORTIONS: &str = "ratelimit_lease_portions_total";
+        const TAKEN: &str = "ratelimit_lease_taken_tokens_total";
+        const RETURNED: &str = "ratelimit_lease_returned_tokens_total";
+        telemetry.register(|| {
+            describe_gauge!(BUCKETS, "Buckets of which this instance has taken tokens in advance.");
+            describe_gauge!(TOKENS, "Tokens that this instance has taken in advance and not spent yet.");
+            describe_counter!(PORTIONS, "Portions of tokens that were taken from the store in advance.");
+            describe_counter!(TAKEN, "Tokens that were taken from the store in advance.");
+            describe_counter!(RETURNED, "Tokens that were taken in advance and given back to the store.");
+            Self {
+                buckets: gauge!(BUCKETS),
+                tokens: gauge!(TOKENS),
+                portions: counter!(PORTIONS),
+                taken: counter!(TAKEN),
+                returned: counter!(RETURNED),
+            }
+        })
+    }
+
+    pub(crate) fn show(&self, stats: LeaseStats) {
+        self.buckets.set(stats.buckets as f64);
+        self.tokens.set(stats.tokens as f64);
+        self.portions.absolute(stats.portions);
+        self.taken.absolute(stats.taken);
+        self.returned.absolute(stats.returned);
     }
 }
