@@ -53,29 +53,39 @@ impl DenyCache {
 
     /// The denial that the store would give at `now`. `None` if it has to be asked.
     ///
-    /// When a note is old, one question is let through to the store, so that not all of them go there when it is too old.
-    pub(crate) fn deny(&self, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
+    /// In the last part of a note's time, `renew` is called once with the charge that it is about: so that not all questions go
+    /// to the store when it is too old.
+    pub(crate) fn deny(
+        &self,
+        charges: &Charges<'_>,
+        now: Micros,
+        renew: impl Fn(&Charge<'_>),
+    ) -> Option<Outcome> {
         let slots = self.slots.get()?;
         if let [charge] = &**charges {
-            let (slot, note) = self.note(slots, charge, now)?;
-            let denied = denies(&note, charge, now) && !self.has_to_renew(slot, &note, now);
-            return denied.then(|| Outcome {
-                allowed: false,
-                at: note.store_time(now),
-                buckets: OneOrMany::one(note.bucket),
-            });
+            let (slot, note) = self.note(slots, charge, now).filter(|(_, note)| denies(note, charge, now))?;
+            self.renew_in_time(slot, &note, charge, now, renew);
+            let buckets = OneOrMany::one(note.bucket);
+            return Some(Outcome { allowed: false, at: note.store_time(now), buckets });
         }
-        self.deny_chain(slots, charges, now)
+        self.deny_chain(slots, charges, now, renew)
     }
 
-    fn deny_chain(&self, slots: &[NoteSlot], charges: &[Charge<'_>], now: Micros) -> Option<Outcome> {
+    fn deny_chain(
+        &self,
+        slots: &[NoteSlot],
+        charges: &[Charge<'_>],
+        now: Micros,
+        renew: impl Fn(&Charge<'_>),
+    ) -> Option<Outcome> {
         let notes: Option<Vec<_>> = charges.iter().map(|charge| self.note(slots, charge, now)).collect();
         let notes = notes?;
         let denies = |(charge, (_, note)): (&Charge<'_>, &(_, BucketNote))| denies(note, charge, now);
-        if !charges.iter().zip(&notes).any(denies)
-            || notes.iter().any(|(slot, note)| self.has_to_renew(slot, note, now))
-        {
+        if !charges.iter().zip(&notes).any(denies) {
             return None;
+        }
+        for (charge, (slot, note)) in charges.iter().zip(&notes) {
+            self.renew_in_time(slot, note, charge, now, &renew);
         }
         // The answers may be of nodes whose clocks differ. The first one's clock tells the time of the decision.
         let at = notes.first()?.1.store_time(now);
@@ -83,10 +93,11 @@ impl DenyCache {
         Some(Outcome { allowed: false, at, buckets })
     }
 
-    /// Remembers a denial of the store, unless one of its buckets was refunded since the question was sent.
+    /// Remembers how the buckets of a question stand, unless one of them was refunded since it was sent. To be called for
+    /// denials.
     pub(crate) fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
         // A clock that has been stepped, or an answer that is too old to be of use.
-        if outcome.allowed || heard < sent.at || heard.since_us(sent.at) >= self.interval_us {
+        if heard < sent.at || heard.since_us(sent.at) >= self.interval_us {
             return;
         }
         let make = || std::iter::repeat_with(NoteSlot::default).take(SLOTS).collect();
@@ -130,9 +141,18 @@ impl DenyCache {
             .filter(|(_, note)| note.heard <= now && note.age_us(now) < self.interval_us)
     }
 
-    /// True for one question in the last quarter of a note's time.
-    fn has_to_renew(&self, slot: &NoteSlot, note: &BucketNote, now: Micros) -> bool {
-        4 * note.age_us(now) >= 3 * self.interval_us && slot.claim(note)
+    /// Calls `renew` for one question in the last quarter of a note's time.
+    fn renew_in_time(
+        &self,
+        slot: &NoteSlot,
+        note: &BucketNote,
+        charge: &Charge<'_>,
+        now: Micros,
+        renew: impl Fn(&Charge<'_>),
+    ) {
+        if 4 * note.age_us(now) >= 3 * self.interval_us && slot.claim(note) {
+            renew(charge);
+        }
     }
 
     /// How many refunds and resets there have been of the groups of these buckets.

@@ -16,7 +16,7 @@ const SHORTEST_PAUSE_US: u64 = 1_000;
 /// How long a portion may be under way before another one is asked for.
 const PATIENCE_US: u64 = 1_000_000;
 /// A bucket that has less than this part of its capacity is nearly empty.
-const NEARLY_EMPTY: f64 = 0.05;
+const NEARLY_EMPTY: f64 = 0.06;
 
 /// Tokens of one bucket that this instance has taken from the store and not spent yet.
 #[derive(Debug)]
@@ -248,7 +248,7 @@ impl Lease {
     /// that portions do not shrink to nothing.
     fn scarce_level(&self) -> f64 {
         let limit = self.limit.limit();
-        let refill = limit.rate() * self.lease_us() as f64 / 2e6;
+        let refill = limit.rate() * self.lease_us() as f64 / 1e6;
         refill.min(f64::from(limit.capacity()) * NEARLY_EMPTY)
     }
 

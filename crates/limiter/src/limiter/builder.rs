@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spile_core::{Clock, FailurePolicy, InMemoryPlans, Plan, PlanRegistry, Store, SystemClock};
 use spile_memory::MemoryStore;
 
+use super::background::start_work;
 use super::fallback::Fallback;
-use super::leasing::start_work;
 use super::{LimiterInner, RateLimiter};
 use crate::deny_cache::DenyCache;
 use crate::lease::Leases;
@@ -158,6 +159,7 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
             deny_cache: DenyCache::new(self.deny_cache).filter(|_| is_remote),
             leases: is_remote.then(|| Leases::new(self.lease_share)),
             start_work,
+            renewals: Mutex::default(),
             store: self.store,
             plans: self.plans,
             deadline: self.deadline,

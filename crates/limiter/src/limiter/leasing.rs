@@ -7,6 +7,7 @@ use spile_core::{
     Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, Outcome, Store,
 };
 
+use super::background::BackgroundWork;
 use super::{LimiterInner, RateLimiter, in_time};
 use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
@@ -19,14 +20,6 @@ pub(super) struct LeaseShare<'a, S: Store> {
     charges: Charges<'a>,
     parts: Vec<LeasePart>,
     is_spent: bool,
-}
-
-/// What is done for leases in the background.
-pub(crate) enum LeaseWork {
-    /// Takes a portion from the store.
-    Take(Portion),
-    /// Gives tokens back to it.
-    GiveBack(Portion),
 }
 
 /// One charge of the chain.
@@ -128,13 +121,15 @@ impl<S: Store> LimiterInner<S> {
 
     /// Starts what is to be done for a lease, in the background.
     fn start(self: &Arc<Self>, take: Option<Portion>, give_back: Option<Portion>) {
-        for work in [give_back.map(LeaseWork::GiveBack), take.map(LeaseWork::Take)].into_iter().flatten() {
+        for work in
+            [give_back.map(BackgroundWork::GiveBack), take.map(BackgroundWork::Take)].into_iter().flatten()
+        {
             (self.start_work)(self, work);
         }
     }
 
     /// Takes a portion from the store. One that does not come in time may have been paid: it is lost.
-    async fn take(self: Arc<Self>, portion: Portion)
+    pub(super) async fn take(self: Arc<Self>, portion: Portion)
     where
         S: 'static,
     {
@@ -156,7 +151,7 @@ impl<S: Store> LimiterInner<S> {
     }
 
     /// Gives tokens back to the store. If it cannot be reached, they are lost.
-    async fn give_back(&self, portion: &Portion) {
+    pub(super) async fn give_back(&self, portion: &Portion) {
         let Some(charges) = portion.charges() else { return };
         let _known = self.forgets(&charges);
         if let (Ok(_), Some(leases)) =
@@ -165,16 +160,6 @@ impl<S: Store> LimiterInner<S> {
             leases.gave_back(portion.tokens);
         }
     }
-}
-
-/// Does work in the background. Without a runtime that is not possible, and the store is asked for every decision.
-pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, work: LeaseWork) {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    let limiter = Arc::clone(limiter);
-    match work {
-        LeaseWork::Take(portion) => runtime.spawn(limiter.take(portion)),
-        LeaseWork::GiveBack(portion) => runtime.spawn(async move { limiter.give_back(&portion).await }),
-    };
 }
 
 /// Waits until a lease ends, and gives back what is left of it.
@@ -254,7 +239,8 @@ impl<S: Store> Drop for LeaseShare<'_, S> {
 }
 
 impl Portion {
-    fn charges(&self) -> Option<Charges<'_>> {
+    /// The charge of these tokens.
+    pub(super) fn charges(&self) -> Option<Charges<'_>> {
         Charges::one(Key::new(&self.key).ok()?, &self.limit, Cost::new(self.tokens.into()).ok()?).ok()
     }
 }

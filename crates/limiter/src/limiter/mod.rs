@@ -1,5 +1,6 @@
 //! The limiter: asks the store within a deadline, and turns a failure into a decision that says so.
 
+mod background;
 mod builder;
 mod fallback;
 mod keyed;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Micros, Outcome, Plan,
     PlanRegistry, RefundId, RefundOutcome, Store, StoreError,
@@ -22,10 +24,11 @@ use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
+use self::background::BackgroundWork;
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
 pub use self::keyed::KeyedLimiter;
-use self::leasing::{LeaseShare, LeaseWork};
+use self::leasing::LeaseShare;
 pub use self::partial::PartialDecision;
 pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
@@ -33,7 +36,7 @@ pub use self::wait::Wait;
 use crate::ask::{Ask, AskOptions};
 use crate::deny_cache::{DenyCache, SentQuestion};
 use crate::error::{LimiterError, StoreCallError, UnknownPlan};
-use crate::lease::Leases;
+use crate::lease::{Leases, Portion};
 use crate::observer::{DecisionCounts, Observed, Observer};
 
 /// The shortest pause between two tries of a caller that waits.
@@ -54,7 +57,9 @@ pub(crate) struct LimiterInner<S> {
     /// `None` if the store answers without waiting.
     pub(crate) leases: Option<Leases>,
     /// Starts a task. A pointer, because only the builder knows that the store lives as long as a task may.
-    pub(crate) start_work: fn(&Arc<Self>, LeaseWork),
+    pub(crate) start_work: fn(&Arc<Self>, BackgroundWork),
+    /// Buckets whose notes in the deny cache are to be renewed.
+    pub(crate) renewals: Mutex<Vec<Portion>>,
     pub(crate) observer: Option<Box<dyn Observer>>,
     /// Where the limiter counts on behalf of the observer. `None` if the observer hears of every decision.
     pub(crate) counts: Option<Arc<DecisionCounts>>,
@@ -474,7 +479,8 @@ impl<S: Store> LimiterInner<S> {
             return Err(None);
         }
         let now = self.fallback.clock.now();
-        let denied = |rest| self.deny_cache.as_ref().and_then(|cache| cache.deny(rest, now));
+        let renew = |charge: &Charge<'_>| self.renew(charge);
+        let denied = |rest| self.deny_cache.as_ref().and_then(|cache| cache.deny(rest, now, renew));
         let (share, denial) = match self.spend_leases(charges, options, now) {
             Some(Ok(decision)) => return Ok(decision),
             Some(Err(share)) => match share.rest().as_ref().and_then(denied) {

@@ -79,17 +79,29 @@ async fn after_the_interval_the_store_is_asked_once_and_then_not() {
     assert_eq!(store.calls(), asked + 1);
 }
 
-#[tokio::test]
-async fn before_the_interval_is_over_one_question_renews_it() {
+#[tokio::test(start_paused = true)]
+async fn a_denial_that_is_asked_for_is_renewed_in_the_background_by_one_look() {
     let (limiter, store, clocks) = denied().await;
     clocks.advance(INTERVAL * 3 / 4);
     let asked = store.calls();
-    let sources: Vec<_> = [ask(&limiter, "slow", 1).await, ask(&limiter, "slow", 1).await]
-        .iter()
-        .map(Decision::source)
-        .collect();
-    assert_eq!(sources, [DecisionSource::Store, DecisionSource::DenyCache]);
+    for _ in 0..10 {
+        assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::DenyCache);
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(store.calls(), asked + 1);
+    clocks.advance(INTERVAL * 3 / 4);
+    assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::DenyCache);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_finds_tokens_of_another_instance_lets_the_next_question_ask() {
+    let (limiter, store, clocks) = denied().await;
+    let other = instance(&store, &clocks, 1);
+    let _ = other.refund("ann", ["slow"], 1).await.unwrap();
+    clocks.advance(INTERVAL * 3 / 4);
+    assert!(!ask(&limiter, "slow", 1).await.allowed());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(ask(&limiter, "slow", 1).await.allowed());
 }
 
 #[tokio::test]
@@ -285,7 +297,7 @@ proptest! {
 
     #[test]
     fn no_instance_denies_whom_the_store_would_let_in(acts in acts()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(play(acts))?;
     }
 }
@@ -293,7 +305,7 @@ proptest! {
 #[test]
 fn the_property_is_about_something() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let repeated: usize = (0..50)
         .map(|_| runtime.block_on(play(acts().new_tree(&mut runner).unwrap().current())).unwrap())
         .sum();

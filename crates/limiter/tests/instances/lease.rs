@@ -101,7 +101,7 @@ async fn a_saturated_bucket_gives_what_it_has_and_not_more_with_few_calls() {
     for (instances, per_second) in [(1, 20_000), (3, 8_000)] {
         let mut fleet = Fleet::new(instances, leased(10_000, 10_000));
         fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
-        fleet.load(per_second, 3_000).await;
+        fleet.load(per_second, 6_000).await;
         let (calls, used) = (fleet.store.calls(), fleet.account.entitlement_used());
         assert!(fleet.account.overdrawn() <= 0.0);
         assert!(used >= 0.98, "{used} of the entitlement");
@@ -319,8 +319,8 @@ async fn a_full_bucket_can_be_spent_at_once_however_hot_it_is() {
     while fleet.ask(0, 1).await.allowed() {
         allowed += 1;
     }
-    // Of a bucket that is nearly empty, the last twentieth is handed out in portions.
-    assert!(allowed >= left * 19 / 20, "{allowed} of {left}");
+    // Of a bucket that is nearly empty, the last tenth is handed out in portions.
+    assert!(allowed >= left * 9 / 10, "{allowed} of {left}");
     assert!(fleet.account.overdrawn() <= 0.0);
 }
 

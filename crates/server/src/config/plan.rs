@@ -29,7 +29,7 @@ pub(crate) struct PlanSpec {
     /// How long an instance that is asked often may keep tokens that it took from Redis in advance: `100ms`. If it is left
     /// out, each decision asks Redis.
     #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
-    #[schema(value_type = Option<String>, format = "duration", examples("100ms"))]
+    #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     pub(super) lease: Option<Duration>,
     /// A chain, in place of `capacity` and `refill`.
     #[serde(deserialize_with = "tables")]
@@ -57,7 +57,7 @@ pub(crate) struct LimitSpec {
     /// How long an instance that is asked often may keep tokens that it took from Redis in advance: `100ms`. If it is left
     /// out, each decision asks Redis.
     #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
-    #[schema(value_type = Option<String>, format = "duration", examples("100ms"))]
+    #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     lease: Option<Duration>,
 }
 

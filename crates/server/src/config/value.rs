@@ -116,7 +116,7 @@ impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
     }
 
     pub(super) fn deserialize_some<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        Self::deserialize(from).map(Some)
+        Option::<String>::deserialize(from)?.map(|text| Self::read(&text)).transpose()
     }
 
     #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]

@@ -1,0 +1,76 @@
+//! What the limiter does while no caller waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_core::{Charge, Store};
+use tokio::task::JoinSet;
+
+use super::{LimiterInner, in_time};
+use crate::lease::Portion;
+
+/// How long notes that are to be renewed are collected, so that the store is asked for all of them in few calls.
+const COLLECTS: Duration = Duration::from_millis(5);
+/// How many of them are asked for at once.
+const AT_ONCE: usize = 256;
+
+/// What is done in the background.
+pub(crate) enum BackgroundWork {
+    /// Takes a portion for a lease from the store.
+    Take(Portion),
+    /// Gives tokens of a lease back to it.
+    GiveBack(Portion),
+    /// Asks how the buckets stand that are denied by notes which are old.
+    Renew,
+}
+
+/// Starts a task. Without a runtime that is not possible: then the store is asked for every decision.
+pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, work: BackgroundWork) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        limiter.renewals.lock().clear();
+        return;
+    };
+    let limiter = Arc::clone(limiter);
+    match work {
+        BackgroundWork::Take(portion) => runtime.spawn(limiter.take(portion)),
+        BackgroundWork::GiveBack(portion) => runtime.spawn(async move { limiter.give_back(&portion).await }),
+        BackgroundWork::Renew => runtime.spawn(renew_notes(limiter)),
+    };
+}
+
+impl<S: Store> LimiterInner<S> {
+    /// Has the note about this charge's bucket renewed soon.
+    pub(super) fn renew(self: &Arc<Self>, charge: &Charge<'_>) {
+        let (key, limit) = (charge.key().as_str().into(), charge.limit().clone());
+        let is_first = {
+            let mut renewals = self.renewals.lock();
+            renewals.push(Portion { key, limit, tokens: charge.cost().get() });
+            renewals.len() == 1
+        };
+        if is_first {
+            (self.start_work)(self, BackgroundWork::Renew);
+        }
+    }
+}
+
+async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
+    tokio::time::sleep(COLLECTS).await;
+    let renewals = std::mem::take(&mut *limiter.renewals.lock());
+    for some in renewals.chunks(AT_ONCE) {
+        let mut asked = JoinSet::new();
+        for bucket in some {
+            asked.spawn(renew_note(Arc::clone(&limiter), bucket.clone()));
+        }
+        while asked.join_next().await.is_some() {}
+    }
+}
+
+/// A look charges nothing. If it fails, the note goes out of date, and the next question asks the store.
+async fn renew_note<S: Store>(limiter: Arc<LimiterInner<S>>, bucket: Portion) {
+    let Some(charges) = bucket.charges() else { return };
+    let question = limiter.question(&charges);
+    let answer = in_time(limiter.deadline, limiter.store.peek(&charges)).await;
+    if let (Some(cache), Some(question), Ok(shown)) = (&limiter.deny_cache, question, answer) {
+        cache.learn(&charges, &shown, question, limiter.fallback.clock.now());
+    }
+}
