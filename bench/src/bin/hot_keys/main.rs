@@ -91,7 +91,12 @@ async fn leases() {
                     // Exact means that every decision asks Redis.
                     let cache = Duration::from_millis(if lease.is_some() { 100 } else { 0 });
                     let instances: Vec<_> = (0..count).map(|_| instance(&server, limit, cache)).collect();
-                    let load = Load { callers: 16, per_second: demand.map(|demand| demand / count), keys, time: TIME };
+                    let load = Load {
+                        callers: 16,
+                        per_second: demand.map(|demand| demand / count),
+                        keys,
+                        time: TIME,
+                    };
                     costs.push(load.run(&server, &instances).await);
                 }
                 let figure = |of: fn(&Cost) -> f64| median(costs.iter().map(of).collect());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Clock, Decision, Limit, Plan, SystemClock};
+use spile_core::{Clock, Decision, DecisionSource, Limit, Plan, SystemClock};
 use spile_limiter::RateLimiter;
 use spile_redis::RedisStore;
 use spile_testkit::ledger::{Ledger, Recorded};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::witness::Witness;
 
-/// Callers on the bucket that everybody wants, and callers with one of their own.
+/// Callers on each of the buckets that everybody wants, and callers with one of their own.
 const HOT: usize = 6;
 const WITNESSES: usize = 4;
 
@@ -24,6 +24,11 @@ const PACE: Duration = Duration::from_millis(3);
 
 /// The plan of the hot bucket.
 pub(crate) const HOT_PLAN: &str = "hot";
+
+/// The plan of a bucket that all instances want, and take tokens of in advance.
+const LEASED_PLAN: &str = "leased";
+/// The key of that bucket.
+pub(crate) const LEASED_KEY: &str = "all instances";
 
 pub(crate) type Limiter = RateLimiter<Recorded<RedisStore>>;
 
@@ -35,7 +40,10 @@ pub(crate) fn hot_limit() -> Limit {
 /// Every plan that the callers ask under.
 pub(crate) fn plans() -> Vec<Plan> {
     let hot = Plan::new(HOT_PLAN, hot_limit()).expect("a plan");
-    std::iter::once(hot).chain((0..WITNESSES).map(Witness::plan)).collect()
+    let lease = Duration::from_millis(100);
+    let leased = Limit::per_second(500).burst(u64::from(hot_limit().capacity())).lease(lease);
+    let leased = Plan::new(LEASED_PLAN, leased).expect("a plan");
+    [hot, leased].into_iter().chain((0..WITNESSES).map(Witness::plan)).collect()
 }
 
 /// Callers at work.
@@ -48,21 +56,23 @@ pub(crate) struct Callers {
 impl Callers {
     pub(crate) fn start(
         runtime: &Handle,
-        limiter: &Limiter,
+        instances: &[Limiter],
         ledger: &Ledger,
         state_may_be_lost: bool,
     ) -> Self {
         let (stop, complaints) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<String>>>::default());
-        let caller = || Caller {
-            limiter: limiter.clone(),
+        let caller = |instance: usize| Caller {
+            instance,
+            limiter: instances[instance].clone(),
             ledger: ledger.clone(),
             clock: SystemClock::new(),
             stop: Arc::clone(&stop),
             complaints: Arc::clone(&complaints),
         };
-        let hot = (0..HOT).map(|_| runtime.spawn(caller().hammer()));
-        let witness = |index| runtime.spawn(caller().testify(index, state_may_be_lost));
-        let tasks = hot.chain((0..WITNESSES).map(witness)).collect();
+        let hot = (0..HOT).map(|_| runtime.spawn(caller(0).hammer("everybody", HOT_PLAN)));
+        let lease = |index| runtime.spawn(caller(index % instances.len()).hammer(LEASED_KEY, LEASED_PLAN));
+        let witness = |index| runtime.spawn(caller(0).testify(index, state_may_be_lost));
+        let tasks = hot.chain((0..HOT).map(lease)).chain((0..WITNESSES).map(witness)).collect();
         Self { stop, complaints, tasks }
     }
 
@@ -79,6 +89,7 @@ impl Callers {
 }
 
 struct Caller {
+    instance: usize,
     limiter: Limiter,
     ledger: Ledger,
     clock: SystemClock,
@@ -87,9 +98,9 @@ struct Caller {
 }
 
 impl Caller {
-    async fn hammer(self) {
+    async fn hammer(self, key: &'static str, plan: &'static str) {
         while !self.stop.load(Ordering::Relaxed) {
-            let _ = self.ask("everybody", HOT_PLAN).await;
+            let _ = self.ask(key, plan).await;
             tokio::time::sleep(PACE).await;
         }
     }
@@ -110,7 +121,10 @@ impl Caller {
         let asked = self.clock.now();
         let decision = self.limiter.allow(key, [plan], 1).await.expect("a question that can be asked");
         let given = self.clock.now();
-        self.ledger.decided(key, &decision, given, Duration::from_micros(given.since_us(asked)));
+        // What instances admit alone, each admits from a bucket of its own.
+        let own = format!("{key} at {}", self.instance);
+        let name = if decision.source() == DecisionSource::Local { &own } else { key };
+        self.ledger.decided(name, &decision, given, Duration::from_micros(given.since_us(asked)));
         decision
     }
 }

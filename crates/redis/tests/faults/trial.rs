@@ -18,6 +18,9 @@ use crate::stall::StallWatch;
 /// What the limiter gives a decision, as it ships.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
 
+/// How many instances share the bucket with a lease. All other callers ask the first.
+const INSTANCES: usize = 3;
+
 /// So many decisions of the store in a row are taken for normal service.
 const CALM: usize = 150;
 
@@ -55,10 +58,13 @@ impl Setup {
         let runtime = runtime.expect("a runtime");
         let ledger = Ledger::default();
         let counted = Counted::default();
-        let store = runtime.block_on(async { store(url) });
-        let limiter =
-            limiter(Recorded::new(store, ledger.clone()), self.policy).observer(counted.clone()).build();
-        let callers = Callers::start(runtime.handle(), &limiter, &ledger, self.state_may_be_lost);
+        let instance = || {
+            let store = Recorded::new(runtime.block_on(async { store(url) }), ledger.clone());
+            limiter(store, self.policy).observer(counted.clone()).build()
+        };
+        let instances: [Limiter; INSTANCES] = std::array::from_fn(|_| instance());
+        let callers = Callers::start(runtime.handle(), &instances, &ledger, self.state_may_be_lost);
+        let [limiter, ..] = instances;
         let (stalls, clock, healed) = (StallWatch::start(), SystemClock::new(), Cell::new(None));
         let policy = self.policy;
         let trial = Trial { runtime, limiter, ledger, counted, callers, policy, stalls, clock, healed };

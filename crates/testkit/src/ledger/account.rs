@@ -44,12 +44,21 @@ impl Account {
         if deepest > -1e-6 { 0.0 } else { -deepest }
     }
 
+    /// How many tokens more than the capacity and the refill were given between the first and the last question.
+    pub fn overdrawn_in_all(&self) -> f64 {
+        (self.tokens_admitted() as f64 - self.entitlement()).max(0.0)
+    }
+
+    /// What could have been given between the first and the last question.
+    fn entitlement(&self) -> f64 {
+        let times = || self.admitted.iter().map(|&(at, _)| at);
+        let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
+        f64::from(self.limit.capacity()) + self.refilled(last.since_us(first))
+    }
+
     /// The share of what could have been given between the first and the last question that was given.
     pub fn entitlement_used(&self) -> f64 {
-        let times = || self.admitted.iter().map(|&(at, _)| at);
-        let (Some(first), Some(last)) = (times().min(), times().max()) else { return 1.0 };
-        let entitlement = f64::from(self.limit.capacity()) + self.refilled(last.since_us(first));
-        self.tokens_admitted() as f64 / entitlement
+        if self.admitted.is_empty() { 1.0 } else { self.tokens_admitted() as f64 / self.entitlement() }
     }
 
     /// Tokens that come back in so long.

@@ -28,6 +28,8 @@ struct LedgerState {
     accounts: BTreeMap<(String, String), Account>,
     /// The same for what this machine admitted alone while the store failed.
     local: BTreeMap<(String, String), Account>,
+    /// What callers got under limits with a lease. The store gives such tokens before they are asked for, and takes them back.
+    leased: BTreeMap<(String, String), Account>,
     decisions: Vec<RecordedDecision>,
 }
 
@@ -49,17 +51,24 @@ impl Ledger {
         let (allowed, reason, source) = (decision.allowed(), decision.reason(), decision.source());
         let mut book = self.0.lock();
         book.decisions.push(RecordedDecision { allowed, reason, source, failure, given_at, latency });
-        if source == DecisionSource::Local && allowed {
-            for status in decision.limits() {
-                let bucket = (key.to_owned(), status.name().to_string());
-                let account = book.local.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
-                account.admitted(status.cost().get(), given_at);
-            }
+        for status in decision.limits() {
+            let is_local = source == DecisionSource::Local;
+            let accounts = match status.limit().lease() {
+                _ if is_local => &mut book.local,
+                Some(_) if from_store(source) => &mut book.leased,
+                _ => continue,
+            };
+            let bucket = (key.to_owned(), status.name().to_string());
+            let account = accounts.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
+            account.admitted(if allowed { status.cost().get() } else { 0 }, given_at);
         }
     }
 
-    /// Writes down what the store admitted at its own time `at`.
+    /// Writes down what the store admitted at its own time `at`. Limits with a lease are judged by what callers got.
     pub fn admitted(&self, charge: &Charge<'_>, tokens: u32, at: Micros) {
+        if charge.limit().limit().lease().is_some() {
+            return;
+        }
         let bucket = (charge.key().as_str().to_owned(), charge.limit().name().to_string());
         let mut book = self.0.lock();
         let account = book.accounts.entry(bucket).or_insert_with(|| Account::new(*charge.limit().limit()));
@@ -111,16 +120,24 @@ impl Ledger {
         self.0.lock().accounts.values().map(Account::tokens_admitted).sum()
     }
 
-    /// The most tokens by which any bucket was overdrawn at any moment; zero where all is well.
+    /// The most tokens by which any bucket was overdrawn at any moment; zero where all is well. Buckets with a lease are judged
+    /// over the whole time, since callers hear of a decision later than it is made.
     pub fn over_admission(&self) -> f64 {
-        self.0.lock().accounts.values().map(Account::overdrawn).fold(0.0, f64::max)
+        let book = self.0.lock();
+        let leased = book.leased.values().map(Account::overdrawn_in_all);
+        book.accounts.values().map(Account::overdrawn).chain(leased).fold(0.0, f64::max)
+    }
+
+    /// How many decisions were made by leases.
+    pub fn by_lease(&self) -> usize {
+        self.count(|line| line.source == DecisionSource::Lease)
     }
 
     /// The share of its entitlement that `key` was given, in the limit that gave it least. Zero for a key that the
     /// store was never asked about.
     pub fn entitlement_used(&self, key: &str) -> f64 {
         let book = self.0.lock();
-        let of_key = book.accounts.iter().filter(|((of, _), _)| of == key);
+        let of_key = book.accounts.iter().chain(&book.leased).filter(|((of, _), _)| of == key);
         of_key.map(|(_, account)| account.entitlement_used()).reduce(f64::min).unwrap_or(0.0)
     }
 
