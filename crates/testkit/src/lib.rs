@@ -4,6 +4,8 @@
 pub mod contract;
 pub mod fuzz;
 pub mod ledger;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod proxy;
 pub mod redis;
 pub mod store;

@@ -7,6 +7,7 @@ mod request;
 mod serve;
 mod settings;
 mod state;
+mod trace;
 mod worker;
 
 use std::sync::Arc;

@@ -15,12 +15,13 @@ use http_body::Body;
 use http_body_util::{Either, Full};
 use spile_core::{Micros, Store};
 use spile_listener::{ClientBody, Deadline, RequestOrigin, is_only_chunked};
-use spile_observe::trace::{Tracer, note, span};
+use spile_observe::trace::{SpanKind, Tracer, note, note_method, span};
 use spile_policy::{Credential, Facts, PolicyRefusal};
 use spile_tower::response::is_grpc;
 
 use super::ActiveConfig;
-use super::worker::{Worker, write_traceparent};
+use super::trace::{note_exchange, note_matched, write_traceparent};
+use super::worker::Worker;
 use crate::access_log::AccessRecord;
 use crate::auth::{AuthAttempt, AuthError, Caller, Downstream};
 use crate::forward::body::{ResponseBody, Upload, UploadProgress, discard};
@@ -131,7 +132,7 @@ impl<S: Store + 'static> Worker<S> {
                 worker.proxy(&config, &mut admitted, &downstream, &mut context, &mut parts, body).await;
             (config, context, admitted, parts, result)
         };
-        match tokio::spawn(span("settled exchange", exchange)).await {
+        match tokio::spawn(span("settled exchange", SpanKind::Internal, exchange)).await {
             Ok((config, context, admitted, parts, result)) => {
                 let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
                 self.finish_response(&config, context, &parts, route, decision, result)
@@ -232,6 +233,9 @@ impl<S: Store + 'static> Worker<S> {
         let target = RequestTarget::of(request, &gateway.bounds)?;
         let index = config.table.find(&target).ok_or(GatewayRefusal::NoRoute)?;
         let route = config.route(index);
+        if gateway.tracer.is_some() {
+            note_matched(&route.settings);
+        }
         let attempt = AuthAttempt { address: downstream.client, guesses: &gateway.guesses };
         let identified = config.auth.identify(&request.headers, attempt, &*gateway.clock);
         let caller = identified.as_ref().ok();
@@ -296,7 +300,7 @@ impl<S: Store + 'static> Worker<S> {
         let answer = match &self.gateway.tracer {
             None => exchange.await,
             // Boxed, so that the futures of requests that are not traced stay small.
-            tracer => Box::pin(Tracer::within(tracer.as_ref(), "proxy", exchange)).await,
+            tracer => Box::pin(Tracer::within(tracer.as_ref(), "proxy", SpanKind::Client, exchange)).await,
         };
         let mut answer = answer.map_err(|failed| context.failed(failed))?;
         context.record.upstream(answer.endpoint());
@@ -343,15 +347,13 @@ impl<S: Store + 'static> Worker<S> {
         EitherFuture::Right(async move {
             let traced = self.gateway.tracer.is_some();
             if traced {
+                note_method(&outbound.parts.method);
                 note("spile.route", || route.settings.name.to_string());
                 write_traceparent(&mut outbound.parts.headers);
             }
             let answer = exchange.run(&mut outbound, &mut upload, deadline).await;
             if traced {
-                note("spile.upstream_answer", || match &answer {
-                    Ok(answer) => answer.response.status().to_string(),
-                    Err(failed) => format!("{:?}", failed.refusal),
-                });
+                note_exchange(&answer);
             }
             answer
         })

@@ -4,19 +4,16 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::future::Either;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response};
 use spile_core::Store;
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
-use spile_observe::trace::{self, TraceContext, Tracer, note};
+use spile_observe::trace::{Tracer, note_request, note_response};
 use tokio::sync::watch;
 
+use super::trace::parent_context;
 use super::{ActiveConfig, GatewayState};
 use crate::forward::body::ResponseBody;
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Serves requests on one runtime, for as long as a call of [`Gateway::serve`](crate::Gateway::serve) lasts.
 pub(crate) struct Worker<S> {
@@ -58,9 +55,9 @@ impl<S: Store + 'static> Worker<S> {
     ) -> Response<ResponseBody> {
         let parent = parent_context(&mut parts.headers);
         let responded = async {
-            note("http.request.method", || parts.method.to_string());
+            note_request(&parts, origin.secure);
             let response = self.respond(origin, parts, body).await;
-            note("http.response.status_code", || response.status().as_str().to_owned());
+            note_response(response.status(), response.headers());
             response
         };
         tracer.trace("http request", parent, responded).await
@@ -92,22 +89,5 @@ impl<S: Store + 'static> HttpHandler for WorkerService<S> {
     /// Resolves once no upgraded connection is left.
     async fn finished(&self) {
         self.0.tunnels.closed().await;
-    }
-}
-
-/// The trace that the request is part of. If it cannot be parsed, both trace headers are removed.
-fn parent_context(headers: &mut HeaderMap) -> Option<TraceContext> {
-    let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()).and_then(TraceContext::parse);
-    if parent.is_none() {
-        headers.remove(TRACEPARENT);
-        headers.remove(TRACESTATE);
-    }
-    parent
-}
-
-/// Makes the current span the parent of the upstream's. If the trace is not sampled, the client's header stays.
-pub(super) fn write_traceparent(headers: &mut HeaderMap) {
-    if let Some(Ok(context)) = trace::current().map(|context| HeaderValue::try_from(context.to_string())) {
-        headers.insert(TRACEPARENT, context);
     }
 }

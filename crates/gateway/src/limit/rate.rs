@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use spile_core::{Clock, Decision, Micros, Reason, Store};
 use spile_limiter::{Ask, RateLimiter, Settled};
-use spile_observe::trace::{self, Tracer};
+use spile_observe::trace::{self, SpanKind, Tracer};
 use spile_policy::{Chain, Owed};
 use spile_tower::response::{HeaderFields, is_grpc};
 
@@ -99,11 +99,11 @@ impl<S: Store> RateLimits<S> {
         }
         let noted = async {
             let decision = self.limiter.allow_charges(ask).await;
-            trace::note("spile.reason", || decision.reason().as_str().to_owned());
+            trace::note("spile.reason", || decision.reason().as_str());
             trace::note("spile.limit", || decision.binding().name().to_string());
             decision
         };
-        Box::pin(trace::span("decision", noted)).await
+        Box::pin(trace::span("decision", SpanKind::Internal, noted)).await
     }
 }
 

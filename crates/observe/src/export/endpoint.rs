@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::uri::Scheme;
-use http::{Request, StatusCode, Uri};
+use http::{HeaderMap, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -58,18 +58,16 @@ impl HttpEndpoint {
     /// Posts JSON. Succeeds if the receiver answers with a status of success within `timeout`.
     pub(crate) async fn post(
         &self,
-        headers: &[(&'static str, String)],
+        headers: &HeaderMap,
         body: Bytes,
         timeout: Duration,
     ) -> Result<(), DeliveryError> {
-        let mut request = Request::post(self.path())
+        let request = Request::post(self.path())
             .header(HOST, self.authority())
             .header(USER_AGENT, concat!("spile/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, "application/json");
-        for (name, value) in headers {
-            request = request.header(*name, value);
-        }
-        let request = request.body(Full::new(body)).expect("the URL was parsed, and the headers are valid");
+        let mut request = request.body(Full::new(body)).expect("the URL was parsed");
+        request.headers_mut().extend(headers.clone());
         let answered = tokio::time::timeout(timeout, self.send(request)).await;
         match answered.unwrap_or(Err(DeliveryError::TimedOut))?.as_u16() {
             200..=299 => Ok(()),

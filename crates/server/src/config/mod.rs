@@ -6,6 +6,7 @@
 mod admin;
 mod bounds;
 mod clients;
+mod collector;
 mod difference;
 mod flags;
 mod forward_auth;
@@ -238,7 +239,7 @@ impl Config {
             admin: AdminConfig { tls: tls(&mut file, "admin", admin_tls, Tls::HTTP), ..admin },
             grpc: GrpcConfig { tls: tls(&mut file, "grpc", grpc_tls, Tls::HTTP2), ..grpc },
             resp: RespConfig { tls: tls(&mut file, "resp", resp_tls, Tls::OTHER), ..resp },
-            observe: observe.finish(webhooks, folder, file.faults()),
+            observe: observe.finish(webhooks, variables, folder, file.faults()),
             log,
             gateway,
             route_files,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use spile_observe::trace::Otlp;
 use spile_observe::webhook::Webhook;
 
+use super::collector::{self, NamedTexts};
 use super::secret;
 use super::source::{At, Faults, did_you_mean};
 use super::value::each;
@@ -29,6 +30,14 @@ pub(crate) struct ObserveConfig {
     pub(super) otlp: Option<String>,
     /// How many of a hundred requests are traced.
     pub(super) otlp_percent: Option<u64>,
+    /// Header fields that the collector asks for. Their values are secrets.
+    #[serde(serialize_with = "NamedTexts::masked", skip_serializing_if = "NamedTexts::is_empty")]
+    pub(super) otlp_headers: NamedTexts,
+    /// More of them, one `name: value` per line.
+    pub(super) otlp_headers_file: Option<PathBuf>,
+    /// What is said of this process to the collector.
+    #[serde(skip_serializing_if = "NamedTexts::is_empty")]
+    pub(super) otlp_attributes: NamedTexts,
     /// Where spans go. `None` if nothing is traced.
     #[serde(skip)]
     pub(crate) collector: Option<Otlp>,
@@ -55,14 +64,29 @@ pub(crate) struct HookConfig {
 
 impl Default for ObserveConfig {
     fn default() -> Self {
-        let (otlp, otlp_percent, collector) = (None, None, None);
-        Self { enabled: true, show_keys: false, otlp, otlp_percent, collector, webhooks: Vec::new() }
+        Self {
+            enabled: true,
+            show_keys: false,
+            otlp: None,
+            otlp_percent: None,
+            otlp_headers: NamedTexts::default(),
+            otlp_headers_file: None,
+            otlp_attributes: NamedTexts::default(),
+            collector: None,
+            webhooks: Vec::new(),
+        }
     }
 }
 
 impl ObserveConfig {
     /// Relative paths start from the folder of the configuration file.
-    pub(super) fn finish(mut self, webhooks: Vec<WebhookSpec>, folder: &Path, faults: &mut Faults) -> Self {
+    pub(super) fn finish(
+        mut self,
+        webhooks: Vec<WebhookSpec>,
+        variables: &[(String, String)],
+        folder: &Path,
+        faults: &mut Faults,
+    ) -> Self {
         let at = At::FILE.key("observe");
         let percent = self.otlp_percent.take().unwrap_or(100);
         if percent > 100 {
@@ -72,12 +96,8 @@ impl ObserveConfig {
                 "0 to 100",
             );
         }
-        if let Some(endpoint) = &self.otlp {
-            self.otlp_percent = Some(percent);
-            let wrong = |why| faults.add(&at.key("otlp"), why, "for instance `http://127.0.0.1:4318`");
-            let collector = Otlp::new(endpoint).map_err(wrong).ok();
-            self.collector = collector.map(|otlp| otlp.ratio(percent as f64 / 100.0));
-        }
+        self.otlp_percent = self.otlp.is_some().then_some(percent);
+        self.collector = collector::check(&self, percent as f64 / 100.0, &at, variables, folder, faults);
         let at = At::FILE.key("webhooks");
         let hook = |(index, hook)| HookConfig::check(hook, &at.item(index), folder, faults);
         self.webhooks = webhooks.into_iter().enumerate().filter_map(hook).collect();

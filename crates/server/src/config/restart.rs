@@ -46,11 +46,7 @@ impl Config {
             ("gateway.access_log", self.gateway.access_log != next.gateway.access_log),
             ("gateway.tls", files(&self.gateway.tls) != files(&next.gateway.tls)),
             ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
-            (
-                "observe.otlp",
-                (&self.observe.otlp, self.observe.otlp_percent)
-                    != (&next.observe.otlp, next.observe.otlp_percent),
-            ),
+            ("observe.otlp", self.observe.collector != next.observe.collector),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

@@ -54,6 +54,10 @@ impl Config {
             let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
             warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));
         }
+        if self.observe.shows_headers() {
+            let clear = "observe.otlp: the header fields for the collector cross the network in clear";
+            warnings.push(format!("{clear}; use https://, or a collector on this machine"));
+        }
         warnings.extend(near_misses(&self.origin.variables).map(|(name, meant)| {
             format!("environment variable `{name}` is not read: did you mean `{meant}`?")
         }));

@@ -214,10 +214,10 @@ impl Decider {
             return self.limiter.peek_charges(ask).await;
         }
         let decided = self.limiter.allow_charges(ask).inspect(|decision| {
-            trace::note("spile.reason", || decision.reason().as_str().to_owned());
+            trace::note("spile.reason", || decision.reason().as_str());
             trace::note("spile.limit", || decision.binding().name().to_string());
         });
-        trace::span("decision", decided).await
+        trace::span("decision", trace::SpanKind::Internal, decided).await
     }
 }
 

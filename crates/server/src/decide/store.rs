@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use spile_core::{
     Charges, Clock, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome, SlewedClock, Store,
     StoreError,
 };
 use spile_memory::{MemoryStore, Usage};
-use spile_observe::trace;
+use spile_observe::trace::{self, SpanKind};
 use spile_redis::{RedisBuildError, RedisStore, Stats, TimeSource};
 
 use super::Clocks;
@@ -126,9 +127,20 @@ impl ServerStore {
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let timing = self.metrics.timing(operation);
-        let answer = trace::span(operation.span(), call).await;
+        let kind = if self.redis().is_some() { SpanKind::Client } else { SpanKind::Internal };
+        let noted = call.inspect(|answer| self.note(answer));
+        let answer = trace::span(operation.span(), kind, noted).await;
         timing.end(&answer);
         answer
+    }
+
+    fn note<T>(&self, answer: &Result<T, StoreError>) {
+        if self.redis().is_some() {
+            trace::note("db.system.name", || "redis");
+        }
+        if let Err(why) = answer {
+            trace::note_error(|| why.reason().as_str().to_owned());
+        }
     }
 }
 

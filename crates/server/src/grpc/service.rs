@@ -74,6 +74,11 @@ impl Grpc {
         let service = RateLimitService { decider, metrics, unmatched, timeout, large };
         Ok(Self { service: Arc::new(service), others })
     }
+
+    /// The route of a path. `None` for paths of health and reflection, and for those that do not exist.
+    pub(crate) fn route(path: &str) -> Option<&'static str> {
+        (path == SHOULD_RATE_LIMIT).then_some(SHOULD_RATE_LIMIT)
+    }
 }
 
 /// Reflection over Envoy's service and over health.

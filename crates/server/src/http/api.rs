@@ -39,12 +39,12 @@ const ROUTES: [(&str, ApiCall); 7] = [
     ("/api/ping", ApiCall::Ping),
 ];
 
-/// Finds a call by its path.
-fn call_at(path: &str) -> Option<ApiCall> {
+/// Finds a call and its route by its path.
+fn call_at(path: &str) -> Option<(&'static str, ApiCall)> {
     let fits = |route: &str| {
         path == route || route.split_once('{').is_some_and(|(before, _)| path.starts_with(before))
     };
-    ROUTES.iter().find(|(route, _)| fits(route)).map(|&(_, call)| call)
+    ROUTES.iter().find(|(route, _)| fits(route)).copied()
 }
 
 /// Everything that callers can ask of the `http` listener.
@@ -62,6 +62,11 @@ impl Api {
         Self { decider, hosts }
     }
 
+    /// The route of a path. `None` if there is no such path.
+    pub(crate) fn route(path: &str) -> Option<&'static str> {
+        call_at(path).map(|(route, _)| route)
+    }
+
     async fn reply(&self, peer: SocketAddr, mut request: Request<ClientBody>) -> HttpReply {
         let decider = &*self.decider;
         if let Err(problem) = auth::exempt(decider, peer, &request, || self.hosts.check(&request, true)) {
@@ -69,7 +74,7 @@ impl Api {
         }
         // Every answer shares one future, which is copied into its connection: what is not asked all the time is
         // boxed to keep that small.
-        let answer = match call_at(request.uri().path()) {
+        let answer = match call_at(request.uri().path()).map(|(_, call)| call) {
             Some(ApiCall::Check) => check::check(decider, &mut request).await,
             Some(ApiCall::Batch) => Box::pin(check::batch(decider, &mut request)).await,
             Some(ApiCall::Peek) => Box::pin(check::peek(decider, &mut request)).await,
@@ -103,7 +108,7 @@ mod tests {
     #[test]
     fn every_path_leads_to_its_call() {
         for (path, call) in ROUTES {
-            assert_eq!(call_at(&path.replace("{ruleId}", "login")), Some(call), "{path}");
+            assert_eq!(call_at(&path.replace("{ruleId}", "login")), Some((path, call)), "{path}");
         }
         for path in ["/", "/v1", "/v1/checks", "/v1/check/", "/v1/authority", "/api/ping/x", ""] {
             assert_eq!(call_at(path), None, "{path}");

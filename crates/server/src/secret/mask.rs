@@ -24,6 +24,9 @@ const SECRETS: [&str; 13] = [
     "privatekey",
 ];
 
+/// The table whose values are all secrets.
+const TABLE: &str = "otlp_headers";
+
 /// The text without its secrets: passwords in URLs, and the values of settings that are named like secrets.
 pub fn mask(text: &str) -> String {
     Masked::new(text).text
@@ -78,6 +81,7 @@ fn secrets(text: &str) -> Vec<Range<usize>> {
         at += line.len();
     }
     find_by_name(text, |secret| found.push(secret));
+    find_in_tables(text, |secret| found.push(secret));
     found.retain(|secret| !secret.is_empty());
     found.sort_by_key(|secret| secret.start);
     let mut apart: Vec<Range<usize>> = Vec::with_capacity(found.len());
@@ -225,6 +229,53 @@ fn find_by_name(text: &str, mut found: impl FnMut(Range<usize>)) {
     }
 }
 
+/// Finds the values in tables of secrets, whatever they are called: `otlp_headers = { … }` and `[observe.otlp_headers]`.
+fn find_in_tables(text: &str, mut found: impl FnMut(Range<usize>)) {
+    if !text.contains(TABLE) {
+        return;
+    }
+    // Within the section, or within braces that an earlier line has opened.
+    let (mut at, mut in_section, mut in_braces) = (0, false, false);
+    for line in text.split_inclusive('\n') {
+        let mut ends = line.match_indices(TABLE).map(|(name, _)| name + TABLE.len());
+        let named = ends.find(|end| !line[*end..].starts_with('_'));
+        if line.trim_start().starts_with('[') {
+            (in_section, in_braces) = (named.is_some(), false);
+        } else if let Some(start) = named.or((in_section || in_braces).then_some(0)) {
+            let sign = line[start..].find('=').map(|sign| start + sign + 1);
+            if let Some(start) = sign.or(named.is_none().then_some(0)) {
+                let value = &line[start..];
+                in_braces = !value.contains('}') && (in_braces || value.contains('{'));
+                values(value, |secret| found(at + start + secret.start..at + start + secret.end));
+            }
+        }
+        at += line.len();
+    }
+}
+
+/// The texts of `{ name = "text", … }` or of one value. All of it if it is not clear which these are.
+fn values(assigned: &str, mut found: impl FnMut(Range<usize>)) {
+    let (mut at, mut texts) = (0, Vec::new());
+    let is_plain =
+        |between: &str| between.chars().all(|c| c.is_ascii_alphanumeric() || "_-.,={} \t".contains(c));
+    while let Some(open) = assigned[at..].find(['"', '\'']).map(|open| at + open) {
+        let between = &assigned[at..open];
+        let Some(close) = closing_quote(assigned, open).filter(|_| is_plain(between)) else { break };
+        // What follows an opening brace or a comma is a name.
+        if between.trim_end().ends_with('=') || (at == 0 && between.trim().is_empty()) {
+            texts.push(open + 1..close);
+        }
+        at = close + 1;
+    }
+    let rest = assigned[at..].trim_matches(['{', '}', ',', ' ', '\t', '\n']);
+    if rest.is_empty() || rest.starts_with('#') {
+        return texts.into_iter().for_each(found);
+    }
+    let value = assigned.trim();
+    let start = value.as_ptr() as usize - assigned.as_ptr() as usize;
+    found(start..start + value.len());
+}
+
 /// Whether the name that `before` ends with is one of a secret. A colon follows names in JSON and of headers; in a
 /// sentence it says nothing.
 fn names_secret(before: &str, sign: u8) -> bool {
@@ -315,6 +366,22 @@ mod tests {
             ("password = \"\"\"hunter\n  hunter\"\"\"\nid = 1", "password = \"\"\"***\n  ***\"\"\"\nid = 1"),
             ("{\"apiKeys\": [\"hunter2\"], \"plan\": \"a\"}", "{\"apiKeys\": [\"***\"], \"plan\": \"a\"}"),
             ("Authorization: Bearer hunter2", "Authorization: ***"),
+            (
+                "otlp_headers = { x-team = \"hunter2\", 'x b'='hunter3' } # mine",
+                "otlp_headers = { x-team = \"***\", 'x b'='***' } # mine",
+            ),
+            ("otlp_headers.x-team = \"hunter2\"", "otlp_headers.x-team = \"***\""),
+            ("otlp_headers = x-team=hunter2", "otlp_headers = ***"),
+            ("otlp_headers = { x-team = hunter2 }", "otlp_headers = ***"),
+            ("otlp_headers = { x-team = \"hunter2\"hunter3\" }", "otlp_headers = ***"),
+            (
+                "otlp_headers = {\n  x-team = \"hunter2\",\n  hunter3\n}\notlp = \"a\"",
+                "otlp_headers = {\n  x-team = \"***\",\n  ***\n}\notlp = \"a\"",
+            ),
+            (
+                "[observe.otlp_headers]\nx-team = \"hunter2\"\nx = hunter3\n[log]\nlevel = \"info\"",
+                "[observe.otlp_headers]\nx-team = \"***\"\nx = ***\n[log]\nlevel = \"info\"",
+            ),
         ] {
             assert_eq!(mask(text), masked);
         }
@@ -329,6 +396,8 @@ mod tests {
             "upstream = [\"http://127.0.0.1:9000\", \"https://b.example:443/a:b\"]",
             "tenant `alice@example.com` is on a plan that is not there",
             "token_file = \"admin.token\"",
+            "otlp_headers_file = \"otlp-headers\"",
+            "it takes otlp, otlp_headers, otlp_headers_file, otlp_attributes",
             "the token cannot be read: permission denied",
             "require_api_key = true",
             "key = [\"tenant\", \"header:x-api-key\", \"ip\"]",

@@ -161,9 +161,9 @@ impl Server {
         let admin = Admin::new(state, analytics, readiness.clone(), &self.telemetry, guard, admin_hosts);
         let api = Api::new(Arc::clone(&self.decider), http_hosts);
         let (telemetry, bounds, tracer) = (&self.telemetry, &self.bounds, self.tracer);
-        let api = Traced { answer: api, tracer: tracer.clone() };
+        let api = Traced { answer: api, tracer: tracer.clone(), route: Api::route };
         let grpc = self.grpc.map(|(grpc, health)| {
-            let answer = Traced { answer: grpc, tracer };
+            let answer = Traced { answer: grpc, tracer, route: Grpc::route };
             (Http::new(answer, telemetry.requests("grpc"), bounds), health)
         });
         let handlers = Handlers {

@@ -3,8 +3,9 @@
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::json;
 use spile_core::Clock;
+use spile_testkit::otlp::{Collector, hex, named};
 
-use crate::support::{Spile, collector, echo};
+use crate::support::{Spile, echo};
 
 #[tokio::test]
 async fn hosts_upstreams_prefixes_and_headers_are_as_the_file_says() {
@@ -106,29 +107,21 @@ async fn a_signed_token_makes_a_principal_a_tenant_and_a_plan() {
 
 #[tokio::test]
 async fn a_collector_that_the_file_names_gets_the_whole_trace() {
-    let (endpoint, mut documents) = collector().await;
+    let mut collector = Collector::start().await;
     let upstream = echo("one").await;
+    let endpoint = &collector.endpoint;
     let spile = Spile::start(&format!(
         "[observe]\notlp = \"{endpoint}\"\n[[routes]]\npath = \"/\"\nupstream = \"http://{upstream}\"\n"
     ))
     .await;
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let told = spile.get("/", &[("traceparent", parent)]).await.json();
-    let mut spans = Vec::new();
-    while spans.len() < 4 {
-        let document = documents.recv().await.expect("the collector runs");
-        spans.extend(
-            document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().cloned().expect("spans"),
-        );
-    }
-    let named = |name: &str| {
-        spans.iter().find(|span| span["name"] == name).unwrap_or_else(|| panic!("{name}: {spans:?}"))
-    };
-    let (request, decision, store, proxy) =
-        (named("http request"), named("decision"), named("store spend"), named("proxy"));
-    assert_eq!(request["parentSpanId"], "00f067aa0ba902b7");
-    assert_eq!((&decision["parentSpanId"], &proxy["parentSpanId"]), (&request["spanId"], &request["spanId"]));
-    assert_eq!(store["parentSpanId"], decision["spanId"]);
+    let spans = collector.spans(4).await;
+    let (request, proxy) = (named(&spans, "GET /*"), named(&spans, "GET"));
+    let (decision, store) = (named(&spans, "decision"), named(&spans, "store spend"));
+    assert_eq!(hex(&request.parent_span_id), "00f067aa0ba902b7");
+    assert_eq!((&decision.parent_span_id, &proxy.parent_span_id), (&request.span_id, &request.span_id));
+    assert_eq!(store.parent_span_id, decision.span_id);
     let passed_on = told["headers"]["traceparent"].as_str().expect("a trace");
-    assert!(passed_on.contains(proxy["spanId"].as_str().expect("an id")), "{passed_on}");
+    assert!(passed_on.contains(&hex(&proxy.span_id)), "{passed_on}");
 }

@@ -126,15 +126,3 @@ pub(crate) async fn echo(name: &'static str) -> SocketAddr {
     tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(tell)).await });
     address
 }
-
-/// An OTLP collector, and what it is sent.
-pub(crate) async fn collector() -> (String, tokio::sync::mpsc::UnboundedReceiver<Value>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("port 0 is always free");
-    let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
-    let (keep, documents) = tokio::sync::mpsc::unbounded_channel();
-    let take = move |body: Bytes| async move {
-        let _kept = keep.send(serde_json::from_slice(&body).expect("OTLP in JSON"));
-    };
-    tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(take)).await });
-    (endpoint, documents)
-}

@@ -1,28 +1,34 @@
 //! Posts spans to a collector as OTLP in JSON. While the collector is down spans are lost, and nothing else happens.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::Counter;
 use serde_json::{Value, json};
 
-use super::span::FinishedSpan;
-use crate::export::HttpEndpoint;
+use super::attribute::{AttributeValue, ERROR, METHOD, OTHER_METHOD, ROUTE};
+use super::headers::OtlpHeaders;
+use super::span::{FinishedSpan, SpanKind};
 use crate::export::batch::Delivery;
+use crate::export::{DeliveryError, HttpEndpoint};
 
 /// How long the collector may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What OTLP calls the span of a server, the span of a client, and a span within either.
-const SERVER: u32 = 2;
-const CLIENT: u32 = 3;
-const INTERNAL: u32 = 1;
+/// What OTLP calls the status of a span that failed.
+const FAILED: u32 = 2;
 
 /// Posts batches of spans to one collector.
 pub(super) struct SpanDelivery {
-    pub(super) endpoint: HttpEndpoint,
-    pub(super) service: String,
-    pub(super) sent: Counter,
-    pub(super) lost: Counter,
+    endpoint: HttpEndpoint,
+    headers: OtlpHeaders,
+    resource: Value,
+    sent: Counter,
+    lost: Counter,
+    /// Whether the last batch was lost. Only changes are logged.
+    failing: AtomicBool,
 }
 
 impl Delivery for SpanDelivery {
@@ -30,9 +36,10 @@ impl Delivery for SpanDelivery {
 
     async fn deliver(&self, spans: &[FinishedSpan]) {
         let body = Bytes::from(self.document(spans).to_string());
-        let posted = self.endpoint.post(&[], body, TIMEOUT).await;
+        let posted = self.endpoint.post(&self.headers.0, body, TIMEOUT).await;
         let counter = if posted.is_ok() { &self.sent } else { &self.lost };
         counter.increment(spans.len() as u64);
+        self.log_change(posted.err());
     }
 
     fn abandon(&self, spans: usize) {
@@ -42,28 +49,50 @@ impl Delivery for SpanDelivery {
 }
 
 impl SpanDelivery {
+    pub(super) fn new(
+        endpoint: HttpEndpoint,
+        headers: OtlpHeaders,
+        resource: &BTreeMap<String, String>,
+        [sent, lost]: [Counter; 2],
+    ) -> Self {
+        let attributes =
+            resource.iter().map(|(key, value)| json!({"key": key, "value": {"stringValue": value}}));
+        let resource = json!({"attributes": attributes.collect::<Vec<_>>()});
+        Self { endpoint, headers, resource, sent, lost, failing: AtomicBool::new(false) }
+    }
+
+    /// Says once that spans are lost and why, and once that they arrive again.
+    fn log_change(&self, failed: Option<DeliveryError>) {
+        let host = self.endpoint.host();
+        match (self.failing.swap(failed.is_some(), Ordering::Relaxed), failed) {
+            (false, Some(why)) => tracing::warn!(target: "spile::trace", host, "spans are lost: {why}"),
+            (true, None) => tracing::info!(target: "spile::trace", host, "spans arrive again"),
+            _ => {}
+        }
+    }
+
     fn document(&self, spans: &[FinishedSpan]) -> Value {
-        let service = json!([{"key": "service.name", "value": {"stringValue": self.service}}]);
         let spans: Vec<_> = spans.iter().map(span).collect();
         let scope = json!({"name": "spile", "version": env!("CARGO_PKG_VERSION")});
         json!({"resourceSpans": [{
-            "resource": {"attributes": service},
+            "resource": self.resource,
             "scopeSpans": [{"scope": scope, "spans": spans}],
         }]})
     }
 }
 
 fn span(span: &FinishedSpan) -> Value {
-    let attribute = |(key, value): &(&str, String)| json!({"key": key, "value": {"stringValue": value}});
-    let kind = match span.name {
-        "http request" => SERVER,
-        "proxy" => CLIENT,
-        _ => INTERNAL,
+    let attribute = |(key, value): &(&str, AttributeValue)| json!({"key": key, "value": any_value(value)});
+    // OTLP's own numbers.
+    let kind = match span.kind {
+        SpanKind::Internal => 1,
+        SpanKind::Server => 2,
+        SpanKind::Client => 3,
     };
     let mut document = json!({
         "traceId": format!("{:032x}", span.context.trace_id),
         "spanId": format!("{:016x}", span.context.span_id),
-        "name": span.name,
+        "name": name(span),
         "kind": kind,
         "startTimeUnixNano": (span.began_us * 1_000).to_string(),
         "endTimeUnixNano": (span.ended_us * 1_000).to_string(),
@@ -72,5 +101,30 @@ fn span(span: &FinishedSpan) -> Value {
     if let Some(parent) = span.parent {
         document["parentSpanId"] = format!("{:016x}", parent.span_id).into();
     }
+    if text(span, ERROR).is_some() {
+        document["status"] = json!({"code": FAILED});
+    }
     document
+}
+
+/// JSON has numbers of 53 bits, so that OTLP writes whole numbers as texts.
+fn any_value(value: &AttributeValue) -> Value {
+    match value {
+        AttributeValue::Text(text) => json!({"stringValue": text}),
+        AttributeValue::Number(number) => json!({"intValue": number.to_string()}),
+    }
+}
+
+/// Spans of HTTP are called by their method and route, as in `GET /scores`. Other spans keep their names.
+fn name(span: &FinishedSpan) -> Cow<'static, str> {
+    let Some(method) = text(span, METHOD) else { return span.name.into() };
+    let method = if method == OTHER_METHOD { "HTTP" } else { method };
+    text(span, ROUTE).map_or_else(|| method.to_owned(), |route| format!("{method} {route}")).into()
+}
+
+fn text<'s>(span: &'s FinishedSpan, key: &str) -> Option<&'s str> {
+    span.attributes.iter().find_map(|(name, value)| match value {
+        AttributeValue::Text(text) if *name == key => Some(&**text),
+        _ => None,
+    })
 }

@@ -8,27 +8,39 @@ use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use spile_core::SystemClock;
 
-use super::{TraceContext, Tracer};
+use super::{AttributeValue, TraceContext, Tracer};
 
 tokio::task_local! {
     static CURRENT: ActiveSpan;
+}
+
+/// What a span is about: a request that was received, a request that was sent, or work in between.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SpanKind {
+    /// Work within this process.
+    Internal,
+    /// A request that was received.
+    Server,
+    /// A request to another server.
+    Client,
 }
 
 /// A span that has ended.
 #[derive(Debug)]
 pub(crate) struct FinishedSpan {
     pub(crate) name: &'static str,
+    pub(crate) kind: SpanKind,
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<TraceContext>,
     pub(crate) began_us: u64,
     pub(crate) ended_us: u64,
-    pub(crate) attributes: Vec<(&'static str, String)>,
+    pub(crate) attributes: Vec<(&'static str, AttributeValue)>,
 }
 
 /// Runs `work` as a span of the trace that this task is in. Outside of a trace, `work` runs without a span.
-pub fn span<F: Future>(name: &'static str, work: F) -> Instrumented<F> {
+pub fn span<F: Future>(name: &'static str, kind: SpanKind, work: F) -> Instrumented<F> {
     let above = CURRENT.try_with(|above| (above.tracer.clone(), above.context)).ok();
-    Instrumented::new(above.map(|(tracer, context)| ActiveSpan::new(tracer, name, Some(context))), work)
+    Instrumented::new(above.map(|(tracer, context)| ActiveSpan::new(tracer, name, kind, Some(context))), work)
 }
 
 /// The context to send in `traceparent`. `None` if this task is not in a trace.
@@ -36,9 +48,15 @@ pub fn current() -> Option<TraceContext> {
     CURRENT.try_with(|scope| scope.context).ok()
 }
 
+/// What the current span is about. `None` if this task is not in a trace.
+pub(super) fn kind() -> Option<SpanKind> {
+    CURRENT.try_with(|scope| scope.kind).ok()
+}
+
 /// Sets an attribute of the current span. It must not contain a key, because spans leave the process.
-pub fn note(what: &'static str, value: impl FnOnce() -> String) {
-    let _outside_of_any_trace = CURRENT.try_with(|scope| scope.attributes.lock().push((what, value())));
+pub fn note<V: Into<AttributeValue>>(what: &'static str, value: impl FnOnce() -> V) {
+    let _outside_of_any_trace =
+        CURRENT.try_with(|scope| scope.attributes.lock().push((what, value().into())));
 }
 
 pin_project! {
@@ -75,16 +93,22 @@ impl<F: Future> Future for Instrumented<F> {
 pub(super) struct ActiveSpan {
     tracer: Tracer,
     name: &'static str,
+    kind: SpanKind,
     context: TraceContext,
     parent: Option<TraceContext>,
     began_us: u64,
-    attributes: Arc<Mutex<Vec<(&'static str, String)>>>,
+    attributes: Arc<Mutex<Vec<(&'static str, AttributeValue)>>>,
 }
 
 impl ActiveSpan {
-    pub(super) fn new(tracer: Tracer, name: &'static str, parent: Option<TraceContext>) -> Self {
+    pub(super) fn new(
+        tracer: Tracer,
+        name: &'static str,
+        kind: SpanKind,
+        parent: Option<TraceContext>,
+    ) -> Self {
         let (context, began_us) = (TraceContext::child_of(parent), SystemClock::wall_now().get());
-        Self { tracer, name, context, parent, began_us, attributes: Arc::default() }
+        Self { tracer, name, kind, context, parent, began_us, attributes: Arc::default() }
     }
 }
 
@@ -93,9 +117,10 @@ struct EndOnDrop(ActiveSpan);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        let ActiveSpan { tracer, name, context, parent, began_us, attributes } = &self.0;
+        let ActiveSpan { tracer, name, kind, context, parent, began_us, attributes } = &self.0;
         tracer.finish(FinishedSpan {
             name,
+            kind: *kind,
             context: *context,
             parent: *parent,
             began_us: *began_us,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use metrics::{Counter, counter, describe_counter};
 use spile_core::SystemClock;
 use tokio::time::sleep;
@@ -92,6 +93,10 @@ impl EventDelivery {
             ("spile-timestamp", timestamp.to_string()),
             ("spile-signature", sign(&self.webhook.secret, timestamp, &body)),
         ];
+        let field = |(name, value): (&'static str, String)| {
+            (HeaderName::from_static(name), HeaderValue::try_from(value).expect("digits, letters and signs"))
+        };
+        let headers = headers.map(field).into_iter().collect();
         self.webhook.endpoint.post(&headers, body, self.webhook.timeout).await
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration: the file, its defaults, its secrets, and changes while the process runs.
 
+mod collector;
 mod example;
 mod file;
 mod reloads;

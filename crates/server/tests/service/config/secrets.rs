@@ -34,6 +34,13 @@ fn no_secret_is_part_of_what_is_said_about_a_file() {
         "store = { url = \"reds://:hunter2@h\", no_such_key = 1 }",
         "[listen]\nhttp = \"http://user:hunter2@h\"",
         "[observe]\notlp = \"htp://user:hunter2@h\"",
+        "[observe]\notlp_headers = { \"x team\" = \"hunter2\" }",
+        "[observe]\notlp_headers = { x-team = \"hunter2\", x = 1 }",
+        "[observe]\notlp_headers = { x-team = \"hunter2\\n\" }",
+        "[observe]\notlp_headers = { x-team = \"hunter2\"",
+        "[observe]\notlp_headers = [\"x-team=hunter2\"]",
+        "[observe.otlp_headers]\nhost = \"hunter2\"",
+        "[observe.otlp_headers]\nx-team = \"hunter2\"\nx = 1",
         "[[webhooks]]\nurl = \"htps://user:hunter2@h\"\nsecret_file = \"s\"",
         "[[webhooks]]\nurl = \"https://h\"\nsecret = \"hunter2\"",
         "[[routes]]\npath = \"/\"\nupstream = \"http://user:hunter2@h\"",
@@ -51,15 +58,21 @@ fn no_secret_is_part_of_what_is_said_about_a_file() {
         ("SPILE_STORE__URL", "redis://:hunter2@"),
         ("SPILE_LISTEN__HTTP", "redis://:hunter2@h"),
         ("SPILE_CLIENTS__TRUSTED_PROXIES", "http://a:hunter2@h"),
+        ("SPILE_OBSERVE__OTLP_HEADERS", "hunter2"),
+        ("SPILE_OBSERVE__OTLP_HEADERS", "a b=hunter2"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b,hunter2"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "host=hunter2"),
     ] {
-        let said = explained("", &[(name, value)]);
+        let said = explained("[observe]\notlp = \"http://127.0.0.1:4318\"\n", &[(name, value)]);
         assert!(!said.contains(PASSWORD), "{name}={value}\n{said}");
     }
 }
 
 #[test]
 fn no_secret_is_part_of_a_configuration_that_is_written_out_for_debugging() {
-    let text = "[store]\nurl = \"redis://:hunter2@h\"\n# hunter2\n".to_owned();
+    let text = "[store]\nurl = \"redis://:hunter2@h\"\n# hunter2\n\
+                [observe]\notlp = \"http://h\"\notlp_headers = { x-team = \"hunter2\" }\n";
+    let text = text.to_owned();
     let variables = [("SPILE_ADMIN_TOKEN".to_owned(), "hunter2".to_owned())];
     let config = Config::parse(Path::new("spile.toml"), text, variables).expect("it works");
     let written = format!("{config:?}\n{config}");
@@ -88,13 +101,21 @@ fn a_line_with_a_secret_is_shown_with_its_place_in_the_file() {
 fn a_configuration_is_shown_without_its_secrets() {
     let home = Home::new(
         "[[routes]]\npath = \"/\"\nupstream = \"http://127.0.0.1:9\"\nrequest_headers = { set = { Authorization = \"Basic hunter2\" } }\n\
+         [observe]\notlp = \"http://127.0.0.1:9\"\notlp_headers = { x-team = \"hunter2\", \"x.b\" = \"hunter2\" }\n\
+         otlp_attributes = { \"service.name\" = \"edge\" }\n\
          [[webhooks]]\nurl = \"https://h.example/x?token=hunter2\"\nsecret_file = \"token\"\n",
     );
     let path = home.at("spile.toml");
     let output = Process::run(&["config", "show", "--config", path.to_str().expect("its name is text")]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && !shown.contains(PASSWORD), "{shown}");
-    assert!(shown.contains("https://h.example/x?token=***"), "{shown}");
+    for line in [
+        "https://h.example/x?token=***",
+        "otlp_headers = { x-team = \"***\", \"x.b\" = \"***\" }",
+        "otlp_attributes = { \"service.name\" = \"edge\" }",
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
     home.write("spile.toml", &shown);
     let again = Process::run(&["config", "show", "--config", path.to_str().expect("its name is text")]);
     assert_eq!(String::from_utf8_lossy(&again.stdout), shown, "it is a file of its own");

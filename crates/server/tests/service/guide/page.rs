@@ -135,6 +135,7 @@ impl Page {
             let file = self.folder.path().join(secret);
             fs::write(file, "0123456789abcdef0123456789abcdef").expect("the folder is ours");
         }
+        fs::write(self.folder.path().join("otlp-headers"), "x-team: games").expect("the folder is ours");
     }
 }
 
