@@ -1,10 +1,13 @@
 //! Forward-auth behind real proxies, with the settings that the guide shows.
 
+mod apache;
 mod caddy;
 mod envoy;
+mod haproxy;
 mod nginx;
 mod promises;
 mod traefik;
+mod varnish;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -137,6 +140,12 @@ impl Drop for Proxy {
 /// A program that `scripts/install-test-deps` unpacks.
 pub(crate) fn unpacked(name: &str) -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache").join(name).join(name))
+}
+
+/// A program that Debian keeps in a folder that an ordinary user's PATH may lack.
+fn system(name: &str) -> Command {
+    let path = Path::new("/usr/sbin").join(name);
+    if path.exists() { Command::new(path) } else { Command::new(name) }
 }
 
 /// The Envoy of the tests with these settings.

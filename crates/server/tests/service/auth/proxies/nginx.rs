@@ -1,10 +1,9 @@
 //! nginx, by `auth_request`.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::promises::Kind;
-use super::{Site, blocks};
+use super::{Site, blocks, system};
 
 const NGINX: Kind = Kind { heading: "nginx", command, refusal: 429, while_down: 500 };
 
@@ -56,14 +55,9 @@ http {{
 {servers}
 }}"
     );
-    let mut nginx = Command::new(program());
+    let mut nginx = system("nginx");
     nginx.arg("-p").arg(site.folder.path()).arg("-c").arg(site.write("nginx.conf", &settings));
     nginx
-}
-
-/// Debian keeps nginx in a folder that an ordinary user's PATH may lack.
-fn program() -> &'static str {
-    if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" }
 }
 
 #[tokio::test]

@@ -8,7 +8,11 @@ use spile_server::Config;
 use super::{Proxy, Site, blocks};
 use crate::support::{Answer, Spile};
 
-const GUIDE: &str = include_str!("../../../../../../docs/guide/forward-auth.md");
+/// The pages that show how proxies are set up.
+const PAGES: [&str; 2] = [
+    include_str!("../../../../../../docs/guide/forward-auth.md"),
+    include_str!("../../../../../../docs/guide/other-proxies.md"),
+];
 
 /// One token for a login, plenty for the rest: a login that passes for something else passes.
 const RULES: &str = r#"
@@ -24,6 +28,19 @@ plans = ["login"]
 id = "default"
 key = ["ip"]
 plans = ["pages"]
+"#;
+
+/// A tenant with one token for its orders. Its key is `test`.
+const TENANT: &str = r#"
+[[rules]]
+id = "orders"
+match = { path = "/orders" }
+key = ["tenant"]
+plans = ["login"]
+[[tenants]]
+id = "acme"
+plan = "login"
+api_keys = ["sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
 "#;
 
 /// The clients of the tests. Neither is a trusted proxy.
@@ -151,6 +168,25 @@ impl Kind {
         edge.proxy.ask(ANN, b"POST /login", named).await.is(self.refusal);
     }
 
+    /// The key that a client sends reaches Spile, and a wrong one is refused.
+    pub(super) async fn passes_on_the_key_of_a_tenant(&self) {
+        let edge = self.start(&format!("{RULES}{TENANT}")).await;
+        let known: &[(&str, &[u8])] = &[("X-API-Key", b"test")];
+        edge.proxy.ask(ANN, b"POST /orders", known).await.is(200);
+        edge.proxy.ask(BOB, b"POST /orders", known).await.is(self.refusal);
+        edge.proxy.ask(ANN, b"POST /orders", &[("X-API-Key", b"wrong")]).await.is(401);
+        edge.proxy.ask(ANN, b"POST /orders", &[]).await.is(401);
+    }
+
+    /// A page that comes from the proxy's cache is limited, too. Returns what the caller got whose page came from there.
+    pub(super) async fn limits_what_it_has_cached(&self) -> Answer {
+        let edge = self.start(&RULES.replacen("POST", "GET", 1)).await;
+        edge.proxy.ask(ANN, b"GET /login", &[]).await.is(200);
+        let cached = edge.proxy.ask(BOB, b"GET /login", &[]).await.is(200);
+        edge.proxy.ask(ANN, b"GET /login", &[]).await.is(self.refusal);
+        cached
+    }
+
     /// While Spile is down, callers get what the guide says.
     pub(super) async fn fails_closed(&self) {
         self.answers_while_down(self.section(), self.while_down).await;
@@ -174,8 +210,10 @@ impl Kind {
     }
 
     async fn start_as(&self, section: &str, rules: &str) -> Edge {
+        // A page may say once for all of its proxies what `spile.toml` needs.
+        let file = blocks(section, "toml").into_iter().chain(blocks(self.page(), "toml")).next();
         // Some proxies are elsewhere in the guide; those of the tests are here.
-        let file = blocks(section, "toml")[0].replace("10.244.0.0/16", "127.0.0.1/32");
+        let file = file.expect("the guide says what Spile needs").replace("10.244.0.0/16", "127.0.0.1/32");
         let config = Config::parse(Path::new("spile.toml"), format!("{file}{rules}"), []);
         let spile = Spile::start_with(config.unwrap_or_else(|why| panic!("{why}"))).await;
         let site = Site::before(spile.http).await;
@@ -183,9 +221,13 @@ impl Kind {
         Edge { proxy: Proxy::start(site, command).await, spile }
     }
 
+    fn page(&self) -> &'static str {
+        let heading = format!("\n## {}\n", self.heading);
+        PAGES.into_iter().find(|page| page.contains(&heading)).expect("the guide has the section")
+    }
+
     fn section(&self) -> &'static str {
-        let (_, rest) =
-            GUIDE.split_once(&format!("\n## {}\n", self.heading)).expect("the guide has the section");
+        let (_, rest) = self.page().split_once(&format!("\n## {}\n", self.heading)).unwrap_or_default();
         rest.split_once("\n## ").map_or(rest, |(section, _)| section)
     }
 }
