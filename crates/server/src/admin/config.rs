@@ -13,6 +13,7 @@ use crate::config::LoadError;
 use crate::http::Problem;
 use crate::openapi::Guarded;
 use crate::registry::split;
+use crate::secret::mask;
 
 /// Shows what the server runs with, as a file would have it. Secrets are left out.
 #[utoipa::path(
@@ -25,16 +26,19 @@ use crate::registry::split;
                content_type = "application/toml"), Guarded)
 )]
 pub(super) async fn show(State(state): State<AdminState>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/toml")], state.control.config().to_string())
+    ([(CONTENT_TYPE, "application/toml")], mask(&state.control.config().to_string()))
 }
 
 /// What became of a reload.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(examples(json!({"result": "applied", "needsRestart": []})))]
+#[schema(examples(json!({"result": "applied", "file": "/etc/spile/spile.toml", "needsRestart": []})))]
 pub(super) struct Reloaded {
-    /// `applied`.
+    /// `applied`, or `noFile` if the server runs without a file. Then only certificates and secrets were read again, which
+    /// are in files of their own.
     result: &'static str,
+    /// The file that was read. `null` if the server runs without one.
+    file: Option<String>,
     /// Settings that have changed since the server started and wait for a restart.
     needs_restart: Vec<&'static str>,
 }
@@ -47,7 +51,7 @@ pub(super) struct Reloaded {
     operation_id = "reloadConfig",
     security(("token" = [])),
     responses(
-        (status = 200, description = "The file is in force.", body = Reloaded),
+        (status = 200, description = "The file is in force, or there is none.", body = Reloaded),
         (status = 422, description = "The file does not work; `errors` has each mistake with its line. What was in \
          force still is.", body = crate::openapi::Problem, content_type = "application/problem+json"),
         Guarded
@@ -57,7 +61,9 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Response {
     match state.control.reload().await {
         Ok(()) => {
             let needs_restart = state.control.needing_restart();
-            Json(Reloaded { result: "applied", needs_restart }).into_response()
+            let file = state.control.config().path().map(|path| path.display().to_string());
+            let result = if file.is_some() { "applied" } else { "noFile" };
+            Json(Reloaded { result, file, needs_restart }).into_response()
         }
         Err(why) => refused(&why).into_reply().into_response(),
     }

@@ -7,6 +7,9 @@ use http::Method;
 use super::admin::AdminArgs;
 use super::entries::shown;
 
+const NO_FILE: &str = "the server runs without a configuration file: no setting was changed, and only certificates and \
+                       secrets that are in files of their own were read again";
+
 /// Which server.
 #[derive(Args, Debug)]
 pub(super) struct ReloadArgs {
@@ -24,6 +27,9 @@ impl ReloadArgs {
         }
         if !status.is_success() {
             return client.refused(status, &answer);
+        }
+        if answer["result"] == "noFile" {
+            return self.admin.print(&answer, || NO_FILE.to_owned());
         }
         self.admin.print(&answer, || match answer["needsRestart"].as_array().map(Vec::as_slice) {
             None | Some([]) => "the file is in force".to_owned(),

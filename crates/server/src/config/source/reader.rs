@@ -31,6 +31,9 @@ const TAKES: [(&str, &str); 7] = [
     ("api_keys", "a list of hashes: `sha256:` and 64 hexadecimal digits each"),
 ];
 
+/// The most characters of a wrong text that are shown.
+const MOST_SHOWN: usize = 40;
+
 /// A mistake in a value that has the right type: what is wrong, and what would be right.
 pub(in crate::config) fn wrong<E: de::Error>(message: impl fmt::Display, fix: impl fmt::Display) -> E {
     E::custom(format_args!("{message}{BETWEEN}{fix}"))
@@ -114,8 +117,11 @@ impl TreeReader<'_> {
                 continue;
             }
             let found = match get(&mut value, &steps) {
-                Some(found) if !taken.guessed.contains(&path) => found.clone(),
-                _ => Value::String(String::new()),
+                Some(_) if taken.guessed.contains(&path) => {
+                    Value::String(self.variable_at(&path).unwrap_or_default().to_owned())
+                }
+                Some(found) => found.clone(),
+                None => Value::String(String::new()),
             };
             let others = if steps.len() == 1 { others } else { &[] };
             self.tell(&why.into_inner().to_string(), path.clone(), &found, others);
@@ -172,6 +178,8 @@ impl TreeReader<'_> {
                 Value::Number(number) if wants.starts_with("a whole") && !number.is_f64() => {
                     number.to_string()
                 }
+                // The text of a variable in the place of a number or a choice, which are no secrets.
+                Value::String(text) if is_plain(&wants) && self.variable_at(&path).is_some() => shown(text),
                 other => kind(other, &path).to_owned(),
             };
             (format!("`{}` is {found}", path.name()), format!("this takes {wants}"))
@@ -251,6 +259,20 @@ fn guess(text: &str) -> Value {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         items.collect()
     })
+}
+
+/// Whether a number, or `true` or `false`, is wanted.
+fn is_plain(wants: &str) -> bool {
+    ["a whole number", "a number", "`true`"].iter().any(|word| wants.starts_with(word))
+}
+
+/// A text as an operator typed it, up to a length that one reads.
+fn shown(text: &str) -> String {
+    if text.is_empty() {
+        return "empty".to_owned();
+    }
+    let short: String = text.chars().take(MOST_SHOWN).collect();
+    format!("`{short}{}`", if short.len() < text.len() { "…" } else { "" })
 }
 
 /// What a value is, in words.

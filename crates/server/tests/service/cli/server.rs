@@ -141,6 +141,14 @@ fn a_file_is_read_again_on_demand_and_says_what_is_wrong_or_waits() {
 }
 
 #[test]
+fn a_reload_of_a_server_without_a_file_says_that_there_is_none() {
+    let desk = Desk::open();
+    let said = desk.says(&["reload"], 0, "runs without a configuration file: no setting was changed");
+    assert!(!said.contains("in force"), "{said}");
+    desk.says(&["reload", "--json"], 0, r#"{"result":"noFile","file":null,"needsRestart":[]}"#);
+}
+
+#[test]
 fn what_a_restart_loses_is_said_and_beside_a_path_nothing_is_lost() {
     let warning = "loses it when it is started again";
     Desk::open().says(&["tenant", "add", "acme", "--plan", "free"], 0, warning);

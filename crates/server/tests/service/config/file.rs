@@ -20,6 +20,53 @@ fn shown(text: &str, variables: &[(&str, &str)]) -> String {
 const EVERYTHING: &str = include_str!("everything.toml");
 
 #[test]
+fn a_wrong_number_of_a_variable_is_told_with_the_variable_the_value_and_what_is_wanted() {
+    let long = "9".repeat(100);
+    for (name, value, message, fix) in [
+        (
+            "SPILE_STORE__CONNECTIONS",
+            "abc",
+            "`store.connections` is `abc`",
+            "this takes a whole number from 0",
+        ),
+        ("SPILE_STORE__CONNECTIONS", "-1", "`store.connections` is `-1`", "this takes a whole number from 0"),
+        (
+            "SPILE_STORE__CONNECTIONS",
+            "1.5",
+            "`store.connections` is `1.5`",
+            "this takes a whole number from 0",
+        ),
+        ("SPILE_STORE__CONNECTIONS", "", "`store.connections` is empty", "this takes a whole number from 0"),
+        ("SPILE_OBSERVE__ENABLED", "yes", "`observe.enabled` is `yes`", "this takes `true` or `false`"),
+        (
+            "SPILE_GATEWAY__ACCESS_LOG__SAMPLE",
+            "x",
+            "`gateway.access_log.sample` is `x`",
+            "this takes a number",
+        ),
+        ("SPILE_RULES__0__COST", "ten", "`rules.cost` is `ten`", "this takes a whole number of tokens"),
+        (
+            "SPILE_RULES__0__COST",
+            &format!("{long}x"),
+            "`rules.cost` is `9999999999999999999999999999999999999999…`",
+            "tokens",
+        ),
+        (
+            "SPILE_PLANS__FREE__CAPACITY",
+            "1e3",
+            "`plans.free.capacity` is `1e3`",
+            "this takes a whole number of tokens",
+        ),
+    ] {
+        let why = parse("", &[(name, value)]).expect_err("it is wrong");
+        let line = format!("error: {message}\n --> environment variable {name}: ");
+        assert!(why.contains(&line) && why.contains(fix), "{line} in {why}");
+    }
+    let why = parse("[store]\nconnections = \"abc\"\n", &[]).expect_err("it is wrong");
+    assert!(why.contains("`store.connections` is text"), "the file shows its line: {why}");
+}
+
+#[test]
 fn a_file_with_every_table_works() {
     let shown = shown(EVERYTHING, &[]);
     for line in [

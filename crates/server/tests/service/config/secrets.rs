@@ -58,6 +58,8 @@ fn no_secret_is_part_of_what_is_said_about_a_file() {
         ("SPILE_STORE__URL", "redis://:hunter2@"),
         ("SPILE_LISTEN__HTTP", "redis://:hunter2@h"),
         ("SPILE_CLIENTS__TRUSTED_PROXIES", "http://a:hunter2@h"),
+        ("SPILE_STORE__CONNECTIONS", "redis://:hunter2@h"),
+        ("SPILE_TENANTS__0__API_KEYS", "hunter2"),
         ("SPILE_OBSERVE__OTLP_HEADERS", "hunter2"),
         ("SPILE_OBSERVE__OTLP_HEADERS", "a b=hunter2"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=b,hunter2"),
@@ -116,6 +118,10 @@ fn a_configuration_is_shown_without_its_secrets() {
     ] {
         assert!(shown.contains(line), "{line} in {shown}");
     }
+    let flags = ["--config", path.to_str().expect("its name is text"), "--gateway", "127.0.0.1:0"];
+    let server = Process::serve_with(&flags, &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]);
+    let by_http = server.ask("admin", "GET", "/admin/v1/config", "");
+    assert!(by_http.contains("token=***") && !by_http.contains(PASSWORD), "{by_http}");
     home.write("spile.toml", &shown);
     let again = Process::run(&["config", "show", "--config", path.to_str().expect("its name is text")]);
     assert_eq!(String::from_utf8_lossy(&again.stdout), shown, "it is a file of its own");
