@@ -37,10 +37,10 @@ mod upstream;
 
 pub use access_log::{AccessLogError, AccessLogFormat, AccessLogSettings};
 pub use auth::{JwtKeyFile, JwtVerifier};
-pub use gateway::{Gateway, GatewayBuildError, GatewayBuilder, Settings};
+pub use gateway::{FoundRoute, Gateway, GatewayBuildError, GatewayBuilder, Settings};
 pub use limit::{Adaptive, Concurrency};
 pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
-pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, Timeouts};
+pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, RouteFinder, Timeouts};
 pub use spile_listener::{Bounds, FileLoadError, Tls, TlsFiles};
 pub use upstream::{
     Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,

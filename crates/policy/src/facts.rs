@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smol_str::SmolStr;
-use spile_core::PlanName;
+use spile_core::{Cost, PlanName};
+
+use crate::key::ResolvedKey;
 
 /// What is known of a request before it is decided.
 #[derive(Clone, Debug)]
@@ -21,6 +23,18 @@ pub struct Facts<'a> {
     /// The header whose value is the key under the rule `default`, instead of the rule's own key.
     pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
     pub(crate) load: f64,
+    /// Who pays, and what, if the request is only described.
+    pub(crate) assumed: Option<&'a AssumedPayer>,
+}
+
+/// Who pays for a request that is only described, and at which cost.
+#[derive(Clone, Debug)]
+pub(crate) struct AssumedPayer {
+    /// Pays under rules that look for a key that the description does not have. `None` if requests without such a key
+    /// are described.
+    pub(crate) key: Option<ResolvedKey>,
+    /// Replaces the cost of each rule.
+    pub(crate) cost: Option<Cost>,
 }
 
 /// The tenant that sent a request, and its plan: resolved once, by
@@ -78,6 +92,7 @@ impl<'a> Facts<'a> {
             credential: Credential::Accepted,
             sent: None,
             load: 1.0,
+            assumed: None,
         }
     }
 

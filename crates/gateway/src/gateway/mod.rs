@@ -2,6 +2,7 @@
 
 mod active_config;
 mod builder;
+mod found_route;
 pub(crate) mod metrics;
 mod request;
 mod serve;
@@ -15,10 +16,11 @@ use std::time::Duration;
 
 use spile_core::Store;
 use spile_limiter::RateLimiter;
-use spile_policy::Policy;
+use spile_policy::{CleanPath, Policy};
 use tokio::net::TcpListener;
 
 pub use builder::{GatewayBuildError, GatewayBuilder};
+pub use found_route::FoundRoute;
 pub use settings::Settings;
 
 use active_config::ActiveConfig;
@@ -58,6 +60,14 @@ impl<S> Gateway<S> {
     /// are.
     pub fn replace_policy(&self, policy: impl Into<Arc<Policy>>) {
         self.0.replace_policy(&policy.into());
+    }
+
+    /// The route for a request for this host and this path, as the gateway finds it now. The host is in lower case and
+    /// without a port. `None` if no route is for it: the gateway answers such a request with 404.
+    pub fn find_route(&self, host: &str, path: &CleanPath) -> Option<FoundRoute> {
+        let config = self.0.config();
+        let route = Arc::clone(config.table.route_for(host, path)?);
+        Some(FoundRoute::new(route, config.auth.policy, self.0.clock.now()))
     }
 
     /// Reads certificates and keys again, now and not only at the next second. Blocks while it reads.

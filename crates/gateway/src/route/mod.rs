@@ -1,5 +1,6 @@
 //! Routes: which requests go where, and how.
 
+mod finder;
 mod header_changes;
 mod rewrite;
 mod settings;
@@ -8,6 +9,7 @@ mod table;
 mod target;
 mod timeouts;
 
+pub use finder::RouteFinder;
 pub use header_changes::{HeaderChangeError, HeaderChanges};
 pub use rewrite::RewriteError;
 pub use settings::Route;

@@ -13,6 +13,9 @@ use crate::policy::TENANT_KEY;
 /// larger inline buffer would cost more than allocating long keys.
 const INLINE_BYTES: usize = 36;
 
+const JOINED_KEY: &str = "joined:";
+const ROUTE_KEY: &str = "route:";
+
 /// The key whose buckets are charged, as text that starts with its kind: `ip:203.0.113.7`, `tenant:acme`.
 ///
 /// Two keys are equal only if kind and value are equal. A text that is not a valid [`Key`], because it is too long or
@@ -78,7 +81,7 @@ impl ResolvedKey {
     /// Several keys as one: a bucket for each combination.
     pub fn joined(parts: &[Self]) -> Self {
         // Each part has its length before it, so that different parts never give the same text.
-        let joined = parts.iter().fold(String::from("joined:"), |mut text, part| {
+        let joined = parts.iter().fold(String::from(JOINED_KEY), |mut text, part| {
             let part = part.as_str();
             text.push_str(itoa::Buffer::new().format(part.len()));
             text.push(':');
@@ -86,6 +89,18 @@ impl ResolvedKey {
             text
         });
         Self::of(&[&joined])
+    }
+
+    /// The key of a client under the limits of a route: a bucket for each client and route.
+    pub fn on_route(client: Self, route: &str) -> Self {
+        Self::joined(&[client, Self::of(&[ROUTE_KEY, route])])
+    }
+
+    /// The client and the route of a key that [`on_route`](Self::on_route) made.
+    pub fn split_route(key: &str) -> Option<(&str, &str)> {
+        let (client, rest) = first_part(key.strip_prefix(JOINED_KEY)?)?;
+        let (route, rest) = first_part(rest)?;
+        rest.is_empty().then_some((client, route.strip_prefix(ROUTE_KEY)?))
     }
 
     /// Concatenates pieces. The first one starts with the kind and a colon. The caller must make sure that different
@@ -129,6 +144,12 @@ impl ResolvedKey {
         text.push(str::from_utf8(&digits).unwrap_or_default());
         Self(text)
     }
+}
+
+/// The first part of a joined key, which has its length before it, and what follows.
+fn first_part(text: &str) -> Option<(&str, &str)> {
+    let (bytes, rest) = text.split_once(':')?;
+    rest.split_at_checked(bytes.parse().ok()?)
 }
 
 impl fmt::Debug for ResolvedKey {
@@ -219,6 +240,24 @@ mod tests {
     fn a_colon_in_a_label_does_not_make_two_labels_meet() {
         assert_ne!(ResolvedKey::custom("a:b", "c"), ResolvedKey::custom("a", "b:c"));
         assert_ne!(ResolvedKey::custom("a%3Ab", "c"), ResolvedKey::custom("a:b", "c"));
+    }
+
+    #[test]
+    fn the_client_and_the_route_of_a_key_can_be_read_again() {
+        for (client, route) in [("ip:203.0.113.7", "/scores"), ("tenant:a:1:b", "route:x"), ("é", "")] {
+            let key = ResolvedKey::on_route(ResolvedKey::of(&[client]), route);
+            assert_eq!(ResolvedKey::split_route(key.as_str()), Some((client, route)));
+        }
+        for other in [
+            "ip:203.0.113.7",
+            "joined:",
+            "joined:9:a",
+            "joined:1:a7:route:/x",
+            "joined:1:é7:route:",
+            "joined:1:a1:b",
+        ] {
+            assert_eq!(ResolvedKey::split_route(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -85,6 +85,25 @@ impl Policy {
         self.by_id.get(id).map(|&at| &self.rules[at])
     }
 
+    /// The limit of a route with that id, and the name of the route.
+    pub fn route_limit(&self, id: &str) -> Option<(&str, &Rule)> {
+        self.route_limits().find(|(_, limit)| limit.id == id)
+    }
+
+    /// Each limit of each route, with the name of the route.
+    pub fn route_limits(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        self.route_limits
+            .iter()
+            .flat_map(|(route, limits)| limits.iter().map(move |limit| (route.as_str(), limit)))
+    }
+
+    /// The limits of a request's route that apply to it.
+    pub fn route_limits_for(&self, facts: &Facts<'_>) -> impl Iterator<Item = &Rule> {
+        let limits =
+            facts.route.and_then(|route| self.route_limits.get(route)).map_or(&[][..], Vec::as_slice);
+        limits.iter().filter(|limit| limit.matcher.matches(facts))
+    }
+
     /// The tenant of that id.
     pub fn tenant(&self, id: &str) -> Option<&Tenant> {
         self.tenants.get(id)
@@ -271,11 +290,8 @@ impl Policy {
 
     fn owed_under(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Owed {
         let mut owed = Owed::default();
-        let routes =
-            facts.route.and_then(|route| self.route_limits.get(route)).map_or(&[][..], Vec::as_slice);
-        let limits = routes.iter().filter(|limit| limit.matcher.matches(facts));
         let paid = (rule.into_iter().map(|rule| (rule, false)))
-            .chain(limits.map(|limit| (limit, true)))
+            .chain(self.route_limits_for(facts).map(|limit| (limit, true)))
             .try_for_each(|(rule, by_route)| self.add_rule(&mut owed, rule, by_route, facts));
         let never = || {
             let bucket = owed.enforced.as_ref()?.never_passes()?;
@@ -350,15 +366,18 @@ impl Policy {
                 Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
                 _ => rule.key.resolve(facts, self.ipv6_prefix),
             };
-            let key = key.map_err(|why| no_identity(rule, why))?.ok_or_else(|| no_key(rule))?;
+            let key = key.map_err(|why| no_identity(rule, why))?;
+            let assumed = || facts.assumed.and_then(|payer| payer.key.clone());
+            let key = key.or_else(assumed).ok_or_else(|| no_key(rule))?;
             let key = match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
-                Some(route) => ResolvedKey::joined(&[key, ResolvedKey::of(&["route:", route])]),
+                Some(route) => ResolvedKey::on_route(key, route),
                 None => key,
             };
             chain.tighten_failure_policy(self.failure_policy_of(rule));
+            let cost = facts.assumed.and_then(|payer| payer.cost).unwrap_or(rule.cost);
             for plan in self.plans_of(rule, facts.tenant.as_ref()) {
-                chain.charge(&key, plan, rule.cost.get().into()).map_err(PolicyRefusal::TooManyLimits)?;
+                chain.charge(&key, plan, cost.get().into()).map_err(PolicyRefusal::TooManyLimits)?;
             }
         }
         Ok(())

@@ -1,12 +1,14 @@
 //! What a caller owes that names its rule or plans itself: the decision API, the Redis protocol and the command line.
 
+use std::borrow::Cow;
+
 use smol_str::SmolStr;
 use spile_core::{ChargeError, Cost, CostError, KeyError, Limit, LimitName, NameError, NamedLimit, PlanName};
 
 use super::{OWN, Policy, TENANT_KEY};
-use crate::facts::CallerTenant;
+use crate::facts::{AssumedPayer, CallerTenant, Facts};
 use crate::key::{ResolvedKey, identity};
-use crate::owed::Chain;
+use crate::owed::{Chain, Owed};
 use crate::rule::{Rule, RulePlans};
 
 /// Why a request for a decision is invalid. Nothing has been charged.
@@ -67,9 +69,50 @@ impl Policy {
         let key = identity(who)?;
         let cost = cost.map(Cost::new).transpose()?;
         let tenant = self.tenant_named(who);
-        let chain = self.identity_chain(rule, &key, tenant.as_ref(), cost);
+        let chain = self.identity_chain(rule, None, &key, tenant.as_ref(), cost);
         // A rule in shadow mode never blocks, even if it cannot be applied.
         if rule.shadow { Ok(chain.unwrap_or(None)) } else { chain }
+    }
+
+    /// What an identity owes under the limit of a route, at this cost or, if it is `None`, at the limit's own.
+    pub fn owed_by_route_limit(
+        &self,
+        id: &str,
+        who: &str,
+        cost: Option<u64>,
+    ) -> Result<Option<Chain>, AskError> {
+        let (route, limit) = self.route_limit(id).ok_or_else(|| AskError::UnknownRule(truncated(id)))?;
+        let key = identity(who)?;
+        let cost = cost.map(Cost::new).transpose()?;
+        let tenant = self.tenant_named(who);
+        let chain = self.identity_chain(limit, Some(route), &key, tenant.as_ref(), cost);
+        if limit.shadow { Ok(chain.unwrap_or(None)) } else { chain }
+    }
+
+    /// What a request owes that is only described: by these facts, by who sends it, and by its cost, if that is not the
+    /// cost of each rule. The tenant, the user or the address in `who` is a fact as if the request had it. An address is
+    /// that of an anonymous caller. What else a tenant or a user sends is not known: `who` pays under a rule that looks
+    /// for a key of another kind.
+    pub fn owed_by_description(
+        &self,
+        facts: &Facts<'_>,
+        who: &str,
+        cost: Option<u64>,
+    ) -> Result<Owed, AskError> {
+        let key = identity(who)?;
+        let mut facts = facts.clone();
+        if let Some(id) = who.strip_prefix(TENANT_KEY) {
+            facts.tenant = Some(self.tenant_of_claim(id, None));
+        } else if let Some(name) = who.strip_prefix("principal:") {
+            facts.principal = Some(name);
+        } else if let Some(address) = who.strip_prefix("ip:") {
+            // The key of an IPv6 address is its network.
+            let address = address.split_once('/').map_or(address, |(address, _)| address);
+            facts.address = address.parse().ok();
+        }
+        let key = Some(key).filter(|_| facts.address.is_none());
+        let payer = AssumedPayer { key, cost: cost.map(Cost::new).transpose()? };
+        Ok(self.owed(&Facts { assumed: Some(&payer), ..facts }))
     }
 
     /// What an identity owes under these plans.
@@ -131,6 +174,7 @@ impl Policy {
     fn identity_chain(
         &self,
         rule: &Rule,
+        route: Option<&str>,
         key: &ResolvedKey,
         tenant: Option<&CallerTenant>,
         cost: Option<Cost>,
@@ -149,6 +193,8 @@ impl Policy {
             }
             // A rule with one literal key has that key at every listener.
             let key = rule.key.shared().unwrap_or(key);
+            let key = &*route
+                .map_or(Cow::Borrowed(key), |route| Cow::Owned(ResolvedKey::on_route(key.clone(), route)));
             chain.tighten_failure_policy(self.failure_policy_of(rule));
             let tokens = cost.unwrap_or(rule.cost).get().into();
             for plan in self.plans_of(rule, tenant) {

@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 
 use super::AdminState;
 use super::extract::Asked;
-use crate::decide::explanation::{Explanation, explain};
+use crate::decide::explanation::{ExplainQuestion, Explanation, explain};
 use crate::http::Problem;
 use crate::input::fault::Fault;
 use crate::openapi::{BadName, Guarded};
@@ -23,11 +23,12 @@ pub(super) struct ExplainQuery {
     /// Who pays: 1 to 1024 bytes of text without control characters.
     #[param(min_length = 1, max_length = 1024, format = "identity")]
     key: String,
-    /// The rule to look at. If it is left out: the one for the request that `path` describes, or the one that denied the key
+    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request that `path` describes, or the one that denied the key
     /// last, or `default`.
     #[param(nullable = false, format = "rule-id")]
     rule: Option<String>,
-    /// The path of a request, to look at the rule that is for it; `/` if only a method or a host is given.
+    /// The path of a request, to look at the rule that is for it, and at the limits of the gateway's route for it; `/` if only
+    /// a method or a host is given.
     #[param(nullable = false, format = "request-path")]
     path: Option<String>,
     /// The method of that request; `GET` if it is left out.
@@ -36,6 +37,9 @@ pub(super) struct ExplainQuery {
     /// The host of that request.
     #[param(nullable = false, format = "request-host")]
     host: Option<String>,
+    /// Tokens that the request spends, in place of the cost of each rule. 0 only looks.
+    #[param(nullable = false, maximum = 1_000_000_000)]
+    cost: Option<u64>,
 }
 
 /// Explains why a key is limited: the rule, who pays, the level of each bucket, the last denials that this instance has seen,
@@ -60,10 +64,26 @@ pub(super) async fn show(
     };
     let is_described = query.method.is_some() || query.host.is_some();
     let path = query.path.as_deref().or(is_described.then_some("/")).map(clean).transpose()?;
-    let facts = path.as_ref().map(|path| Facts::new(&method, path.matched(), &headers).host(&host));
-    let keeps_denials = state.control.config().observe.enabled;
-    let explained =
-        explain(&state.decider, &query.key, query.rule.as_deref(), facts.as_ref(), keeps_denials).await;
+    let found = path.as_ref().filter(|_| query.rule.is_none());
+    let route = found.and_then(|path| state.control.find_route(&host, path));
+    let facts = path.as_ref().map(|path| {
+        let facts = Facts::new(&method, path.matched(), &headers).host(&host);
+        match &route {
+            Some(route) => facts.route(route.name()).load_factor(route.load_factor()),
+            None => facts,
+        }
+    });
+    let config = state.control.config();
+    let asked = ExplainQuestion {
+        key: &query.key,
+        rule: query.rule.as_deref(),
+        cost: query.cost,
+        request: facts,
+        route: route.as_ref(),
+        has_gateway: config.listen.gateway.is_some(),
+        keeps_denials: config.observe.enabled,
+    };
+    let explained = explain(&state.decider, &asked).await;
     explained.map(Json).map_err(|why| Fault::new(field_of(&why), why).into())
 }
 
@@ -86,6 +106,7 @@ fn host(host: Option<&str>) -> Result<String, Fault> {
 const fn field_of(why: &AskError) -> &'static str {
     match why {
         AskError::Identity(_) => "key",
+        AskError::Cost(_) => "cost",
         _ => "rule",
     }
 }

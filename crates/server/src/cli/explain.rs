@@ -18,11 +18,11 @@ use crate::input::segment;
 pub(super) struct ExplainArgs {
     /// Who pays, with its kind in front: `tenant:acme`, `ip:203.0.113.7`.
     key: String,
-    /// The rule to look at. If it is left out: the one for the request of `--path`, or the one that denied the key last, or
+    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request of `--path`, or the one that denied the key last, or
     /// `default`.
     #[arg(long, value_name = "ID")]
     rule: Option<String>,
-    /// The path of a request, to look at the rule that is for it.
+    /// The path of a request, to look at the rule and at the limits of the gateway's route that are for it.
     #[arg(long, value_name = "PATH", conflicts_with = "rule")]
     path: Option<String>,
     /// The method of that request; GET if it is left out.
@@ -31,14 +31,23 @@ pub(super) struct ExplainArgs {
     /// The host of that request.
     #[arg(long, value_name = "HOST", requires = "path")]
     host: Option<String>,
+    /// Tokens that the request spends, in place of the cost of each rule.
+    #[arg(long, value_name = "TOKENS")]
+    cost: Option<u64>,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
 impl ExplainArgs {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let members =
-            [("rule", &self.rule), ("path", &self.path), ("method", &self.method), ("host", &self.host)];
+        let cost = self.cost.map(|tokens| tokens.to_string());
+        let members = [
+            ("rule", &self.rule),
+            ("path", &self.path),
+            ("method", &self.method),
+            ("host", &self.host),
+            ("cost", &cost),
+        ];
         let mut path = format!("/admin/v1/explain?key={}", segment(&self.key));
         for (name, value) in members {
             path.extend(value.as_deref().map(|value| format!("&{name}={}", segment(value))));
@@ -71,6 +80,8 @@ fn headline(explained: &Value) -> String {
         "denied" => "would be denied now",
         "banned" => "is refused",
         "unlimited" => "is not limited",
+        "noKey" => "is refused, because it has none of the keys of the rule",
+        "routeRefuses" => "is refused by the route",
         "tenantsOnly" => "is refused, because it is no tenant",
         "neverPasses" => "is refused, because a request costs more than its bucket holds",
         _ => "is decided by the failure policy",
@@ -82,9 +93,17 @@ fn headline(explained: &Value) -> String {
         "default" => ", which is for all that no other rule matches",
         _ => "",
     };
-    let rule = match explained["rule"].as_str() {
-        Some(rule) => format!(" under rule `{rule}`{chosen}"),
-        None => String::new(),
+    let limits = shown(&explained["routeLimits"]);
+    let rule = match (explained["rule"].as_str(), explained["route"].as_str()) {
+        (Some(rule), Some(route)) if explained["chosen"] != "matched" => {
+            format!(" under limit `{rule}` of route `{route}`{chosen}")
+        }
+        (Some(rule), Some(route)) if !limits.is_empty() => {
+            format!(" under rule `{rule}` and {limits} of route `{route}`, which match the request")
+        }
+        (Some(rule), _) => format!(" under rule `{rule}`{chosen}"),
+        (None, Some(route)) if !limits.is_empty() => format!(" under {limits} of route `{route}`"),
+        (None, _) => String::new(),
     };
     let plans = match shown(&explained["plans"]).as_str() {
         "" => String::new(),
@@ -99,6 +118,9 @@ fn with_payer(explained: &Value, bucket: &Value) -> [String; 6] {
     let mut row = row(bucket);
     if bucket["decides"] == true {
         row[0].push_str(" *");
+    }
+    if bucket["shadow"] == true {
+        row[0].push_str(" (shadow)");
     }
     if bucket["key"] != explained["key"] {
         row[0] = format!("{} of {}", row[0], shown(&bucket["key"]));

@@ -10,7 +10,9 @@ pub(crate) mod watcher;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use spile_gateway::FoundRoute;
 use spile_observe::Watch;
+use spile_policy::CleanPath;
 use spile_redis::Subscription;
 use tokio::sync::watch;
 
@@ -103,6 +105,11 @@ impl Control {
     /// What the server runs with.
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.in_force.borrow())
+    }
+
+    /// The route for a request, as the gateway finds it now. `None` if no route is for it, or if there is no gateway.
+    pub(crate) fn find_route(&self, host: &str, path: &CleanPath) -> Option<FoundRoute> {
+        self.gateway.as_ref()?.gateway.find_route(host, path)
     }
 
     /// What the server runs with, now and from every change on.

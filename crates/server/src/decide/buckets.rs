@@ -104,6 +104,11 @@ impl BucketState {
         }
     }
 
+    /// The limit's full name.
+    pub(crate) fn limit(&self) -> &str {
+        &self.limit
+    }
+
     /// Whether the store has it.
     pub(crate) const fn exists(&self) -> bool {
         self.exists

@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use http::{HeaderName, Method};
 use spile_core::{Decision, LimitName, Micros};
-use spile_policy::{
-    Chain, Credential, Facts, HostPattern, Owed, PathPattern, Policy, PolicyRefusal, single_value,
-};
+use spile_gateway::RouteFinder;
+use spile_policy::{Chain, Credential, Facts, Owed, Policy, PolicyRefusal, single_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::clock::LogClock;
@@ -34,7 +33,9 @@ pub(super) struct Scenario {
     policy: Arc<Policy>,
     clients: Clients,
     address: ClientAddress,
-    routes: RouteFinder,
+    finder: RouteFinder,
+    /// The names of the routes, by their index.
+    routes: Vec<String>,
     needed: NeededFacts,
 }
 
@@ -61,6 +62,7 @@ impl Scenario {
         let decider = Decider::new(&config, store, clocks, telemetry.watch().clone());
         let policy = decider.policy();
         let rules = || config.rules.iter().chain(config.routes.iter().flat_map(|route| &route.limits));
+        let served = config.routes.iter().map(RouteConfig::served).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             name,
             tally: ReplayTally::new(rules().filter(|rule| rule.matcher.descriptor.is_none())),
@@ -69,7 +71,8 @@ impl Scenario {
                 Forwarding::XForwardedFor,
                 config.clients.trusted_proxies.clone(),
             ),
-            routes: RouteFinder::new(&config.routes),
+            finder: RouteFinder::new(&served),
+            routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             clients: config.clients,
             decider,
             policy,
@@ -96,14 +99,13 @@ impl Scenario {
                 return;
             }
         };
-        let route = match self.routes.find(&record.host, request.path.matched()) {
-            FoundRoute::NoRoutes => None,
-            FoundRoute::Route(name) => Some(name),
-            FoundRoute::Unrouted => {
-                self.tally.unrouted += 1;
-                return;
-            }
-        };
+        let found = self.finder.find(&record.host, request.path.matched());
+        let route = found.map(|index| &*self.routes[index]);
+        // Without routes, another proxy is in front.
+        if route.is_none() && !self.finder.is_empty() {
+            self.tally.unrouted += 1;
+            return;
+        }
         let LogFacts { mut facts, has_tenant, has_principal, is_wrong_key } = self.facts(record, request);
         if let Some(route) = route {
             facts = facts.route(route);
@@ -134,7 +136,7 @@ impl Scenario {
     /// The request, unless a server refuses it before it asks a rule.
     fn admitted<'r>(&self, record: &'r LogRecord) -> Result<&'r LoggedRequest, MalformedRequest> {
         let request = record.request.as_ref().map_err(|why| *why)?;
-        if !self.routes.is_empty() && request.method == Method::TRACE {
+        if !self.finder.is_empty() && request.method == Method::TRACE {
             return Err(MalformedRequest("the gateway forwards no TRACE"));
         }
         Ok(request)
@@ -152,7 +154,7 @@ impl Scenario {
         let principal = record.user.as_deref().or_else(reported);
         let credential = match is_wrong_key {
             false => Credential::Accepted,
-            true if self.routes.is_empty() => Credential::Unknown,
+            true if self.finder.is_empty() => Credential::Unknown,
             true => Credential::Refused,
         };
         let mut facts = Facts::new(&request.method, request.path.matched(), headers)
@@ -272,50 +274,5 @@ fn refusing_rule(why: &PolicyRefusal) -> Option<&str> {
         | PolicyRefusal::NoTenant { rule }
         | PolicyRefusal::Banned { rule } => Some(rule),
         _ => None,
-    }
-}
-
-/// Finds the gateway's route for a request: the most specific host, then the most specific path.
-struct RouteFinder {
-    routes: Vec<(Option<HostPattern>, PathPattern, String)>,
-}
-
-/// Where the gateway sends a request.
-enum FoundRoute<'r> {
-    /// The configuration has no routes: another proxy is in front.
-    NoRoutes,
-    Route(&'r str),
-    Unrouted,
-}
-
-impl RouteFinder {
-    fn new(configured: &[RouteConfig]) -> Self {
-        let mut routes = Vec::new();
-        for route in configured {
-            let Ok(path) = PathPattern::prefix(&route.path) else { continue };
-            let hosts: Vec<_> = route.hosts.iter().filter_map(|host| host.parse().ok()).map(Some).collect();
-            let hosts = if hosts.is_empty() { vec![None] } else { hosts };
-            routes.extend(hosts.into_iter().map(|host| (host, path.clone(), route.name.clone())));
-        }
-        // The sort is stable, so of two routes for the same requests the first one wins.
-        routes.sort_by_key(|(host, path, _)| {
-            std::cmp::Reverse((host.as_ref().map(HostPattern::specificity), path.specificity()))
-        });
-        Self { routes }
-    }
-
-    const fn is_empty(&self) -> bool {
-        self.routes.is_empty()
-    }
-
-    fn find(&self, host: &str, path: &str) -> FoundRoute<'_> {
-        if self.is_empty() {
-            return FoundRoute::NoRoutes;
-        }
-        let is_for = |(own, pattern, _): &&(Option<HostPattern>, PathPattern, String)| {
-            own.as_ref().is_none_or(|own| own.matches(host)) && pattern.matches(path)
-        };
-        let found = self.routes.iter().find(is_for);
-        found.map_or(FoundRoute::Unrouted, |(_, _, name)| FoundRoute::Route(name))
     }
 }

@@ -1,5 +1,6 @@
 //! The gateway listener of the service: the file's routes, under the file's plans, rules and tenants.
 
+mod explain;
 mod limits;
 mod reload;
 mod routes;

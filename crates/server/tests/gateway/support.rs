@@ -50,6 +50,13 @@ impl Spile {
         Self::run(&config.unwrap_or_else(|why| panic!("{why}"))).await
     }
 
+    /// Runs with this file, and with a token for the admin API.
+    pub(crate) async fn start_with_token(file: &str) -> Self {
+        let variables = [("SPILE_ADMIN_TOKEN".to_owned(), TOKEN.to_owned())];
+        let config = Config::parse(Path::new("spile.toml"), listening(file), variables);
+        Self::run(&config.unwrap_or_else(|why| panic!("{why}"))).await
+    }
+
     /// Runs with the file at this path, which can be changed later.
     pub(crate) async fn load(path: &Path) -> Self {
         let variables = [("SPILE_ADMIN_TOKEN".to_owned(), TOKEN.to_owned())];
@@ -77,6 +84,12 @@ impl Spile {
 
     pub(crate) async fn metrics(&self) -> String {
         self.ask(self.admin, Method::GET, "/metrics", &[]).await.body
+    }
+
+    /// Reads from the admin API.
+    pub(crate) async fn admin(&self, path: &str) -> Answer {
+        let bearer = format!("Bearer {TOKEN}");
+        self.ask(self.admin, Method::GET, path, &[("authorization", &bearer)]).await
     }
 
     /// Reads the file once more.

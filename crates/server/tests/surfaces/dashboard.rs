@@ -1,6 +1,7 @@
 //! The dashboard in a real browser.
 
 mod editing;
+mod explaining;
 mod pages;
 mod trouble;
 

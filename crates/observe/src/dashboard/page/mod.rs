@@ -21,6 +21,7 @@ const SCRIPT: &str = concat!(
     include_str!("script/events.js"),
     include_str!("script/overview.js"),
     include_str!("script/registry.js"),
+    include_str!("script/explanation.js"),
     include_str!("script/keys.js"),
     include_str!("script/routes.js"),
     include_str!("script/editor.js"),

@@ -97,7 +97,9 @@ function hashPage({ name }) {
   };
 }
 
-function keyPage({ name }) {
+function keyPage({ name, query }) {
+  const explanation = new ExplanationPanel(name, query),
+    why = el("p", { class: "dim" });
   const buckets = el("div", { id: "buckets", "aria-live": "polite" }),
     listed = el("div"),
     events = eventList("Recent denials of the key");
@@ -107,16 +109,19 @@ function keyPage({ name }) {
     title: `Key ${name}`,
     elements: [
       headline(`Key ${name}`),
-      panel("Buckets", "half", buckets),
+      explanation.element,
+      panel("Buckets under every plan", "half", buckets),
       panel("In the lists", "half", listed),
-      panel("Recent denials", "half", events),
-      panel("Another key", "half", lookUp()),
+      panel("Recent events", "half", events),
+      panel("Another key", "half", lookUp(), why),
     ],
     show(snapshot) {
+      setText(why, snapshot.keysShown ? "" : WHY_HASHES);
       if (mask) showListed(listed, events, snapshot, snapshot.keysShown ? name : mask);
     },
     refreshSeconds: 1,
     async refresh() {
+      const explained = explanation.refresh();
       try {
         const body = await askJson("/dashboard/buckets?" + new URLSearchParams({ key: name }));
         mask = body.mask;
@@ -137,6 +142,7 @@ function keyPage({ name }) {
         bars = [];
         buckets.replaceChildren(el("p", { class: "bad" }, problem.message));
       }
+      await explained;
     },
   };
 }
@@ -152,6 +158,6 @@ class BucketRow {
 
   set({ level, available, capacity }) {
     fill(this.bar, level);
-    this.left.textContent = `${available.toFixed(1)} of ${whole(capacity)}`;
+    this.left.textContent = `${Number.isInteger(available) ? whole(available) : available.toFixed(1)} of ${whole(capacity)}`;
   }
 }

@@ -1,0 +1,252 @@
+//! Why a key is limited: the rule, who pays, each bucket, the last denials, and what an operator can change.
+
+mod advice;
+mod denials;
+mod subject;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use spile_core::{ChargeError, Decision, LimitStatus};
+use spile_gateway::FoundRoute;
+use spile_observe::KeyDenial;
+use spile_policy::{AskError, Chain, Facts, Owed, Policy, PolicyRefusal};
+use utoipa::ToSchema;
+
+use self::denials::SeenDenials;
+use self::subject::Subject;
+use super::buckets::{BucketState, whole_ms};
+use super::{Decider, StoredBucket};
+
+/// What is to be explained.
+pub(crate) struct ExplainQuestion<'a> {
+    /// Who pays.
+    pub(crate) key: &'a str,
+    /// The rule, or the limit of a route, if one is named.
+    pub(crate) rule: Option<&'a str>,
+    /// What a request spends, if that is not the cost of the rule.
+    pub(crate) cost: Option<u64>,
+    /// The request, if one is described.
+    pub(crate) request: Option<Facts<'a>>,
+    /// The gateway's route for that request.
+    pub(crate) route: Option<&'a FoundRoute>,
+    /// Whether there is a gateway.
+    pub(crate) has_gateway: bool,
+    /// Whether denials are kept at all.
+    pub(crate) keeps_denials: bool,
+}
+
+/// Why a key is limited, or is not.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Explanation {
+    /// The key, as it was asked about.
+    key: String,
+    /// The rule that was looked at. `null` if there is none.
+    rule: Option<String>,
+    /// Why this rule.
+    chosen: RuleChoice,
+    /// The gateway's route for the request, or the route whose limit `rule` is.
+    route: Option<String>,
+    /// The limits of that route that the request falls under besides the rule.
+    route_limits: Vec<String>,
+    /// What a request of this key would meet now.
+    outcome: ExplainedOutcome,
+    /// The tenant that pays, if the key is one.
+    tenant: Option<String>,
+    /// The plans that are charged.
+    plans: Vec<String>,
+    /// Tokens that a request spends under the rule.
+    cost: u64,
+    /// Whether all rules that apply are in shadow mode: they count and never block.
+    shadow: bool,
+    /// Milliseconds until a request would pass.
+    retry_after_ms: u64,
+    /// The buckets that pay. None if nothing is charged, or if the store does not answer.
+    buckets: Vec<ExplainedBucket>,
+    /// The last denials of the key that this instance has seen, the newest first.
+    denials: Vec<KeyDenial>,
+    /// What it means, and what to change, in sentences.
+    advice: Vec<String>,
+}
+
+/// Why a rule was looked at.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum RuleChoice {
+    /// It was named.
+    Named,
+    /// It is the most specific one for the request that was described.
+    Matched,
+    /// It denied the key last.
+    Denied,
+    /// It is the rule for requests that no other rule matches.
+    Default,
+    /// There is no rule to look at.
+    None,
+}
+
+/// What a request of the key would meet now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum ExplainedOutcome {
+    /// It would pass.
+    Allowed,
+    /// A bucket has too few tokens.
+    Denied,
+    /// The rule refuses every request.
+    Banned,
+    /// Nothing limits it.
+    Unlimited,
+    /// The rule is for tenants, and the key is none.
+    TenantsOnly,
+    /// The rule looks for a key that such a request does not have.
+    NoKey,
+    /// The gateway's route is not for this caller.
+    RouteRefuses,
+    /// It costs more than a bucket holds.
+    NeverPasses,
+    /// The store does not answer, and the failure policy decides.
+    StoreLost,
+}
+
+/// A bucket that pays.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ExplainedBucket {
+    /// Who pays. Another key than the one that was asked about, if the rule has one key for all, or if the bucket is of a
+    /// route.
+    key: String,
+    /// Whether it is this bucket that decides: the one that denies, or else the emptiest.
+    decides: bool,
+    /// Tokens that a request spends from it.
+    cost: u64,
+    /// Whether it is only counted, because its rule is in shadow mode.
+    shadow: bool,
+    #[serde(flatten)]
+    state: BucketState,
+}
+
+/// Explains what limits a key under a rule: the one that is named, or else the one for the request, or else the one that
+/// denied the key last, or else the default.
+pub(crate) async fn explain(decider: &Decider, asked: &ExplainQuestion<'_>) -> Result<Explanation, AskError> {
+    let policy = asked.route.map_or_else(|| decider.policy(), |route| route.policy().clone());
+    // Refuses a key that is none, even if nothing is asked about it.
+    policy.buckets_of(asked.key, None)?;
+    let denials = SeenDenials::of(decider, &policy, asked.key);
+    let (subject, chosen) = Subject::choose(&policy, asked, &denials)?;
+    let owed = subject.owed(&policy, asked)?;
+    let mut explained = Explanation::new(asked, &policy, &subject, chosen, denials.newest);
+    let decision = explained.look(decider, &owed).await;
+    if let Some(why) = owed.refusal.clone() {
+        explained.outcome = refused_outcome(why)?;
+    }
+    let of_route = asked.route.and_then(|route| refusal_of_route(route, &policy, asked.key));
+    if of_route.is_some()
+        && matches!(explained.outcome, ExplainedOutcome::Allowed | ExplainedOutcome::Unlimited)
+    {
+        explained.outcome = ExplainedOutcome::RouteRefuses;
+    }
+    explained.advice = explained.advice(asked, &subject, &owed, decision.as_ref(), of_route);
+    Ok(explained)
+}
+
+/// What a request meets that is refused whatever its buckets hold.
+fn refused_outcome(why: PolicyRefusal) -> Result<ExplainedOutcome, AskError> {
+    match why {
+        PolicyRefusal::Banned { .. } => Ok(ExplainedOutcome::Banned),
+        PolicyRefusal::NoTenant { .. } => Ok(ExplainedOutcome::TenantsOnly),
+        PolicyRefusal::NoKey { .. } => Ok(ExplainedOutcome::NoKey),
+        PolicyRefusal::NeverPasses(_) => Ok(ExplainedOutcome::NeverPasses),
+        PolicyRefusal::TooManyLimits(why) => Err(AskError::Chain(why)),
+        PolicyRefusal::NoIdentity { why, .. } => Err(AskError::Identity(why)),
+        _ => Err(AskError::Chain(ChargeError::Empty)),
+    }
+}
+
+/// Why the gateway's route refuses this caller.
+fn refusal_of_route(route: &FoundRoute, policy: &Policy, key: &str) -> Option<&'static str> {
+    let client = subject::client_of(key);
+    let tenant = client.strip_prefix("tenant:").map(|id| policy.tenant_of_claim(id, None));
+    route.refusal(tenant, client.strip_prefix("principal:"))
+}
+
+/// The plan of a limit.
+fn plan_of(limit: &str) -> &str {
+    limit.split_once('/').map_or(limit, |(plan, _)| plan)
+}
+
+impl Explanation {
+    fn new(
+        asked: &ExplainQuestion<'_>,
+        policy: &Policy,
+        subject: &Subject<'_>,
+        chosen: RuleChoice,
+        denials: Vec<KeyDenial>,
+    ) -> Self {
+        let (rule, route_limits) = (subject.rule(), subject.route_limits());
+        let own_cost = rule.or(route_limits.first().copied()).map_or(0, |rule| rule.cost.get().into());
+        let tenant = subject::client_of(asked.key).strip_prefix("tenant:").and_then(|id| policy.tenant(id));
+        Self {
+            key: asked.key.to_owned(),
+            rule: rule.map(|rule| rule.id.to_string()),
+            chosen,
+            route: subject.route().map(str::to_owned),
+            route_limits: route_limits.iter().map(|limit| limit.id.to_string()).collect(),
+            outcome: ExplainedOutcome::Unlimited,
+            tenant: tenant.map(|tenant| tenant.id.to_string()),
+            plans: Vec::new(),
+            cost: asked.cost.unwrap_or(own_cost),
+            shadow: false,
+            retry_after_ms: 0,
+            buckets: Vec::new(),
+            denials,
+            advice: Vec::new(),
+        }
+    }
+
+    /// Peeks at the buckets that pay. The decision is the one that counts: the enforced one, if there is one.
+    async fn look(&mut self, decider: &Decider, owed: &Owed) -> Option<Decision> {
+        let mut decision = None;
+        self.shadow = owed.enforced.is_none() && owed.refusal.is_none() && !owed.shadow.is_empty();
+        for chain in owed.shadow.iter().chain(&owed.enforced) {
+            decision = Some(self.look_at(decider, chain).await?);
+        }
+        let decision = decision?;
+        // A rule in shadow mode allows what it would deny.
+        let denies = decision.limits().iter().any(|status| status.retry_after() > Duration::ZERO);
+        self.outcome = if denies { ExplainedOutcome::Denied } else { ExplainedOutcome::Allowed };
+        self.retry_after_ms = whole_ms(decision.retry_after());
+        // Those that are enforced come first.
+        self.buckets.sort_by_key(|bucket| bucket.shadow);
+        Some(decision)
+    }
+
+    /// Peeks at the buckets of a chain. `None` if the store does not answer.
+    async fn look_at(&mut self, decider: &Decider, chain: &Chain) -> Option<Decision> {
+        for bucket in chain.buckets() {
+            let plan = plan_of(bucket.limit().name().as_str());
+            if !self.plans.iter().any(|known| known == plan) {
+                self.plans.push(plan.to_owned());
+            }
+        }
+        let (decision, charges) = (decider.peek(Some(chain)).await, chain.charges());
+        let stored = decider.store().stored(&charges).await;
+        let (false, Ok(stored)) = (decision.degraded(), stored) else {
+            self.outcome = ExplainedOutcome::StoreLost;
+            self.buckets.clear();
+            return None;
+        };
+        let binding = decision.binding_index();
+        let bucket = |(index, (status, stored)): (usize, (&LimitStatus, StoredBucket))| ExplainedBucket {
+            key: charges.get(index).map(|charge| charge.key().as_str().to_owned()).unwrap_or_default(),
+            decides: index == binding && (self.shadow || !chain.is_shadow()),
+            cost: chain.buckets().get(index).map_or(0, spile_policy::BucketCharge::cost),
+            shadow: chain.is_shadow(),
+            state: BucketState::new(status, stored),
+        };
+        let looked = decision.limits().iter().zip(stored).enumerate().map(bucket).collect::<Vec<_>>();
+        self.buckets.extend(looked);
+        Some(decision)
+    }
+}
