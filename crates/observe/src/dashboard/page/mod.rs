@@ -24,6 +24,7 @@ const SCRIPT: &str = concat!(
     include_str!("script/explanation.js"),
     include_str!("script/keys.js"),
     include_str!("script/routes.js"),
+    include_str!("script/entry_form.js"),
     include_str!("script/editor.js"),
     include_str!("script/main.js"),
 );

@@ -28,6 +28,29 @@ async fn replace(browser: &Browser, text: &str, by: &str) {
     browser.eval(&script).await;
 }
 
+/// Types into a field of the form, or chooses in it.
+async fn fill(browser: &Browser, field: &str, value: &str) {
+    let script = format!(
+        "const field = document.getElementById('field-{field}'); field.value = '{value}';\
+         field.dispatchEvent(new Event(field.tagName === 'SELECT' ? 'change' : 'input'))"
+    );
+    browser.eval(&script).await;
+}
+
+/// Makes a new entry of the kind whose list is open.
+async fn make(browser: &Browser, page: &str) {
+    go_to(browser, page).await;
+    let list =
+        format!("return location.hash === '{page}' && document.querySelector('.headline button') !== null");
+    browser.until("the list", &list).await;
+    browser.eval("document.querySelector('.headline button').click()").await;
+    browser.until("the editor", "return document.getElementById('editor').open").await;
+}
+
+async fn document(browser: &Browser) -> Value {
+    browser.eval("return JSON.parse(document.getElementById('document').value)").await
+}
+
 async fn press(browser: &Browser, button: &str) {
     browser.until(button, &format!("return document.getElementById('{button}') !== null")).await;
     browser.eval(&format!("document.getElementById('{button}').click()")).await;
@@ -115,6 +138,7 @@ async fn a_tenant_is_made_and_removed_again() {
     go_to(&browser, "#/tenants").await;
     browser.until("the list", "return document.querySelector('.headline button') !== null").await;
     browser.eval("document.querySelector('.headline button').click()").await;
+    browser.until("the editor", "return document.getElementById('editor').open").await;
     replace(&browser, "\"id\": \"\"", "\"id\": \"beta\"").await;
     press(&browser, "save").await;
     until_closed(&browser).await;
@@ -126,4 +150,130 @@ async fn a_tenant_is_made_and_removed_again() {
     press(&browser, "confirm-removal").await;
     until_closed(&browser).await;
     assert_eq!(entry(&spile, "/admin/v1/tenants/beta").await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_two_limits_is_made_by_its_fields() {
+    let (spile, browser) = unlocked().await;
+    make(&browser, "#/plans").await;
+    fill(&browser, "name", "silver").await;
+    fill(&browser, "capacity", "30").await;
+    fill(&browser, "refill-tokens", "3").await;
+    fill(&browser, "refill-period", "10s").await;
+    assert_eq!(document(&browser).await, json!({"name": "silver", "capacity": 30, "refill": "3/10s"}));
+    press(&browser, "add-limit").await;
+    let focused = browser.eval("return document.activeElement.id").await;
+    assert_eq!(focused, "field-limits-1-name", "the keyboard goes on in the new limit");
+    fill(&browser, "limits-0-name", "burst").await;
+    fill(&browser, "limits-1-name", "daily").await;
+    fill(&browser, "limits-1-capacity", "").await;
+    fill(&browser, "limits-1-refill-tokens", "5000").await;
+    fill(&browser, "limits-1-refill-period", "day").await;
+    browser.eval("document.getElementById('entry').requestSubmit()").await;
+    press(&browser, "save").await;
+    until_closed(&browser).await;
+    let (_, plan) = entry(&spile, "/admin/v1/plans/silver").await;
+    let limits = json!([
+        {"name": "burst", "capacity": 30, "refill": "3/10s"},
+        {"name": "daily", "capacity": 5000, "refill": "5000/day"},
+    ]);
+    assert_eq!((&plan["limits"], &plan["source"]), (&limits, &json!("registry")), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_is_made_by_its_fields_and_what_is_wrong_stands_at_the_field() {
+    let (spile, browser) = unlocked().await;
+    make(&browser, "#/rules").await;
+    for (field, value) in [
+        ("id", "upload"),
+        ("match-path", "upload"),
+        ("match-methods", "POST, PUT"),
+        ("key", "tenant, shoe-size"),
+        ("plans", "gold, silber"),
+        ("cost", "5"),
+        ("mode", "enforce"),
+        ("onFailure", "deny"),
+    ] {
+        fill(&browser, field, value).await;
+    }
+    press(&browser, "review").await;
+    press(&browser, "save").await;
+    until_said(&browser, "Nothing was saved.").await;
+    let wrong = "return [...document.querySelectorAll('#editor [aria-invalid=true]')].map(field => [field.id,\
+        field.getAttribute('aria-describedby').split(' ').map(id => document.getElementById(id)).find(hint => hint.className === 'bad').textContent])";
+    let wrong = browser.eval(wrong).await;
+    for (at, (field, words)) in
+        [("field-match-path", "starts with"), ("field-key", "shoe-size"), ("field-plans", "silber")]
+            .into_iter()
+            .enumerate()
+    {
+        assert_eq!(wrong[at][0], field, "{wrong}");
+        assert!(wrong[at][1].as_str().is_some_and(|text| text.contains(words)), "{wrong}");
+    }
+    assert_eq!(browser.eval("return document.activeElement.id").await, "field-match-path");
+    fill(&browser, "match-path", "/upload").await;
+    fill(&browser, "key", "tenant, ip").await;
+    fill(&browser, "plans", "tenant").await;
+    fill(&browser, "anonymousPlan", "free").await;
+    press(&browser, "review").await;
+    press(&browser, "save").await;
+    until_closed(&browser).await;
+    let (_, rule) = entry(&spile, "/admin/v1/rules/upload").await;
+    assert_eq!((&rule["plans"], &rule["anonymousPlan"]), (&json!("tenant"), &json!("free")), "{rule}");
+    assert_eq!(rule["match"], json!({"path": "/upload", "methods": ["POST", "PUT"]}), "{rule}");
+    assert_eq!(
+        (&rule["cost"], &rule["onFailure"], &rule["key"]),
+        (&json!(5), &json!("deny"), &json!(["tenant", "ip"]))
+    );
+    edit(&browser, "#/rules/upload").await;
+    for field in ["match-path", "match-methods"] {
+        fill(&browser, field, "").await;
+    }
+    assert_eq!(document(&browser).await.get("match"), None, "an empty match is left out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fields_and_the_text_are_the_same_entry() {
+    let (_spile, browser) = unlocked().await;
+    edit(&browser, "#/tenants/acme").await;
+    let plan = "return document.getElementById('field-plan')?.value ?? null";
+    assert_eq!(browser.eval(plan).await, "gold");
+    assert_eq!(browser.eval("return document.getElementById('field-id').readOnly").await, true);
+    let write = |text: &str| {
+        format!(
+            "const area = document.getElementById('document'); area.value = '{text}'; area.dispatchEvent(new Event('input'))"
+        )
+    };
+    browser.eval(&write("{\"id\":\"acme\",\"plan\":\"pro\",\"limits\":{}}")).await;
+    assert_eq!(browser.eval(plan).await, "pro");
+    fill(&browser, "plan", "free").await;
+    assert_eq!(
+        document(&browser).await,
+        json!({"id": "acme", "plan": "free", "limits": {}}),
+        "the rest stays"
+    );
+    browser.eval(&write("{")).await;
+    assert_eq!(browser.eval(plan).await, Value::Null, "what cannot be read has no fields");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_form_fits_a_phone_and_every_field_has_a_label() {
+    let (_spile, browser) = unlocked().await;
+    for page in ["#/plans/gold", "#/tenants/acme", "#/rules/login"] {
+        edit(&browser, page).await;
+        let nameless = "return [...document.querySelectorAll('#editor input, #editor select, #editor textarea')]\
+            .filter(field => !field.labels.length).map(field => field.outerHTML)";
+        assert_eq!(browser.eval(nameless).await, json!([]), "{page}");
+        let doubled = "return [...document.querySelectorAll('[id]')].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i)";
+        assert_eq!(browser.eval(doubled).await, json!([]), "{page}");
+        for (width, height) in [(360, 780), (768, 1024), (1440, 900)] {
+            browser.resize(width, height).await;
+            let wide = "const dialog = document.getElementById('editor'); return dialog.scrollWidth - dialog.clientWidth";
+            assert_eq!(browser.eval(wide).await, 0, "{page} at {width} px");
+            if page == "#/rules/login" {
+                browser.picture(&format!("dashboard-edit-{width}")).await;
+            }
+        }
+        browser.eval("document.getElementById('editor').close()").await;
+    }
 }

@@ -1,4 +1,4 @@
-// ---- Editing an entry of the registry: its text, then what would change, then the answer of the server.
+// ---- Editing an entry of the registry: its fields or its text, then what would change, then the answer of the server.
 
 const TEMPLATES = {
   plans: { name: "", capacity: 100, refill: "10/s" },
@@ -10,9 +10,9 @@ const editor = {
   dialog: byId("editor"),
 
   async open(kind, name) {
-    Object.assign(this, { kind, name, problems: [] });
+    Object.assign(this, { kind, name, problems: [], errors: [] });
     try {
-      await this.load();
+      await Promise.all([this.load(), this.loadPlans()]);
       this.text = this.before;
     } catch (problem) {
       return showProblem(problem);
@@ -21,7 +21,12 @@ const editor = {
     this.dialog.showModal();
   },
 
-  create(kind) {
+  async create(kind) {
+    try {
+      await this.loadPlans();
+    } catch (problem) {
+      return showProblem(problem);
+    }
     Object.assign(this, {
       kind,
       name: undefined,
@@ -31,6 +36,7 @@ const editor = {
       before: "",
       text: JSON.stringify(TEMPLATES[kind], null, 2),
       problems: [],
+      errors: [],
     });
     this.showText();
     this.dialog.showModal();
@@ -43,6 +49,11 @@ const editor = {
       document: { source, apiKeyCount, ...document },
     } = await readEntry(this.kind, this.name);
     Object.assign(this, { tag, source, apiKeyCount, before: JSON.stringify(document, null, 2) });
+  },
+
+  /** Reads the names of plans, to choose from. */
+  async loadPlans() {
+    this.plans = (await askJson("/dashboard/house")).plans.map(plan => plan.name);
   },
 
   noun() {
@@ -74,14 +85,19 @@ const editor = {
     return el("button", { type: "button", onclick, ...options }, text);
   },
 
-  /** The first step: the entry as JSON. */
+  /** The first step: the usual fields, and the whole entry as JSON. A change in one of them is one in the other. */
   showText() {
+    const form = new EntryForm(this.kind, this.name === undefined, this.plans, document => {
+      this.text = area.value = JSON.stringify(document, null, 2);
+    });
+    form.show(this.text, this.errors);
     const area = el("textarea", {
       id: "document",
       spellcheck: "false",
       "aria-describedby": "editor-hint",
       oninput: event => {
         this.text = event.target.value;
+        form.show(this.text);
       },
     });
     area.value = this.text;
@@ -91,29 +107,47 @@ const editor = {
         : "The fields are those of the admin API.",
       this.apiKeyCount ? `Its API keys (${this.apiKeyCount}) stay as they are, unless you write "apiKeys".` : "",
     ];
+    const submit = event => {
+      event.preventDefault();
+      this.review();
+    };
     this.step(
       this.title(),
       [
         el("p", { class: "dim", id: "editor-hint" }, hints.join(" ")),
-        el("label", {}, el("span", { class: "sr" }, "The entry as JSON"), area),
+        el("form", { id: "entry", novalidate: true, onsubmit: submit }, form.element),
+        el(
+          "details",
+          { id: "as-json" },
+          el("summary", {}, "The whole entry as JSON"),
+          el("label", {}, el("span", { class: "sr" }, "The entry as JSON"), area),
+        ),
       ],
       [
-        this.button("Review…", () => this.review(), { class: "primary", id: "review" }),
+        el("button", { form: "entry", class: "primary", id: "review" }, "Review…"),
         this.button("Cancel", () => this.dialog.close()),
         this.tag && this.source !== "file" && this.button("Remove…", () => this.confirmRemoval(), { id: "remove" }),
       ].filter(Boolean),
     );
   },
 
+  /** Goes to the first field that is wrong, or else to the text. */
+  focusProblem() {
+    const field = this.dialog.querySelector("[aria-invalid=true]");
+    if (!field) this.dialog.querySelector("#as-json").open = true;
+    (field || this.dialog.querySelector("#document")).focus();
+  },
+
   /** The second step: what would change. */
   review() {
-    this.problems = [];
+    this.problems = this.errors = [];
     let document;
     try {
       document = JSON.parse(this.text);
     } catch (why) {
       this.problems = [`This is not JSON: ${why.message}`];
-      return this.showText();
+      this.showText();
+      return this.focusProblem();
     }
     const changes = changedLines(this.before, JSON.stringify(document, null, 2));
     const lines = el(
@@ -138,10 +172,15 @@ const editor = {
       ],
       [
         this.button("Save", () => this.save(document), { class: "primary", id: "save", disabled: unchanged }),
-        this.button("Back", () => this.showText()),
+        this.button("Back", () => this.back()),
       ],
     );
     this.dialog.querySelector(".changes").focus();
+  },
+
+  back() {
+    this.showText();
+    this.dialog.querySelector("#review").focus();
   },
 
   save(document) {
@@ -173,7 +212,7 @@ const editor = {
             ),
           { class: "primary", id: "confirm-removal" },
         ),
-        this.button("Back", () => this.showText()),
+        this.button("Back", () => this.back()),
       ],
     );
   },
@@ -196,8 +235,9 @@ const editor = {
       problem instanceof Refused
         ? ["Nothing was saved.", ...problem.errors]
         : ["The server does not answer. Look whether it was saved before you try again."];
+    this.errors = problem instanceof Refused ? problem.errors : [];
     this.showText();
-    this.dialog.querySelector("#document").focus();
+    this.focusProblem();
   },
 
   /** The entry has another tag by now: it was changed elsewhere. */
