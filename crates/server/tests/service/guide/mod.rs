@@ -84,6 +84,13 @@ fn the_diagrams_are_what_the_script_draws() {
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
 }
 
+#[test]
+fn every_picture_is_shown_and_every_one_that_is_shown_is_there() {
+    let compared =
+        Command::new(root().join("scripts/pictures")).arg("--check").output().expect("bash is there");
+    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
+}
+
 /// What is wrong with the blocks of a page.
 fn wrong_with(page: &str) -> Vec<String> {
     let blocks = block::blocks(&read(&root().join(page)));

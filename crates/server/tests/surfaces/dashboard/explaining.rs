@@ -1,5 +1,6 @@
 //! Why a key is limited, on its page.
 
+use http::Method;
 use serde_json::json;
 
 use super::{go_to, opened, unlocked};
@@ -68,9 +69,19 @@ async fn a_request_that_is_described_is_part_of_the_address() {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_fits_a_phone_a_tablet_and_a_desk() {
     let (spile, browser) = unlocked().await;
-    deny(&spile, "login", "ip:198.51.100.7").await;
-    go_to(&browser, "#/keys/ip%3A198.51.100.7").await;
-    reads(&browser, "#denials tbody", "login").await;
+    // A plan that is slow enough to be empty in each picture.
+    for (path, entry) in [
+        ("plans/reports", json!({"capacity": 10, "refill": "10/h"})),
+        ("rules/reports", json!({"match": {"path": "/reports"}, "key": ["tenant"], "plans": ["reports"]})),
+    ] {
+        let url = spile.admin_url(&format!("/admin/v1/{path}"));
+        let put = Client::new().with_token(TOKEN).send(Method::PUT, &url, entry.to_string()).await;
+        assert_eq!(put.expect("it answers").0, 201);
+    }
+    deny(&spile, "reports", "tenant:acme").await;
+    go_to(&browser, "#/keys/tenant%3Aacme?path=%2Freports").await;
+    reads(&browser, "#outcome", "would be denied now").await;
+    reads(&browser, "#denials tbody", "reports").await;
     browser.until("its events", "return document.querySelector('.log time') !== null").await;
     for (width, height) in [(360, 780), (768, 1024), (1440, 900)] {
         browser.resize(width, height).await;

@@ -8,7 +8,7 @@ mod spile;
 
 pub(crate) use browser::Browser;
 pub(crate) use client::Client;
-pub(crate) use peer::{Peer, output_of};
+pub(crate) use peer::{Peer, output_in, output_of};
 pub(crate) use receiver::receiver;
 pub(crate) use spile::{Spile, TOKEN};
 

@@ -1,6 +1,7 @@
 //! Other people's programs, as Debian packages them.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// A program that runs beside the test. It is killed when dropped.
@@ -25,8 +26,18 @@ impl Drop for Peer {
 
 /// Runs a program to its end with this on its standard input.
 pub(crate) fn output_of(program: &str, arguments: &[&str], input: &str) -> Output {
+    output_in(Path::new("."), program, arguments, input)
+}
+
+/// The same in this folder.
+pub(crate) fn output_in(folder: &Path, program: &str, arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(folder)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|why| missing(program, &why));
     let mut stdin = child.stdin.take().expect("stdin is piped");
     stdin.write_all(input.as_bytes()).expect("the program reads its input");

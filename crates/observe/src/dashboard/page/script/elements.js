@@ -100,6 +100,7 @@ function fill(bar, level) {
 // ---- Numbers and times as text.
 
 const whole = count => Math.round(count).toLocaleString("en");
+const tenths = count => count.toLocaleString("en", { maximumFractionDigits: 1 });
 const compact = count => Intl.NumberFormat("en", { notation: "compact" }).format(count);
 const percent = share => (share * 100).toFixed(share > 0 && share < 0.1 ? 1 : 0) + " %";
 const clock = ms => new Date(ms).toLocaleTimeString("en-GB");
@@ -111,6 +112,9 @@ function micros(us) {
   if (us >= 1e3) return (us / 1e3).toFixed(us < 1e4 ? 1 : 0) + " ms";
   return Math.round(us) + " µs";
 }
+
+/** How long a caller has to wait: rounded up, and never nothing. */
+const waiting = ms => (ms < 60_000 ? micros(Math.max(1, ms) * 1000) : span(Math.ceil(ms / 60_000) * 60_000));
 
 /** A time of seconds to days. */
 function span(ms) {

@@ -6,7 +6,7 @@ const SENTENCES = {
     " was denied by ",
     e.limit,
     ...(e.rule ? [" (rule ", link(["rules", e.rule]), ")"] : []),
-    `; the next request may pass in ${micros(e.retryAfterMs * 1000)}`,
+    `; the next request may pass in ${waiting(e.retryAfterMs)}`,
   ],
   tenant_near: e => ["Tenant ", link(["tenants", e.tenant]), ` has used ${e.usedPercent} % of ${e.limit}`],
   tenant_over: e => ["Tenant ", link(["tenants", e.tenant]), ` is over ${e.limit}`],

@@ -148,9 +148,13 @@ function explainedFacts({ rule, chosen, route, routeLimits, tenant, plans, cost,
     route && ["Route", `${route}${ofRoute ? "" : limits}`],
     tenant && ["Tenant", link(["tenants", tenant])],
     plans.length && ["Pays from", [...planLinks(plans), `, ${whole(cost)} ${cost === 1 ? "token" : "tokens"} a request`]],
-    outcome === "denied" && ["Passes in", retryAfterMs < 1000 ? "less than a second" : span(retryAfterMs + 999)],
+    outcome === "denied" && ["Passes in", waitingSeconds(retryAfterMs)],
   ].filter(Boolean);
 }
+
+/** Whole seconds, so that it changes once a second. */
+const waitingSeconds = ms =>
+  ms <= 1000 ? "less than a second" : ms < 60_000 ? `${Math.ceil(ms / 1000)} s` : waiting(ms);
 
 function denialTable(denials) {
   const cells = ({ limit, rule, reason, count, lastAtMs, retryAfterMs }) => [
@@ -159,7 +163,7 @@ function denialTable(denials) {
     reason === "fail_closed" ? "the store failed" : reason,
     whole(count),
     clock(lastAtMs),
-    micros(retryAfterMs * 1000),
+    waiting(retryAfterMs),
   ];
   return [
     el("h4", {}, "Last denials of this key"),

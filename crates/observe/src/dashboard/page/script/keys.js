@@ -27,7 +27,7 @@ function lookUp() {
     maxlength: 1024,
     autocomplete: "off",
     spellcheck: "false",
-    placeholder: "user:123",
+    placeholder: "tenant:acme",
   });
   const submit = event => {
     event.preventDefault();
@@ -158,6 +158,6 @@ class BucketRow {
 
   set({ level, available, capacity }) {
     fill(this.bar, level);
-    this.left.textContent = `${Number.isInteger(available) ? whole(available) : available.toFixed(1)} of ${whole(capacity)}`;
+    this.left.textContent = `${tenths(available)} of ${whole(capacity)}`;
   }
 }
