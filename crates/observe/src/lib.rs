@@ -56,4 +56,4 @@ pub use metrics::{
     StorelessCounts, TimedStore,
 };
 pub use sampling::{BucketLevel, KeyDenial, TopKey};
-pub use watch::{Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};
+pub use watch::{NearbyCounts, Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};

@@ -17,7 +17,7 @@ use spile_testkit::redis::RedisServer;
 
 use crate::load::{Cost, Keys, Load};
 
-const ROUNDS: usize = 1;
+const ROUNDS: usize = 3;
 const TIME: Duration = Duration::from_secs(5);
 
 #[tokio::main]
@@ -118,7 +118,7 @@ async fn leases() {
                     format!("{:.2} %", 100.0 * admitted),
                     if admitted > 1.0 { "yes".to_owned() } else { "no".to_owned() },
                 ]);
-                eprintln!("{name}, {count} instance(s), {lease:?}: {cpu:.3} µs, {admitted:.4} {:?}", costs);
+                eprintln!("{name}, {count} instance(s), {lease:?}: {cpu:.3} µs, {admitted:.4}");
             }
         }
     }

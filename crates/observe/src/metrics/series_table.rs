@@ -23,6 +23,8 @@ pub(crate) const OVERFLOW: &str = "__overflow__";
 pub(crate) struct SeriesInfo {
     pub(crate) subject: SeriesSubject,
     pub(crate) outcome: DecisionOutcome,
+    /// Where the decisions came from. `None` for the series of tenants.
+    pub(crate) source: Option<DecisionSource>,
     counter: Counter,
 }
 
@@ -109,7 +111,12 @@ impl SeriesTable {
             (overflow, SmolStr::new_static(OVERFLOW))
         };
         self.tenants.insert(tenant.clone());
-        let info = SeriesInfo { subject: SeriesSubject::Tenant(tenant), outcome, counter: Counter::noop() };
+        let info = SeriesInfo {
+            subject: SeriesSubject::Tenant(tenant),
+            outcome,
+            source: None,
+            counter: Counter::noop(),
+        };
         self.infos.insert(series, info);
         series
     }
@@ -137,7 +144,7 @@ impl SeriesTable {
     ) {
         let counter = self.counter(&rule, &limit, outcome, source);
         let subject = SeriesSubject::Decisions { rule, limit };
-        self.infos.insert(series, SeriesInfo { subject, outcome, counter });
+        self.infos.insert(series, SeriesInfo { subject, outcome, source: Some(source), counter });
     }
 
     fn counter(

@@ -13,7 +13,7 @@ use spile_limiter::{DecisionCounts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
 pub use self::builder::WatchBuilder;
-pub use self::snapshot::{Snapshot, StoreOutage, TopLimit};
+pub use self::snapshot::{NearbyCounts, Snapshot, StoreOutage, TopLimit};
 use self::totals::CounterTotals;
 use crate::analytics::{DayRow, HistoryQuery, HistoryRow, MinuteRow};
 #[cfg(feature = "webhooks")]
@@ -185,6 +185,7 @@ impl Watch {
             up_ms: now.since_us(inner.began) / 1_000,
             totals: totals.decided,
             degraded: storeless.all(),
+            nearby: totals.nearby,
             per_second,
             denial_ratio: per_second.denial_ratio(),
             seconds: totals.rates.seconds(now.get() / 1_000_000, wall.get() / 1_000_000),

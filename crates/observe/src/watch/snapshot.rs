@@ -19,6 +19,9 @@ pub struct Snapshot {
     pub totals: OutcomeCounts,
     /// Decisions that were made without the store since then.
     pub degraded: u64,
+    /// Decisions since then by what the store had said or given before.
+    #[serde(default)]
+    pub nearby: NearbyCounts,
     /// Decisions per second, the mean of the last five whole seconds.
     pub per_second: OutcomeCounts,
     /// The share of the last five seconds' decisions that was denied.
@@ -47,6 +50,17 @@ pub struct Snapshot {
     pub top_limits: Vec<TopLimit>,
     /// Recent events, the latest first.
     pub events: Vec<Event>,
+}
+
+/// Decisions that needed no call of the store.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NearbyCounts {
+    /// Denials by an answer of the store that still held.
+    pub deny_cache: u64,
+    /// Decisions by tokens that had been taken in advance.
+    pub lease: u64,
 }
 
 /// A time without the store.

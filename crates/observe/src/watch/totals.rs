@@ -2,9 +2,9 @@
 
 use foldhash::HashMap;
 use smol_str::SmolStr;
-use spile_core::Micros;
+use spile_core::{DecisionSource, Micros};
 
-use super::snapshot::TopLimit;
+use super::snapshot::{NearbyCounts, TopLimit};
 use crate::analytics::{GroupBy, MinuteHistory};
 use crate::metrics::{
     DecisionRates, Latencies, OutcomeCounts, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
@@ -26,6 +26,8 @@ pub(crate) struct CounterTotals {
     pub(crate) outage: Option<OutageStart>,
     /// Decisions without the store up to the last tick.
     pub(crate) storeless_seen: StorelessCounts,
+    /// Decisions by what the store had said or given before.
+    pub(crate) nearby: NearbyCounts,
     limits: HashMap<SmolStr, OutcomeCounts>,
     unflushed: OutcomeCounts,
 }
@@ -47,6 +49,7 @@ impl CounterTotals {
             store_history: StoreHistory::new(),
             outage: None,
             storeless_seen: StorelessCounts::default(),
+            nearby: NearbyCounts::default(),
             limits: HashMap::default(),
             unflushed: OutcomeCounts::default(),
         }
@@ -56,6 +59,11 @@ impl CounterTotals {
     pub(crate) fn add(&mut self, wall: Micros, info: &SeriesInfo, more: u64) {
         let mut counts = OutcomeCounts::default();
         counts.add(info.outcome, more);
+        match info.source {
+            Some(DecisionSource::DenyCache) => self.nearby.deny_cache += more,
+            Some(DecisionSource::Lease) => self.nearby.lease += more,
+            _ => {}
+        }
         let second = wall.get() / 1_000_000;
         match &info.subject {
             SeriesSubject::Decisions { rule, limit } => {

@@ -175,6 +175,7 @@ class EntryForm {
       named && this.field(named),
       this.field({ path: `${at}capacity`, label: "Capacity: tokens at once", number: true, placeholder: "as refill" }),
       ...this.refillFields(`${at}refill`),
+      this.field({ path: `${at}lease`, label: "Lease", placeholder: "none", hint: "For a hot limit in Redis, such as 100ms." }),
       at &&
         this.document.limits.length > 1 &&
         el("button", { type: "button", "aria-label": `Remove limit ${name}`, onclick: remove }, "Remove"),
@@ -199,8 +200,8 @@ class EntryForm {
 
   /** A second limit makes a chain of the plan. */
   addLimit() {
-    const { capacity, refill, ...rest } = this.document;
-    const own = capacity !== undefined || refill !== undefined ? [{ name: "first", capacity, refill }] : [];
+    const { capacity, refill, lease, ...rest } = this.document;
+    const own = capacity !== undefined || refill !== undefined ? [{ name: "first", capacity, refill, lease }] : [];
     const limits = [...(Array.isArray(rest.limits) ? rest.limits : own), { name: "", capacity: 100, refill: "10/s" }];
     this.document = { ...rest, limits };
     this.onchange(this.document);

@@ -6,6 +6,7 @@ const TILES = {
   "t-ratio": "Denial ratio",
   "t-store": "Store p50 · p90 · p99",
   "t-wait": "Waiting for the store",
+  "t-nearby": "Not asked: denied · leased",
   "t-degraded": "Decided without the store",
 };
 
@@ -69,6 +70,11 @@ function showTiles(snapshot) {
     ? [latency.p50Us, latency.p90Us, latency.p99Us].map(us => (us <= 2 ? "≤2 µs" : micros(us))).join(" · ")
     : "–";
   byId("t-wait").textContent = whole(snapshot.store.waiting);
+  const decisions = totals.allowed + totals.denied + totals.shadow || 1;
+  byId("t-nearby").className = "small";
+  byId("t-nearby").textContent = [snapshot.nearby.denyCache, snapshot.nearby.lease]
+    .map(count => percent(count / decisions))
+    .join(" · ");
   const all = el("small", {}, "of " + whole(totals.allowed + totals.denied + totals.shadow));
   byId("t-degraded").replaceChildren(whole(snapshot.degraded), all);
 }
