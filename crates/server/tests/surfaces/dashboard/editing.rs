@@ -161,7 +161,11 @@ async fn a_plan_of_two_limits_is_made_by_its_fields() {
     fill(&browser, "refill-tokens", "3").await;
     fill(&browser, "refill-period", "10s").await;
     assert_eq!(document(&browser).await, json!({"name": "silver", "capacity": 30, "refill": "3/10s"}));
+    let area = "const area = document.getElementById('document'); area.value = area.value.replace('30,', '30, \"lease\": \"100ms\",'); area.dispatchEvent(new Event('input'))";
+    browser.eval(area).await;
     press(&browser, "add-limit").await;
+    let first = json!({"name": "first", "capacity": 30, "lease": "100ms", "refill": "3/10s"});
+    assert_eq!(document(&browser).await["limits"][0], first, "what else the limit has goes with it");
     let focused = browser.eval("return document.activeElement.id").await;
     assert_eq!(focused, "field-limits-1-name", "the keyboard goes on in the new limit");
     fill(&browser, "limits-0-name", "burst").await;
@@ -174,7 +178,7 @@ async fn a_plan_of_two_limits_is_made_by_its_fields() {
     until_closed(&browser).await;
     let (_, plan) = entry(&spile, "/admin/v1/plans/silver").await;
     let limits = json!([
-        {"name": "burst", "capacity": 30, "refill": "3/10s"},
+        {"name": "burst", "capacity": 30, "refill": "3/10s", "lease": "100ms"},
         {"name": "daily", "capacity": 5000, "refill": "5000/day"},
     ]);
     assert_eq!((&plan["limits"], &plan["source"]), (&limits, &json!("registry")), "{plan}");

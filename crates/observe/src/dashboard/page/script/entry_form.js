@@ -200,10 +200,9 @@ class EntryForm {
 
   /** A second limit makes a chain of the plan. */
   addLimit() {
-    const { capacity, refill, lease, ...rest } = this.document;
-    const own = capacity !== undefined || refill !== undefined ? [{ name: "first", capacity, refill, lease }] : [];
-    const limits = [...(Array.isArray(rest.limits) ? rest.limits : own), { name: "", capacity: 100, refill: "10/s" }];
-    this.document = { ...rest, limits };
+    const { name, limits, ...own } = this.document;
+    const before = Array.isArray(limits) ? limits : [{ name: "first", ...own }];
+    this.document = { name, limits: [...before, { name: "", capacity: 100, refill: "10/s" }] };
     this.onchange(this.document);
     this.show(JSON.stringify(this.document));
     [...this.element.querySelectorAll("fieldset")].at(-1).querySelector("input").focus();
