@@ -1,6 +1,7 @@
 //! Traces as an operator sets them up: in the file, with a collector in this process.
 
 use spile_testkit::otlp::{Collector, SpanKind, StatusCode, attribute, named, status};
+use spile_testkit::redis::RedisServer;
 
 use crate::support::{Client, Spile};
 
@@ -55,6 +56,31 @@ async fn a_collector_gets_the_headers_and_the_attributes_of_the_file() {
         assert!(export.resource(key).is_some_and(|value| value.len() > 2), "{key}");
     }
     assert_eq!(export.scope(), Some(("spile", env!("CARGO_PKG_VERSION"))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_to_redis_is_the_span_of_a_client_and_says_why_it_failed() {
+    let mut collector = Collector::start().await;
+    let redis = RedisServer::start();
+    let store = format!("[store]\nurl = \"{}\"\ntimeout = \"500ms\"\non_failure = \"deny\"", redis.url());
+    let spile = traced(&collector, &store).await;
+    ask(&spile, "a").await;
+    let spans = collector.spans(3).await;
+    let call = named(&spans, "store spend");
+    assert_eq!((call.kind(), status(call)), (SpanKind::Client, StatusCode::Unset));
+    assert_eq!(attribute(call, "db.system.name").as_deref(), Some("\"redis\""));
+    drop(redis);
+    ask(&spile, "a").await;
+    let spans = collector.spans(3).await;
+    let call = named(&spans, "store spend");
+    assert_eq!(status(call), StatusCode::Error);
+    assert!(attribute(call, "error.type").is_some(), "{call:?}");
+    let request = named(&spans, "POST /v1/check");
+    assert_eq!(attribute(request, "http.response.status_code").as_deref(), Some("503"));
+    assert_eq!(
+        (status(request), attribute(request, "error.type").as_deref()),
+        (StatusCode::Error, Some("\"503\""))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,6 +85,20 @@ async fn variables_of_spile_override_the_file() {
 }
 
 #[test]
+fn header_fields_that_change_wait_for_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder, "headers", "x-team: one\n");
+    let file = "[observe]\notlp = \"http://127.0.0.1:9\"\notlp_headers_file = \"headers\"\n";
+    let path = write(&folder, "spile.toml", file);
+    let process = Process::serve_with(&["--config", &path], &[("SPILE_ADMIN_TOKEN", Process::TOKEN)]);
+    let reload = || process.ask("admin", "POST", "/admin/v1/config/reload", "");
+    assert!(reload().contains("\"needsRestart\":[]"), "nothing has changed");
+    write(&folder, "headers", "x-team: two\n");
+    let answer = reload();
+    assert!(answer.contains("\"needsRestart\":[\"observe.otlp\"]"), "{answer}");
+}
+
+#[test]
 fn what_is_wrong_with_a_header_is_told_with_its_name_and_place() {
     let folder = tempfile::tempdir().expect("a folder");
     write(&folder, "headers", "x-team: a\nno colon\nX-Team: hunter2\nhost: hunter2\n");
