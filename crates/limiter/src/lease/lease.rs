@@ -18,8 +18,7 @@ const PATIENCE_US: u64 = 1_000_000;
 /// A bucket that has less than this part of its capacity is nearly empty.
 const NEARLY_EMPTY: f64 = 0.06;
 
-/// Tokens of one bucket that this instance has taken from the store and not spent yet.
-#[derive(Debug)]
+/// Tokens of one bucket that this instance has taken from the store and not spent yet. Has no `Debug`, because keys are not to be shown.
 pub(super) struct Lease {
     pub(super) key: Arc<str>,
     pub(super) limit: NamedLimit,

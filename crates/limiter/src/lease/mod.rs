@@ -26,7 +26,6 @@ const MOST_IN_SHARD: usize = 1_024;
 type LeaseTable = HashMap<BucketHash, Lease, foldhash::fast::RandomState>;
 
 /// The leases of one limiter.
-#[derive(Debug)]
 pub(crate) struct Leases {
     hasher: BucketHasher,
     shards: Box<[Mutex<LeaseTable>]>,
@@ -35,7 +34,7 @@ pub(crate) struct Leases {
     counts: LeaseCounts,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct LeaseCounts {
     portions: AtomicU64,
     taken: AtomicU64,
@@ -59,7 +58,7 @@ pub struct LeaseStats {
 }
 
 /// Tokens to take from the store, or to give back to it, under a limit.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Portion {
     pub(crate) key: Arc<str>,
     pub(crate) limit: NamedLimit,
@@ -180,8 +179,8 @@ impl Leases {
         charge.limit().limit().lease().and_then(|_| self.with(charge, |lease| lease.tokens)).unwrap_or(0)
     }
 
-    pub(crate) fn gave_back(&self, tokens: u32) {
-        self.counts.returned.fetch_add(tokens.into(), Ordering::Relaxed);
+    pub(crate) fn gave_back(&self, tokens: u64) {
+        self.counts.returned.fetch_add(tokens, Ordering::Relaxed);
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {

@@ -33,7 +33,9 @@ pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, wor
     let limiter = Arc::clone(limiter);
     match work {
         BackgroundWork::Take(portion) => runtime.spawn(limiter.take(portion)),
-        BackgroundWork::GiveBack(portion) => runtime.spawn(async move { limiter.give_back(&portion).await }),
+        BackgroundWork::GiveBack(portion) => {
+            runtime.spawn(async move { limiter.give_back(&[portion]).await })
+        }
         BackgroundWork::Renew => runtime.spawn(renew_notes(limiter)),
     };
 }

@@ -13,8 +13,11 @@ use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
 use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion};
 
+/// How long tokens are given back when the process ends.
+const RETURN_TIME: Duration = Duration::from_secs(1);
+
 /// What leases contribute to a question that the store has to be asked. Tokens that were set aside return to their leases
-/// when it is dropped, unless they were [spent](Self::spend).
+/// when it is dropped, unless the store allowed the rest.
 pub(super) struct LeaseShare<'a, S: Store> {
     limiter: &'a Arc<LimiterInner<S>>,
     charges: Charges<'a>,
@@ -32,12 +35,17 @@ enum LeasePart {
 
 impl<S: Store> RateLimiter<S> {
     /// Gives all leased tokens back to the store, as far as it can be reached. To be called before the process ends: tokens
-    /// that are still here then are lost to the other instances.
+    /// that are still here then are lost to the other instances. It takes a second at most.
     pub async fn return_leases(&self) {
         let Some(leases) = &self.inner.leases else { return };
-        for portion in leases.end_all(self.inner.fallback.clock.now()) {
-            self.inner.give_back(&portion).await;
-        }
+        let portions = leases.end_all(self.inner.fallback.clock.now());
+        let returning = async {
+            for some in portions.chunks(Charges::MAX) {
+                self.inner.give_back(some).await;
+            }
+        };
+        // A store that does not answer must not hold up the end of the process.
+        let _done = tokio::time::timeout(RETURN_TIME, returning).await;
     }
 
     /// What leases hold and have done.
@@ -151,13 +159,13 @@ impl<S: Store> LimiterInner<S> {
     }
 
     /// Gives tokens back to the store. If it cannot be reached, they are lost.
-    pub(super) async fn give_back(&self, portion: &Portion) {
-        let Some(charges) = portion.charges() else { return };
+    pub(super) async fn give_back(&self, portions: &[Portion]) {
+        let Some(charges) = Portion::charges_of(portions) else { return };
         let _known = self.forgets(&charges);
         if let (Ok(_), Some(leases)) =
             (in_time(self.deadline, self.store.refund(&charges)).await, &self.leases)
         {
-            leases.gave_back(portion.tokens);
+            leases.gave_back(portions.iter().map(|portion| u64::from(portion.tokens)).sum());
         }
     }
 }
@@ -170,7 +178,7 @@ async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>, portion: Porti
             let (Some(leases), Some(charges)) = (&limiter.leases, portion.charges()) else { return };
             match leases.end(&charges[0], limiter.fallback.clock.now()) {
                 Ok(0) => return,
-                Ok(tokens) => return limiter.give_back(&Portion { tokens, ..portion.clone() }).await,
+                Ok(tokens) => return limiter.give_back(&[Portion { tokens, ..portion.clone() }]).await,
                 Err(wait_us) => wait_us,
             }
         };
@@ -241,6 +249,16 @@ impl<S: Store> Drop for LeaseShare<'_, S> {
 impl Portion {
     /// The charge of these tokens.
     pub(super) fn charges(&self) -> Option<Charges<'_>> {
-        Charges::one(Key::new(&self.key).ok()?, &self.limit, Cost::new(self.tokens.into()).ok()?).ok()
+        self.charge().map(Charges::from)
+    }
+
+    /// The charges of several. No two are of one bucket.
+    fn charges_of(portions: &[Self]) -> Option<Charges<'_>> {
+        Charges::distinct(portions.iter().filter_map(Self::charge)).ok()
+    }
+
+    fn charge(&self) -> Option<Charge<'_>> {
+        let (key, cost) = (Key::new(&self.key).ok()?, Cost::new(self.tokens.into()).ok()?);
+        Charge::new(key, self.limit.clone(), cost).ok()
     }
 }
