@@ -239,6 +239,11 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[listen]\nhttp = \"localhost\"", "2:8", "`localhost` is not an address", "`127.0.0.1:8080`"),
         ("[store]\nurl = \"redis://\"", "2:7", "names no host", "a store that can be set up"),
         ("[store]\ntimeout = \"0s\"", "2:11", "`0s` is out of bounds", "1ms to 1m"),
+        ("[store]\ndeny_cache = \"1m\"", "2:14", "`1m` is out of bounds", "0s to 10s"),
+        ("[store]\ndeny_cache = 100", "2:14", "100 has no unit", "`100ms`, or 0"),
+        ("[store]\ndeny_cache = \"soon\"", "2:14", "`soon` is not a span of time", "`50ms`"),
+        ("[store]\nlease_share = 0", "2:15", "0 is out of bounds", "0.001 to 1"),
+        ("[plans.x]\nrefill = \"1/s\"\nlease = \"11s\"", "3:9", "`11s` is out of bounds", "1ms to 10s"),
         ("[store]\nreplicas = 0", "2:12", "0 is out of bounds", "1 to 10000"),
         ("[store]\nreplicas = -3", "2:12", "`store.replicas` is -3", "a whole number from 0"),
         ("[store]\nmax_keys = 10", "2:12", "10 is out of bounds", "1000 to 100000000"),
@@ -416,4 +421,14 @@ proptest! {
         let again = parse(shown.clone()).map_err(|why| TestCaseError::fail(format!("{why}\n{shown}")))?;
         prop_assert_eq!(again.to_string(), shown);
     }
+}
+
+#[test]
+fn the_deny_cache_is_switched_off_by_zero_with_a_unit_or_without() {
+    for zero in ["0", "\"0\"", "\"0s\"", "\"0ms\""] {
+        let shown = shown(&format!("[store]\ndeny_cache = {zero}\n"), &[]);
+        assert!(shown.contains("deny_cache = \"0s\""), "{zero}:\n{shown}");
+    }
+    let shown = shown("", &[("SPILE_STORE__DENY_CACHE", "0")]);
+    assert!(shown.contains("deny_cache = \"0s\""), "{shown}");
 }
