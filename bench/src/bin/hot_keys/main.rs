@@ -41,7 +41,7 @@ async fn flood() {
         let mut costs = Vec::new();
         for _ in 0..ROUNDS {
             let server = RedisServer::start();
-            let instances = [instance(&server, Limit::per_hour(1).burst(1), interval)];
+            let instances = [instance(&server, Limit::per_hour(1).burst(1), interval, 0.1)];
             let load =
                 Load { callers: 2, per_second: None, keys: Keys::Even(100), time: Duration::from_secs(5) };
             costs.push(load.run(&server, &instances).await);
@@ -74,12 +74,13 @@ async fn leases() {
     ]);
     let zipf = |exponent| Keys::Zipf { keys: 10_000, exponent };
     let loads = [
-        (Keys::One, "one hot key, twice its rate", 20_000, Some(40_000)),
-        (Keys::One, "one hot key, full speed", 20_000, None),
-        (zipf(2.0), "10,000 keys, Zipf s = 2, full speed", 2_000, None),
-        (zipf(1.0), "10,000 keys, Zipf s = 1, full speed", 2_000, None),
+        (Keys::One, "one hot key, twice its rate", 20_000, Some(40_000), 0.1),
+        (Keys::One, "the same, lease_share = 0.3", 20_000, Some(40_000), 0.3),
+        (Keys::One, "one hot key, full speed", 20_000, None, 0.1),
+        (zipf(2.0), "10,000 keys, Zipf s = 2, full speed", 2_000, None, 0.1),
+        (zipf(1.0), "10,000 keys, Zipf s = 1, full speed", 2_000, None, 0.1),
     ];
-    for (keys, name, rate, demand) in loads {
+    for (keys, name, rate, demand, share) in loads {
         for count in [1, 3] {
             let mut exact = f64::NAN;
             for lease in [None, Some(Duration::from_millis(100))] {
@@ -90,7 +91,8 @@ async fn leases() {
                     let server = RedisServer::start();
                     // Exact means that every decision asks Redis.
                     let cache = Duration::from_millis(if lease.is_some() { 100 } else { 0 });
-                    let instances: Vec<_> = (0..count).map(|_| instance(&server, limit, cache)).collect();
+                    let instances: Vec<_> =
+                        (0..count).map(|_| instance(&server, limit, cache, share)).collect();
                     let load = Load {
                         callers: 16,
                         per_second: demand.map(|demand| demand / count),
@@ -125,12 +127,18 @@ async fn leases() {
     println!("{table}");
 }
 
-fn instance(server: &RedisServer, limit: LimitBuilder, deny_cache: Duration) -> RateLimiter<RedisStore> {
+fn instance(
+    server: &RedisServer,
+    limit: LimitBuilder,
+    deny_cache: Duration,
+    lease_share: f64,
+) -> RateLimiter<RedisStore> {
     let store = RedisStore::builder(server.url()).timeout(Duration::from_secs(1)).build();
     RateLimiter::builder()
         .store(store.expect("sound settings"))
         .plans([Plan::new("hot", limit).expect("in bounds")])
         .deny_cache(deny_cache)
+        .lease_share(lease_share)
         .deadline(Duration::from_secs(1))
         .build()
 }

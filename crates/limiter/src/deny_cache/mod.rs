@@ -141,7 +141,12 @@ impl DenyCache {
             .filter(|(_, note)| note.heard <= now && note.age_us(now) < self.interval_us)
     }
 
-    /// Calls `renew` for one question in the last quarter of a note's time.
+    /// How long notes that are to be renewed may be collected.
+    pub(crate) const fn collects(&self) -> Duration {
+        Duration::from_micros(self.interval_us / 16)
+    }
+
+    /// Calls `renew` for one question in the last eighth of a note's time.
     fn renew_in_time(
         &self,
         slot: &NoteSlot,
@@ -150,7 +155,7 @@ impl DenyCache {
         now: Micros,
         renew: impl Fn(&Charge<'_>),
     ) {
-        if 4 * note.age_us(now) >= 3 * self.interval_us && slot.claim(note) {
+        if note.age_us(now) >= self.interval_us - self.interval_us / 8 && slot.claim(note) {
             renew(charge);
         }
     }

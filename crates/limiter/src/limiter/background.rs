@@ -7,10 +7,9 @@ use spile_core::{Charge, Store};
 use tokio::task::JoinSet;
 
 use super::{LimiterInner, in_time};
+use crate::deny_cache::DenyCache;
 use crate::lease::Portion;
 
-/// How long notes that are to be renewed are collected, so that the store is asked for all of them in few calls.
-const COLLECTS: Duration = Duration::from_millis(5);
 /// How many of them are asked for at once.
 const AT_ONCE: usize = 256;
 
@@ -56,7 +55,8 @@ impl<S: Store> LimiterInner<S> {
 }
 
 async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
-    tokio::time::sleep(COLLECTS).await;
+    // Collected for a while, so that the store is asked for all of them in few calls.
+    tokio::time::sleep(limiter.deny_cache.as_ref().map_or(Duration::ZERO, DenyCache::collects)).await;
     let renewals = std::mem::take(&mut *limiter.renewals.lock());
     for some in renewals.chunks(AT_ONCE) {
         let mut asked = JoinSet::new();

@@ -82,14 +82,14 @@ async fn after_the_interval_the_store_is_asked_once_and_then_not() {
 #[tokio::test(start_paused = true)]
 async fn a_denial_that_is_asked_for_is_renewed_in_the_background_by_one_look() {
     let (limiter, store, clocks) = denied().await;
-    clocks.advance(INTERVAL * 3 / 4);
+    clocks.advance(INTERVAL * 9 / 10);
     let asked = store.calls();
     for _ in 0..10 {
         assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::DenyCache);
     }
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert_eq!(store.calls(), asked + 1);
-    clocks.advance(INTERVAL * 3 / 4);
+    clocks.advance(INTERVAL * 9 / 10);
     assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::DenyCache);
 }
 
@@ -98,7 +98,7 @@ async fn a_look_that_finds_tokens_of_another_instance_lets_the_next_question_ask
     let (limiter, store, clocks) = denied().await;
     let other = instance(&store, &clocks, 1);
     let _ = other.refund("ann", ["slow"], 1).await.unwrap();
-    clocks.advance(INTERVAL * 3 / 4);
+    clocks.advance(INTERVAL * 9 / 10);
     assert!(!ask(&limiter, "slow", 1).await.allowed());
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(ask(&limiter, "slow", 1).await.allowed());
