@@ -4,7 +4,7 @@
 mod slot;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use spile_core::{Charge, Charges, Micros, OneOrMany, Outcome};
@@ -19,6 +19,9 @@ const SLOTS: usize = 1 << 14;
 const WAYS: usize = 4;
 /// Refunds and resets are counted in this many groups of buckets: a power of two.
 const GROUPS: usize = 1 << 10;
+/// The longest time for which a denial is trusted.
+const LONGEST: Duration = Duration::from_secs(10);
+
 /// Remembers denials of the store for a short time.
 ///
 /// Questions read it without a lock and never wait for each other. A refund or a reset through the same limiter removes what
@@ -42,7 +45,7 @@ pub(crate) struct SentQuestion {
 impl DenyCache {
     /// A cache that trusts a denial for this long. `None` for no time at all.
     pub(crate) fn new(interval: Duration) -> Option<Self> {
-        let interval_us = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
+        let interval_us = interval.min(LONGEST).as_micros() as u64;
         (interval_us > 0).then(|| Self {
             interval_us,
             hasher: BucketHasher::default(),
@@ -109,7 +112,9 @@ impl DenyCache {
             slot.write(hash, &BucketNote { bucket, store_heard: outcome.at, sent: sent.at, heard });
             written.push((slot, hash));
         }
-        // Looked at after writing: a refund that ends in between has found nothing to remove.
+        // Looked at after writing: a refund that ends in between has found nothing to remove. With the fence in `forget`, one of
+        // the two sees what the other did.
+        fence(Ordering::SeqCst);
         if self.refunds_of(charges) != sent.refunds {
             for (slot, hash) in written {
                 slot.remove(hash);
@@ -122,6 +127,7 @@ impl DenyCache {
         for charge in charges.iter() {
             let hash = self.hasher.hash(charge);
             self.group(hash).fetch_add(1, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
             for slot in self.slots.get().into_iter().flat_map(|slots| ways(slots, hash)) {
                 slot.remove(hash);
             }

@@ -13,16 +13,26 @@ const HOT: u32 = 10;
 const FEWEST: u32 = 2;
 /// The shortest pause between two portions of a bucket that is nearly empty.
 const SHORTEST_PAUSE_US: u64 = 1_000;
+/// The longest such pause.
+const LONGEST_PAUSE_US: u64 = 50_000;
+/// What comes back in a longer time is not little.
+const SCARCE_US: u64 = 250_000;
+/// How many portions are told apart.
+const MOST_LOTS: usize = 2;
 /// How long a portion may be under way before another one is asked for.
 const PATIENCE_US: u64 = 1_000_000;
 /// A bucket that has less than this part of its capacity is nearly empty.
 const NEARLY_EMPTY: f64 = 0.06;
 
-/// Tokens of one bucket that this instance has taken from the store and not spent yet. Has no `Debug`, because keys are not to be shown.
+/// Tokens of one bucket that this instance has taken from the store and not spent yet. Has no `Debug`, because keys are not to
+/// be shown.
 pub(super) struct Lease {
     pub(super) key: Arc<str>,
     pub(super) limit: NamedLimit,
-    pub(super) tokens: u32,
+    /// The oldest first, at most [`MOST_LOTS`].
+    lots: Vec<Lot>,
+    /// Counts when what is set aside or under way became worth nothing.
+    generation: u32,
     /// When the tokens go back.
     ends: Micros,
     /// True while a task waits for that.
@@ -40,17 +50,35 @@ pub(super) struct Lease {
     pause_us: u64,
     /// The most that may be here, of what the bucket has left.
     share: f64,
+    /// The longest that a question waits for the store.
+    waits_us: u64,
+}
+
+/// What is left of a portion, and the bucket as it was when the portion had been taken.
+#[derive(Clone, Copy, Debug)]
+struct Lot {
+    tokens: u32,
+    taken: BucketNote,
+}
+
+/// Tokens of a lease that are set aside for a question to the store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SetAside {
+    pub(crate) tokens: u32,
+    /// The bucket when the oldest of them had been taken.
+    taken: Option<BucketNote>,
+    generation: u32,
 }
 
 /// What a lease does with a charge.
 #[derive(Debug)]
 pub(crate) enum LeaseAnswer {
-    /// It covers the charge. The bucket afterwards, with the tokens that are here.
-    Covers(BucketNote),
+    /// It covers the charge by these tokens. The bucket afterwards, with the tokens that are here.
+    Covers(BucketNote, SetAside),
     /// It denies the charge: the bucket is nearly empty, and the next portion is not due.
     Denies(BucketNote),
-    /// The store has to be asked for the cost less these tokens, which are set aside.
-    Asks(u32),
+    /// The store has to be asked for the cost less these tokens.
+    Asks(SetAside),
 }
 
 /// What is to be done for a lease whose time may be over.
@@ -63,11 +91,12 @@ pub(super) enum LeaseEnd {
 }
 
 impl Lease {
-    pub(super) fn new(charge: &Charge<'_>, share: f64) -> Self {
+    pub(super) fn new(charge: &Charge<'_>, share: f64, waits_us: u64) -> Self {
         Self {
             key: charge.key().as_str().into(),
             limit: charge.limit().clone(),
-            tokens: 0,
+            lots: Vec::new(),
+            generation: 0,
             ends: Micros::default(),
             is_kept: false,
             note: None,
@@ -77,6 +106,7 @@ impl Lease {
             next_take: Micros::default(),
             pause_us: 0,
             share,
+            waits_us,
         }
     }
 
@@ -84,12 +114,18 @@ impl Lease {
         self.limit.tag() == charge.limit().tag() && *self.key == *charge.key().as_str()
     }
 
+    /// The tokens that are here.
+    pub(super) fn tokens(&self) -> u32 {
+        self.lots.iter().map(|lot| lot.tokens).sum()
+    }
+
+    pub(super) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// True if forgetting it loses nothing.
     pub(super) fn is_idle(&self, now: Micros) -> bool {
-        self.tokens == 0
-            && !self.is_kept
-            && now >= self.taking_until
-            && !self.demand.is_recent(now, self.lease_us())
+        self.lots.is_empty() && !self.is_kept && !self.demand.is_recent(now, self.lease_us())
     }
 
     /// Spends from it, as far as it goes, and says how many tokens are to be taken from the store meanwhile. A denial is only
@@ -97,12 +133,14 @@ impl Lease {
     pub(super) fn spend(&mut self, cost: u32, is_alone: bool, now: Micros) -> (LeaseAnswer, Option<u32>) {
         self.demand.add(cost, now, self.lease_us());
         self.drop_overflow(now);
-        let usable = self.usable(now);
-        if let (Some(left), Some(note)) = (usable.checked_sub(cost), self.note) {
-            self.tokens = left;
-            return (LeaseAnswer::Covers(self.standing(&note)), self.portion(now));
+        // What waits for the store must still have room in the bucket when the answer comes.
+        let refill = (self.limit.limit().rate() * self.waits_us as f64).ceil() as u64;
+        let usable = self.usable(if is_alone { 0 } else { refill }, now);
+        if let Some(note) = self.note.filter(|_| usable >= cost) {
+            let aside = self.set_aside(cost, if is_alone { 0 } else { refill }, now);
+            return (LeaseAnswer::Covers(self.standing(&note), aside), self.portion(now));
         }
-        let is_due = now >= self.next_take;
+        let is_due = !self.is_ahead(self.next_take, now);
         let portion = self.portion(now);
         if let Some(note) =
             self.note.filter(|note| is_alone && self.is_hot() && self.is_nearly_empty(note, now))
@@ -110,28 +148,57 @@ impl Lease {
         {
             return (LeaseAnswer::Denies(self.until_next_take(&note, cost, now)), portion);
         }
-        self.tokens -= usable;
-        (LeaseAnswer::Asks(usable), portion)
+        (LeaseAnswer::Asks(self.set_aside(cost, refill, now)), portion)
     }
 
-    fn usable(&self, now: Micros) -> u32 {
-        if now < self.ends { self.tokens } else { 0 }
+    /// The tokens that may be spent, also if the bucket gets so many micro-tokens more until then.
+    fn usable(&self, more: u64, now: Micros) -> u32 {
+        self.lots.iter().map(|lot| self.usable_of(lot, more, now)).sum()
+    }
+
+    /// Tokens of a portion that was taken longer ago than a lease's time only go back.
+    fn usable_of(&self, lot: &Lot, more: u64, now: Micros) -> u32 {
+        if self.is_live(lot, now) { lot.tokens.min(self.room(&lot.taken, more, now)) } else { 0 }
+    }
+
+    fn is_live(&self, lot: &Lot, now: Micros) -> bool {
+        self.is_ahead(lot.taken.heard.plus_us(self.lease_us()), now)
+    }
+
+    /// True if a moment is ahead, and not further than it can be: a clock that has been stepped back must not keep it there.
+    fn is_ahead(&self, moment: Micros, now: Micros) -> bool {
+        now < moment && moment.since_us(now) <= self.lease_us().max(PATIENCE_US)
+    }
+
+    /// Takes up to so many tokens out that are usable, the oldest first.
+    fn set_aside(&mut self, tokens: u32, more: u64, now: Micros) -> SetAside {
+        let mut lots = std::mem::take(&mut self.lots);
+        let (mut missing, mut taken) = (tokens, None);
+        for lot in &mut lots {
+            let some = self.usable_of(lot, more, now).min(missing);
+            lot.tokens -= some;
+            missing -= some;
+            taken = taken.or((some > 0).then_some(lot.taken));
+        }
+        lots.retain(|lot| lot.tokens > 0);
+        self.lots = lots;
+        SetAside { tokens: tokens - missing, taken, generation: self.generation }
     }
 
     /// How many tokens are to be taken from the store now.
     fn portion(&mut self, now: Micros) -> Option<u32> {
         let note = self.note?;
-        if self.usable(now) > self.portion / 4 || now < self.taking_until || !self.is_hot() {
+        if self.usable(0, now) > self.portion / 4 || self.is_ahead(self.taking_until, now) || !self.is_hot() {
             return None;
         }
         if self.is_nearly_empty(&note, now) {
-            if now < self.next_take {
+            if self.is_ahead(self.next_take, now) {
                 return None;
             }
             self.next_take = now.plus_us(self.pause_us());
         }
         let most = self.wanted(&note, now).min((self.level(&note, now) * self.share) as u64);
-        let portion = u32::try_from(most).unwrap_or(u32::MAX).saturating_sub(self.usable(now));
+        let portion = u32::try_from(most).unwrap_or(u32::MAX).saturating_sub(self.usable(0, now));
         if portion < FEWEST {
             return None;
         }
@@ -152,20 +219,28 @@ impl Lease {
         note.at_least(self.limit.limit(), now).whole_tokens() as f64
     }
 
-    /// A portion has come. Returns whether a task has to be started that returns what is left of it.
-    pub(super) fn granted(&mut self, tokens: u32, note: BucketNote, now: Micros) -> bool {
-        (self.taking_until, self.portion) = (now, tokens);
-        self.replace_note(note);
+    /// A portion has come that was asked for in this generation. Returns whether a task has to be started that returns what is
+    /// left of it.
+    pub(super) fn granted(&mut self, tokens: u32, generation: u32, taken: BucketNote, now: Micros) -> bool {
+        self.taking_until = now;
+        if generation != self.generation {
+            return false;
+        }
+        (self.portion, self.note) = (tokens, Some(taken));
         // Instances that share a bucket slow down and speed up together, until it stays just above nearly empty.
-        let level = self.level(&note, now) + f64::from(tokens);
+        let level = self.level(&taken, now) + f64::from(tokens);
         let step = if level < self.scarce_level() { 1.25 } else { 0.8 };
-        let longest = self.lease_us().max(2 * SHORTEST_PAUSE_US) / 2;
-        self.pause_us = ((self.pause_us() as f64 * step) as u64).clamp(SHORTEST_PAUSE_US, longest);
+        let pause_us = (self.pause_us() as f64 * step) as u64;
+        self.pause_us = pause_us.clamp(SHORTEST_PAUSE_US, LONGEST_PAUSE_US);
         self.next_take = now.plus_us(self.pause_us);
-        self.tokens = self.tokens.saturating_add(tokens);
         self.ends = now.plus_us(self.lease_us());
+        if tokens == 0 {
+            return false;
+        }
+        self.lots.push(Lot { tokens, taken });
+        self.merge_lots();
         self.drop_overflow(now);
-        tokens > 0 && !std::mem::replace(&mut self.is_kept, true)
+        !std::mem::replace(&mut self.is_kept, true)
     }
 
     /// A portion did not come.
@@ -174,44 +249,42 @@ impl Lease {
     }
 
     /// Tokens that were set aside and not spent are here again. Those of a lease that has ended since are lost.
-    pub(super) fn put_back(&mut self, tokens: u32, now: Micros) {
-        if now < self.ends {
-            self.tokens = self.tokens.saturating_add(tokens);
+    pub(super) fn put_back(&mut self, aside: &SetAside) {
+        if let Some(taken) = aside.taken.filter(|_| aside.generation == self.generation) {
+            self.lots.insert(0, Lot { tokens: aside.tokens, taken });
+            self.merge_lots();
         }
     }
 
     /// The store has told how the bucket stands.
     pub(super) fn learn(&mut self, note: BucketNote) {
         if self.note.is_none_or(|known| known.sent <= note.sent) {
-            self.replace_note(note);
+            self.note = Some(note);
         }
     }
 
-    /// What has overflowed by the old note is dropped before it is forgotten.
-    fn replace_note(&mut self, note: BucketNote) {
-        self.drop_overflow(note.heard);
-        self.note = Some(note);
-    }
-
-    /// The bucket is full again: what is here of it is worth nothing.
+    /// The bucket is full again: what is here of it, set aside or under way is worth nothing.
     pub(super) fn forget(&mut self) {
-        (self.tokens, self.note) = (0, None);
+        self.lots.clear();
+        (self.note, self.ends) = (None, Micros::default());
+        self.generation = self.generation.wrapping_add(1);
     }
 
-    /// Takes the charge's limit in place of the one that the tokens were taken under. Returns the tokens of the old one.
+    /// Takes the charge's limit in place of the one that the tokens were taken under. Returns the tokens of the old one that go
+    /// back.
     pub(super) fn change_limit(&mut self, limit: &NamedLimit, now: Micros) -> u32 {
         if self.limit.limit() == limit.limit() {
             return 0;
         }
-        self.drop_overflow(now);
-        let fills_like = self.limit.limit().fills_like(limit.limit());
+        let returned =
+            if self.limit.limit().fills_like(limit.limit()) { 0 } else { self.take_returnable(now) };
         self.limit = limit.clone();
-        if fills_like { 0 } else { std::mem::take(&mut self.tokens) }
+        returned.min(limit.limit().capacity())
     }
 
     /// Ends it if its time is over.
     pub(super) fn end(&mut self, now: Micros) -> LeaseEnd {
-        if self.tokens > 0 && now < self.ends {
+        if self.is_ahead(self.ends, now) {
             return LeaseEnd::Wait(self.ends.since_us(now));
         }
         self.end_now(now)
@@ -219,9 +292,33 @@ impl Lease {
 
     /// Ends it before its time.
     pub(super) fn end_now(&mut self, now: Micros) -> LeaseEnd {
-        self.drop_overflow(now);
         self.is_kept = false;
-        LeaseEnd::Return(std::mem::take(&mut self.tokens))
+        LeaseEnd::Return(self.take_returnable(now))
+    }
+
+    /// Takes everything out, and returns what may go back to the bucket.
+    fn take_returnable(&mut self, now: Micros) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        let lots = std::mem::take(&mut self.lots);
+        lots.iter().map(|lot| self.returnable(lot, now)).sum()
+    }
+
+    /// The same for portions that were taken longer ago than a lease's time.
+    pub(super) fn take_ended(&mut self, now: Micros) -> u32 {
+        if self.lots.iter().all(|lot| self.is_live(lot, now)) {
+            return 0;
+        }
+        let (live, ended): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.lots).into_iter().partition(|lot| self.is_live(lot, now));
+        self.lots = live;
+        ended.iter().map(|lot| self.returnable(lot, now)).sum()
+    }
+
+    /// The tokens of a lot that may go back. Other instances have taken some since, and do not hear of it: only so much goes
+    /// back that the bucket is not full before their leases have ended.
+    fn returnable(&self, lot: &Lot, now: Micros) -> u32 {
+        let refill = (self.limit.limit().rate() * self.lease_us() as f64).ceil() as u64;
+        lot.tokens.min(self.room(&lot.taken, refill, now))
     }
 
     fn lease_us(&self) -> u64 {
@@ -234,20 +331,43 @@ impl Lease {
 
     /// Drops the tokens that, together with those in the store, are more than the capacity. Time would have brought no more
     /// than that to a bucket that no instance had taken from; so a burst is never larger than the capacity. A store that has
-    /// lost its buckets shows full ones, and what was taken before is dropped too.
+    /// lost its buckets shows full ones, and what is taken from those has room only for itself.
+    ///
+    /// Each lot is held against the bucket as it was when that lot had been taken. What others took since is then counted as
+    /// still in the bucket, so that all lots of all instances have room together.
     fn drop_overflow(&mut self, now: Micros) {
-        let Some(note) = self.note.filter(|_| self.tokens > 0) else { return };
+        if self.lots.is_empty() {
+            return;
+        }
+        let mut lots = std::mem::take(&mut self.lots);
+        for lot in &mut lots {
+            lot.tokens = lot.tokens.min(self.room(&lot.taken, 0, now));
+        }
+        lots.retain(|lot| lot.tokens > 0);
+        self.lots = lots;
+    }
+
+    /// The whole tokens that fit into the bucket, by the highest that it can stand now, with so many micro-tokens more in it.
+    fn room(&self, taken: &BucketNote, more: u64, now: Micros) -> u32 {
         let limit = self.limit.limit();
-        let room = limit.capacity_micro().get() - note.at_most(limit, now).get();
-        let room = u32::try_from(room / MicroTokens::PER_TOKEN).unwrap_or(u32::MAX);
-        self.tokens = self.tokens.min(room);
+        let there = taken.at_most(limit, now).get().saturating_add(more);
+        let room = limit.capacity_micro().get().saturating_sub(there);
+        u32::try_from(room / MicroTokens::PER_TOKEN).unwrap_or(u32::MAX)
+    }
+
+    /// Keeps few lots. Two become one that is held against the older bucket, which leaves less room.
+    fn merge_lots(&mut self) {
+        while self.lots.len() > MOST_LOTS {
+            let newer = self.lots.remove(1);
+            self.lots[0].tokens = self.lots[0].tokens.saturating_add(newer.tokens);
+        }
     }
 
     /// Tokens below which a bucket is nearly empty. It then gains by the time of the next portion what a portion takes, so
     /// that portions do not shrink to nothing.
     fn scarce_level(&self) -> f64 {
         let limit = self.limit.limit();
-        let refill = limit.rate() * self.lease_us() as f64 / 1e6;
+        let refill = limit.rate() * self.lease_us().min(SCARCE_US) as f64 / 1e6;
         refill.min(f64::from(limit.capacity()) * NEARLY_EMPTY)
     }
 
@@ -269,7 +389,7 @@ impl Lease {
 
     /// The bucket with the tokens that are here.
     fn standing(&self, note: &BucketNote) -> BucketNote {
-        let held = note.bucket.held().get() + MicroTokens::from_tokens(self.tokens).get();
+        let held = note.bucket.held().get() + MicroTokens::from_tokens(self.tokens()).get();
         BucketNote { bucket: Bucket::new(MicroTokens::new(held), note.bucket.written_at()), ..*note }
     }
 

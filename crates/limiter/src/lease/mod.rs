@@ -9,28 +9,39 @@ mod lease;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Charge, Charges, Micros, NamedLimit, Outcome};
 
-pub(crate) use self::lease::LeaseAnswer;
 use self::lease::{Lease, LeaseEnd};
+pub(crate) use self::lease::{LeaseAnswer, SetAside};
 use crate::bucket_hash::{BucketHash, BucketHasher};
 use crate::bucket_note::BucketNote;
 
+/// How often a full shard looks for leases that are not used any more.
+const SWEEP_EVERY_US: u64 = 20_000;
 /// Locks, so that threads that ask for different keys rarely wait for each other: a power of two.
 const SHARDS: usize = 64;
 /// The most buckets whose demand is known, in each shard. Questions about others go to the store.
 const MOST_IN_SHARD: usize = 1_024;
 
-type LeaseTable = HashMap<BucketHash, Lease, foldhash::fast::RandomState>;
+/// The leases of one shard.
+#[derive(Default)]
+struct LeaseShard {
+    leases: HashMap<BucketHash, Lease, foldhash::fast::RandomState>,
+    /// When idle ones were last looked for.
+    swept: Micros,
+}
 
 /// The leases of one limiter.
 pub(crate) struct Leases {
     hasher: BucketHasher,
-    shards: Box<[Mutex<LeaseTable>]>,
+    shards: Box<[Mutex<LeaseShard>]>,
     /// The most that may be here, of what a bucket has left.
     share: f64,
+    /// The longest that a question waits for the store.
+    waits_us: u64,
     counts: LeaseCounts,
 }
 
@@ -39,6 +50,20 @@ struct LeaseCounts {
     portions: AtomicU64,
     taken: AtomicU64,
     returned: AtomicU64,
+}
+
+impl LeaseShard {
+    /// True if the bucket is here, or can be. A full shard is swept now and then, not for each new key of a flood.
+    fn has_room_for(&mut self, hash: BucketHash, now: Micros) -> bool {
+        if self.leases.len() < MOST_IN_SHARD || self.leases.contains_key(&hash) {
+            return true;
+        }
+        if now.since_us(self.swept) >= SWEEP_EVERY_US || now < self.swept {
+            self.swept = now;
+            self.leases.retain(|_, lease| !lease.is_idle(now));
+        }
+        self.leases.len() < MOST_IN_SHARD
+    }
 }
 
 /// What the leases of a limiter hold and have done.
@@ -63,6 +88,8 @@ pub(crate) struct Portion {
     pub(crate) key: Arc<str>,
     pub(crate) limit: NamedLimit,
     pub(crate) tokens: u32,
+    /// The generation of the lease that it is for.
+    pub(crate) generation: u32,
 }
 
 /// What a charge finds: the answer of its lease, and what is to be done for the lease meanwhile.
@@ -73,11 +100,12 @@ pub(crate) struct Leased {
 }
 
 impl Leases {
-    pub(crate) fn new(share: f64) -> Self {
+    pub(crate) fn new(share: f64, deadline: Duration) -> Self {
         Self {
             hasher: BucketHasher::default(),
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
             share,
+            waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
             counts: LeaseCounts::default(),
         }
     }
@@ -91,15 +119,10 @@ impl Leases {
     pub(crate) fn spend(&self, charge: &Charge<'_>, is_alone: bool, now: Micros) -> Option<Leased> {
         charge.limit().limit().lease()?;
         let (hash, mut shard) = self.locked(charge);
-        if !shard.contains_key(&hash) {
-            if shard.len() >= MOST_IN_SHARD {
-                shard.retain(|_, lease| !lease.is_idle(now));
-            }
-            if shard.len() >= MOST_IN_SHARD {
-                return None;
-            }
+        if !shard.has_room_for(hash, now) {
+            return None;
         }
-        let lease = shard.entry(hash).or_insert_with(|| Lease::new(charge, self.share));
+        let lease = shard.leases.entry(hash).or_insert_with(|| Lease::new(charge, self.share, self.waits_us));
         if !lease.is_of(charge) {
             return None;
         }
@@ -107,18 +130,19 @@ impl Leases {
             key: Arc::clone(&lease.key),
             limit: charge.limit().clone(),
             tokens,
+            generation: lease.generation(),
         };
-        let changed = lease.change_limit(charge.limit(), now);
-        let give_back = (changed > 0).then(|| portion(lease, changed));
+        let returned = lease.take_ended(now) + lease.change_limit(charge.limit(), now);
+        let give_back = (returned > 0).then(|| portion(lease, returned));
         let (answer, take) = lease.spend(charge.cost().get(), is_alone, now);
         let take = take.map(|tokens| portion(lease, tokens));
         Some(Leased { answer, take, give_back })
     }
 
     /// Puts tokens back that were set aside for a charge.
-    pub(crate) fn put_back(&self, charge: &Charge<'_>, tokens: u32, now: Micros) {
-        if tokens > 0 {
-            self.with(charge, |lease| lease.put_back(tokens, now));
+    pub(crate) fn put_back(&self, charge: &Charge<'_>, aside: &SetAside) {
+        if aside.tokens > 0 {
+            self.with(charge, |lease| lease.put_back(aside));
         }
     }
 
@@ -140,10 +164,16 @@ impl Leases {
     }
 
     /// A portion has come. Returns whether a task has to be started that returns what is left of it.
-    pub(crate) fn granted(&self, charge: &Charge<'_>, tokens: u32, note: BucketNote) -> bool {
+    pub(crate) fn granted(
+        &self,
+        charge: &Charge<'_>,
+        tokens: u32,
+        generation: u32,
+        note: BucketNote,
+    ) -> bool {
         self.counts.portions.fetch_add(1, Ordering::Relaxed);
         self.counts.taken.fetch_add(tokens.into(), Ordering::Relaxed);
-        self.with(charge, |lease| lease.granted(tokens, note, note.heard)).unwrap_or(false)
+        self.with(charge, |lease| lease.granted(tokens, generation, note, note.heard)).unwrap_or(false)
     }
 
     /// A portion did not come.
@@ -164,19 +194,21 @@ impl Leases {
     pub(crate) fn end_all(&self, now: Micros) -> Vec<Portion> {
         let ended = |lease: &mut Lease| match lease.end_now(now) {
             LeaseEnd::Return(tokens) if tokens > 0 => {
-                Some(Portion { key: Arc::clone(&lease.key), limit: lease.limit.clone(), tokens })
+                let (key, limit, generation) =
+                    (Arc::clone(&lease.key), lease.limit.clone(), lease.generation());
+                Some(Portion { key, limit, tokens, generation })
             }
             _ => None,
         };
         self.shards
             .iter()
-            .flat_map(|shard| shard.lock().values_mut().filter_map(ended).collect::<Vec<_>>())
+            .flat_map(|shard| shard.lock().leases.values_mut().filter_map(ended).collect::<Vec<_>>())
             .collect()
     }
 
     /// The tokens that are here of a charge's bucket.
     pub(crate) fn tokens_of(&self, charge: &Charge<'_>) -> u32 {
-        charge.limit().limit().lease().and_then(|_| self.with(charge, |lease| lease.tokens)).unwrap_or(0)
+        charge.limit().limit().lease().and_then(|_| self.with(charge, |lease| lease.tokens())).unwrap_or(0)
     }
 
     pub(crate) fn gave_back(&self, tokens: u64) {
@@ -192,21 +224,21 @@ impl Leases {
             ..LeaseStats::default()
         };
         for shard in &self.shards {
-            for lease in shard.lock().values().filter(|lease| lease.tokens > 0) {
+            for tokens in shard.lock().leases.values().map(Lease::tokens).filter(|tokens| *tokens > 0) {
                 stats.buckets += 1;
-                stats.tokens += u64::from(lease.tokens);
+                stats.tokens += u64::from(tokens);
             }
         }
         stats
     }
 
-    fn locked(&self, charge: &Charge<'_>) -> (BucketHash, MutexGuard<'_, LeaseTable>) {
+    fn locked(&self, charge: &Charge<'_>) -> (BucketHash, MutexGuard<'_, LeaseShard>) {
         let hash = self.hasher.hash(charge);
         (hash, self.shards[hash.group(SHARDS)].lock())
     }
 
     fn with<T>(&self, charge: &Charge<'_>, act: impl FnOnce(&mut Lease) -> T) -> Option<T> {
         let (hash, mut shard) = self.locked(charge);
-        shard.get_mut(&hash).filter(|lease| lease.is_of(charge)).map(act)
+        shard.leases.get_mut(&hash).filter(|lease| lease.is_of(charge)).map(act)
     }
 }

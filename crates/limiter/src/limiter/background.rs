@@ -10,7 +10,9 @@ use super::{LimiterInner, in_time};
 use crate::deny_cache::DenyCache;
 use crate::lease::Portion;
 
-/// How many of them are asked for at once.
+/// As many as the deny cache has notes.
+const MOST_RENEWALS: usize = 1 << 14;
+/// How many notes are asked for at once.
 const AT_ONCE: usize = 256;
 
 /// What is done in the background.
@@ -45,7 +47,11 @@ impl<S: Store> LimiterInner<S> {
         let (key, limit) = (charge.key().as_str().into(), charge.limit().clone());
         let is_first = {
             let mut renewals = self.renewals.lock();
-            renewals.push(Portion { key, limit, tokens: charge.cost().get() });
+            if renewals.len() >= MOST_RENEWALS {
+                // The runtime of the task that should have emptied it is gone.
+                renewals.clear();
+            }
+            renewals.push(Portion { key, limit, tokens: charge.cost().get(), generation: 0 });
             renewals.len() == 1
         };
         if is_first {

@@ -157,7 +157,7 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
         let is_remote = !self.store.answers_at_once();
         RateLimiter::from(LimiterInner {
             deny_cache: DenyCache::new(self.deny_cache).filter(|_| is_remote),
-            leases: is_remote.then(|| Leases::new(self.lease_share)),
+            leases: is_remote.then(|| Leases::new(self.lease_share, self.deadline)),
             start_work,
             renewals: Mutex::default(),
             store: self.store,

@@ -11,7 +11,7 @@ use super::background::BackgroundWork;
 use super::{LimiterInner, RateLimiter, in_time};
 use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
-use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion};
+use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion, SetAside};
 
 /// How long tokens are given back when the process ends.
 const RETURN_TIME: Duration = Duration::from_secs(1);
@@ -27,10 +27,10 @@ pub(super) struct LeaseShare<'a, S: Store> {
 
 /// One charge of the chain.
 enum LeasePart {
-    /// The lease covers it. The bucket afterwards.
-    Covered(BucketNote),
+    /// The lease covers it by these tokens. The bucket afterwards.
+    Covered(BucketNote, SetAside),
     /// The store is asked for the cost less these tokens.
-    Asked(u32),
+    Asked(SetAside),
 }
 
 impl<S: Store> RateLimiter<S> {
@@ -71,7 +71,9 @@ impl<S: Store> LimiterInner<S> {
             let Leased { answer, take, give_back } = leases.spend(charge, true, now)?;
             self.start(take, give_back);
             return Some(match answer {
-                LeaseAnswer::Covers(note) => Ok(decide(true, &note, spile_core::OneOrMany::one(note.bucket))),
+                LeaseAnswer::Covers(note, _) => {
+                    Ok(decide(true, &note, spile_core::OneOrMany::one(note.bucket)))
+                }
                 LeaseAnswer::Denies(note) => {
                     Ok(decide(false, &note, spile_core::OneOrMany::one(note.bucket)))
                 }
@@ -81,18 +83,19 @@ impl<S: Store> LimiterInner<S> {
             });
         }
         let part = |charge: &Charge<'_>| match leases.spend(charge, false, now) {
-            None => LeasePart::Asked(0),
+            None => LeasePart::Asked(SetAside::default()),
             Some(Leased { answer, take, give_back }) => {
                 self.start(take, give_back);
                 match answer {
-                    LeaseAnswer::Covers(note) => LeasePart::Covered(note),
-                    LeaseAnswer::Denies(_) => LeasePart::Asked(0),
+                    LeaseAnswer::Covers(note, aside) => LeasePart::Covered(note, aside),
+                    LeaseAnswer::Denies(_) => LeasePart::Asked(SetAside::default()),
                     LeaseAnswer::Asks(aside) => LeasePart::Asked(aside),
                 }
             }
         };
         let mut share = self.share_of(charges.clone(), charges.iter().map(part).collect());
-        let Some(LeasePart::Covered(first)) = share.parts.first().filter(|_| share.rest().is_none()) else {
+        let Some(LeasePart::Covered(first, _)) = share.parts.first().filter(|_| share.rest().is_none())
+        else {
             return Some(Err(share));
         };
         let first = *first;
@@ -149,7 +152,7 @@ impl<S: Store> LimiterInner<S> {
             (Ok(answer), [charge]) => {
                 let Some(&bucket) = answer.outcome.buckets.first() else { return };
                 let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
-                if leases.granted(charge, answer.tokens, note) {
+                if leases.granted(charge, answer.tokens, portion.generation, note) {
                     tokio::spawn(keep(Arc::downgrade(&self), portion));
                 }
             }
@@ -190,9 +193,9 @@ impl<'a, S: Store> LeaseShare<'a, S> {
     /// What the store has to be asked for. `None` if leases cover everything.
     pub(super) fn rest(&self) -> Option<Charges<'a>> {
         let asked = |(charge, part): (&Charge<'a>, &LeasePart)| match part {
-            LeasePart::Covered(_) => None,
+            LeasePart::Covered(..) => None,
             LeasePart::Asked(aside) => {
-                let cost = Cost::new(u64::from(charge.cost().get() - aside)).ok()?;
+                let cost = Cost::new(u64::from(charge.cost().get() - aside.tokens)).ok()?;
                 Charge::new(charge.key(), charge.limit().clone(), cost).ok()
             }
         };
@@ -208,16 +211,16 @@ impl<'a, S: Store> LeaseShare<'a, S> {
             heard: now,
         };
         let mut asked = rest.buckets.iter();
-        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| {
+        let bucket = |part: &LeasePart| {
             let (bucket, aside) = match part {
-                LeasePart::Covered(_) => (part.bucket(&clock), charge.cost().get()),
-                LeasePart::Asked(aside) => (asked.next().copied().unwrap_or(clock.bucket), *aside),
+                LeasePart::Covered(_, aside) => (part.bucket(&clock), aside),
+                LeasePart::Asked(aside) => (asked.next().copied().unwrap_or(clock.bucket), aside),
             };
             // What a denial leaves over is still here.
-            let kept = if rest.allowed { 0 } else { MicroTokens::from_tokens(aside).get() };
+            let kept = if rest.allowed { 0 } else { MicroTokens::from_tokens(aside.tokens).get() };
             Bucket::new(MicroTokens::new(bucket.held().get() + kept), bucket.written_at())
         };
-        let buckets = self.charges.iter().zip(&self.parts).map(bucket).collect();
+        let buckets = self.parts.iter().map(bucket).collect();
         self.is_spent = rest.allowed;
         Outcome { allowed: rest.allowed, at: rest.at, buckets }
     }
@@ -226,7 +229,7 @@ impl<'a, S: Store> LeaseShare<'a, S> {
 impl LeasePart {
     fn bucket(&self, clock: &BucketNote) -> Bucket {
         match self {
-            Self::Covered(note) => note.bucket_by_clock_of(clock),
+            Self::Covered(note, _) => note.bucket_by_clock_of(clock),
             Self::Asked(_) => clock.bucket,
         }
     }
@@ -235,13 +238,9 @@ impl LeasePart {
 impl<S: Store> Drop for LeaseShare<'_, S> {
     fn drop(&mut self) {
         let Some(leases) = self.limiter.leases.as_ref().filter(|_| !self.is_spent) else { return };
-        let now = self.limiter.fallback.clock.now();
         for (charge, part) in self.charges.iter().zip(&self.parts) {
-            let aside = match part {
-                LeasePart::Covered(_) => charge.cost().get(),
-                LeasePart::Asked(aside) => *aside,
-            };
-            leases.put_back(charge, aside, now);
+            let (LeasePart::Covered(_, aside) | LeasePart::Asked(aside)) = part;
+            leases.put_back(charge, aside);
         }
     }
 }

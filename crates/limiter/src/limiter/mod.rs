@@ -281,7 +281,10 @@ impl<S: Store> RateLimiter<S> {
     pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
         let _known = self.inner.forgets(&charges);
         let done = in_time(self.inner.deadline, self.inner.store.reset(&charges)).await;
-        if let Some(leases) = &self.inner.leases {
+        // If it did not happen, what is here is still worth something.
+        if let Some(leases) = &self.inner.leases
+            && done.as_ref().map_or_else(StoreError::may_have_run, |()| true)
+        {
             leases.forget(&charges);
         }
         done

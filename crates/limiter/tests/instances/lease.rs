@@ -91,6 +91,14 @@ impl Fleet {
         Decision::from_outcome(&charges, &shown, DecisionSource::Store).remaining()
     }
 
+    /// What the store has left under this limit of the plan.
+    async fn left_of(&self, limit: &str) -> u64 {
+        let charges = self.instances[0].charges("ann", ["hot"], 1).unwrap();
+        let shown = self.store.model.peek(&charges).await.unwrap();
+        let shown = Decision::from_outcome(&charges, &shown, DecisionSource::Store);
+        shown.limits().iter().find(|status| status.name().as_str() == limit).unwrap().remaining()
+    }
+
     fn decisions(&self) -> u32 {
         self.sources.iter().sum()
     }
@@ -115,7 +123,7 @@ async fn a_bucket_with_enough_for_all_denies_no_one() {
         let mut fleet = Fleet::new(instances, leased(10_000, 10_000));
         fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
         fleet.load(per_second, 3_000).await;
-        assert!(fleet.decisions() > 8 * fleet.store.calls());
+        assert!(fleet.decisions() > 5 * fleet.store.calls(), "{} calls", fleet.store.calls());
         assert!(fleet.account.overdrawn() <= 0.0);
         assert_eq!(fleet.account.tokens_admitted(), u64::from(fleet.decisions()));
     }
@@ -334,8 +342,10 @@ struct Burst {
     trip_us: u64,
 }
 
-fn bursts() -> impl Strategy<Value = Vec<Burst>> {
-    let burst = (0..3_usize, 1..60_u32, 1..4_u64, 0..30_000_u64, 0..1_500_u64).prop_map(
+fn bursts(longest_pause_us: u64) -> impl Strategy<Value = Vec<Burst>> {
+    let cost = prop_oneof![8 => 1..4_u64, 1 => 1..5_000_u64];
+    let pause = prop_oneof![3 => 0..30_000_u64, 1 => 0..longest_pause_us];
+    let burst = (0..3_usize, 1..60_u32, cost, pause, 0..1_500_u64).prop_map(
         |(instance, questions, cost, pause_us, trip_us)| Burst {
             instance,
             questions,
@@ -348,22 +358,24 @@ fn bursts() -> impl Strategy<Value = Vec<Burst>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn no_period_gives_more_than_the_capacity_and_its_refill(
         rate in 1..20_000_u64,
         capacity in 4..5_000_u64,
-        bursts in bursts(),
+        lease_ms in prop_oneof![Just(100_u64), 5..3_000_u64],
+        bursts in bursts(2_000_000),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let overdrawn = runtime.block_on(async {
-            let mut fleet = Fleet::new(3, leased(rate, capacity));
+            let limit = Limit::per_second(rate).burst(capacity).lease(Duration::from_millis(lease_ms));
+            let mut fleet = Fleet::new(3, limit);
             for Burst { instance, questions, cost, pause_us, trip_us } in bursts {
                 let trip = Duration::from_micros(trip_us);
                 fleet.store.takes(Trip { there: trip, back: trip });
                 for _ in 0..questions {
-                    let _ = fleet.ask(instance, cost).await;
+                    let _ = fleet.ask(instance, cost.min(capacity)).await;
                 }
                 fleet.pass(Duration::from_micros(pause_us)).await;
             }
@@ -371,4 +383,52 @@ proptest! {
         });
         prop_assert!(overdrawn <= 0.0, "overdrawn by {overdrawn}");
     }
+}
+
+#[tokio::test]
+async fn what_is_set_aside_when_a_bucket_is_reset_does_not_come_back() {
+    let plan = user_and_all();
+    let mut fleet = Fleet::with_plan(1, &plan, *plan.limits()[0].limit());
+    fleet.warm_up().await;
+    let limiter = fleet.instances[0].clone();
+    let charges = limiter.charges("ann", ["hot"], 1).unwrap();
+    // Polled once: the tokens are set aside, and the store is being asked.
+    fleet.store.set_hanging(true);
+    let mut asked = Box::pin(limiter.allow_charges(charges.into()));
+    assert!(futures_now(asked.as_mut()).await.is_none());
+    fleet.store.set_hanging(false);
+    limiter.reset("ann", ["hot"]).await.unwrap();
+    drop(asked);
+    assert_eq!(fleet.here(0), 0);
+    for _ in 0..5 {
+        assert!(fleet.ask(0, 1).await.allowed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_back_late_still_goes_back_to_the_store() {
+    let plan = user_and_all();
+    let mut fleet = Fleet::with_plan(1, &plan, *plan.limits()[0].limit());
+    fleet.warm_up().await;
+    let all = fleet.here(0) + fleet.left_of("hot/all").await;
+    let limiter = fleet.instances[0].clone();
+    fleet.store.set_hanging(true);
+    let charges = limiter.charges("ann", ["hot"], 1).unwrap();
+    let mut asked = Box::pin(limiter.allow_charges(charges.into()));
+    assert!(futures_now(asked.as_mut()).await.is_none());
+    fleet.store.set_hanging(false);
+    drop(asked);
+    fleet.pass(LEASE).await;
+    fleet.pass(LEASE).await;
+    // Two tokens come back in two tenths of a second.
+    assert_eq!((fleet.here(0), fleet.left_of("hot/all").await), (0, all + 2));
+}
+
+/// What a future says if it is asked once.
+async fn futures_now<T>(mut future: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Option<T> {
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        std::task::Poll::Ready(answer) => std::task::Poll::Ready(Some(answer)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
 }

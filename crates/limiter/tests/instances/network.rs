@@ -47,6 +47,7 @@ pub(crate) struct RemoteStore {
     trip: Arc<Mutex<Trip>>,
     calls: Arc<Mutex<u32>>,
     is_down: Arc<AtomicBool>,
+    is_hanging: Arc<AtomicBool>,
 }
 
 impl RemoteStore {
@@ -57,6 +58,7 @@ impl RemoteStore {
             trip: Arc::default(),
             calls: Arc::default(),
             is_down: Arc::default(),
+            is_hanging: Arc::default(),
         }
     }
 
@@ -69,6 +71,11 @@ impl RemoteStore {
         self.is_down.store(is_down, Ordering::Relaxed);
     }
 
+    /// No answer comes.
+    pub(crate) fn set_hanging(&self, is_hanging: bool) {
+        self.is_hanging.store(is_hanging, Ordering::Relaxed);
+    }
+
     pub(crate) fn calls(&self) -> u32 {
         *self.calls.lock()
     }
@@ -77,6 +84,9 @@ impl RemoteStore {
         *self.calls.lock() += 1;
         if self.is_down.load(Ordering::Relaxed) {
             return Err(StoreError::BreakerOpen);
+        }
+        if self.is_hanging.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
         }
         let trip = *self.trip.lock();
         self.clocks.advance(trip.there);
