@@ -73,7 +73,10 @@ fn refused(why: &LoadError) -> Problem {
     let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why.to_string());
     match why {
         LoadError::Wrong(wrong) => problem.with("errors", wrong.lines().collect::<Vec<_>>()),
-        LoadError::Unreadable(_) | LoadError::NotText(_) | LoadError::OpenAdmin(_) => problem,
+        LoadError::Unreadable(_)
+        | LoadError::NotText(_)
+        | LoadError::Emptied(_)
+        | LoadError::OpenAdmin(_) => problem,
     }
 }
 

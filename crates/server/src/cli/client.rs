@@ -56,7 +56,8 @@ impl Client {
             let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
             let bytes =
                 body.map_err(|why| anyhow!("the answer of {} broke off: {why}", self.url))?.to_bytes();
-            Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
+            let text = || Value::String(String::from_utf8_lossy(&bytes).trim().to_owned());
+            Ok((status, serde_json::from_slice(&bytes).unwrap_or_else(|_| text())))
         };
         self.patience.bound(&self.url.to_string(), answered).await
     }
@@ -64,7 +65,13 @@ impl Client {
     /// Asks for what must work: any other answer is an error in the server's own words.
     pub(super) fn demand(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let (status, answer) = self.ask(method, path, body)?;
-        if status.is_success() { Ok(answer) } else { self.refused(status, &answer) }
+        match missing(path).filter(|_| status == StatusCode::NOT_FOUND && answer["field"] == "path") {
+            _ if status.is_success() => Ok(answer),
+            Some((kind, name)) if answer["detail"] == NO_ENTRY => {
+                bail!("there is no {kind} `{name}`; `spile {kind} list` shows those that there are")
+            }
+            _ => self.refused(status, &answer),
+        }
     }
 
     /// The server's own words about what is wrong, or what to do about the token.
@@ -81,8 +88,19 @@ impl Client {
                  SPILE_ADMIN_TOKEN or admin.token_file, and set SPILE_ADMIN_TOKEN here to the same",
                 self.url
             ),
-            (_, Some(detail)) => bail!("{detail}"),
+            // The path is the server's word for a name that was typed here.
+            (_, Some(detail)) => bail!("{}", detail.strip_prefix("path: ").unwrap_or(detail)),
             (_, None) => bail!("{} answered {status}: is this the right listener?", self.url),
         }
     }
+}
+
+/// What the server says of a name that nothing has.
+const NO_ENTRY: &str = "path: nothing has this name";
+
+/// The kind and the name of the entry that a path is about.
+fn missing(path: &str) -> Option<(&str, String)> {
+    let mut steps = path.strip_prefix("/admin/v1/")?.split('/');
+    let (kind, name) = (steps.next()?.strip_suffix('s')?, steps.next()?);
+    Some((kind, percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()))
 }

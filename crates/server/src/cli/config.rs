@@ -39,6 +39,9 @@ pub(super) enum ConfigCommand {
     },
     /// Prints what the server would run with, from file, environment and flags. Secrets are left out.
     Show {
+        /// The file; `--config` names it just as well.
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
         #[command(flatten)]
         serve: ServeArgs,
         /// Prints JSON instead of TOML.
@@ -57,12 +60,17 @@ impl ConfigCommand {
                 let checked = check(&serve.with_file(file.clone()), registry.as_ref(), patience);
                 if json { print_json(&file, checked) } else { print_text(&file, &checked?) }
             }
-            Self::Show { serve, json: false } => {
-                print::all(mask(&serve.config()?.to_string())).map(CommandOutcome::done)
-            }
-            Self::Show { serve, json: true } => {
-                let shown: Value = toml::from_str(&mask(&serve.config()?.to_string()))?;
-                print::line(shown).map(CommandOutcome::done)
+            Self::Show { file, serve, json } => {
+                let serve = match file {
+                    Some(file) => serve.with_file(file),
+                    None => serve,
+                };
+                let shown = mask(&serve.config()?.to_string());
+                if json {
+                    print::line(toml::from_str::<Value>(&shown)?).map(CommandOutcome::done)
+                } else {
+                    print::all(shown).map(CommandOutcome::done)
+                }
             }
             Self::Init => print::all(STARTER).map(CommandOutcome::done),
         }

@@ -30,10 +30,19 @@ pub(super) struct HealthArgs {
 impl HealthArgs {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let (path, word) = if self.live { ("/livez", "alive") } else { ("/readyz", "ready") };
-        let (status, _) = Client::new(&self.admin, None, self.patience).ask(Method::GET, path, None)?;
+        let (status, said) = Client::new(&self.admin, None, self.patience).ask(Method::GET, path, None)?;
+        let said = said.as_str().unwrap_or_default();
         if !status.is_success() {
-            bail!("the server at {} is not {word}: it answered {status}", self.admin);
+            let why = if said.is_empty() { status.to_string() } else { said.replace('\n', "; ") };
+            bail!("the server at {} is not {word}: {why}", self.admin);
         }
-        if self.json { print::line(json!({word: true})) } else { print::line(word) }
+        // A server that is ready may still have something to say, such as that its store is lost.
+        let (_, more) = said.split_once('\n').unwrap_or((said, ""));
+        match (self.json, more) {
+            (true, "") => print::line(json!({word: true})),
+            (true, more) => print::line(json!({word: true, "but": more.lines().collect::<Vec<_>>()})),
+            (false, "") => print::line(word),
+            (false, more) => print::line(format_args!("{word}\n{more}")),
+        }
     }
 }

@@ -309,6 +309,9 @@ pub enum LoadError {
     /// A variable of the environment is meant for Spile and cannot be read.
     #[error(transparent)]
     NotText(#[from] NotText),
+    /// The file had settings when the server read it last, and has none now.
+    #[error("{0} is empty now, and had settings before: a restart would run without them")]
+    Emptied(String),
     /// The file was read, and would let every client in.
     #[error(transparent)]
     OpenAdmin(#[from] OpenAdmin),

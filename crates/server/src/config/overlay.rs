@@ -27,6 +27,10 @@ impl Config {
         let mut origin = self.origin.clone();
         if let Some(path) = &origin.path {
             (origin.stamp, origin.text) = read(path)?;
+            // An editor or a full disk may leave nothing of a file, and then all limits would go.
+            if says_nothing(&origin.text) && !says_nothing(&self.origin.text) {
+                return Err(LoadError::Emptied(path.display().to_string()));
+            }
         }
         Ok(Self::build(origin)?.with_overlay_and(self.overlay.clone(), offered)?)
     }
@@ -298,4 +302,9 @@ mod tests {
         assert_eq!(quarantined(&adopted), ["rules/default"]);
         assert!(adopted.unmatched_pass && adopted.rules.is_empty());
     }
+}
+
+/// True for a file without any setting.
+fn says_nothing(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
 }

@@ -94,7 +94,7 @@ fn tenants_and_plans_are_added_listed_and_removed() {
     desk.says(&["tenant", "put", "acme", "--plan", "pro"], 0, "tenant acme is in force");
     desk.says(&["tenant", "list"], 0, "TENANT  PLAN  API KEYS  SOURCE\nacme    pro   1         registry");
     desk.says(&["tenant", "put", "acme", "--plan", "gold"], 0, "");
-    desk.says(&["tenant", "put", "nope", "--plan", "gold"], 2, "nothing has this name");
+    desk.says(&["tenant", "put", "nope", "--plan", "gold"], 2, "there is no tenant `nope`");
     desk.says(&["plan", "remove", "gold"], 2, "no plan is called `gold`");
     desk.says(&["tenant", "remove", "acme"], 0, "removed acme");
     desk.says(&["plan", "remove", "gold"], 0, "removed gold");
@@ -121,7 +121,7 @@ fn rules_are_put_by_flags_or_a_file_listed_shown_and_removed() {
     desk.says(&["check", "user:1", "--rule", "login"], 2, "denies every request");
     desk.says(&["rule", "put", "login", "--plan", "nope"], 2, "no plan is called `nope`");
     desk.says(&["rule", "remove", "login"], 0, "removed login");
-    desk.says(&["rule", "show", "login"], 2, "nothing has this name");
+    desk.says(&["rule", "show", "login"], 2, "there is no rule `login`; `spile rule list`");
 }
 
 #[test]

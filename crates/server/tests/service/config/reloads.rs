@@ -76,6 +76,22 @@ fn a_file_that_changes_is_read_again_without_being_told() {
 }
 
 #[test]
+fn a_file_that_is_emptied_takes_no_limit_away() {
+    let home = Home::new();
+    home.write("spile.toml", &file(10));
+    let spile = serve(&home.at("spile.toml"));
+    for nothing in ["", "\n# nothing\n"] {
+        let before = reloads(&spile, "refused");
+        home.write("spile.toml", nothing);
+        wait::until_true("a refusal", || reloads(&spile, "refused") > before);
+        assert_eq!(capacity(&spile), 10);
+    }
+    assert!(spile.log().contains("is empty now, and had settings before"), "{}", spile.log());
+    home.write("spile.toml", &file(20));
+    wait::until_true("20 tokens", || capacity(&spile) == 20);
+}
+
+#[test]
 fn kubernetes_swaps_a_symlink_and_the_new_file_holds() {
     let home = Home::new();
     for (version, tokens) in [("..1", 10), ("..2", 20)] {
