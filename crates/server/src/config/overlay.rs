@@ -199,6 +199,11 @@ fn set_aside(overlay: &mut Overlay, wrong: &Quarantine, standing: &Entries) {
     }
 }
 
+/// True for a file without any setting.
+fn says_nothing(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -302,9 +307,4 @@ mod tests {
         assert_eq!(quarantined(&adopted), ["rules/default"]);
         assert!(adopted.unmatched_pass && adopted.rules.is_empty());
     }
-}
-
-/// True for a file without any setting.
-fn says_nothing(text: &str) -> bool {
-    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#'))
 }

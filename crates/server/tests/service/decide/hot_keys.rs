@@ -46,7 +46,10 @@ fn a_flood_of_denials_hardly_reaches_redis() {
     assert!((0..200).all(|_| !check(&spile, "small")));
     let (asked, repeated) =
         (decisions(&spile, "small", "denied", "store"), decisions(&spile, "small", "denied", "deny_cache"));
-    assert!(asked + repeated == 200.0 && asked <= 20.0, "{asked} by the store, {repeated} by the cache");
+    assert!(
+        (asked + repeated - 200.0).abs() < 0.5 && asked <= 20.0,
+        "{asked} by the store, {repeated} by the cache"
+    );
 }
 
 #[test]
