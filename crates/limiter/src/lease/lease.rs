@@ -206,12 +206,18 @@ impl Lease {
         Some(portion)
     }
 
-    /// The tokens that are asked for here within a lease's time, and those that will be dropped because the bucket overflows.
+    /// The tokens that are asked for here until the portion is used up, and those that are dropped until then because the bucket
+    /// overflows.
+    ///
+    /// Of a bucket that is full, less is taken at once: if others drain it, what is dropped here was not to be dropped.
     fn wanted(&self, note: &BucketNote, now: Micros) -> u64 {
-        let limit = self.limit.limit();
+        let (limit, lease) = (self.limit.limit(), self.lease_us() as f64 / 1e6);
         let room = f64::from(limit.capacity()) - self.level(note, now);
-        let refill = limit.rate() * self.lease_us() as f64 / 1e6;
-        self.demand.tokens().saturating_add((refill - room).max(0.0) as u64)
+        let demand = self.demand.tokens() as f64 / lease;
+        // For so long the bucket cannot overflow by what is asked for less than comes back.
+        let without_loss = room / (limit.rate() - demand).max(f64::MIN_POSITIVE);
+        let time = without_loss.clamp(lease / 4.0, lease);
+        (demand * time + (limit.rate() * lease / 4.0 - room).max(0.0)) as u64
     }
 
     /// The whole tokens in the store, if no other instance has spent since it was asked.

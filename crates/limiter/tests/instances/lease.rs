@@ -106,7 +106,7 @@ impl Fleet {
 
 #[tokio::test]
 async fn a_saturated_bucket_gives_what_it_has_and_not_more_with_few_calls() {
-    for (instances, per_second) in [(1, 20_000), (3, 8_000)] {
+    for (instances, per_second) in [(1, 20_000), (3, 8_000), (3, 4_000)] {
         let mut fleet = Fleet::new(instances, leased(10_000, 10_000));
         fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
         fleet.load(per_second, 6_000).await;
@@ -123,7 +123,7 @@ async fn a_bucket_with_enough_for_all_denies_no_one() {
         let mut fleet = Fleet::new(instances, leased(10_000, 10_000));
         fleet.store.takes(Trip { there: Duration::from_micros(100), back: Duration::from_micros(100) });
         fleet.load(per_second, 3_000).await;
-        assert!(fleet.decisions() > 5 * fleet.store.calls(), "{} calls", fleet.store.calls());
+        assert!(fleet.decisions() > 3 * fleet.store.calls(), "{} calls", fleet.store.calls());
         assert!(fleet.account.overdrawn() <= 0.0);
         assert_eq!(fleet.account.tokens_admitted(), u64::from(fleet.decisions()));
     }
