@@ -31,8 +31,10 @@ pub(super) struct Lease {
     pub(super) limit: NamedLimit,
     /// The oldest first, at most [`MOST_LOTS`].
     lots: Vec<Lot>,
-    /// Counts when what is set aside or under way became worth nothing.
+    /// Counts when what is set aside became worth nothing.
     generation: u32,
+    /// Counts when what is under way became worth nothing.
+    resets: u32,
     /// When the tokens go back.
     ends: Micros,
     /// True while a task waits for that.
@@ -54,20 +56,28 @@ pub(super) struct Lease {
     waits_us: u64,
 }
 
-/// What is left of a portion, and the bucket as it was when the portion had been taken.
+/// What is left of a portion.
 #[derive(Clone, Copy, Debug)]
 struct Lot {
     tokens: u32,
-    taken: BucketNote,
+    /// The bucket as it was when the portion had been taken, or as it was told later if it was fuller than can be since.
+    bucket: BucketNote,
+    /// When the portion came.
+    came: Micros,
 }
 
 /// Tokens of a lease that are set aside for a question to the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SetAside {
-    pub(crate) tokens: u32,
-    /// The bucket when the oldest of them had been taken.
-    taken: Option<BucketNote>,
+    /// All of them, as old as the oldest.
+    lot: Option<Lot>,
     generation: u32,
+}
+
+impl SetAside {
+    pub(crate) fn tokens(&self) -> u32 {
+        self.lot.map_or(0, |lot| lot.tokens)
+    }
 }
 
 /// What a lease does with a charge.
@@ -97,6 +107,7 @@ impl Lease {
             limit: charge.limit().clone(),
             lots: Vec::new(),
             generation: 0,
+            resets: 0,
             ends: Micros::default(),
             is_kept: false,
             note: None,
@@ -119,8 +130,9 @@ impl Lease {
         self.lots.iter().map(|lot| lot.tokens).sum()
     }
 
-    pub(super) const fn generation(&self) -> u32 {
-        self.generation
+    /// How often the bucket was reset.
+    pub(super) const fn resets(&self) -> u32 {
+        self.resets
     }
 
     /// True if forgetting it loses nothing.
@@ -158,11 +170,11 @@ impl Lease {
 
     /// Tokens of a portion that was taken longer ago than a lease's time only go back.
     fn usable_of(&self, lot: &Lot, more: u64, now: Micros) -> u32 {
-        if self.is_live(lot, now) { lot.tokens.min(self.room(&lot.taken, more, now)) } else { 0 }
+        if self.is_live(lot, now) { lot.tokens.min(self.room(&lot.bucket, more, now)) } else { 0 }
     }
 
     fn is_live(&self, lot: &Lot, now: Micros) -> bool {
-        self.is_ahead(lot.taken.heard.plus_us(self.lease_us()), now)
+        self.is_ahead(lot.came.plus_us(self.lease_us()), now)
     }
 
     /// True if a moment is ahead, and not further than it can be: a clock that has been stepped back must not keep it there.
@@ -173,16 +185,17 @@ impl Lease {
     /// Takes up to so many tokens out that are usable, the oldest first.
     fn set_aside(&mut self, tokens: u32, more: u64, now: Micros) -> SetAside {
         let mut lots = std::mem::take(&mut self.lots);
-        let (mut missing, mut taken) = (tokens, None);
+        let (mut missing, mut oldest) = (tokens, None);
         for lot in &mut lots {
             let some = self.usable_of(lot, more, now).min(missing);
             lot.tokens -= some;
             missing -= some;
-            taken = taken.or((some > 0).then_some(lot.taken));
+            oldest = oldest.or((some > 0).then_some(*lot));
         }
         lots.retain(|lot| lot.tokens > 0);
         self.lots = lots;
-        SetAside { tokens: tokens - missing, taken, generation: self.generation }
+        let lot = oldest.map(|lot| Lot { tokens: tokens - missing, ..lot });
+        SetAside { lot, generation: self.generation }
     }
 
     /// How many tokens are to be taken from the store now.
@@ -225,14 +238,15 @@ impl Lease {
         note.at_least(self.limit.limit(), now).whole_tokens() as f64
     }
 
-    /// A portion has come that was asked for in this generation. Returns whether a task has to be started that returns what is
-    /// left of it.
-    pub(super) fn granted(&mut self, tokens: u32, generation: u32, taken: BucketNote, now: Micros) -> bool {
+    /// A portion has come that was asked for after so many resets. Returns whether a task has to be started that returns what
+    /// is left of it.
+    pub(super) fn granted(&mut self, tokens: u32, resets: u32, taken: BucketNote, now: Micros) -> bool {
         self.taking_until = now;
-        if generation != self.generation {
+        if resets != self.resets {
             return false;
         }
-        (self.portion, self.note) = (tokens, Some(taken));
+        self.portion = tokens;
+        self.replace_note(taken);
         // Instances that share a bucket slow down and speed up together, until it stays just above nearly empty.
         let level = self.level(&taken, now) + f64::from(tokens);
         let step = if level < self.scarce_level() { 1.25 } else { 0.8 };
@@ -243,7 +257,7 @@ impl Lease {
         if tokens == 0 {
             return false;
         }
-        self.lots.push(Lot { tokens, taken });
+        self.lots.push(Lot { tokens, bucket: taken, came: now });
         self.merge_lots();
         self.drop_overflow(now);
         !std::mem::replace(&mut self.is_kept, true)
@@ -256,8 +270,8 @@ impl Lease {
 
     /// Tokens that were set aside and not spent are here again. Those of a lease that has ended since are lost.
     pub(super) fn put_back(&mut self, aside: &SetAside) {
-        if let Some(taken) = aside.taken.filter(|_| aside.generation == self.generation) {
-            self.lots.insert(0, Lot { tokens: aside.tokens, taken });
+        if let Some(lot) = aside.lot.filter(|_| aside.generation == self.generation) {
+            self.lots.insert(0, lot);
             self.merge_lots();
         }
     }
@@ -265,7 +279,19 @@ impl Lease {
     /// The store has told how the bucket stands.
     pub(super) fn learn(&mut self, note: BucketNote) {
         if self.note.is_none_or(|known| known.sent <= note.sent) {
-            self.note = Some(note);
+            self.replace_note(note);
+        }
+    }
+
+    /// A bucket that is fuller than it can have become by time was reset, refunded or lost. Then there is less room for what is
+    /// here. One that is emptier leaves no more room: others have taken from it, and have room too.
+    fn replace_note(&mut self, note: BucketNote) {
+        self.note = Some(note);
+        let (limit, now) = (*self.limit.limit(), note.heard);
+        for lot in &mut self.lots {
+            if note.at_most(&limit, now) > lot.bucket.at_most(&limit, now) {
+                lot.bucket = note;
+            }
         }
     }
 
@@ -274,6 +300,7 @@ impl Lease {
         self.lots.clear();
         (self.note, self.ends) = (None, Micros::default());
         self.generation = self.generation.wrapping_add(1);
+        self.resets = self.resets.wrapping_add(1);
     }
 
     /// Takes the charge's limit in place of the one that the tokens were taken under. Returns the tokens of the old one that go
@@ -324,7 +351,7 @@ impl Lease {
     /// back that the bucket is not full before their leases have ended.
     fn returnable(&self, lot: &Lot, now: Micros) -> u32 {
         let refill = (self.limit.limit().rate() * self.lease_us() as f64).ceil() as u64;
-        lot.tokens.min(self.room(&lot.taken, refill, now))
+        lot.tokens.min(self.room(&lot.bucket, refill, now))
     }
 
     fn lease_us(&self) -> u64 {
@@ -347,7 +374,7 @@ impl Lease {
         }
         let mut lots = std::mem::take(&mut self.lots);
         for lot in &mut lots {
-            lot.tokens = lot.tokens.min(self.room(&lot.taken, 0, now));
+            lot.tokens = lot.tokens.min(self.room(&lot.bucket, 0, now));
         }
         lots.retain(|lot| lot.tokens > 0);
         self.lots = lots;

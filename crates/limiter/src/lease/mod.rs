@@ -88,8 +88,8 @@ pub(crate) struct Portion {
     pub(crate) key: Arc<str>,
     pub(crate) limit: NamedLimit,
     pub(crate) tokens: u32,
-    /// The generation of the lease that it is for.
-    pub(crate) generation: u32,
+    /// How often the bucket had been reset when it was asked for.
+    pub(crate) resets: u32,
 }
 
 /// What a charge finds: the answer of its lease, and what is to be done for the lease meanwhile.
@@ -130,7 +130,7 @@ impl Leases {
             key: Arc::clone(&lease.key),
             limit: charge.limit().clone(),
             tokens,
-            generation: lease.generation(),
+            resets: lease.resets(),
         };
         let returned = lease.take_ended(now) + lease.change_limit(charge.limit(), now);
         let give_back = (returned > 0).then(|| portion(lease, returned));
@@ -141,7 +141,7 @@ impl Leases {
 
     /// Puts tokens back that were set aside for a charge.
     pub(crate) fn put_back(&self, charge: &Charge<'_>, aside: &SetAside) {
-        if aside.tokens > 0 {
+        if aside.tokens() > 0 {
             self.with(charge, |lease| lease.put_back(aside));
         }
     }
@@ -164,16 +164,10 @@ impl Leases {
     }
 
     /// A portion has come. Returns whether a task has to be started that returns what is left of it.
-    pub(crate) fn granted(
-        &self,
-        charge: &Charge<'_>,
-        tokens: u32,
-        generation: u32,
-        note: BucketNote,
-    ) -> bool {
+    pub(crate) fn granted(&self, charge: &Charge<'_>, tokens: u32, resets: u32, note: BucketNote) -> bool {
         self.counts.portions.fetch_add(1, Ordering::Relaxed);
         self.counts.taken.fetch_add(tokens.into(), Ordering::Relaxed);
-        self.with(charge, |lease| lease.granted(tokens, generation, note, note.heard)).unwrap_or(false)
+        self.with(charge, |lease| lease.granted(tokens, resets, note, note.heard)).unwrap_or(false)
     }
 
     /// A portion did not come.
@@ -194,9 +188,8 @@ impl Leases {
     pub(crate) fn end_all(&self, now: Micros) -> Vec<Portion> {
         let ended = |lease: &mut Lease| match lease.end_now(now) {
             LeaseEnd::Return(tokens) if tokens > 0 => {
-                let (key, limit, generation) =
-                    (Arc::clone(&lease.key), lease.limit.clone(), lease.generation());
-                Some(Portion { key, limit, tokens, generation })
+                let (key, limit, resets) = (Arc::clone(&lease.key), lease.limit.clone(), lease.resets());
+                Some(Portion { key, limit, tokens, resets })
             }
             _ => None,
         };

@@ -51,7 +51,7 @@ impl<S: Store> LimiterInner<S> {
                 // The runtime of the task that should have emptied it is gone.
                 renewals.clear();
             }
-            renewals.push(Portion { key, limit, tokens: charge.cost().get(), generation: 0 });
+            renewals.push(Portion { key, limit, tokens: charge.cost().get(), resets: 0 });
             renewals.len() == 1
         };
         if is_first {

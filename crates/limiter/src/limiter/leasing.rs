@@ -152,7 +152,7 @@ impl<S: Store> LimiterInner<S> {
             (Ok(answer), [charge]) => {
                 let Some(&bucket) = answer.outcome.buckets.first() else { return };
                 let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
-                if leases.granted(charge, answer.tokens, portion.generation, note) {
+                if leases.granted(charge, answer.tokens, portion.resets, note) {
                     tokio::spawn(keep(Arc::downgrade(&self), portion));
                 }
             }
@@ -195,7 +195,7 @@ impl<'a, S: Store> LeaseShare<'a, S> {
         let asked = |(charge, part): (&Charge<'a>, &LeasePart)| match part {
             LeasePart::Covered(..) => None,
             LeasePart::Asked(aside) => {
-                let cost = Cost::new(u64::from(charge.cost().get() - aside.tokens)).ok()?;
+                let cost = Cost::new(u64::from(charge.cost().get() - aside.tokens())).ok()?;
                 Charge::new(charge.key(), charge.limit().clone(), cost).ok()
             }
         };
@@ -217,7 +217,7 @@ impl<'a, S: Store> LeaseShare<'a, S> {
                 LeasePart::Asked(aside) => (asked.next().copied().unwrap_or(clock.bucket), aside),
             };
             // What a denial leaves over is still here.
-            let kept = if rest.allowed { 0 } else { MicroTokens::from_tokens(aside.tokens).get() };
+            let kept = if rest.allowed { 0 } else { MicroTokens::from_tokens(aside.tokens()).get() };
             Bucket::new(MicroTokens::new(bucket.held().get() + kept), bucket.written_at())
         };
         let buckets = self.parts.iter().map(bucket).collect();
