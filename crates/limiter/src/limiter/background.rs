@@ -6,7 +6,7 @@ use std::time::Duration;
 use spile_core::{Charge, Store};
 use tokio::task::JoinSet;
 
-use super::{LimiterInner, in_time};
+use super::inner::{LimiterInner, in_time};
 use crate::deny_cache::DenyCache;
 use crate::lease::Portion;
 

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use spile_core::{Clock, FailurePolicy, InMemoryPlans, Plan, PlanRegistry, Store, SystemClock};
 use spile_memory::MemoryStore;
 
+use super::RateLimiter;
 use super::background::start_work;
 use super::fallback::Fallback;
-use super::{LimiterInner, RateLimiter};
+use super::inner::LimiterInner;
 use crate::deny_cache::DenyCache;
 use crate::lease::Leases;
 use crate::observer::Observer;

@@ -4,11 +4,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, Outcome, Store,
+    Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, OneOrMany, Outcome,
+    Store,
 };
 
+use super::RateLimiter;
 use super::background::BackgroundWork;
-use super::{LimiterInner, RateLimiter, in_time};
+use super::inner::{LimiterInner, in_time};
 use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
 use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion, SetAside};
@@ -71,12 +73,8 @@ impl<S: Store> LimiterInner<S> {
             let Leased { answer, take, give_back } = leases.spend(charge, true, now)?;
             self.start(take, give_back);
             return Some(match answer {
-                LeaseAnswer::Covers(note, _) => {
-                    Ok(decide(true, &note, spile_core::OneOrMany::one(note.bucket)))
-                }
-                LeaseAnswer::Denies(note) => {
-                    Ok(decide(false, &note, spile_core::OneOrMany::one(note.bucket)))
-                }
+                LeaseAnswer::Covers(note, _) => Ok(decide(true, &note, OneOrMany::one(note.bucket))),
+                LeaseAnswer::Denies(note) => Ok(decide(false, &note, OneOrMany::one(note.bucket))),
                 LeaseAnswer::Asks(aside) => {
                     Err(self.share_of(charges.clone(), vec![LeasePart::Asked(aside)]))
                 }
@@ -107,7 +105,7 @@ impl<S: Store> LimiterInner<S> {
     /// What the store shows of these buckets, and the tokens of them that are here.
     pub(super) fn with_leases(&self, charges: &Charges<'_>, shown: Outcome) -> Outcome {
         let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) else { return shown };
-        let buckets: spile_core::OneOrMany<Bucket> = charges
+        let buckets: OneOrMany<Bucket> = charges
             .iter()
             .zip(shown.buckets.iter())
             .map(|(charge, bucket)| {

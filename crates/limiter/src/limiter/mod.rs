@@ -3,6 +3,7 @@
 mod background;
 mod builder;
 mod fallback;
+mod inner;
 mod keyed;
 mod leasing;
 mod partial;
@@ -10,59 +11,31 @@ mod plan_list;
 mod settle;
 mod wait;
 
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Micros, Outcome, Plan,
-    PlanRegistry, RefundId, RefundOutcome, Store, StoreError,
+    Charge, ChargeError, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Outcome, Plan,
+    RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
-use self::background::BackgroundWork;
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
+use self::inner::{LimiterInner, SHORTEST_PAUSE, in_time};
 pub use self::keyed::KeyedLimiter;
-use self::leasing::LeaseShare;
 pub use self::partial::PartialDecision;
 pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
 pub use self::wait::Wait;
 use crate::ask::{Ask, AskOptions};
-use crate::deny_cache::{DenyCache, SentQuestion};
 use crate::error::{LimiterError, StoreCallError, UnknownPlan};
-use crate::lease::{Leases, Portion};
-use crate::observer::{DecisionCounts, Observed, Observer};
-
-/// The shortest pause between two tries of a caller that waits.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
 pub struct RateLimiter<S> {
     inner: Arc<LimiterInner<S>>,
-}
-
-pub(crate) struct LimiterInner<S> {
-    pub(crate) store: S,
-    pub(crate) plans: Arc<dyn PlanRegistry>,
-    pub(crate) deadline: Duration,
-    pub(crate) fallback: Fallback,
-    /// `None` if the store answers without waiting, or is always to be asked.
-    pub(crate) deny_cache: Option<DenyCache>,
-    /// `None` if the store answers without waiting.
-    pub(crate) leases: Option<Leases>,
-    /// Starts a task. A pointer, because only the builder knows that the store lives as long as a task may.
-    pub(crate) start_work: fn(&Arc<Self>, BackgroundWork),
-    /// Buckets whose notes in the deny cache are to be renewed.
-    pub(crate) renewals: Mutex<Vec<Portion>>,
-    pub(crate) observer: Option<Box<dyn Observer>>,
-    /// Where the limiter counts on behalf of the observer. `None` if the observer hears of every decision.
-    pub(crate) counts: Option<Arc<DecisionCounts>>,
 }
 
 /// What a refund with an id did.
@@ -419,208 +392,6 @@ impl<S: EmbeddedStore> RateLimiter<S> {
         let outcome = self.inner.store.spend_now(charges);
         self.inner.conclude(charges, &AskOptions::default(), Ok(outcome), DecisionSource::Store, None)
     }
-}
-
-impl<S: Store> LimiterInner<S> {
-    /// Decides with a store that has to be waited for. The future is boxed: inlined into its callers, it would make the
-    /// future of every decision larger to move, also of those that need not wait.
-    #[cold]
-    fn wait_for<'a>(
-        &'a self,
-        ask: Ask<'a>,
-        share: Option<Box<LeaseShare<'a, S>>>,
-    ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
-        Box::pin(async move {
-            let rest = share.as_ref().and_then(|share| share.rest());
-            let asked = rest.as_ref().unwrap_or(&ask.charges);
-            let mut answer = self.ask_store(asked, &ask.options).await;
-            if !ask.options.patience.is_zero() {
-                let give_up = Instant::now() + ask.options.patience;
-                while matches!(answer, Err(StoreError::Overloaded(_))) && Instant::now() < give_up {
-                    tokio::time::sleep(SHORTEST_PAUSE).await;
-                    answer = self.ask_store(asked, &ask.options).await;
-                }
-            }
-            // The nodes of a remote store have different clocks, so samples are spaced by the clock of this machine.
-            let heard_at = self.fallback.clock.now();
-            if let Some(share) = share {
-                answer = answer.map(|rest| share.outcome(&rest, heard_at));
-            }
-            self.conclude(&ask.charges, &ask.options, answer, DecisionSource::Store, Some(heard_at))
-        })
-    }
-
-    /// Asks the store once, and remembers what it said of the buckets.
-    async fn ask_store(
-        &self,
-        charges: &Charges<'_>,
-        options: &AskOptions<'_>,
-    ) -> Result<Outcome, StoreError> {
-        let question = self.question(charges);
-        let deadline = options.deadline(self.deadline);
-        let outcome = in_time(deadline, self.store.spend(charges)).await?;
-        self.learn(charges, &outcome, question);
-        Ok(outcome)
-    }
-
-    /// The decision of a store that needs no waiting.
-    #[expect(clippy::inline_always, reason = "as `conclude`")]
-    #[inline(always)]
-    fn spend_at_once(&self, charges: &Charges<'_>, options: &AskOptions<'_>) -> Option<Decision> {
-        let answer = self.store.try_spend(charges)?;
-        Some(self.conclude(charges, options, answer, DecisionSource::Store, None))
-    }
-
-    /// Decides by what the store gave or said a moment ago. Otherwise the store has to be asked for what leases do not cover.
-    #[inline(never)]
-    fn decide_nearby<'a>(
-        self: &'a Arc<Self>,
-        charges: &Charges<'a>,
-        options: &AskOptions<'_>,
-    ) -> Result<Decision, Option<Box<LeaseShare<'a, S>>>> {
-        if self.deny_cache.is_none() && self.leases.is_none() {
-            return Err(None);
-        }
-        let now = self.fallback.clock.now();
-        let renew = |charge: &Charge<'_>| self.renew(charge);
-        let denied = |rest| self.deny_cache.as_ref().and_then(|cache| cache.deny(rest, now, renew));
-        let (share, denial) = match self.spend_leases(charges, options, now) {
-            Some(Ok(decision)) => return Ok(decision),
-            Some(Err(share)) => match share.rest().as_ref().and_then(denied) {
-                Some(denial) => (None, Some(share.outcome(&denial, now))),
-                None => (Some(Box::new(share)), None),
-            },
-            None => (None, denied(charges)),
-        };
-        let Some(denial) = denial else { return Err(share) };
-        Ok(self.conclude(charges, options, Ok(denial), DecisionSource::DenyCache, Some(now)))
-    }
-
-    /// Turns the store's answer into a decision and reports it. `heard_at` is `None` if the store answered without waiting:
-    /// then its time is the time of this machine, and the clock need not be read again.
-    #[expect(
-        clippy::inline_always,
-        reason = "the decision is then made in the caller's memory and never moved"
-    )]
-    #[inline(always)]
-    fn conclude(
-        &self,
-        charges: &Charges<'_>,
-        options: &AskOptions<'_>,
-        answer: Result<Outcome, StoreError>,
-        source: DecisionSource,
-        heard_at: Option<Micros>,
-    ) -> Decision {
-        let outcome = match answer {
-            Ok(outcome) if !options.shadow => outcome,
-            answer => return self.conclude_specially(charges, options, answer, source, heard_at),
-        };
-        let decision = Decision::from_outcome(charges, &outcome, source);
-        self.count_or_tell(charges, options, &decision, heard_at.unwrap_or(outcome.at));
-        decision
-    }
-
-    /// The same for rare cases: a store that failed, or shadow mode.
-    #[cold]
-    fn conclude_specially(
-        &self,
-        charges: &Charges<'_>,
-        options: &AskOptions<'_>,
-        answer: Result<Outcome, StoreError>,
-        source: DecisionSource,
-        heard_at: Option<Micros>,
-    ) -> Decision {
-        let mut decision = match answer {
-            Ok(outcome) => Decision::from_outcome(charges, &outcome, source),
-            Err(why) => self.fallback.allow(charges, options.policy(&self.fallback), &why),
-        };
-        if options.shadow {
-            decision = decision.shadowed();
-        }
-        self.tell(charges, options, &decision, heard_at.unwrap_or(decision.at()));
-        decision
-    }
-}
-
-impl<S> LimiterInner<S> {
-    /// Forgets what is known of these buckets, when the call that changes them ends, however it ends.
-    const fn forgets<'a>(&'a self, charges: &'a Charges<'a>) -> ForgetsBuckets<'a> {
-        ForgetsBuckets { cache: self.deny_cache.as_ref(), charges }
-    }
-
-    /// To be called before the store is asked. `None` if nothing is remembered of its answers.
-    fn question(&self, charges: &Charges<'_>) -> Option<SentQuestion> {
-        let cache = self.deny_cache.as_ref().map(|cache| cache.refunds_of(charges));
-        let is_remembered = cache.is_some() || self.leases.as_ref().is_some_and(|_| Leases::concern(charges));
-        is_remembered
-            .then(|| SentQuestion { at: self.fallback.clock.now(), refunds: cache.unwrap_or_default() })
-    }
-
-    /// Remembers what the store said of these buckets.
-    fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, question: Option<SentQuestion>) {
-        let Some(question) = question else { return };
-        let heard = self.fallback.clock.now();
-        if let Some(cache) = self.deny_cache.as_ref().filter(|_| !outcome.allowed) {
-            cache.learn(charges, outcome, question, heard);
-        }
-        if let Some(leases) = &self.leases {
-            leases.learn(charges, outcome, question.at, heard);
-        }
-    }
-
-    /// Counts a decision of the store on behalf of the observer, or calls the observer if it has to hear of this one.
-    #[inline]
-    fn count_or_tell(
-        &self,
-        charges: &Charges<'_>,
-        options: &AskOptions<'_>,
-        decision: &Decision,
-        heard_at: Micros,
-    ) {
-        if let Some(counts) = &self.counts
-            && options.tenant.is_none()
-            && counts.add_plain(options.rule, decision, heard_at)
-        {
-            return;
-        }
-        self.tell(charges, options, decision, heard_at);
-    }
-
-    /// Calls the observer, if there is one. A decision does not keep its keys, so the charges are passed beside it.
-    #[inline]
-    fn tell(&self, charges: &Charges<'_>, options: &AskOptions<'_>, decision: &Decision, heard_at: Micros) {
-        if let Some(observer) = &self.observer {
-            let (rule, tenant) = (options.rule, options.tenant);
-            observer.decided(&Observed { rule, tenant, charges, decision, heard_at });
-        }
-    }
-}
-
-/// Makes the deny cache forget buckets when it is dropped: also if a refund fails or its caller goes away, it may have run.
-struct ForgetsBuckets<'a> {
-    cache: Option<&'a DenyCache>,
-    charges: &'a Charges<'a>,
-}
-
-impl Drop for ForgetsBuckets<'_> {
-    fn drop(&mut self) {
-        if let Some(cache) = self.cache {
-            cache.forget(self.charges);
-        }
-    }
-}
-
-/// Runs a call of the store within a deadline. A call that is ready at once starts no timer, and so needs no runtime.
-async fn in_time<T>(
-    deadline: Duration,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let mut call = pin!(call);
-    if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-        return answer;
-    }
-    let answer = tokio::time::timeout(deadline, call).await;
-    answer.unwrap_or(Err(StoreError::TimedOut(deadline)))
 }
 
 impl<S> From<LimiterInner<S>> for RateLimiter<S> {

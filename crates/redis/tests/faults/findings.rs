@@ -61,7 +61,7 @@ impl Findings {
         })
     }
 
-    /// I6: nobody was charged for what they did not get, by leases neither.
+    /// I6: what the store charged reached callers, also what it charged for leases.
     pub(crate) fn entitled(mut self) -> Self {
         let by_lease = self.ledger.by_lease();
         self = self.that(by_lease > 0, || "no lease was taken".to_owned());

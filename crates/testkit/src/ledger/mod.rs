@@ -52,15 +52,15 @@ impl Ledger {
         let mut book = self.0.lock();
         book.decisions.push(RecordedDecision { allowed, reason, source, failure, given_at, latency });
         for status in decision.limits() {
-            let is_local = source == DecisionSource::Local;
-            let accounts = match status.limit().lease() {
-                _ if is_local => &mut book.local,
-                Some(_) if from_store(source) => &mut book.leased,
+            // What this machine decided alone, it decided by its own clock.
+            let (accounts, at) = match status.limit().lease() {
+                _ if source == DecisionSource::Local => (&mut book.local, status.at()),
+                Some(_) if from_store(source) => (&mut book.leased, given_at),
                 _ => continue,
             };
             let bucket = (key.to_owned(), status.name().to_string());
             let account = accounts.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
-            account.admitted(if allowed { status.cost().get() } else { 0 }, given_at);
+            account.admitted(if allowed { status.cost().get() } else { 0 }, at);
         }
     }
 
@@ -149,12 +149,8 @@ impl Ledger {
     }
 
     /// I1 while the store fails: this machine alone admitted no more than its share of each limit.
-    ///
-    /// Goes by when callers had their answers, so what a caller may be late by is excused.
     pub fn check_conserved_locally(&self) -> Result<(), Breach> {
-        // Twice: the first of a burst may be as late as the last.
-        let excess = |account: &Account| account.overdrawn() - account.refilled(2 * GRACE.as_micros() as u64);
-        let over = self.0.lock().local.values().map(excess).fold(0.0, f64::max);
+        let over = self.0.lock().local.values().map(Account::overdrawn).fold(0.0, f64::max);
         if over > 0.0 { Err(Breach::Conservation { over, extra: 0.0 }) } else { Ok(()) }
     }
 
