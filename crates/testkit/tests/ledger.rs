@@ -119,3 +119,22 @@ fn what_this_machine_admits_alone_is_held_against_the_limit_too() {
     assert!(ledger.check_conserved_locally().is_err());
     assert_eq!(ledger.check_policy(FailurePolicy::Local), Ok(()));
 }
+
+#[test]
+fn what_a_lease_gave_counts_from_when_its_first_caller_asked() {
+    let limit =
+        Limit::per_second(10).burst(5).lease(Duration::from_millis(100)).build().expect("within bounds");
+    let name = LimitName::from(&PlanName::new("free").expect("a name"));
+    let charge = Charge::new(Key::new("caller").expect("a key"), NamedLimit::new(name, limit), Cost::ONE);
+    let charges = Charges::from(charge.expect("covered"));
+    let buckets = [Bucket::full(&limit, ms(0))].into_iter().collect();
+    let outcome = Outcome { allowed: true, at: ms(0), buckets };
+    let leased = Decision::from_outcome(&charges, &outcome, DecisionSource::Lease);
+    let ledger = Ledger::default();
+    // The first caller heard of its token when the next had come back.
+    ledger.decided("caller", &leased, ms(100), Duration::from_millis(100));
+    (0..5).for_each(|_| ledger.decided("caller", &leased, ms(100), Duration::ZERO));
+    assert_eq!(ledger.check_conserved(0.0), Ok(()));
+    ledger.decided("caller", &leased, ms(100), Duration::ZERO);
+    assert!(matches!(ledger.check_conserved(0.0), Err(Breach::Conservation { .. })));
+}

@@ -60,6 +60,8 @@ impl Ledger {
             };
             let bucket = (key.to_owned(), status.name().to_string());
             let account = accounts.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
+            // The decision may have been made at any time since its caller asked.
+            account.admitted(0, given_at - latency);
             account.admitted(if allowed { status.cost().get() } else { 0 }, at);
         }
     }
