@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::connection::{Connection, ConnectionError};
 use crate::script::call::ScriptCall;
 use crate::script::key::KeyPrefix;
-use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge, WireLimit};
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge};
 use crate::topology::slot::suffix_for_slot;
 
 /// A script call that decides nothing. It shows more than `PING`: a paused, busy or loading node does not run the
@@ -46,7 +46,7 @@ impl Probe {
         let Some((key, limit)) = self.key.clone().zip(Limit::per_second(1).build().ok()) else {
             return Vec::new();
         };
-        let charge = WireCharge { key, limit: WireLimit::from(&limit), cost_micro: 0 };
+        let charge = WireCharge::alone(key, &limit, 0);
         let request = Request::new(ScriptOp::Peek, smallvec![charge]);
         let (answer, _) = oneshot::channel();
         vec![PendingRequest::new(Arc::new(request), BatchGroup::Alone, answer, None)]

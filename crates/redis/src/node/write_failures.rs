@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::node::Node;
 use crate::script::call::ScriptCall;
 use crate::script::error_reply::{ErrorReply, Rejection};
-use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge, WireLimit};
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge};
 use crate::store::stats::Counters;
 
 /// How often the probe key is written.
@@ -161,7 +161,7 @@ fn write_probe(call: &ScriptCall) -> Option<Request> {
     let tag = bucket.iter().position(|&byte| byte == b'}')?;
     let key = [&bucket[..=tag], PROBE].concat();
     let limit = Limit::per_second(1_000).build().ok()?;
-    let charge = WireCharge { key, limit: WireLimit::from(&limit), cost_micro: 1 };
+    let charge = WireCharge::alone(key, &limit, 1);
     Some(Request::new(ScriptOp::Spend, [charge].into_iter().collect()))
 }
 

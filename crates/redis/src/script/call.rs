@@ -1,20 +1,17 @@
 //! One call of the script: the requests that share it, their encoding, and the decoding of the reply.
 
-use std::collections::HashMap;
-
+use smallvec::SmallVec;
 use spile_core::{Bucket, MicroTokens, Micros, OneOrMany};
 use spile_resp::{Value, write};
 
 use crate::script::SPEND;
+use crate::script::hashes::CallHashes;
 use crate::script::msgpack;
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WireLimit};
 
 /// The most micro-tokens that a bucket can hold, and the last microsecond that a double represents exactly.
 const MOST_HELD: u64 = 1_000_000_000_000_000;
 const LAST_US: u64 = (1 << 53) - 1;
-
-/// The count of numbers before the first decision, in the arguments and in the reply.
-const HEADER: usize = 3;
 
 /// How the call refers to the script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -68,7 +65,7 @@ impl ScriptCall {
 
     /// The key of the first charge.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        self.requests().find_map(|request| request.charges.first()).map(|charge| &*charge.key)
+        self.requests().find_map(|request| request.charges.first()).map(|charge| charge.key.hash())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -81,7 +78,7 @@ impl ScriptCall {
 
     /// Appends the command to `out`. If `now_us` is zero, the script asks Redis for the time.
     pub(crate) fn write(&self, now_us: u64, out: &mut Vec<u8>) {
-        let (keys, numbers) = self.arguments(now_us);
+        let (keys, arguments) = self.arguments(now_us);
         let (command, script): (&[u8], &[u8]) = match self.script_ref {
             ScriptRef::Sha => (b"EVALSHA", SPEND.sha().as_bytes()),
             ScriptRef::Source => (b"EVAL", SPEND.source().as_bytes()),
@@ -93,7 +90,7 @@ impl ScriptCall {
         for key in keys {
             write::bulk(out, key);
         }
-        write::bulk(out, &numbers);
+        write::bulk(out, &arguments);
     }
 
     /// Decodes the reply, and checks that it belongs to this call.
@@ -109,34 +106,39 @@ impl ScriptCall {
         self.waiting.iter().map(|waiting| &*waiting.request)
     }
 
-    /// The distinct keys, and all other arguments as one msgpack array that refers to keys and limits by position.
+    /// The distinct keys, and all other arguments as one msgpack array that refers to buckets and limits by number.
     fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
-        let mut keys = KeyPositions::default();
+        let mut hashes = CallHashes::default();
+        let charges = self.requests().flat_map(|request| &request.charges);
+        let places: SmallVec<[_; 64]> = charges.map(|charge| hashes.add(charge)).collect();
+        hashes.number();
+        let mut places = places.iter();
         let mut limits: Vec<WireLimit> = Vec::new();
         let mut decisions = Vec::with_capacity(16 * self.waiting.len());
-        let mut count = HEADER;
+        let mut entries = hashes.write_shared(&mut decisions);
         for request in self.requests() {
             msgpack::push_int(&mut decisions, request.operation as u64);
             msgpack::push_int(&mut decisions, request.charges.len() as u64);
-            for charge in &request.charges {
-                msgpack::push_int(&mut decisions, keys.position(&charge.key) as u64);
+            for (charge, place) in request.charges.iter().zip(&mut places) {
+                msgpack::push_int(&mut decisions, hashes.bucket(*place) as u64);
                 msgpack::push_int(&mut decisions, limit_position(&mut limits, charge.limit) as u64);
                 msgpack::push_int(&mut decisions, charge.cost_micro);
             }
-            count += 2 + 3 * request.charges.len();
+            entries += 2 + 3 * request.charges.len();
         }
-        let mut numbers = Vec::with_capacity(32 + 24 * limits.len() + decisions.len());
-        msgpack::push_array(&mut numbers, count + 3 * limits.len());
-        msgpack::push_int(&mut numbers, self.sequence);
-        msgpack::push_int(&mut numbers, now_us);
-        msgpack::push_int(&mut numbers, limits.len() as u64);
+        let header = [self.sequence, now_us, limits.len() as u64, hashes.plain() as u64];
+        let mut arguments = Vec::with_capacity(40 + 24 * limits.len() + decisions.len());
+        msgpack::push_array(&mut arguments, header.len() + 3 * limits.len() + entries);
+        for number in header {
+            msgpack::push_int(&mut arguments, number);
+        }
         for limit in &limits {
-            msgpack::push_int(&mut numbers, limit.limit.capacity_micro().get());
-            msgpack::push_double(&mut numbers, limit.limit.rate());
-            msgpack::push_int(&mut numbers, limit.ttl_ms);
+            msgpack::push_int(&mut arguments, limit.limit.capacity_micro().get());
+            msgpack::push_double(&mut arguments, limit.limit.rate());
+            msgpack::push_int(&mut arguments, limit.ttl_ms);
         }
-        numbers.extend_from_slice(&decisions);
-        (keys.in_order, numbers)
+        arguments.extend_from_slice(&decisions);
+        (hashes.keys(), arguments)
     }
 
     fn read_numbers(&self, numbers: &[Value]) -> Option<CallReply> {
@@ -157,25 +159,6 @@ impl ScriptCall {
             replies.push(ScriptReply { granted, at, buckets });
         }
         numbers.next().is_none().then_some(CallReply { replies, repairs })
-    }
-}
-
-/// The distinct keys of a call, in order of first use.
-#[derive(Default)]
-struct KeyPositions<'a> {
-    in_order: Vec<&'a [u8]>,
-    seen: HashMap<&'a [u8], usize, foldhash::quality::RandomState>,
-}
-
-impl<'a> KeyPositions<'a> {
-    /// Counted from one, as Lua counts.
-    fn position(&mut self, key: &'a [u8]) -> usize {
-        let next = self.in_order.len() + 1;
-        let position = *self.seen.entry(key).or_insert(next);
-        if position == next {
-            self.in_order.push(key);
-        }
-        position
     }
 }
 

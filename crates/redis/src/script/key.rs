@@ -1,4 +1,4 @@
-//! Redis keys: `spile:{user%3A123}:gold/burst`.
+//! Redis keys: `spile:{user%3A123}:gold`, with a field for each limit of the plan.
 //!
 //! The encoding is injective, so that no two keys share a bucket. The caller's key is the hash tag, so that all its
 //! limits are in one cluster slot. It cannot close the braces, leave the prefix or grow without bound.
@@ -32,15 +32,17 @@ impl KeyPrefix {
         fits.then(|| Self(text.into()))
     }
 
-    /// The Redis key of the bucket of `key` under `limit`.
-    pub(crate) fn bucket_key(&self, key: Key<'_>, limit: &LimitName) -> Vec<u8> {
+    /// Where the bucket of `key` under `limit` is.
+    pub(crate) fn bucket_key(&self, key: Key<'_>, limit: &LimitName) -> BucketKey {
         let mut bucket = Vec::with_capacity(self.0.len() + key.as_str().len() + limit.as_str().len() + 4);
         bucket.extend_from_slice(self.0.as_bytes());
         bucket.extend_from_slice(b":{");
         push_tag(&mut bucket, key.as_str().as_bytes());
         bucket.extend_from_slice(b"}:");
-        bucket.extend_from_slice(limit.as_str().as_bytes());
-        bucket
+        let name = limit.as_bytes();
+        let hash_bytes = bucket.len() + name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
+        bucket.extend_from_slice(name);
+        BucketKey { bytes: bucket, hash_bytes }
     }
 
     /// The prefix of the keys of one session: `spile:{:registry}`.
@@ -53,6 +55,36 @@ impl KeyPrefix {
     /// The ACL pattern that matches every key of this store and no other.
     pub(crate) fn pattern(&self) -> String {
         format!("{}:{{*", self.0)
+    }
+}
+
+/// Where a bucket is: the key of a hash, and its name in the hash if the limits of a plan share it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct BucketKey {
+    /// The key of the hash, and behind a slash the name.
+    bytes: Vec<u8>,
+    hash_bytes: usize,
+}
+
+impl BucketKey {
+    /// A bucket with a hash of its own.
+    pub(crate) const fn alone(hash: Vec<u8>) -> Self {
+        Self { hash_bytes: hash.len(), bytes: hash }
+    }
+
+    /// The key of the hash.
+    pub(crate) fn hash(&self) -> &[u8] {
+        &self.bytes[..self.hash_bytes]
+    }
+
+    /// The name of the bucket in its hash. Empty if it has a hash of its own.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.bytes.get(self.hash_bytes + 1..).unwrap_or_default()
+    }
+
+    /// The key of the hash that the bucket had for itself until the limits of a plan shared one. `None` if it still has.
+    pub(crate) fn before_sharing(&self) -> Option<&[u8]> {
+        (self.bytes.len() > self.hash_bytes).then_some(&*self.bytes)
     }
 }
 
@@ -94,8 +126,8 @@ mod tests {
 
     fn bucket(key: &str, limit: &str) -> String {
         let prefix = KeyPrefix::new("spile").unwrap();
-        let bytes = prefix.bucket_key(Key::new(key).unwrap(), &LimitName::new(limit).unwrap());
-        String::from_utf8(bytes).unwrap()
+        let key = prefix.bucket_key(Key::new(key).unwrap(), &LimitName::new(limit).unwrap());
+        String::from_utf8(key.bytes).unwrap()
     }
 
     /// Keys that try to collide: many special characters.
@@ -112,6 +144,16 @@ mod tests {
     #[test]
     fn a_key_reads_as_in_the_design() {
         assert_eq!(bucket("user:123", "gold/burst"), "spile:{user%3A123}:gold/burst");
+    }
+
+    #[test]
+    fn the_limits_of_a_plan_share_a_hash() {
+        let prefix = KeyPrefix::new("spile").unwrap();
+        let of = |limit| prefix.bucket_key(Key::new("user:123").unwrap(), &LimitName::new(limit).unwrap());
+        let (burst, alone) = (of("gold/burst"), of("gold"));
+        assert_eq!((burst.hash(), burst.name()), (&b"spile:{user%3A123}:gold"[..], &b"burst"[..]));
+        assert_eq!(burst.before_sharing(), Some(&b"spile:{user%3A123}:gold/burst"[..]));
+        assert_eq!((alone.hash(), alone.name(), alone.before_sharing()), (burst.hash(), &b""[..], None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod call;
 pub(crate) mod error_reply;
+mod hashes;
 pub(crate) mod key;
 mod msgpack;
 pub(crate) mod request;

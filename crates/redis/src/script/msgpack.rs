@@ -1,6 +1,6 @@
-//! Writes numbers as msgpack, which the script unpacks in one call.
+//! Writes numbers and names as msgpack, which the script unpacks in one call.
 
-/// Appends the header of an array of `length` numbers.
+/// Appends the header of an array of `length` entries.
 pub(crate) fn push_array(out: &mut Vec<u8>, length: usize) {
     out.push(0xdd);
     out.extend_from_slice(&(length as u32).to_be_bytes());
@@ -29,6 +29,13 @@ pub(crate) fn push_int(out: &mut Vec<u8>, number: u64) {
 pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     out.push(0xcb);
     out.extend_from_slice(&number.to_bits().to_be_bytes());
+}
+
+/// Appends a name. The names of limits have far less than 256 bytes.
+pub(crate) fn push_name(out: &mut Vec<u8>, name: &[u8]) {
+    debug_assert!(name.len() < 256, "one byte has room for the length");
+    out.extend_from_slice(&[0xd9, name.len() as u8]);
+    out.extend_from_slice(name);
 }
 
 #[cfg(test)]
@@ -86,9 +93,11 @@ mod tests {
             push_int(&mut out, number);
         }
         push_double(&mut out, 1.5);
+        push_name(&mut out, b"day");
         let expected: &[&[u8]] = &[
             &[0, 127, 0xcd, 0, 128, 0xcd, 255, 255, 0xce, 0, 1, 0, 0, 0xce, 255, 255, 255, 255],
             &[0xcf, 0, 0, 0, 1, 0, 0, 0, 0, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0],
+            b"\xd9\x03day",
         ];
         assert_eq!(out, expected.concat());
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use spile_core::{Bucket, Charge, Limit, Micros, OneOrMany};
@@ -9,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::script::error_reply::Rejection;
-use crate::script::key::KeyPrefix;
+use crate::script::key::{BucketKey, KeyPrefix};
 use crate::topology::slot::slot_of;
 
 /// An operation of the script, with the number that `spend.lua` knows it by.
@@ -46,12 +47,13 @@ impl Request {
 
     /// The cluster slot of all its keys.
     pub(crate) fn slot(&self) -> u16 {
-        self.charges.first().map_or(0, |charge| slot_of(&charge.key))
+        self.charges.first().map_or(0, |charge| slot_of(charge.key.hash()))
     }
 
     /// Whether it has more than one key. While a slot moves, its keys may be on two nodes.
     pub(crate) fn has_several_keys(&self) -> bool {
-        self.charges.iter().any(|charge| charge.key != self.charges[0].key)
+        let elsewhere = |charge: &WireCharge| charge.key.hash() != self.charges[0].key.hash();
+        self.charges.iter().any(|charge| charge.carries_over || elsewhere(charge))
     }
 
     /// Marks it as not sent, because Redis said that it did not run it.
@@ -77,9 +79,11 @@ impl Request {
 /// A charge in the numbers that the script takes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WireCharge {
-    pub(crate) key: Vec<u8>,
+    pub(crate) key: BucketKey,
     pub(crate) limit: WireLimit,
     pub(crate) cost_micro: u64,
+    /// Whether the bucket may still be in the hash that it had before the limits of a plan shared one.
+    pub(crate) carries_over: bool,
 }
 
 /// A limit, and the time to live of its buckets.
@@ -90,12 +94,19 @@ pub(crate) struct WireLimit {
 }
 
 impl WireCharge {
-    pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>) -> Self {
-        Self {
-            key: prefix.bucket_key(charge.key(), charge.limit().name()),
-            limit: WireLimit::from(charge.limit().limit()),
-            cost_micro: charge.cost().micro().get(),
-        }
+    /// The charge, asked by a store that has been there for `uptime`. A bucket that was written before that has expired
+    /// after its time to live.
+    pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>, uptime: Duration) -> Self {
+        let key = prefix.bucket_key(charge.key(), charge.limit().name());
+        let limit = WireLimit::from(charge.limit().limit());
+        let carries_over = key.before_sharing().is_some() && uptime <= Duration::from_millis(limit.ttl_ms);
+        Self { key, limit, cost_micro: charge.cost().micro().get(), carries_over }
+    }
+
+    /// A charge of a bucket with a hash of its own.
+    pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: u64) -> Self {
+        let (key, limit) = (BucketKey::alone(hash), WireLimit::from(limit));
+        Self { key, limit, cost_micro, carries_over: false }
     }
 }
 

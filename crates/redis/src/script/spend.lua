@@ -1,17 +1,22 @@
 -- Runs one or many operations in one atomic step. Each operation is a chain of charges: all are spent, or none is. Must
 -- agree bit for bit with `spend`, `spend_up_to`, `refund` and `refund_once` of `spile_core`.
 --
--- KEYS      the buckets. Each is listed, read and written once, however many operations use it.
--- ARGV[1]   one msgpack array of numbers, since a single unpack costs less than an argument per number:
---             sequence, now_us (0: ask TIME), number of limits,
+-- KEYS      the hashes of buckets, each listed, read and written once, however many operations use it: first those of one
+--           bucket, then those that several limits of a plan share, then keys from before limits shared hashes.
+-- ARGV[1]   one msgpack array, since a single unpack costs less than an argument per number:
+--             sequence, now_us (0: ask TIME), number of limits, number of hashes with one bucket,
 --             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms,
---             per decision: operation, number of charges, then per charge: key, limit, cost (micro-tokens).
+--             number of shared hashes, per shared hash: number of buckets, per bucket: its name in the hash (empty for the
+--             bucket of `t` and `ts`), and the key that held it before, or 0,
+--             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens). Buckets are
+--             numbered in the order of KEYS.
 -- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
 --           tokens granted) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
---           per charge PTTL + 2 and now: 0 is a missing key, 1 a key without a time to live.
+--           per charge PTTL + 2 and now: 0 is a missing bucket, 1 a key without a time to live.
 --
--- A bucket is a hash of `t` (micro-tokens), `ts` (microsecond of the last write) and `v` (format, 1). Numbers stay
--- below 2^53: microseconds are exact in a Lua double, nanoseconds since the epoch are not.
+-- A bucket is `t` (micro-tokens) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
+-- limits has one hash for a key, with `name:t` and `name:ts` for each limit. Numbers stay below 2^53: microseconds are
+-- exact in a Lua double, nanoseconds since the epoch are not.
 -- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
 
 local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE = 1, 2, 3, 4, 5, 6, 7
@@ -21,7 +26,7 @@ local TOKEN = 1000000
 local MOST_HELD = 1e15
 local LAST_US = 9007199254740991
 
-local call, floor, ceil, format = redis.call, math.floor, math.ceil, string.format
+local call, pcall, floor, ceil, format = redis.call, redis.pcall, math.floor, math.ceil, string.format
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[2]
 if now == 0 then
@@ -29,35 +34,85 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 
--- The state of each key: how it was found, and its tokens and time of writing, which the operations change. `held` is
--- nil for a key without state. `ttl_ms` is the longest time to live of the limits that use the key. `fills_us` is how
--- long a denied key takes to be full, and `denied` the limit that denied it last.
-local found, held, written, dirty, ttl_ms, fills_us, denied = {}, {}, {}, {}, {}, {}, {}
+-- The state of each bucket: its tokens and time of writing, which the operations change. `held` is nil for a bucket without
+-- state, and `broken` says that what was found is none. `denied` is the limit that denied it last.
+local held, written, broken, dirty, denied = {}, {}, {}, {}, {}
+-- For each hash: how it was found, the longest time to live of the limits that use it, and how long a denied bucket takes
+-- to be full.
+local state, ttl_ms, fills_us = {}, {}, {}
+-- For buckets in shared hashes: their hash, their fields, and the key from before if that is where they were found.
+local home, t_field, ts_field, moved_from = {}, {}, {}, {}
 
-for k = 1, #KEYS do
-  local fields = redis.pcall('HMGET', KEYS[k], 't', 'ts', 'v')
-  local t, ts, v = fields[1], fields[2], fields[3]
-  if fields.err then
-    if not string.find(fields.err, 'WRONGTYPE', 1, true) then
-      return fields
-    end
-    found[k] = BROKEN
-  elseif t or ts or v then
-    t, ts = tonumber(t), tonumber(ts)
-    if v == '1' and t and ts and t >= 0 and t <= MOST_HELD and t % 1 == 0
-        and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
-      found[k], held[k], written[k] = LIVE, t, ts
-    else
-      found[k] = BROKEN
-    end
+local function read(b, t, ts)
+  t, ts = tonumber(t), tonumber(ts)
+  if t and ts and t >= 0 and t <= MOST_HELD and t % 1 == 0 and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
+    held[b], written[b] = t, ts
   else
-    found[k] = ABSENT
+    broken[b] = true
   end
+end
+
+local plain = args[4]
+for k = 1, plain do
+  local fields = pcall('HMGET', KEYS[k], 't', 'ts', 'v')
+  local t, ts, version = fields[1], fields[2], fields[3]
+  if fields.err and not string.find(fields.err, 'WRONGTYPE', 1, true) then
+    return fields
+  elseif version == '1' then
+    state[k] = LIVE
+    if t or ts then
+      read(k, t, ts)
+    end
+  elseif t or ts or version or fields.err then
+    state[k], broken[k] = BROKEN, true
+  else
+    state[k] = ABSENT
+  end
+end
+
+-- Each shared hash is read by one HMGET. `buckets_of` has the numbers of its first and its last bucket.
+local buckets_of, buckets, i = {}, plain, 6 + 3 * args[3]
+local hashes = plain + args[i - 1]
+for k = plain + 1, hashes do
+  local first, fields = buckets + 1, { 'v' }
+  buckets = buckets + args[i]
+  for b = first, buckets do
+    local f = 2 * (b - first) + 2
+    local name = args[i + f - 1]
+    if name ~= '' then
+      name = name .. ':'
+    end
+    home[b], t_field[b], ts_field[b] = k, name .. 't', name .. 'ts'
+    fields[f], fields[f + 1] = t_field[b], ts_field[b]
+  end
+  local values = pcall('HMGET', KEYS[k], unpack(fields))
+  local version = values[1]
+  if values.err and not string.find(values.err, 'WRONGTYPE', 1, true) then
+    return values
+  end
+  state[k] = version == '1' and LIVE or (version or values.err) and BROKEN or ABSENT
+  for b = first, buckets do
+    local f = 2 * (b - first) + 2
+    local t, ts, before = values[f], values[f + 1], args[i + f]
+    if state[k] == BROKEN or (t or ts) and state[k] == ABSENT then
+      state[k], broken[b] = BROKEN, true
+    elseif t or ts then
+      read(b, t, ts)
+    elseif before > 0 then
+      local old = pcall('HMGET', KEYS[before], 't', 'ts', 'v')
+      if not old.err and old[3] == '1' then
+        read(b, old[1], old[2])
+        moved_from[b] = KEYS[before]
+      end
+    end
+  end
+  buckets_of[k] = { first, buckets }
+  i = i + 1 + 2 * (buckets - first + 1)
 end
 
 local out, o = { args[1], now, 0 }, 3
 local available = {}
-local i, last = 4 + 3 * args[3], #args
+local last = #args
 while i < last do
   local op, first, past = args[i], i + 2, i + 2 + 3 * args[i + 1]
   i = past
@@ -65,24 +120,26 @@ while i < last do
   if op == RESET then
     out[o] = 1
     for at = first, past - 1, 3 do
-      local k = args[at]
-      held[k], dirty[k] = nil, true
+      local b = args[at]
+      held[b], dirty[b] = nil, true
     end
   elseif op == TIME_TO_LIVE then
     out[o] = 1
     for at = first, past - 1, 3 do
-      out[o + 1], out[o + 2] = call('PTTL', KEYS[args[at]]) + 2, now
+      local b = args[at]
+      local there = held[b] or broken[b]
+      out[o + 1], out[o + 2] = there and call('PTTL', moved_from[b] or KEYS[home[b] or b]) + 2 or 0, now
       o = o + 2
     end
   else
     -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
     local allowed, grant = true, MOST_HELD
     for at = first, past - 1, 3 do
-      local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
+      local b, limit, cost = args[at], 2 + 3 * args[at + 1], args[at + 2]
       local capacity = args[limit]
-      local t, there = held[k], capacity
+      local t, there = held[b], capacity
       if t then
-        local elapsed = now - written[k]
+        local elapsed = now - written[b]
         if elapsed > 0 then
           t = t + floor(elapsed * args[limit + 1])
         end
@@ -117,8 +174,8 @@ while i < last do
     end
 
     for at = first, past - 1, 3 do
-      local k, limit, cost = args[at], 1 + 3 * args[at + 1], args[at + 2]
-      local t, ts = held[k], written[k]
+      local b, limit, cost = args[at], 2 + 3 * args[at + 1], args[at + 2]
+      local t, ts = held[b], written[b]
       -- The first charge of a refund with an id is the marker, which is spent. The other charges are refunded, or
       -- peeked at if the marker was spent before.
       local step = op
@@ -156,15 +213,20 @@ while i < last do
           ts = now
         end
       end
+      if moved_from[b] and step ~= PEEK and cost > 0 then
+        writes = true
+      end
       if writes then
-        held[k], written[k], dirty[k] = t, ts, true
+        local k = home[b] or b
+        held[b], written[b], dirty[b] = t, ts, true
         if args[limit + 2] > (ttl_ms[k] or 0) then
           ttl_ms[k] = args[limit + 2]
         end
-      elseif denied[k] ~= limit and step ~= PEEK and cost > 0 then
+      elseif denied[b] ~= limit and step ~= PEEK and cost > 0 then
         -- Once per limit: a second denial by the same limit at the same time needs no longer.
         if known then
-          denied[k] = limit
+          local k = home[b] or b
+          denied[b] = limit
           local us = (args[limit] - available[at]) / args[limit + 1]
           if ts > now then
             us = us + ts - now
@@ -175,8 +237,8 @@ while i < last do
           if args[limit + 2] > (ttl_ms[k] or 0) then
             ttl_ms[k] = args[limit + 2]
           end
-        elseif found[k] == BROKEN then
-          dirty[k] = true
+        elseif broken[b] then
+          dirty[b] = true
         end
       end
       out[o + 1], out[o + 2] = t, ts
@@ -185,45 +247,101 @@ while i < last do
   end
 end
 
--- A live key keeps its time to live while that still covers a whole refill, so most spends do not set it. It is read
+-- A live hash keeps its time to live while that still covers a whole refill, so most spends do not set it. It is read
 -- with PTTL and not calculated from `ts`, because the last writer may have used a limit that refills faster. Numbers
 -- are formatted by `%d`: Redis's own conversion of a Lua number takes longer than the write.
 local now_text = format('%d', now)
-for k in pairs(dirty) do
-  local key, t, ts = KEYS[k], held[k], written[k]
-  if found[k] == BROKEN then
-    out[3] = out[3] + 1
-    call('DEL', key)
+
+-- The time of writing as text, and by how many milliseconds it is ahead of now.
+local function text_of(ts)
+  if ts == now then
+    return now_text, 0
   end
-  if not t then
-    if found[k] == LIVE then
-      call('DEL', key)
+  return format('%d', ts), ts > now and ceil((ts - now) / 1000) or 0
+end
+
+-- Two milliseconds cover the rounding between TIME and the clock that expires keys.
+local function keep(k, ahead_ms)
+  if state[k] ~= LIVE or call('PTTL', KEYS[k]) < ttl_ms[k] / 2 + ahead_ms + 2 then
+    call('PEXPIRE', KEYS[k], ttl_ms[k] + ahead_ms)
+  end
+end
+
+-- Removes fields of a live hash, and the hash if no bucket is left in it, or if Redis does not let this user remove fields.
+local function remove(k, ...)
+  if state[k] == LIVE then
+    local removed = pcall('HDEL', KEYS[k], ...)
+    if type(removed) == 'table' or pcall('HLEN', KEYS[k]) == 1 then
+      call('DEL', KEYS[k])
+      state[k] = ABSENT
     end
-  else
-    local ahead_ms, ts_text = 0, now_text
-    if ts ~= now then
-      ts_text = format('%d', ts)
-      if ts > now then
-        ahead_ms = ceil((ts - now) / 1000)
-      end
+  end
+end
+
+-- Counts a repair. What has no known format goes as a whole.
+local function repair(k)
+  out[3] = out[3] + 1
+  if state[k] == BROKEN then
+    call('DEL', KEYS[k])
+    state[k] = ABSENT
+  end
+end
+
+for k = 1, plain do
+  if dirty[k] then
+    if broken[k] then
+      repair(k)
     end
-    if found[k] == LIVE then
-      call('HSET', key, 't', format('%d', t), 'ts', ts_text)
-      -- Two milliseconds cover the rounding between TIME and the clock that expires keys.
-      if call('PTTL', key) < ttl_ms[k] / 2 + ahead_ms + 2 then
-        call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
+    if held[k] then
+      local t_text, ts_text, ahead_ms = format('%d', held[k]), text_of(written[k])
+      if state[k] == LIVE then
+        call('HSET', KEYS[k], 't', t_text, 'ts', ts_text)
+      else
+        call('HSET', KEYS[k], 't', t_text, 'ts', ts_text, 'v', '1')
       end
+      keep(k, ahead_ms)
     else
-      call('HSET', key, 't', format('%d', t), 'ts', ts_text, 'v', '1')
-      call('PEXPIRE', key, ttl_ms[k] + ahead_ms)
+      remove(k, 't', 'ts')
     end
+  end
+end
+
+for k = plain + 1, hashes do
+  local fields, n, ahead_ms = {}, 0, 0
+  for b = buckets_of[k][1], buckets_of[k][2] do
+    if dirty[b] then
+      if broken[b] then
+        repair(k)
+      end
+      if moved_from[b] then
+        call('DEL', moved_from[b])
+      end
+      if held[b] then
+        local ts_text, ahead = text_of(written[b])
+        fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = t_field[b], format('%d', held[b]), ts_field[b], ts_text
+        n = n + 4
+        if ahead > ahead_ms then
+          ahead_ms = ahead
+        end
+      else
+        remove(k, t_field[b], ts_field[b])
+      end
+    end
+  end
+  if n > 0 then
+    if state[k] ~= LIVE then
+      fields[n + 1], fields[n + 2] = 'v', '1'
+    end
+    call('HSET', KEYS[k], unpack(fields))
+    keep(k, ahead_ms)
+    fills_us[k] = nil
   end
 end
 
 -- A denial writes nothing, unless its limit refills more slowly than the limit that wrote the key. The key then gets a
 -- longer time to live: it would otherwise expire, and the bucket be full, before this limit has refilled it.
 for k, us in pairs(fills_us) do
-  if not dirty[k] and call('PTTL', KEYS[k]) < us / 1000 + 2 then
+  if (k > plain or not dirty[k]) and call('PTTL', KEYS[k]) < us / 1000 + 2 then
     call('PEXPIRE', KEYS[k], ttl_ms[k])
   end
 end

@@ -171,6 +171,7 @@ impl RedisStoreBuilder {
             logins,
             prefix,
             timeout: self.timeout,
+            started: tokio::time::Instant::now(),
             most_waiting: self.max_waiting,
             waiting: AtomicUsize::new(0),
             counters,

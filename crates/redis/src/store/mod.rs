@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use spile_core::{Bucket, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -124,12 +123,13 @@ impl RedisStore {
     ) -> Result<ScriptReply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
-        let wire: SmallVec<_> =
-            charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge)).collect();
-        if self.inner.router.is_cluster() && charges.len() > 1 {
-            return SplitChain::new(self.inner.clone(), operation, wire, deadline).run().await;
+        let uptime = self.inner.started.elapsed();
+        let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge, uptime));
+        let request = Request::new(operation, wire.collect());
+        if self.inner.router.is_cluster() && request.has_several_keys() {
+            return SplitChain::new(self.inner.clone(), request, deadline).run().await;
         }
-        Ok(self.inner.ask(&Arc::new(Request::new(operation, wire)), deadline).await?)
+        Ok(self.inner.ask(&Arc::new(request), deadline).await?)
     }
 }
 
@@ -184,6 +184,7 @@ pub(crate) struct StoreInner {
     pub(crate) sessions: SessionFactory,
     pub(crate) prefix: KeyPrefix,
     pub(crate) timeout: Duration,
+    pub(crate) started: Instant,
     pub(crate) most_waiting: usize,
     pub(crate) waiting: AtomicUsize,
     pub(crate) counters: Arc<Counters>,

@@ -50,7 +50,9 @@ impl ChainPart {
     fn by_key(self) -> Vec<Self> {
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
-            by_key.entry(charge.key.clone()).or_default().push(position, charge);
+            // The keys that buckets had before are given up: two keys of one part could be on two nodes.
+            let charge = WireCharge { carries_over: false, ..charge };
+            by_key.entry(charge.key.hash().to_vec()).or_default().push(position, charge);
         }
         let mut parts: Vec<Self> = by_key.into_values().collect();
         parts.sort_by_key(|part| part.positions[0]);
@@ -79,16 +81,12 @@ impl ChainPart {
 }
 
 impl SplitChain {
-    pub(crate) fn new(
-        inner: Arc<StoreInner>,
-        operation: ScriptOp,
-        charges: SmallVec<[WireCharge; 1]>,
-        deadline: Instant,
-    ) -> Self {
+    pub(crate) fn new(inner: Arc<StoreInner>, request: Request, deadline: Instant) -> Self {
+        let Request { operation, charges, .. } = request;
         let count = charges.len();
         let mut by_slot: BTreeMap<u16, ChainPart> = BTreeMap::new();
         for (position, charge) in charges.into_iter().enumerate() {
-            by_slot.entry(slot_of(&charge.key)).or_default().push(position, charge);
+            by_slot.entry(slot_of(charge.key.hash())).or_default().push(position, charge);
         }
         Self { inner, operation, parts: by_slot.into_values().collect(), charges: count, deadline }
     }

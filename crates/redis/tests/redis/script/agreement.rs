@@ -21,7 +21,7 @@ const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
 /// Their markers, by the names under which they are stored.
 const MARKERS: [&str; 2] = ["refund:order-7", "refund:order%208%20%7B%7D%3A%25"];
-const NAMES: [&str; 3] = ["free", "gold/burst", "gold/daily"];
+const NAMES: [&str; 4] = ["free", "gold", "gold/burst", "gold/daily"];
 
 /// Operations that are asked at once, so that they share a call and in it their buckets.
 const MOST_AT_ONCE: usize = 24;
@@ -221,15 +221,20 @@ impl Trace {
 
     fn stored(&self, key: &str, name: &str) -> Option<Bucket> {
         let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
-        let reply = self.server.command(&["HGETALL", &format!("spile:{{{tag}}}:{name}")]);
-        let fields: Vec<&str> = reply.list().iter().map(Reply::text).collect();
-        match fields[..] {
-            [] => None,
-            ["t", held, "ts", written, "v", "1"] => {
-                let number = |digits: &str| digits.parse().expect("plain digits");
+        let (hash, prefix) = match name.split_once('/') {
+            Some((plan, limit)) => (plan, format!("{limit}:")),
+            None => (name, String::new()),
+        };
+        let hash = format!("spile:{{{tag}}}:{hash}");
+        let (held, written) = (format!("{prefix}t"), format!("{prefix}ts"));
+        let reply = self.server.command(&["HMGET", &hash, &held, &written, "v"]);
+        match reply.list() {
+            [Reply::Nil, Reply::Nil, _] => None,
+            [held, written, version] if version.text() == "1" => {
+                let number = |digits: &Reply| digits.text().parse().expect("plain digits");
                 Some(Bucket::new(MicroTokens::new(number(held)), Micros::new(number(written))))
             }
-            _ => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
+            fields => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
         }
     }
 }

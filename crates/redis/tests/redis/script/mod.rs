@@ -1,3 +1,4 @@
 mod agreement;
 mod expiry;
 mod repairs;
+mod shared_hash;

@@ -1,0 +1,113 @@
+//! The hashes of one call, and the numbers by which the script knows their buckets.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use crate::script::msgpack;
+use crate::script::request::WireCharge;
+
+/// The distinct hashes that a call uses, and in each the distinct buckets, in order of first use.
+#[derive(Default)]
+pub(crate) struct CallHashes<'a> {
+    hashes: Vec<CallHash<'a>>,
+    seen: HashMap<&'a [u8], usize, foldhash::quality::RandomState>,
+}
+
+struct CallHash<'a> {
+    key: &'a [u8],
+    buckets: SmallVec<[HashBucket<'a>; 1]>,
+    /// The number of its first bucket, counted from one as Lua counts.
+    first: usize,
+}
+
+struct HashBucket<'a> {
+    name: &'a [u8],
+    /// The key to look at if the bucket is not in the hash.
+    before: Option<&'a [u8]>,
+}
+
+/// Which hash, and which of its buckets.
+#[derive(Clone, Copy)]
+pub(crate) struct BucketPlace {
+    hash: usize,
+    bucket: usize,
+}
+
+impl CallHash<'_> {
+    /// Whether its one bucket has no name, so that the script need not be told of it.
+    fn is_plain(&self) -> bool {
+        matches!(&*self.buckets, [only] if only.name.is_empty())
+    }
+}
+
+impl<'a> CallHashes<'a> {
+    /// Adds the bucket of a charge, unless it is there.
+    pub(crate) fn add(&mut self, charge: &'a WireCharge) -> BucketPlace {
+        let (key, name) = (charge.key.hash(), charge.key.name());
+        let hash = *self.seen.entry(key).or_insert(self.hashes.len());
+        if hash == self.hashes.len() {
+            self.hashes.push(CallHash { key, buckets: SmallVec::new(), first: 0 });
+        }
+        let buckets = &mut self.hashes[hash].buckets;
+        // A hash has few buckets, so a linear search is faster than hashing.
+        let bucket = buckets.iter().position(|known| known.name == name).unwrap_or(buckets.len());
+        if bucket == buckets.len() {
+            buckets.push(HashBucket { name, before: None });
+        }
+        if charge.carries_over {
+            buckets[bucket].before = charge.key.before_sharing();
+        }
+        BucketPlace { hash, bucket }
+    }
+
+    /// Numbers the buckets in the order of the keys. Nothing may be added afterwards.
+    pub(crate) fn number(&mut self) {
+        let mut next = 1;
+        for plain in [true, false] {
+            for hash in self.hashes.iter_mut().filter(|hash| hash.is_plain() == plain) {
+                hash.first = next;
+                next += hash.buckets.len();
+            }
+        }
+    }
+
+    /// The number of a bucket.
+    pub(crate) fn bucket(&self, place: BucketPlace) -> usize {
+        self.hashes[place.hash].first + place.bucket
+    }
+
+    /// How many hashes hold one bucket without a name.
+    pub(crate) fn plain(&self) -> usize {
+        self.hashes.iter().filter(|hash| hash.is_plain()).count()
+    }
+
+    /// All keys: plain hashes, shared hashes, and keys from before hashes were shared.
+    pub(crate) fn keys(&self) -> Vec<&'a [u8]> {
+        let mut keys = Vec::with_capacity(self.hashes.len());
+        keys.extend(self.hashes.iter().filter(|hash| hash.is_plain()).map(|hash| hash.key));
+        keys.extend(self.shared().map(|hash| hash.key));
+        keys.extend(self.shared().flat_map(|hash| &hash.buckets).filter_map(|bucket| bucket.before));
+        keys
+    }
+
+    /// Appends the shared hashes and the names of their buckets. Returns the number of entries.
+    pub(crate) fn write_shared(&self, out: &mut Vec<u8>) -> usize {
+        let (mut before, mut entries) = (self.hashes.len(), 1);
+        msgpack::push_int(out, self.shared().count() as u64);
+        for hash in self.shared() {
+            msgpack::push_int(out, hash.buckets.len() as u64);
+            for bucket in &hash.buckets {
+                before += usize::from(bucket.before.is_some());
+                msgpack::push_name(out, bucket.name);
+                msgpack::push_int(out, bucket.before.map_or(0, |_| before as u64));
+            }
+            entries += 1 + 2 * hash.buckets.len();
+        }
+        entries
+    }
+
+    fn shared(&self) -> impl Iterator<Item = &CallHash<'a>> {
+        self.hashes.iter().filter(|hash| !hash.is_plain())
+    }
+}
