@@ -23,7 +23,7 @@ mod short_text;
 mod store;
 mod units;
 
-pub use bucket::{Bucket, BucketSlot, peek, refund, refund_once, spend, spend_up_to};
+pub use bucket::{Bucket, BucketSlot, charge, peek, refund, refund_once, spend, spend_up_to};
 pub use charge::{Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, RefundId, RefundIdError};
 pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
 pub use decision::{
@@ -32,5 +32,7 @@ pub use decision::{
 pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError};
 pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
-pub use store::{EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, Store, StoreError};
+pub use store::{
+    ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, Store, StoreError,
+};
 pub use units::{MicroTokens, Micros};

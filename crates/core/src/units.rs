@@ -4,32 +4,42 @@
 
 use std::time::Duration;
 
-/// Millionths of a token.
+/// Millionths of a token. Fewer than none are a debt.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct MicroTokens(u64);
+pub struct MicroTokens(i64);
 
 impl MicroTokens {
     /// How many micro-tokens make a token.
-    pub const PER_TOKEN: u64 = 1_000_000;
+    pub const PER_TOKEN: i64 = 1_000_000;
 
     /// This many micro-tokens.
-    pub const fn new(micro_tokens: u64) -> Self {
+    pub const fn new(micro_tokens: i64) -> Self {
         Self(micro_tokens)
     }
 
     /// This many whole tokens.
     pub const fn from_tokens(tokens: u32) -> Self {
-        Self(tokens as u64 * Self::PER_TOKEN)
+        Self(tokens as i64 * Self::PER_TOKEN)
     }
 
     /// The count of micro-tokens.
-    pub const fn get(self) -> u64 {
+    pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// Whole tokens, rounded down: what a caller can still spend.
+    /// Whole tokens, rounded down: what a caller can still spend. None if it is a debt.
     pub const fn whole_tokens(self) -> u64 {
-        self.0 / Self::PER_TOKEN
+        if self.0 > 0 { (self.0 / Self::PER_TOKEN).unsigned_abs() } else { 0 }
+    }
+
+    /// Whole tokens, rounded up. None if it is a debt.
+    pub const fn rounded_up(self) -> u64 {
+        if self.0 > 0 { self.0.unsigned_abs().div_ceil(Self::PER_TOKEN.unsigned_abs()) } else { 0 }
+    }
+
+    /// Whole tokens that are owed, rounded up. Zero if it is no debt.
+    pub const fn owed_tokens(self) -> u64 {
+        Self(-self.0).rounded_up()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use spile_core::{
-    Bucket, BucketSlot, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, peek,
-    refund, spend, spend_up_to,
+    Bucket, BucketSlot, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit,
+    charge, peek, refund, spend, spend_up_to,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -14,12 +14,16 @@ struct Link {
     capacity: u64,
     refill: u64,
     cost: u64,
-    bucket: Option<(u64, i64)>,
+    bucket: Option<(i64, i64)>,
 }
 
 fn links() -> impl Strategy<Value = Vec<Link>> {
-    let link =
-        (1u64..50, 1u64..100, 0u64..50, prop::option::of((0u64..60_000_000, -5_000_000i64..5_000_000)));
+    let link = (
+        1u64..50,
+        1u64..100,
+        0u64..50,
+        prop::option::of((-60_000_000i64..60_000_000, -5_000_000i64..5_000_000)),
+    );
     let link = link.prop_map(|(capacity, refill, cost, bucket)| Link {
         capacity,
         refill,
@@ -47,7 +51,7 @@ fn slots(links: &[Link]) -> Vec<BucketSlot> {
     links.iter().map(slot).collect()
 }
 
-fn there(charge: &Charge<'_>, slot: &BucketSlot) -> u64 {
+fn there(charge: &Charge<'_>, slot: &BucketSlot) -> i64 {
     let limit = charge.limit().limit();
     slot.bucket.map_or(limit.capacity_micro(), |bucket| bucket.rebased(NOW).available(limit, NOW)).get()
 }
@@ -69,7 +73,7 @@ proptest! {
         let (charges, before) = (charges(&links), slots(&links));
         let mut after = before.clone();
         let outcome = spend(&charges, &mut after, NOW);
-        let covered = charges.iter().zip(&before).all(|(c, s)| there(c, s) >= c.cost().micro().get());
+        let covered = charges.iter().zip(&before).all(|(c, s)| there(c, s) >= c.cost().asked().get());
         prop_assert_eq!(outcome.allowed, covered);
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
             let taken = if covered { charge.cost().micro().get() } else { 0 };
@@ -93,10 +97,10 @@ proptest! {
         let (charges, before) = (charges(&links), slots(&links));
         let mut after = before.clone();
         let grant = spend_up_to(&charges, &mut after, NOW);
-        let most = charges.iter().zip(&before).map(|(c, s)| (there(c, s) / 1_000_000).min(u64::from(c.cost().get()))).min();
-        prop_assert_eq!(Some(u64::from(grant.tokens)), most);
+        let most = charges.iter().zip(&before).map(|(c, s)| (there(c, s).max(0) / 1_000_000).min(c.cost().get().into())).min();
+        prop_assert_eq!(Some(i64::from(grant.tokens)), most);
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
-            prop_assert_eq!(there(charge, after), there(charge, before) - u64::from(grant.tokens) * 1_000_000);
+            prop_assert_eq!(there(charge, after), there(charge, before) - i64::from(grant.tokens) * 1_000_000);
             let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(NOW));
             prop_assert_eq!(after.dirty, grant.tokens > 0 || ahead);
         }
@@ -105,6 +109,29 @@ proptest! {
         let mut looked = before.clone();
         let standing = peek(&charges, &mut looked, NOW).buckets;
         prop_assert!(grant.tokens > 0 || grant.outcome.buckets == standing);
+    }
+
+    #[test]
+    fn a_late_charge_takes_all_of_it_down_to_the_debt_and_tells_the_rest(links in links(), debt in 0u64..80) {
+        let late = |(index, link): (usize, &Link)| {
+            let limit = Limit::per_second(link.refill).burst(link.capacity).debt(debt).build().unwrap();
+            let limit = NamedLimit::new(LimitName::new(&format!("limit{index}")).unwrap(), limit);
+            Charge::late(Key::new("ann").unwrap(), limit, Cost::new(link.cost * 3).unwrap())
+        };
+        let charges = Charges::new(links.iter().enumerate().map(late)).unwrap();
+        let before = slots(&links);
+        let mut after = before.clone();
+        let charged = charge(&charges, &mut after, NOW);
+        let mut uncovered = 0;
+        for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
+            let (had, cost, lowest) = (there(charge, before), charge.cost().micro().get(), -1_000_000 * debt as i64);
+            let left = (had - cost).max(lowest.min(had));
+            prop_assert_eq!(there(charge, after), left);
+            prop_assert_eq!(after.dirty, cost > 0);
+            uncovered = uncovered.max((cost - (had - left)).max(0).unsigned_abs().div_ceil(1_000_000));
+        }
+        prop_assert_eq!(charged.uncovered, uncovered);
+        prop_assert!(charged.outcome.allowed);
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn chain(limits: &[NamedLimit], cost: u64) -> Charges<'static> {
     Charges::new(limits.iter().map(|limit| charge(limit).expect("it can pass"))).expect("a chain")
 }
 
-fn decided(charges: &Charges<'_>, held: &[u64], allowed: bool) -> Decision {
+fn decided(charges: &Charges<'_>, held: &[i64], allowed: bool) -> Decision {
     let buckets = held.iter().map(|&held| Bucket::new(MicroTokens::new(held), NOW)).collect();
     Decision::from_outcome(charges, &Outcome { allowed, at: NOW, buckets }, DecisionSource::Store)
 }
@@ -32,19 +32,21 @@ proptest! {
     /// No wait is too short, and none is a microsecond too long.
     #[test]
     fn who_waits_as_told_finds_what_was_missing_and_who_waits_less_does_not(
-        refill in 1u64..2_000, capacity in 1u64..2_000, cost in 0u64..2_000, held in 0u64..2_000_000_000,
+        refill in 1u64..2_000, capacity in 1u64..2_000, cost in 0u64..2_000, held in -2_000_000_000i64..2_000_000_000,
     ) {
         let limit = named("burst", refill, capacity);
-        let (cost, full) = (cost.min(capacity), capacity * 1_000_000);
+        let (cost, full) = (cost.min(capacity), capacity as i64 * 1_000_000);
+        let asked = cost.max(1) as i64 * 1_000_000;
         let held = held.min(full);
         let (charges, bucket) = (chain(std::slice::from_ref(&limit), cost), Bucket::new(MicroTokens::new(held), NOW));
-        let decision = decided(&charges, &[held], held >= cost * 1_000_000);
+        let decision = decided(&charges, &[held], held >= asked);
         let status = decision.binding();
-        prop_assert_eq!(status.remaining(), held / 1_000_000);
-        prop_assert_eq!(decision.remaining(), held / 1_000_000);
-        prop_assert!((status.level() - held as f64 / full as f64).abs() < 1e-12);
+        prop_assert_eq!(status.remaining(), held.max(0).unsigned_abs() / 1_000_000);
+        prop_assert_eq!(status.owed(), (-held).max(0).unsigned_abs().div_ceil(1_000_000));
+        prop_assert_eq!(decision.remaining(), status.remaining());
+        prop_assert!((status.level() - held.max(0) as f64 / full as f64).abs() < 1e-12);
         prop_assert_eq!((status.cost().get(), status.at(), decision.at()), (cost as u32, NOW, NOW));
-        for (wait, wanted) in [(status.retry_after(), cost * 1_000_000), (decision.reset_after(), full)] {
+        for (wait, wanted) in [(status.retry_after(), asked), (decision.reset_after(), full)] {
             let there = |wait: Duration| bucket.available(limit.limit(), NOW + wait).get();
             prop_assert!(there(wait) >= wanted);
             let sooner = wait.checked_sub(Duration::from_micros(1));
@@ -56,9 +58,9 @@ proptest! {
 
     /// What binds is the limit with the least left, or of those that denied the one that takes longest.
     #[test]
-    fn the_first_of_the_tightest_limits_binds(held in prop::collection::vec(0u64..8_000_000, 1..6), cost in 1u64..8) {
+    fn the_first_of_the_tightest_limits_binds(held in prop::collection::vec(0i64..8_000_000, 1..6), cost in 1u64..8) {
         let limits: Vec<_> = (0..held.len()).map(|index| named(&format!("l{index}"), 1 + index as u64 % 2, 8)).collect();
-        let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost * 1_000_000));
+        let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost as i64 * 1_000_000));
         let decision = decided(&charges, &held, allowed);
         let by = |status: &LimitStatus| {
             if allowed { Duration::from_secs(u64::MAX / 2 - status.remaining()) } else { status.retry_after() }

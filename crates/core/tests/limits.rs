@@ -366,7 +366,7 @@ fn a_lease_has_bounds_and_changes_nothing_else_about_a_limit() {
     assert_eq!(leased.lease(), Some(Duration::from_millis(100)));
     assert!(leased.fills_like(&limit.build().unwrap()));
     assert_eq!(leased.to_string(), "100, 50/s");
-    assert_eq!(limit.leased_like(&leased).build().unwrap(), leased);
+    assert_eq!(limit.like(&leased).build().unwrap(), leased);
     for outside in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(10_001)] {
         let why = limit.lease(outside).build().unwrap_err();
         assert_eq!(why.to_string(), format!("a lease of {outside:?} is outside 1 ms to 10 s"));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charges, Cost, FailureReason, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome,
-    PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+    Bucket, ChargeOutcome, Charges, Cost, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
+    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -34,6 +34,10 @@ impl Store for Stub {
     }
 
     async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+
+    async fn charge(&self, _: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 

@@ -36,7 +36,7 @@ pub use clock::TokioClock;
 pub use error::{LimiterError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
-    KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, Settled, Wait,
-    is_taken,
+    ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder, RefundDecision,
+    Settled, Wait, is_taken,
 };
 pub use observer::{DecisionCounts, Observed, Observer, RuleName, Series};

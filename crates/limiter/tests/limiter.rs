@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, ChargeError, Charges, Clock, Decision, DecisionSource, FakeClock, InMemoryPlans,
-    KeyError, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome, Store, StoreError,
+    Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Decision, DecisionSource, FakeClock,
+    InMemoryPlans, KeyError, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome, Store,
+    StoreError,
 };
 use spile_limiter::{
     Ask, DecisionCounts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -62,7 +63,7 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
         (1, [19, 99, 9], 0),
         (3, [17, 97, 7], 0),
         (8, [12, 92, 2], 0),
-        (30, [0, 80, 0], 20),
+        (30, [0, 70, 0], 10),
     ] {
         let (limiter, _) = limiter();
         let decision = limiter.allow_charges(Ask::from(&chain)).await;
@@ -71,7 +72,7 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
         let standing = settled.decision.unwrap_or(decision);
         let found: Vec<_> = standing.limits().iter().map(spile_core::LimitStatus::remaining).collect();
         let looked = limiter.peek_charges(chain.charges_at(|_| 0)).await;
-        assert_eq!(standing, looked, "what a look says, without one");
+        assert_eq!(standing.limits(), looked.limits(), "what a look says, without one");
         assert_eq!(found, left, "{tokens}");
     }
 }
@@ -321,6 +322,10 @@ impl Store for Nodes {
         Ok(PartialOutcome { tokens: 1, outcome: self.answer(charges) })
     }
 
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        Ok(ChargeOutcome { uncovered: 0, outcome: self.answer(charges) })
+    }
+
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         Ok(self.answer(charges))
     }
@@ -371,13 +376,13 @@ async fn an_embedded_store_decides_at_once_and_one_behind_a_network_does_not() {
 async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
     let (limiter, _) = limiter();
     let (ann, mut chain) = (ResolvedKey::custom("user", "ann"), Chain::new(None));
-    limiter.charge(&mut chain, &ann, "free", 3).unwrap();
-    limiter.charge(&mut chain, &ann, "gold", 3).unwrap();
+    limiter.extend_chain(&mut chain, &ann, "free", 3).unwrap();
+    limiter.extend_chain(&mut chain, &ann, "gold", 3).unwrap();
     let decision = limiter.allow_charges(Ask::from(&chain)).await;
     let left: Vec<_> =
         decision.limits().iter().map(|limit| (limit.name().as_str(), limit.remaining())).collect();
     assert_eq!(left, [("free", 7), ("gold/burst", 17), ("gold/daily", 97)]);
-    let unknown = limiter.charge(&mut chain, &ann, "silver", 1);
+    let unknown = limiter.extend_chain(&mut chain, &ann, "silver", 1);
     assert_eq!(unknown, Err(LimiterError::UnknownPlan("silver".to_owned())));
 }
 

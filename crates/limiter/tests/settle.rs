@@ -77,11 +77,13 @@ async fn a_denied_request_gets_nothing_back() {
 }
 
 #[tokio::test]
-async fn how_limits_stand_is_not_told_by_a_store_that_is_down() {
+async fn a_store_that_is_down_settles_nothing_and_says_so() {
     let (limiter, chain) = (limiter(), chain(1, 1));
     let decision = limiter.allow_charges(Ask::from(&chain)).await;
     limiter.store().set_fault(CallFault::Fail(StoreError::BreakerOpen));
-    assert_eq!(settle(&limiter, &chain, &decision, 5).await.0.decision, None);
+    assert!(limiter.settle(&chain, &decision, 5).await.is_err());
+    limiter.store().set_fault(CallFault::None);
+    assert_eq!(left(&limiter, &chain).await, [9, 9]);
 }
 
 #[tokio::test]

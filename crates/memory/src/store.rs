@@ -3,8 +3,8 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, BucketSlot, Charge, Charges, Clock, Cost, EmbeddedStore, Key, Micros, NamedLimit, OneOrMany,
-    Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError, SystemClock,
+    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, EmbeddedStore, Key, Micros, NamedLimit,
+    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError, SystemClock,
 };
 
 use crate::table::entry::BucketEntry;
@@ -292,6 +292,10 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         Ok(self.spend_up_to_now(charges))
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        Ok(self.step(charges, spile_core::charge))
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

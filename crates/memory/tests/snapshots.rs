@@ -32,7 +32,7 @@ fn charge<'k>(key: &'k str, limit: &NamedLimit, cost: u64) -> Charges<'k> {
     Charge::new(Key::new(key).expect("a key"), limit.clone(), cost).expect("covered").into()
 }
 
-fn left<C: Clock>(store: &MemoryStore<C>, key: &str, limit: &NamedLimit) -> u64 {
+fn left<C: Clock>(store: &MemoryStore<C>, key: &str, limit: &NamedLimit) -> i64 {
     let Outcome { at, buckets, .. } = store.peek_now(&charge(key, limit, 0));
     buckets[0].available(limit.limit(), at).get()
 }
@@ -52,7 +52,7 @@ fn restored(bytes: &[u8], clock: &FakeClock) -> Result<Vec<u8>, String> {
     let store = on(clock).restore(bytes).map_err(|why| why.to_string())?;
     let limits = limits();
     for limit in &limits {
-        let most = u64::from(limit.limit().capacity()) * 1_000_000;
+        let most = i64::from(limit.limit().capacity()) * 1_000_000;
         assert!(left(&store, "caller 1", limit) <= most, "no bucket holds more than its limit");
         let _ = store.spend_now(&charge("caller 1", limit, 1));
     }

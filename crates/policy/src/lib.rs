@@ -40,7 +40,7 @@ pub use descriptor::{
 };
 pub use facts::{CallerTenant, Credential, Facts, single_value};
 pub use key::{KeyList, KeyListError, ResolvedKey, identity};
-pub use owed::{BucketCharge, Chain, CostGroup, Owed, PolicyRefusal};
+pub use owed::{BucketCharge, Chain, Owed, PolicyRefusal};
 pub use path::{AmbiguousPath, CleanPath, PathPattern, PatternError};
 pub use policy::{AskError, DEFAULT_RULE, Policy, PolicyBuilder, PolicyError, RESERVED_PLANS, THROTTLE};
 pub use rule::{HostError, HostPattern, Matcher, Rule, RulePlans, canonical_host, is_misspelt};

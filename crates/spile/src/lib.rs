@@ -78,16 +78,16 @@ mod exceeded;
 mod global;
 
 pub use spile_core::{
-    Bucket, Charge, ChargeError, Charges, Clock, Cost, CostError, Decision, DecisionSource, EitherStore,
-    EmbeddedStore, FailurePolicy, FailureReason, FakeClock, InMemoryPlans, Key, KeyError, Limit,
+    Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, CostError, Decision, DecisionSource,
+    EitherStore, EmbeddedStore, FailurePolicy, FailureReason, FakeClock, InMemoryPlans, Key, KeyError, Limit,
     LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError,
     NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason,
     RefundId, RefundIdError, RefundOutcome, SlewedClock, Store, StoreError, SystemClock, UnknownPolicy,
 };
 pub use spile_limiter::{
-    Ask, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision, PlanList,
-    RateLimiter, RateLimiterBuilder, RefundDecision, RuleName, Series, Settled, StoreCallError, TokioClock,
-    UnknownPlan, Wait,
+    Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision,
+    PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, RuleName, Series, Settled, StoreCallError,
+    TokioClock, UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 

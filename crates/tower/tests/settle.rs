@@ -70,11 +70,12 @@ async fn a_request_that_cost_less_is_given_the_rest_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_bucket_does_not_have_stays_unpaid_and_is_told() {
+async fn what_the_bucket_does_not_have_is_owed_and_what_is_beyond_its_debt_is_told() {
     let limiter = limiter();
     let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10)).unwrap()).await;
-    assert_eq!(admission.settle(5_000).await.unwrap().uncovered, 4_900);
-    assert_eq!(left(&limiter, &ann()).await, 0);
+    assert_eq!(admission.settle(5_000).await.unwrap().uncovered, 4_800);
+    let owing = limiter.peek(&ann(), ["large"], 0).await.unwrap();
+    assert_eq!((owing.allowed(), owing.binding().owed()), (false, 100));
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,6 +197,7 @@ async fn what_any_layer_could_not_cover_is_told() {
     let (everybody, users) = (limiter(), limiter());
     let admission = admitted(two_layers(&everybody, &users)).await;
     assert!(users.allow(&ann(), ["large"], 50).await.unwrap().allowed());
-    assert_eq!(admission.settle(60).await.unwrap().uncovered, 10);
-    assert_eq!(left(&everybody, "static:all").await, 40);
+    assert_eq!(admission.settle(160).await.unwrap().uncovered, 10);
+    let all = everybody.peek("static:all", ["large"], 0).await.unwrap();
+    assert_eq!(all.binding().owed(), 60);
 }

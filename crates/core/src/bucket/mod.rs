@@ -3,14 +3,14 @@
 
 mod step;
 
-pub use self::step::{BucketSlot, peek, refund, refund_once, spend, spend_up_to};
+pub use self::step::{BucketSlot, charge, peek, refund, refund_once, spend, spend_up_to};
 use crate::{Cost, Limit, MicroTokens, Micros};
 
 /// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that
 /// the clock will catch up with; more would lock the caller out.
 const REBASE_AFTER_US: u64 = 1_000_000;
 
-/// What one key has left under one limit, as of the moment it was last written.
+/// What one key has left under one limit, as of the moment it was last written. Below zero it owes tokens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Bucket {
     held: MicroTokens,
@@ -43,16 +43,30 @@ impl Bucket {
     pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
         let elapsed_us = now.since_us(self.written_at) as f64;
         // The cast rounds down as `floor` does. It saturates at the largest integer, which is far beyond any capacity.
-        let gained = (elapsed_us * limit.rate()) as u64;
+        let gained = (elapsed_us * limit.rate()) as i64;
         let held = self.held.get().saturating_add(gained);
         MicroTokens::new(held.min(limit.capacity_micro().get()))
     }
 
-    /// The bucket after spending `cost`. `None` if it holds less.
+    /// The bucket after spending `cost`. `None` if it holds less. A cost of zero asks for one token and spends none.
     #[inline]
     pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
-        let left = self.available(limit, now).get().checked_sub(cost.micro().get())?;
-        Some(Self { held: MicroTokens::new(left), written_at: self.written_at.max(now) })
+        let there = self.available(limit, now);
+        (there >= cost.asked()).then(|| Self {
+            held: MicroTokens::new(there.get() - cost.micro().get()),
+            written_at: self.written_at.max(now),
+        })
+    }
+
+    /// The bucket after taking `cost` whether or not it is there, down to the limit's debt, and what did not fit.
+    pub fn charge(self, limit: &Limit, cost: Cost, now: Micros) -> (Self, MicroTokens) {
+        let there = self.available(limit, now).get();
+        // A bucket that owes more than the limit allows now, because the limit was changed, is not forgiven.
+        let lowest = there.min(-limit.debt_micro().get());
+        let held = (there - cost.micro().get()).max(lowest);
+        let uncovered = cost.micro().get() - (there - held);
+        let charged = Self { held: MicroTokens::new(held), written_at: self.written_at.max(now) };
+        (charged, MicroTokens::new(uncovered))
     }
 
     /// The bucket after giving `cost` back, never above the capacity.
@@ -83,7 +97,7 @@ impl Bucket {
         if self.available(limit, now) >= wanted {
             return 0;
         }
-        let missing = wanted.get().saturating_sub(self.held.get());
+        let missing = (wanted.get() - self.held.get()).max(0);
         self.written_at.plus_us(limit.time_to_gain_us(missing)).since_us(now)
     }
 }

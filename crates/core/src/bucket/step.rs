@@ -1,7 +1,10 @@
 //! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, calls this and
 //! writes back what is marked. `spend.lua` says the same in Lua.
 
-use crate::{Bucket, Charge, Charges, Cost, Micros, OneOrMany, Outcome, PartialOutcome, RefundOutcome};
+use crate::{
+    Bucket, Charge, ChargeOutcome, Charges, Cost, MicroTokens, Micros, OneOrMany, Outcome, PartialOutcome,
+    RefundOutcome,
+};
 
 /// A bucket during a step: first what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -76,6 +79,22 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros)
     PartialOutcome { tokens: granted.get(), outcome: Outcome { allowed, at: now, buckets: stands } }
 }
 
+/// Takes every cost whether or not it is there, down to the debt of each limit: what has been used is charged.
+pub fn charge(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> ChargeOutcome {
+    let mut stands = standings(charges, slots, now);
+    let mut uncovered = MicroTokens::default();
+    for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
+        if charge.cost() > Cost::ZERO {
+            let (charged, missing) = stand.charge(charge.limit().limit(), charge.cost(), now);
+            *stand = charged;
+            *slot = BucketSlot { bucket: Some(charged), dirty: true };
+            uncovered = uncovered.max(missing);
+        }
+    }
+    let outcome = Outcome { allowed: true, at: now, buckets: stands };
+    ChargeOutcome { uncovered: uncovered.rounded_up(), outcome }
+}
+
 /// Gives every cost back, never above the capacity. A key without state still has none afterwards.
 pub fn refund(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Outcome {
     refund_all(charges, slots, now)
@@ -108,7 +127,7 @@ fn refund_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> 
 
 fn covered(charges: &[Charge<'_>], stands: &[Bucket], now: Micros) -> bool {
     let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-        bucket.available(charge.limit().limit(), now) >= charge.cost().micro()
+        bucket.available(charge.limit().limit(), now) >= charge.cost().asked()
     };
     charges.iter().zip(stands).all(covers)
 }

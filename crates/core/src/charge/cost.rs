@@ -2,15 +2,17 @@
 
 use crate::{Limit, MicroTokens};
 
-/// Tokens that one request spends. A cost of zero only looks.
+/// Tokens that one request spends. A cost of zero asks whether there is a token, and spends none.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Cost(u32);
 
 impl Cost {
-    /// No token: a peek.
+    /// No token is spent, but one must be there.
     pub const ZERO: Self = Self(0);
     /// What a request costs by default.
     pub const ONE: Self = Self(1);
+    /// The most that a limit could cover.
+    pub const MAX: Self = Self(Limit::MAX_TOKENS);
 
     /// A cost of `tokens`, if any limit could ever cover it.
     pub fn new(tokens: u64) -> Result<Self, CostError> {
@@ -23,6 +25,12 @@ impl Cost {
     /// The number of tokens.
     pub const fn get(self) -> u32 {
         self.0
+    }
+
+    /// What a bucket must hold for it: the cost, and at least one token.
+    #[inline]
+    pub const fn asked(self) -> MicroTokens {
+        MicroTokens::from_tokens(if self.0 == 0 { 1 } else { self.0 })
     }
 
     /// The cost in the unit that buckets are kept in.

@@ -28,6 +28,12 @@ impl<'a> Charge<'a> {
         }
     }
 
+    /// A charge for what has been used already, which may be more than the limit can ever hold. To be given to
+    /// [`Store::charge`](crate::Store::charge).
+    pub const fn late(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Self {
+        Self { key, limit, cost }
+    }
+
     /// Who pays.
     #[inline]
     pub const fn key(&self) -> Key<'a> {

@@ -125,15 +125,20 @@ impl LimitStatus {
         self.bucket.available(self.limit(), self.at).whole_tokens()
     }
 
-    /// How full the bucket is, from 0 to 1.
+    /// Whole tokens that are owed, rounded up.
+    pub fn owed(&self) -> u64 {
+        self.bucket.available(self.limit(), self.at).owed_tokens()
+    }
+
+    /// How full the bucket is, from 0 to 1. Zero if it owes tokens.
     pub fn level(&self) -> f64 {
-        let there = self.bucket.available(self.limit(), self.at).get();
+        let there = self.bucket.available(self.limit(), self.at).get().max(0);
         there as f64 / self.limit().capacity_micro().get() as f64
     }
 
     /// The time until the bucket covers the cost again; zero if it does now.
     pub fn retry_after(&self) -> Duration {
-        Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.cost.micro(), self.at))
+        Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.cost.asked(), self.at))
     }
 
     /// The time until the bucket is full.

@@ -30,6 +30,8 @@ pub struct Limit {
     rate: f64,
     /// How long an instance may keep tokens that it took in advance. Zero if it takes none.
     lease_us: u32,
+    /// Tokens that late charges may take beyond what is there.
+    debt: u32,
 }
 
 impl Limit {
@@ -64,7 +66,7 @@ impl Limit {
 
     /// `tokens` come back every `period`, evenly: one token each `period / tokens`, not all at its end.
     pub const fn per(tokens: u64, period: Duration) -> LimitBuilder {
-        LimitBuilder { capacity: tokens, refill: tokens, period, lease: None }
+        LimitBuilder { capacity: tokens, refill: tokens, period, lease: None, debt: None }
     }
 
     /// `rate` tokens come back every second, with up to six decimals: `0.5` is one token each two seconds.
@@ -105,6 +107,16 @@ impl Limit {
             0 => None,
             us => Some(Duration::from_micros(us as u64)),
         }
+    }
+
+    /// How many tokens late charges may take beyond what is there. As many as the capacity, unless set.
+    pub const fn debt(&self) -> u32 {
+        self.debt
+    }
+
+    /// The debt in the unit that buckets are kept in.
+    pub const fn debt_micro(&self) -> MicroTokens {
+        MicroTokens::from_tokens(self.debt)
     }
 
     /// True if both have the same capacity and the same rate, whatever their leases.
@@ -148,16 +160,24 @@ impl Limit {
             Err(_) => (1, u64::try_from(period_us.div_ceil(u128::from(self.refill))).unwrap_or(u64::MAX)),
         };
         let share = Self::checked(capacity, refill, period_us);
-        share.unwrap_or_else(|_| Self::of(capacity, refill, slowest_period_us(capacity, refill)))
+        let share = share.unwrap_or_else(|_| Self::of(capacity, refill, slowest_period_us(capacity, refill)));
+        let debt = if self.debt == self.capacity { share.capacity } else { self.debt / replicas };
+        Self { debt, ..share }
     }
 
     /// The fewest microseconds in which `micro_tokens` come back.
-    pub(crate) fn time_to_gain_us(&self, micro_tokens: u64) -> u64 {
+    pub(crate) fn time_to_gain_us(&self, micro_tokens: i64) -> u64 {
         let wanted = micro_tokens as f64;
         let wait = (wanted / self.rate).ceil();
         // The quotient may have been rounded down onto a whole number; one more microsecond always covers that,
         // for a wait stays below 2^49 and so a microsecond is worth more than the rounding.
         if (wait * self.rate).floor() < wanted { wait as u64 + 1 } else { wait as u64 }
+    }
+
+    /// The debt, if it can be repaid within [`MAX_FILL`](Self::MAX_FILL).
+    fn repayable(&self, debt: u64) -> Option<u32> {
+        let debt = u32::try_from(debt).ok().filter(|&debt| debt <= Self::MAX_TOKENS)?;
+        (f64::from(debt) / self.rate <= Self::MAX_FILL.as_secs_f64()).then_some(debt)
     }
 
     fn checked(capacity: u32, refill: u32, period_us: u64) -> Result<Self, LimitError> {
@@ -175,7 +195,7 @@ impl Limit {
     /// The limit of these parts. The caller knows that they are within bounds, or checks it afterwards.
     fn of(capacity: u32, refill: u32, period_us: u64) -> Self {
         let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
-        Self { capacity, refill, period_us, rate, lease_us: 0 }
+        Self { capacity, refill, period_us, rate, lease_us: 0, debt: capacity }
     }
 }
 
@@ -203,6 +223,7 @@ pub struct LimitBuilder {
     refill: u64,
     period: Duration,
     lease: Option<Duration>,
+    debt: Option<u64>,
 }
 
 impl LimitBuilder {
@@ -219,9 +240,18 @@ impl LimitBuilder {
         self
     }
 
-    /// Sets the lease of another limit, if it has one.
-    pub const fn leased_like(mut self, other: &Limit) -> Self {
+    /// Late charges may take up to `tokens` beyond what is there: 0 to [`Limit::MAX_TOKENS`]. If not set, as many as the capacity.
+    pub const fn debt(mut self, tokens: u64) -> Self {
+        self.debt = Some(tokens);
+        self
+    }
+
+    /// Sets the lease of another limit, and its debt if that is not just its capacity.
+    pub const fn like(mut self, other: &Limit) -> Self {
         self.lease = other.lease();
+        if other.debt != other.capacity {
+            self.debt = Some(other.debt as u64);
+        }
         self
     }
 
@@ -233,7 +263,10 @@ impl LimitBuilder {
             .ok()
             .filter(|&us| us > 0 && u128::from(us) * 1_000 == self.period.as_nanos())
             .ok_or(LimitError::Period(self.period))?;
-        let limit = Limit::checked(capacity, refill, period_us)?;
+        let mut limit = Limit::checked(capacity, refill, period_us)?;
+        if let Some(debt) = self.debt {
+            limit.debt = limit.repayable(debt).ok_or(LimitError::Debt(debt))?;
+        }
         let Some(lease) = self.lease else { return Ok(limit) };
         let lease_us = u32::try_from(lease.as_micros()).ok().filter(|_| Limit::LEASES.contains(&lease));
         Ok(Limit { lease_us: lease_us.ok_or(LimitError::Lease(lease))?, ..limit })
@@ -276,6 +309,9 @@ pub enum LimitError {
     /// The refill is too fast, too slow or too finely divided to stay exact.
     #[error("a refill of {0} tokens per second is outside 0.000001 to 1000000000 with at most six decimals")]
     Rate(f64),
+    /// The debt is too large to stay exact, or would take too long to repay.
+    #[error("a debt of {0} is outside 0 to {max} tokens, or takes over ten years to repay", max = Limit::MAX_TOKENS)]
+    Debt(u64),
     /// The lease is too short to save a call, or so long that tokens would lie idle.
     #[error("a lease of {0:?} is outside 1 ms to 10 s")]
     Lease(Duration),

@@ -1,6 +1,6 @@
 //! One of two stores, chosen at run time.
 
-use crate::{Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
+use crate::{ChargeOutcome, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
 
 /// One of two stores, chosen at run time: one in this process, or one that several processes share.
 ///
@@ -44,6 +44,10 @@ impl<E: Store, S: Store> Store for EitherStore<E, S> {
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         either!(self, store => store.spend_up_to(charges).await)
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        either!(self, store => store.charge(charges).await)
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::either::EitherStore;
-pub use self::outcome::{Outcome, PartialOutcome, RefundOutcome};
+pub use self::outcome::{ChargeOutcome, Outcome, PartialOutcome, RefundOutcome};
 use crate::{Charges, FailureReason, RefundId};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
@@ -42,6 +42,10 @@ pub trait Store: Send + Sync {
         &self,
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send;
+
+    /// Takes every cost whether or not it is there, into debt if need be. See [`crate::charge`].
+    fn charge(&self, charges: &Charges<'_>)
+    -> impl Future<Output = Result<ChargeOutcome, StoreError>> + Send;
 
     /// Gives every cost back. See [`crate::refund`].
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
@@ -99,6 +103,13 @@ impl<S: Store> Store for Arc<S> {
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         (**self).spend_up_to(charges)
+    }
+
+    fn charge(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<ChargeOutcome, StoreError>> + Send {
+        (**self).charge(charges)
     }
 
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {

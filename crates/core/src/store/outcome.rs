@@ -22,6 +22,15 @@ pub struct PartialOutcome {
     pub outcome: Outcome,
 }
 
+/// What a late charge did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChargeOutcome {
+    /// Whole tokens, rounded up, that were beyond the debt of a limit and so were not charged; the most of any limit.
+    pub uncovered: u64,
+    /// The buckets after it.
+    pub outcome: Outcome,
+}
+
 /// What a refund with an id did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefundOutcome {

@@ -179,7 +179,7 @@ impl DenyCache {
 
 /// True if time cannot have brought the bucket as much as the cost.
 fn denies(note: &BucketNote, charge: &Charge<'_>, now: Micros) -> bool {
-    note.at_most(charge.limit().limit(), now) < charge.cost().micro()
+    note.at_most(charge.limit().limit(), now) < charge.cost().asked()
 }
 
 /// The slots that a bucket may be in.

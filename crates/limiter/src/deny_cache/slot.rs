@@ -36,7 +36,7 @@ impl NoteSlot {
         // Orders the loads above before the one below: if the version is still the same, they belong together.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version).then(|| BucketNote {
-            bucket: Bucket::new(MicroTokens::new(held), Micros::new(written_at)),
+            bucket: Bucket::new(MicroTokens::new(held.cast_signed()), Micros::new(written_at)),
             store_heard: Micros::new(store_heard),
             sent: Micros::new(sent),
             heard: Micros::new(heard),
@@ -48,7 +48,7 @@ impl NoteSlot {
         let Some(version) = self.lock() else { return };
         let fields = [
             (&self.hash, hash.get()),
-            (&self.held, note.bucket.held().get()),
+            (&self.held, note.bucket.held().get().cast_unsigned()),
             (&self.written_at, note.bucket.written_at().get()),
             (&self.store_heard, note.store_heard.get()),
             (&self.sent, note.sent.get()),

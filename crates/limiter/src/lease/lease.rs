@@ -383,9 +383,9 @@ impl Lease {
     /// The whole tokens that fit into the bucket, by the highest that it can stand now, with so many micro-tokens more in it.
     fn room(&self, taken: &BucketNote, more: u64, now: Micros) -> u32 {
         let limit = self.limit.limit();
-        let there = taken.at_most(limit, now).get().saturating_add(more);
-        let room = limit.capacity_micro().get().saturating_sub(there);
-        u32::try_from(room / MicroTokens::PER_TOKEN).unwrap_or(u32::MAX)
+        let there = taken.at_most(limit, now).get().saturating_add_unsigned(more);
+        let room = MicroTokens::new(limit.capacity_micro().get().saturating_sub(there));
+        u32::try_from(room.whole_tokens()).unwrap_or(u32::MAX)
     }
 
     /// Keeps few lots. Two become one that is held against the older bucket, which leaves less room.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Outcome, Plan,
-    RefundId, RefundOutcome, Store, StoreError,
+    Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Outcome,
+    Plan, RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -26,7 +26,7 @@ pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
 use self::inner::{LimiterInner, SHORTEST_PAUSE, in_time};
 pub use self::keyed::KeyedLimiter;
-pub use self::partial::PartialDecision;
+pub use self::partial::{ChargeDecision, PartialDecision};
 pub use self::plan_list::PlanList;
 pub use self::settle::{Settled, is_taken};
 pub use self::wait::Wait;
@@ -102,6 +102,18 @@ impl<S: Store> RateLimiter<S> {
     ) -> impl Future<Output = Result<PartialDecision, LimiterError>> + Send {
         let charges = self.reachable_charges(key, plans, tokens);
         async move { Ok(self.spend_up_to_charges(charges?).await) }
+    }
+
+    /// Takes `tokens` that have been used already, under every limit of these plans: always, and into debt where they are not
+    /// there. Until the refill has repaid the debt, every question is denied.
+    pub fn charge(
+        &self,
+        key: &str,
+        plans: impl PlanList,
+        tokens: u64,
+    ) -> impl Future<Output = Result<ChargeDecision, StoreCallError>> + Send {
+        let charges = self.late_charges(key, plans, tokens);
+        async move { Ok(self.charge_late(charges?).await?) }
     }
 
     /// Gives `tokens` back under every limit of these plans, never above a capacity.
@@ -224,6 +236,18 @@ impl<S: Store> RateLimiter<S> {
         granted
     }
 
+    /// Takes charges for what has been used already, as [`charge`](Self::charge) does.
+    pub async fn charge_late(&self, ask: impl Into<Ask<'_>>) -> Result<ChargeDecision, StoreError> {
+        let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
+        let question = inner.question(&charges);
+        let deadline = options.deadline(inner.deadline);
+        let ChargeOutcome { uncovered, outcome } = in_time(deadline, inner.store.charge(&charges)).await?;
+        inner.learn(&charges, &outcome, question);
+        let decision = Decision::from_outcome(&charges, &outcome, DecisionSource::Store);
+        inner.tell(&charges, &options, &decision, inner.fallback.clock.now());
+        Ok(ChargeDecision { uncovered, decision })
+    }
+
     /// Gives back charges that the caller made.
     pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let inner = &self.inner;
@@ -273,8 +297,8 @@ impl<S: Store> RateLimiter<S> {
         self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
     }
 
-    /// Charges a key of a chain under a plan, as the registry has it now: the user *and* the tenant.
-    pub fn charge(
+    /// Adds to a chain what a key owes under a plan, as the registry has it now: the user *and* the tenant.
+    pub fn extend_chain(
         &self,
         chain: &mut Chain,
         key: &ResolvedKey,
@@ -321,6 +345,24 @@ impl<S: Store> RateLimiter<S> {
             let smallest = plan.limits().iter().map(|limit| limit.limit().capacity()).min().unwrap_or(0);
             Ok(Cost::new(tokens.min(u64::from(smallest)))?)
         })
+    }
+
+    /// The charges of one key for what has been used already, whatever the capacities.
+    fn late_charges<'k>(
+        &self,
+        key: &'k str,
+        plans: impl PlanList,
+        tokens: u64,
+    ) -> Result<Charges<'k>, LimiterError> {
+        let (key, cost) = (Key::new(key)?, Cost::new(tokens)?);
+        let mut late = Vec::new();
+        plans.try_each(|name| {
+            let known = self.inner.plans.visit(name, &mut |plan| {
+                late.extend(plan.limits().iter().map(|limit| Charge::late(key, limit.clone(), cost)));
+            });
+            if known { Ok(()) } else { Err(LimiterError::UnknownPlan(name.to_owned())) }
+        })?;
+        Ok(Charges::new(late)?)
     }
 
     fn charges_of<'k>(

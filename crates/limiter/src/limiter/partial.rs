@@ -1,4 +1,4 @@
-//! What a partial spend took.
+//! What a partial spend took, and what a late charge did.
 
 use spile_core::{Charge, Charges, Cost, Decision, DecisionSource, PartialOutcome};
 
@@ -8,6 +8,16 @@ use spile_core::{Charge, Charges, Cost, Decision, DecisionSource, PartialOutcome
 pub struct PartialDecision {
     /// Tokens taken; zero if there was not a whole one.
     pub tokens: u32,
+    /// The limits after it.
+    pub decision: Decision,
+}
+
+/// What a late charge did.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ChargeDecision {
+    /// Tokens beyond the debt of a limit, which were not charged; the most of any limit.
+    pub uncovered: u64,
     /// The limits after it.
     pub decision: Decision,
 }

@@ -1,7 +1,7 @@
 //! Settling: replaces what a request was charged at first by what it cost in the end.
 
 use spile_core::{Decision, DecisionSource, Reason, Store, StoreError};
-use spile_policy::{BucketCharge, Chain, CostGroup};
+use spile_policy::{BucketCharge, Chain};
 
 use super::RateLimiter;
 use crate::ask::Ask;
@@ -10,7 +10,7 @@ use crate::ask::Ask;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Settled {
-    /// Tokens that a bucket no longer had. They stay unpaid, because a bucket never goes below empty.
+    /// Tokens beyond the debt of a limit. They stay unpaid.
     pub uncovered: u64,
     /// True if it had been settled before: then nothing was charged or given back this time.
     pub already: bool,
@@ -22,59 +22,30 @@ pub struct Settled {
 impl<S: Store> RateLimiter<S> {
     /// Makes the request that this decision charged cost `tokens` in the end, in every bucket of the chain.
     ///
-    /// If it cost less, the difference is given back in one call of the store. If it cost more, the difference is taken as far
-    /// as the buckets have it, because the work is already done; that is one call for each key.
+    /// If it cost less, the difference is given back. If it cost more, the difference is taken whether or not it is there,
+    /// because the work is already done: a bucket then owes up to the [debt](spile_core::Limit::debt) of its limit.
     pub async fn settle(
         &self,
         chain: &Chain,
         decision: &Decision,
         tokens: u64,
     ) -> Result<Settled, StoreError> {
-        let costs_more = chain.buckets().iter().any(|bucket| tokens > bucket.cost());
-        if costs_more {
-            return self.settle_by_parts(chain, decision, tokens).await;
-        }
         let mut settled = Settled::default();
+        let mut left = None;
+        if chain.buckets().iter().any(|bucket| tokens > bucket.cost()) {
+            let more = |bucket: &BucketCharge| tokens.saturating_sub(bucket.cost());
+            let charged = self.charge_late(Ask::for_chain(chain, chain.late_charges(more))).await?;
+            settled.uncovered = charged.uncovered;
+            left = Some(charged.decision);
+        }
         if is_taken(decision) && chain.buckets().iter().any(|bucket| tokens < bucket.cost()) {
-            let left = self.refund_charges(chain.charges_at(|bucket| bucket.cost() - tokens)).await?;
+            let less = |bucket: &BucketCharge| bucket.cost().saturating_sub(tokens);
+            left = Some(self.refund_charges(chain.charges_at(less)).await?);
+        }
+        settled.decision = left.and_then(|left| {
             let standing = left.limits().iter().zip(decision.limits());
-            settled.decision =
-                Decision::standing(standing.map(|(status, asked)| status.under_limit_of(asked)));
-        }
-        Ok(settled)
-    }
-
-    async fn settle_by_parts(
-        &self,
-        chain: &Chain,
-        decision: &Decision,
-        tokens: u64,
-    ) -> Result<Settled, StoreError> {
-        let mut settled = Settled::default();
-        let (mut standing, mut is_known) = (decision.limits().to_vec(), true);
-        for CostGroup { cost, chain: part, places } in chain.by_key_and_cost() {
-            let after = if tokens > cost {
-                let more = tokens - cost;
-                let holds = part.buckets().iter().map(|bucket| bucket.limit().limit().capacity()).min();
-                let most = more.min(holds.unwrap_or(0).into());
-                let granted =
-                    self.spend_up_to_charges(Ask::for_chain(&part, part.charges_at(|_| most))).await;
-                settled.uncovered = settled.uncovered.max(more - u64::from(granted.tokens));
-                granted.decision
-            } else if is_taken(decision) && tokens < cost {
-                self.refund_charges(part.charges_at(|bucket: &BucketCharge| bucket.cost() - tokens)).await?
-            } else {
-                continue;
-            };
-            is_known &= !after.degraded();
-            for (&place, status) in places.iter().zip(after.limits()) {
-                // A decision about another chain may have fewer limits.
-                if let Some(own) = standing.get_mut(place) {
-                    *own = status.under_limit_of(own);
-                }
-            }
-        }
-        settled.decision = Decision::standing(standing).filter(|_| is_known);
+            Decision::standing(standing.map(|(status, asked)| status.under_limit_of(asked)))
+        });
         Ok(settled)
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Charges, Clock, FakeClock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Clock, FakeClock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    Store, StoreError,
 };
 use spile_testkit::store::ModelStore;
 
@@ -107,6 +108,10 @@ impl Store for RemoteStore {
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.call(async { self.model.spend_up_to(charges).await }).await
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        self.call(async { self.model.charge(charges).await }).await
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

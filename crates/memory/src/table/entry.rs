@@ -8,7 +8,7 @@ use crate::table::fingerprint::Fingerprint;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketEntry {
     fingerprint: Fingerprint,
-    held: u64,
+    held: i64,
     written_at: u64,
     /// The largest capacity and the slowest rate (tokens per second, rounded down) of the limits that used the bucket
     /// since it was last full. They tell when it is full again, which must never be too early: a tightened limit would
@@ -98,7 +98,8 @@ impl BucketEntry {
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let last = u64::from(self.capacity) | u64::from(self.slowest_rate.to_bits()) << 32;
-        let words = [self.fingerprint.place, self.fingerprint.check, self.held, self.written_at, last];
+        let held = self.held.cast_unsigned();
+        let words = [self.fingerprint.place, self.fingerprint.check, held, self.written_at, last];
         let mut bytes = [0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -115,8 +116,17 @@ impl BucketEntry {
         let [place, check, held, written_at, last] = words;
         let (capacity, slowest_rate) = (last as u32, f32::from_bits((last >> 32) as u32));
         let fingerprint = Fingerprint { place, check };
+        let held = held.cast_signed();
+        let possible = -MicroTokens::from_tokens(Limit::MAX_TOKENS).get()
+            ..=MicroTokens::from_tokens(Limit::MAX_TOKENS).get();
         let sound = !fingerprint.is_none() && capacity > 0 && slowest_rate.is_finite() && slowest_rate >= 0.0;
-        sound.then_some(Self { fingerprint, held, written_at, capacity, slowest_rate })
+        (sound && possible.contains(&held)).then_some(Self {
+            fingerprint,
+            held,
+            written_at,
+            capacity,
+            slowest_rate,
+        })
     }
 
     /// The same bucket by another clock, which shows `to` when the old one shows `from`.

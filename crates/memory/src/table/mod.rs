@@ -221,7 +221,7 @@ mod tests {
         Fingerprint { place, check: check + 1 }
     }
 
-    fn entry(fingerprint: Fingerprint, held: u64) -> BucketEntry {
+    fn entry(fingerprint: Fingerprint, held: i64) -> BucketEntry {
         let limit = Limit::per_day(10).build().expect("in bounds");
         BucketEntry::new(fingerprint, Bucket::new(MicroTokens::new(held), Micros::from_secs(1)), &limit)
     }
@@ -235,7 +235,7 @@ mod tests {
                 let id = fingerprint((place << 59).wrapping_sub(1 << 58), check);
                 match op {
                     0 | 1 => {
-                        let held = step as u64;
+                        let held = step as i64;
                         match table.get_mut(id) {
                             Some(known) => *known = entry(id, held),
                             None => table.insert(entry(id, held)),
@@ -271,8 +271,8 @@ mod tests {
     fn an_eviction_among_drained_entries_takes_the_one_of_middle_age() {
         let mut table = BucketTable::new();
         let limit = Limit::per_day(10).build().expect("in bounds");
-        for (check, written_at) in [(1, 1), (2, 3), (3, 2)] {
-            let bucket = Bucket::new(MicroTokens::new(check), Micros::from_secs(written_at));
+        for (check, written_at) in [(1_u64, 1), (2, 3), (3, 2)] {
+            let bucket = Bucket::new(MicroTokens::new(check.cast_signed()), Micros::from_secs(written_at));
             table.insert(BucketEntry::new(fingerprint(check << 60, check), bucket, &limit));
         }
         assert!(table.evict(Micros::from_secs(3)).is_some());

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
 use spile_core::{
-    Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError, SystemClock,
+    ChargeOutcome, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
+    StoreError, SystemClock,
 };
 
 use super::names::STORE_DURATION;
@@ -192,6 +193,13 @@ impl<S: Store> Store for TimedStore<S> {
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         self.timed(&self.spend, self.store.spend_up_to(charges))
+    }
+
+    fn charge(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<ChargeOutcome, StoreError>> + Send {
+        self.timed(&self.spend, self.store.charge(charges))
     }
 
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {

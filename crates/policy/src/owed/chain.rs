@@ -34,17 +34,6 @@ pub struct BucketCharge {
     closed: bool,
 }
 
-/// The buckets of a chain that have the same key and the same cost.
-#[derive(Clone, Debug)]
-pub struct CostGroup {
-    /// The cost of each bucket.
-    pub cost: u64,
-    /// A chain of only these buckets.
-    pub chain: Chain,
-    /// Where they are among the [buckets](Chain::buckets) of the whole chain.
-    pub places: Vec<usize>,
-}
-
 /// How two charges of a chain for the same bucket are combined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SameBucket {
@@ -227,23 +216,16 @@ impl Chain {
         Charges::new(self.buckets.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Splits the chain by key and cost. A late charge is granted to each part by itself, so that an empty bucket of
-    /// one key does not limit another key.
-    pub fn by_key_and_cost(&self) -> Vec<CostGroup> {
-        let mut parts: Vec<CostGroup> = Vec::new();
-        for (place, bucket) in self.buckets.iter().enumerate() {
-            let key = &self.keys[bucket.key];
-            let same = |part: &CostGroup| part.cost == bucket.cost && part.chain.keys[0] == *key;
-            let at = parts.iter().position(same).unwrap_or_else(|| {
-                let chain =
-                    Self { keys: OneOrMany::one(key.clone()), buckets: OneOrMany::new(), ..self.clone() };
-                parts.push(CostGroup { cost: bucket.cost, chain, places: Vec::new() });
-                parts.len() - 1
-            });
-            parts[at].chain.buckets.push(BucketCharge { key: 0, ..bucket.clone() });
-            parts[at].places.push(place);
-        }
-        parts
+    /// The charges for what has been used already, at any cost, under limits that are not scaled.
+    ///
+    /// # Panics
+    /// If the chain is [empty](Self::is_empty).
+    pub fn late_charges(&self, cost: impl Fn(&BucketCharge) -> u64) -> Charges<'_> {
+        let charge = |bucket: &BucketCharge| {
+            let cost = Cost::new(cost(bucket)).unwrap_or(Cost::MAX);
+            Charge::late(self.keys[bucket.key].as_key(), bucket.limit.clone(), cost)
+        };
+        Charges::distinct(self.buckets.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
     }
 
     fn charges_with(&self, cost: impl Fn(&BucketCharge) -> u64, load: f64) -> Charges<'_> {
@@ -341,7 +323,7 @@ impl BucketCharge {
             let micros = (period.as_micros() as f64 / factor).ceil();
             Limit::per(whole.refill().into(), Duration::from_micros(micros as u64))
         };
-        let burst = |refill: LimitBuilder| refill.burst(capacity).leased_like(whole).build();
+        let burst = |refill: LimitBuilder| refill.burst(capacity).like(whole).build();
         let as_it_is = || Limit::per(whole.refill().into(), whole.period());
         let cut = burst(longer(whole.period())).or_else(|_| burst(as_it_is())).unwrap_or(*whole);
         NamedLimit::new(self.limit.name().clone(), cut)

@@ -3,7 +3,7 @@
 mod chain;
 mod refusal;
 
-pub use self::chain::{BucketCharge, Chain, CostGroup};
+pub use self::chain::{BucketCharge, Chain};
 pub use self::refusal::PolicyRefusal;
 
 /// What a request owes, and whether it is refused even if it can pay.

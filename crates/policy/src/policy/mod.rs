@@ -432,7 +432,7 @@ fn address_limit(limit: &NamedLimit) -> NamedLimit {
     let whole = limit.limit();
     let tenfold = |tokens: u32| u64::from(tokens.saturating_mul(UNKNOWN_KEYS_FACTOR).min(Limit::MAX_TOKENS));
     let held = Limit::per(tenfold(whole.refill()), whole.period()).burst(tenfold(whole.capacity()));
-    let held = held.leased_like(whole).build();
+    let held = held.like(whole).build();
     let namespace = PlanName::new(ADDRESS).expect("it is a name");
     // The full name keeps limits of two plans apart that have the same own name.
     let name = limit.name().as_str().replace('/', "..");

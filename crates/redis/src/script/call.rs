@@ -9,9 +9,9 @@ use crate::script::hashes::CallHashes;
 use crate::script::msgpack;
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WireLimit};
 
-/// The most micro-tokens that a bucket can hold, and the last microsecond that a double represents exactly.
-const MOST_HELD: u64 = 1_000_000_000_000_000;
-const LAST_US: u64 = (1 << 53) - 1;
+/// The most micro-tokens that a bucket can hold or owe, and the last microsecond that a double represents exactly.
+const MOST_HELD: i64 = 1_000_000_000_000_000;
+const LAST_US: i64 = (1 << 53) - 1;
 
 /// How the call refers to the script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -96,7 +96,7 @@ impl ScriptCall {
     /// Decodes the reply, and checks that it belongs to this call.
     pub(crate) fn read(&self, reply: &Value) -> Result<CallReply, BadReply> {
         let numbers = reply.as_array().ok_or(BadReply::Shape)?;
-        if numbers.first().and_then(whole) != Some(self.sequence) {
+        if numbers.first().and_then(Value::as_int) != Some(self.sequence.cast_signed()) {
             return Err(BadReply::Foreign);
         }
         self.read_numbers(numbers).ok_or(BadReply::Shape)
@@ -122,38 +122,41 @@ impl ScriptCall {
             for (charge, place) in request.charges.iter().zip(&mut places) {
                 msgpack::push_int(&mut decisions, hashes.bucket(*place) as u64);
                 msgpack::push_int(&mut decisions, limit_position(&mut limits, charge.limit) as u64);
-                msgpack::push_int(&mut decisions, charge.cost_micro);
+                msgpack::push_int(&mut decisions, charge.cost_micro.unsigned_abs());
             }
             entries += 2 + 3 * request.charges.len();
         }
         let header = [self.sequence, now_us, limits.len() as u64, hashes.plain() as u64];
         let mut arguments = Vec::with_capacity(40 + 24 * limits.len() + decisions.len());
-        msgpack::push_array(&mut arguments, header.len() + 3 * limits.len() + entries);
+        msgpack::push_array(&mut arguments, header.len() + 4 * limits.len() + entries);
         for number in header {
             msgpack::push_int(&mut arguments, number);
         }
         for limit in &limits {
-            msgpack::push_int(&mut arguments, limit.limit.capacity_micro().get());
+            msgpack::push_int(&mut arguments, limit.limit.capacity_micro().get().unsigned_abs());
             msgpack::push_double(&mut arguments, limit.limit.rate());
             msgpack::push_int(&mut arguments, limit.ttl_ms);
+            msgpack::push_int(&mut arguments, limit.limit.debt_micro().get().unsigned_abs());
         }
         arguments.extend_from_slice(&decisions);
         (hashes.keys(), arguments)
     }
 
     fn read_numbers(&self, numbers: &[Value]) -> Option<CallReply> {
-        let mut numbers = numbers.iter().skip(1).map(whole);
-        let mut next = |most: u64| numbers.next()?.filter(|&number| number <= most);
-        let at = Micros::new(next(LAST_US)?);
-        let repairs = next(LAST_US)?;
+        let mut numbers = numbers.iter().skip(1);
+        let mut next = |least: i64, most: i64| {
+            numbers.next().and_then(Value::as_int).filter(|number| (least..=most).contains(number))
+        };
+        let at = Micros::new(next(0, LAST_US)?.unsigned_abs());
+        let repairs = next(0, LAST_US)?.unsigned_abs();
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
-            let granted = next(u64::from(u32::MAX))? as u32;
+            let granted = next(0, u32::MAX.into())? as u32;
             let mut buckets = OneOrMany::new();
             if request.operation != ScriptOp::Reset {
                 for _ in &request.charges {
-                    let held = MicroTokens::new(next(MOST_HELD)?);
-                    buckets.push(Bucket::new(held, Micros::new(next(LAST_US)?)));
+                    let held = MicroTokens::new(next(-MOST_HELD, MOST_HELD)?);
+                    buckets.push(Bucket::new(held, Micros::new(next(0, LAST_US)?.unsigned_abs())));
                 }
             }
             replies.push(ScriptReply { granted, at, buckets });
@@ -169,8 +172,4 @@ fn limit_position(limits: &mut Vec<WireLimit>, limit: WireLimit) -> usize {
         limits.push(limit);
         limits.len() - 1
     })
-}
-
-fn whole(value: &Value) -> Option<u64> {
-    value.as_int().and_then(|int| u64::try_from(int).ok())
 }

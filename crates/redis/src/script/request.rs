@@ -24,6 +24,7 @@ pub(crate) enum ScriptOp {
     TimeToLive = 6,
     /// The first charge is the marker.
     RefundOnce = 7,
+    Charge = 8,
 }
 
 /// One atomic operation on buckets of one node.
@@ -81,7 +82,7 @@ impl Request {
 pub(crate) struct WireCharge {
     pub(crate) key: BucketKey,
     pub(crate) limit: WireLimit,
-    pub(crate) cost_micro: u64,
+    pub(crate) cost_micro: i64,
     /// Whether the bucket may still be in the hash that it had before the limits of a plan shared one.
     pub(crate) carries_over: bool,
 }
@@ -104,7 +105,7 @@ impl WireCharge {
     }
 
     /// A charge of a bucket with a hash of its own.
-    pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: u64) -> Self {
+    pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: i64) -> Self {
         let (key, limit) = (BucketKey::alone(hash), WireLimit::from(limit));
         Self { key, limit, cost_micro, carries_over: false }
     }
@@ -127,7 +128,7 @@ fn ttl_ms(limit: &Limit) -> u64 {
 /// The script's answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScriptReply {
-    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted.
+    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted, for a late charge those not covered.
     pub(crate) granted: u32,
     pub(crate) at: Micros,
     pub(crate) buckets: OneOrMany<Bucket>,

@@ -1,32 +1,35 @@
 -- Runs one or many operations in one atomic step. Each operation is a chain of charges: all are spent, or none is. Must
--- agree bit for bit with `spend`, `spend_up_to`, `refund` and `refund_once` of `spile_core`.
+-- agree bit for bit with `spend`, `spend_up_to`, `charge`, `refund` and `refund_once` of `spile_core`.
 --
 -- KEYS      the hashes of buckets, each listed, read and written once, however many operations use it: first those of one
 --           bucket, then those that several limits of a plan share, then keys from before limits shared hashes.
 -- ARGV[1]   one msgpack array, since a single unpack costs less than an argument per number:
 --             sequence, now_us (0: ask TIME), number of limits, number of hashes with one bucket,
---             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms,
+--             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms, debt (micro-tokens),
 --             number of shared hashes, per shared hash: number of buckets, per bucket: its name in the hash (empty for the
 --             bucket of `t` and `ts`), and the key that held it before, or 0,
 --             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens). Buckets are
 --             numbered in the order of KEYS.
 -- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
---           tokens granted) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
+--           tokens granted, for a late charge those that no debt covers) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
 --           per charge PTTL + 2 and now: 0 is a missing bucket, 1 a key without a time to live.
 --
--- A bucket is `t` (micro-tokens) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
+-- A bucket is `t` (micro-tokens, below zero if it owes some) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
 -- limits has one hash for a key, with `name:t` and `name:ts` for each limit. Numbers stay below 2^53: microseconds are
 -- exact in a Lua double, nanoseconds since the epoch are not.
 -- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
 
-local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE = 1, 2, 3, 4, 5, 6, 7
+local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE = 1, 2, 3, 4, 5, 6, 7, 8
 local ABSENT, LIVE, BROKEN = 0, 1, 2
 local REBASE_AFTER_US = 1000000
 local TOKEN = 1000000
 local MOST_HELD = 1e15
 local LAST_US = 9007199254740991
+-- The longest time to live, a century: a debt that was made under a fast limit takes ages to repay under a slow one.
+local LONGEST_MS = 3155760000000
 
-local call, pcall, floor, ceil, format = redis.call, redis.pcall, math.floor, math.ceil, string.format
+local call, pcall, format = redis.call, redis.pcall, string.format
+local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[2]
 if now == 0 then
@@ -37,15 +40,15 @@ end
 -- The state of each bucket: its tokens and time of writing, which the operations change. `held` is nil for a bucket without
 -- state, and `broken` says that what was found is none. `denied` is the limit that denied it last.
 local held, written, broken, dirty, denied = {}, {}, {}, {}, {}
--- For each hash: how it was found, the longest time to live of the limits that use it, and how long a denied bucket takes
--- to be full.
-local state, ttl_ms, fills_us = {}, {}, {}
+-- For each hash: how it was found, the longest time to live of the limits that use it, how long a denied bucket takes to be
+-- full, and how long one in debt takes to be empty.
+local state, ttl_ms, fills_us, owes_us = {}, {}, {}, {}
 -- For buckets in shared hashes: their hash, their fields, and the key from before if that is where they were found.
 local home, t_field, ts_field, moved_from = {}, {}, {}, {}
 
 local function read(b, t, ts)
   t, ts = tonumber(t), tonumber(ts)
-  if t and ts and t >= 0 and t <= MOST_HELD and t % 1 == 0 and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
+  if t and ts and t >= -MOST_HELD and t <= MOST_HELD and t % 1 == 0 and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
     held[b], written[b] = t, ts
   else
     broken[b] = true
@@ -71,7 +74,7 @@ for k = 1, plain do
 end
 
 -- Each shared hash is read by one HMGET. `buckets_of` has the numbers of its first and its last bucket.
-local buckets_of, buckets, i = {}, plain, 6 + 3 * args[3]
+local buckets_of, buckets, i = {}, plain, 6 + 4 * args[3]
 local hashes = plain + args[i - 1]
 for k = plain + 1, hashes do
   local first, fields = buckets + 1, { 'v' }
@@ -135,7 +138,7 @@ while i < last do
     -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
     local allowed, grant = true, MOST_HELD
     for at = first, past - 1, 3 do
-      local b, limit, cost = args[at], 2 + 3 * args[at + 1], args[at + 2]
+      local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
       local capacity = args[limit]
       local t, there = held[b], capacity
       if t then
@@ -148,11 +151,11 @@ while i < last do
         end
       end
       available[at] = there
-      if there < cost then
+      if there < cost or cost == 0 and there < TOKEN then
         allowed = false
       end
       if op == SPEND_UP_TO then
-        local most = floor(there / TOKEN)
+        local most = there > 0 and floor(there / TOKEN) or 0
         if cost < most * TOKEN then
           most = cost / TOKEN
         end
@@ -166,6 +169,8 @@ while i < last do
       out[o] = grant
     elseif op == REFUND then
       out[o] = 1
+    elseif op == CHARGE then
+      out[o] = 0
     else
       if op == REFUND_ONCE then
         allowed = available[first] >= args[first + 2]
@@ -173,8 +178,9 @@ while i < last do
       out[o] = allowed and 1 or 0
     end
 
+    local grant_at = o
     for at = first, past - 1, 3 do
-      local b, limit, cost = args[at], 2 + 3 * args[at + 1], args[at + 2]
+      local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
       local t, ts = held[b], written[b]
       -- The first charge of a refund with an id is the marker, which is spent. The other charges are refunded, or
       -- peeked at if the marker was spent before.
@@ -213,6 +219,25 @@ while i < last do
           ts = now
         end
       end
+      if step == CHARGE and cost > 0 then
+        -- A bucket that owes more than the limit allows now is not forgiven.
+        writes = true
+        local lowest = -args[limit + 3]
+        if available[at] < lowest then
+          lowest = available[at]
+        end
+        t = available[at] - cost
+        if t < lowest then
+          t = lowest
+        end
+        local uncovered = ceil((cost - (available[at] - t)) / TOKEN)
+        if uncovered > out[grant_at] then
+          out[grant_at] = uncovered
+        end
+        if ts < now then
+          ts = now
+        end
+      end
       if moved_from[b] and step ~= PEEK and cost > 0 then
         writes = true
       end
@@ -221,6 +246,9 @@ while i < last do
         held[b], written[b], dirty[b] = t, ts, true
         if args[limit + 2] > (ttl_ms[k] or 0) then
           ttl_ms[k] = args[limit + 2]
+        end
+        if t < 0 and -t / args[limit + 1] > (owes_us[k] or 0) then
+          owes_us[k] = -t / args[limit + 1]
         end
       elseif denied[b] ~= limit and step ~= PEEK and cost > 0 then
         -- Once per limit: a second denial by the same limit at the same time needs no longer.
@@ -262,8 +290,11 @@ end
 
 -- Two milliseconds cover the rounding between TIME and the clock that expires keys.
 local function keep(k, ahead_ms)
-  if state[k] ~= LIVE or call('PTTL', KEYS[k]) < ttl_ms[k] / 2 + ahead_ms + 2 then
-    call('PEXPIRE', KEYS[k], ttl_ms[k] + ahead_ms)
+  if owes_us[k] then
+    ahead_ms = ahead_ms + ceil(owes_us[k] / 1000)
+  end
+  if state[k] ~= LIVE or call('PTTL', KEYS[k]) < min(ttl_ms[k] / 2 + ahead_ms + 2, LONGEST_MS / 2) then
+    call('PEXPIRE', KEYS[k], min(ttl_ms[k] + ahead_ms, LONGEST_MS))
   end
 end
 
@@ -342,7 +373,7 @@ end
 -- longer time to live: it would otherwise expire, and the bucket be full, before this limit has refilled it.
 for k, us in pairs(fills_us) do
   if (k > plain or not dirty[k]) and call('PTTL', KEYS[k]) < us / 1000 + 2 then
-    call('PEXPIRE', KEYS[k], ttl_ms[k])
+    call('PEXPIRE', KEYS[k], min(max(ttl_ms[k], ceil(us / 1000) + 2), LONGEST_MS))
   end
 end
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use spile_core::{Bucket, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
+use spile_core::{
+    Bucket, ChargeOutcome, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -76,7 +78,7 @@ impl RedisStore {
         let left = |bucket: &Bucket| match bucket.held().get() {
             0 => None,
             1 => Some(Duration::MAX),
-            ms => Some(Duration::from_millis(ms - 2)),
+            ms => Some(Duration::from_millis(ms.unsigned_abs() - 2)),
         };
         Ok(reply.buckets.iter().map(left).collect())
     }
@@ -145,6 +147,12 @@ impl Store for RedisStore {
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         let reply = self.step(ScriptOp::SpendUpTo, charges).await?;
         Ok(PartialOutcome { tokens: reply.granted, outcome: outcome(reply) })
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        let reply = self.step(ScriptOp::Charge, charges).await?;
+        let uncovered = u64::from(reply.granted);
+        Ok(ChargeOutcome { uncovered, outcome: Outcome { allowed: true, ..outcome(reply) } })
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

@@ -74,7 +74,7 @@ impl ChainPart {
     fn most(&self, reply: &ScriptReply) -> u32 {
         let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
             let available = bucket.available(&charge.limit.limit, reply.at).get();
-            (available.min(charge.cost_micro) / MicroTokens::PER_TOKEN) as u32
+            (available.clamp(0, charge.cost_micro) / MicroTokens::PER_TOKEN) as u32
         });
         each.min().unwrap_or(0)
     }
@@ -102,6 +102,11 @@ impl SplitChain {
             ScriptOp::Spend => self.spend().await,
             ScriptOp::SpendUpTo => self.spend_up_to().await,
             ScriptOp::RefundOnce => self.refund_once().await,
+            ScriptOp::Charge => {
+                let replies = self.each(ScriptOp::Charge).await?;
+                let uncovered = replies.iter().map(|reply| reply.granted).max();
+                Ok(self.merged(&replies, uncovered.unwrap_or(0)))
+            }
             ScriptOp::Peek | ScriptOp::Refund | ScriptOp::Reset | ScriptOp::TimeToLive => {
                 self.each(self.operation).await.map(|replies| {
                     let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use spile_core::{
-    Charges, Clock, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome, SlewedClock, Store,
-    StoreError,
+    ChargeOutcome, Charges, Clock, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    SlewedClock, Store, StoreError,
 };
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace::{self, SpanKind};
@@ -168,6 +168,10 @@ impl Store for ServerStore {
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.timed(Operation::Spend, self.kind.spend_up_to(charges)).await
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        self.timed(Operation::Spend, self.kind.charge(charges)).await
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

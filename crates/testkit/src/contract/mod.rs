@@ -17,6 +17,7 @@
 mod chains;
 mod clocks;
 mod keys;
+mod late_charges;
 mod refunds;
 mod spending;
 mod subject;
@@ -26,6 +27,7 @@ pub use spile_core::FakeClock;
 pub use chains::*;
 pub use clocks::*;
 pub use keys::*;
+pub use late_charges::*;
 pub use refunds::*;
 pub use spending::*;
 pub use subject::{ChargeSpec, StoreUnderTest, charges};
@@ -44,7 +46,7 @@ macro_rules! store_contract {
             tokens_come_back_at_the_rate
             a_bucket_never_holds_more_than_its_capacity
             a_denied_caller_who_waits_retry_after_is_let_in_and_not_a_microsecond_before
-            cost_zero_looks_without_spending
+            cost_zero_asks_for_a_token_and_spends_none
             a_peek_answers_like_a_spend_and_writes_nothing
             the_slowest_and_the_fastest_rates_work
             the_smallest_and_the_largest_capacities_work
@@ -65,6 +67,10 @@ macro_rules! store_contract {
             a_reset_fills_the_bucket
             a_partial_spend_takes_what_is_there
             a_partial_spend_of_a_chain_takes_what_every_limit_has
+            a_late_charge_takes_the_bucket_into_debt_and_the_refill_repays_it
+            a_late_charge_beyond_the_debt_is_told_as_uncovered
+            a_late_charge_of_a_chain_is_taken_from_each_limit
+            a_debt_is_kept_when_its_limit_changes
             a_clock_that_steps_back_a_little_mints_nothing
             a_clock_that_steps_far_back_locks_nobody_out
             a_frozen_clock_mints_nothing

@@ -103,8 +103,8 @@ pub async fn a_denied_caller_who_waits_retry_after_is_let_in_and_not_a_microseco
     }
 }
 
-/// A cost of nothing changes nothing.
-pub async fn cost_zero_looks_without_spending(subject: StoreUnderTest<impl Store>) {
+/// A cost of nothing changes nothing, and passes as long as a cost of one would.
+pub async fn cost_zero_asks_for_a_token_and_spends_none(subject: StoreUnderTest<impl Store>) {
     let limit = Limit::per_day(10);
     assert!(subject.spend("zero", limit, 4).await.allowed());
     for _ in 0..20 {
@@ -116,7 +116,9 @@ pub async fn cost_zero_looks_without_spending(subject: StoreUnderTest<impl Store
     subject.wait(Duration::from_secs(8_640).saturating_sub(Duration::from_micros(20)));
     assert_eq!(subject.left("zero", limit).await, 7, "no look has moved the refill");
     subject.drain("zero", limit).await;
-    assert!(subject.spend("zero", limit, 0).await.allowed(), "an empty bucket covers nothing");
+    let empty = subject.spend("zero", limit, 0).await;
+    assert!(!empty.allowed());
+    assert_eq!(empty.retry_after(), Duration::from_secs(8_640));
     looking_leaves_no_trace(&subject, async |key, limit| drop(subject.spend(key, limit, 0).await)).await;
 }
 

@@ -1,6 +1,8 @@
 //! A store whose answers are written down.
 
-use spile_core::{Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
+use spile_core::{
+    ChargeOutcome, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+};
 
 use super::Ledger;
 
@@ -45,6 +47,10 @@ impl<S: Store> Store for Recorded<S> {
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         self.store.peek(charges).await
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        self.store.charge(charges).await
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Charges, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
+use spile_core::{
+    ChargeOutcome, Charges, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+};
 
 use super::ModelStore;
 
@@ -103,6 +105,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
         self.call(|| self.store.spend_up_to(charges)).await
+    }
+
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        self.call(|| self.store.charge(charges)).await
     }
 
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {

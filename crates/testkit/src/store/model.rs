@@ -5,8 +5,8 @@ use std::future::ready;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, BucketSlot, Charge, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    Store, StoreError,
+    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId,
+    RefundOutcome, Store, StoreError,
 };
 
 /// Buckets in a map that never evicts. Slow, unbounded and obviously correct.
@@ -59,6 +59,13 @@ impl<C: Clock> Store for ModelStore<C> {
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
         ready(Ok(self.step(charges, spile_core::spend_up_to)))
+    }
+
+    fn charge(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<ChargeOutcome, StoreError>> + Send {
+        ready(Ok(self.step(charges, spile_core::charge)))
     }
 
     fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {

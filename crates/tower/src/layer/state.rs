@@ -98,7 +98,7 @@ impl<S: Store> LayerState<S> {
                 (None, Keyless::Refuse) => return Err(Unchargeable::NoKey),
             };
             let (plans, tokens) = (rule.plans_of(request), rule.cost_of(request));
-            plans.iter().try_for_each(|plan| self.limiter.charge(chain, &key, plan, tokens))?;
+            plans.iter().try_for_each(|plan| self.limiter.extend_chain(chain, &key, plan, tokens))?;
         }
         match chain.never_passes() {
             None => Ok(()),

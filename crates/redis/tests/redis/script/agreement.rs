@@ -7,8 +7,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::future::join_all;
 use spile_core::{
-    Bucket, Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit,
-    Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
+    Bucket, Charge, ChargeOutcome, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens,
+    Micros, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -59,6 +59,8 @@ enum Kind {
     Refund,
     /// By one of few ids, so that most are repeated.
     RefundOnce(&'static str),
+    /// At up to three times the cost that could pass.
+    Charge,
     Reset,
 }
 
@@ -68,6 +70,7 @@ enum Did {
     Step(Outcome),
     SpendUpTo(PartialOutcome),
     Refund(RefundOutcome),
+    Charge(ChargeOutcome),
     Reset,
 }
 
@@ -151,15 +154,24 @@ impl Trace {
     }
 
     fn step(&mut self) -> Step {
-        let kind = match self.random.u32(0..20) {
+        let kind = match self.random.u32(0..22) {
             0..12 => Kind::Spend,
             12..14 => Kind::Peek,
             14..17 => Kind::SpendUpTo,
             17 => Kind::Refund,
             18 => Kind::RefundOnce(IDS[self.random.usize(..IDS.len())]),
+            19..21 => Kind::Charge,
             _ => Kind::Reset,
         };
-        Step { kind, charges: self.charges() }
+        let mut charges = self.charges();
+        if matches!(kind, Kind::Charge) {
+            let late = |charge: &Charge<'static>| {
+                let cost = u64::from(charge.cost().get()) * self.random.u64(0..=3);
+                Charge::late(charge.key(), charge.limit().clone(), Cost::new(cost).unwrap_or(Cost::MAX))
+            };
+            charges = Charges::distinct(charges.iter().map(late).collect::<Vec<_>>()).expect("a chain");
+        }
+        Step { kind, charges }
     }
 
     fn charges(&mut self) -> Charges<'static> {
@@ -183,7 +195,9 @@ impl Trace {
             let tokens = |random: &mut Rng| 10f64.powf(random.f64() * 9.0) as u64;
             let (capacity, refill) = (tokens(&mut self.random), tokens(&mut self.random));
             let period = Duration::from_micros(tokens(&mut self.random).max(1) * self.random.u64(1..100_000));
-            match Limit::per(refill, period).burst(capacity).build() {
+            let limit = Limit::per(refill, period).burst(capacity);
+            let limit = if self.random.bool() { limit } else { limit.debt(tokens(&mut self.random) - 1) };
+            match limit.build() {
                 Ok(limit) if limit.fill_time() > Duration::from_secs(300) => return limit,
                 _ => {}
             }
@@ -231,8 +245,9 @@ impl Trace {
         match reply.list() {
             [Reply::Nil, Reply::Nil, _] => None,
             [held, written, version] if version.text() == "1" => {
-                let number = |digits: &Reply| digits.text().parse().expect("plain digits");
-                Some(Bucket::new(MicroTokens::new(number(held)), Micros::new(number(written))))
+                let number = |digits: &Reply| digits.text().parse::<i64>().expect("plain digits");
+                let written = Micros::new(number(written).unsigned_abs());
+                Some(Bucket::new(MicroTokens::new(number(held)), written))
             }
             fields => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
         }
@@ -250,6 +265,7 @@ impl Step {
                 let id = RefundId::new(id).expect("a sound id");
                 Did::Refund(store.refund_once(charges, id).await.expect("an answer"))
             }
+            Kind::Charge => Did::Charge(store.charge(charges).await.expect("an answer")),
             Kind::SpendUpTo => Did::SpendUpTo(store.spend_up_to(charges).await.expect("an answer")),
             Kind::Reset => {
                 store.reset(charges).await.expect("an answer");

@@ -28,7 +28,7 @@ fn time_to_full_us(server: &RedisServer, limit: &Limit) -> u64 {
     let [seconds, micros] = time.list() else { panic!("two parts") };
     let now = spile_core::Micros::new(number(seconds) * 1_000_000 + number(micros));
     let bucket = spile_core::Bucket::new(
-        spile_core::MicroTokens::new(number(held)),
+        spile_core::MicroTokens::new(held.int()),
         spile_core::Micros::new(number(written)),
     );
     bucket.wait_for_us(limit, limit.capacity_micro(), now)

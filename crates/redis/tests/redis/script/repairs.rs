@@ -19,7 +19,7 @@ const BREAKAGES: [&[&str]; 13] = [
     &["SET", BUCKET, "x"],
     &["SADD", BUCKET, "x"],
     &["HSET", BUCKET, "t", "nan", "ts", "1", "v", "1"],
-    &["HSET", BUCKET, "t", "-1", "ts", "1", "v", "1"],
+    &["HSET", BUCKET, "t", "-1000000000000001", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "1e308", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "0.5", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "", "ts", "1", "v", "1"],
