@@ -29,7 +29,7 @@ pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
 pub use decision::{
     Decision, DecisionSource, FailurePolicy, FailureReason, LimitStatus, Reason, UnknownPolicy,
 };
-pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError};
+pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError, QuotaWindows, Window, Windows};
 pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{

@@ -124,7 +124,7 @@ proptest! {
         let charged = charge(&charges, &mut after, NOW);
         let mut uncovered = 0;
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
-            let (had, cost, lowest) = (there(charge, before), charge.cost().micro().get(), -1_000_000 * debt as i64);
+            let (had, cost, lowest) = (there(charge, before), charge.cost().micro().get(), -1_000_000 * debt.cast_signed());
             let left = (had - cost).max(lowest.min(had));
             prop_assert_eq!(there(charge, after), left);
             prop_assert_eq!(after.dirty, cost > 0);

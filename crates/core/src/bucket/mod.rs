@@ -38,9 +38,14 @@ impl Bucket {
         self.written_at
     }
 
-    /// What can be spent at `now`: the tokens of the last write and those that have come back since, up to the capacity.
+    /// What can be spent at `now`: the tokens of the last write and those that have come back since, up to the capacity. Those
+    /// of a quota all come back when the next window starts.
     #[inline]
     pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
+        if let Some(windows) = limit.windows() {
+            let is_over = self.written_at < windows.window_at(now).start;
+            return if is_over { limit.capacity_micro() } else { self.held.min(limit.capacity_micro()) };
+        }
         let elapsed_us = now.since_us(self.written_at) as f64;
         // The cast rounds down as `floor` does. It saturates at the largest integer, which is far beyond any capacity.
         let gained = (elapsed_us * limit.rate()) as i64;
@@ -96,6 +101,10 @@ impl Bucket {
     pub fn wait_for_us(self, limit: &Limit, wanted: MicroTokens, now: Micros) -> u64 {
         if self.available(limit, now) >= wanted {
             return 0;
+        }
+        if let Some(windows) = limit.windows() {
+            // A bucket that was written in the next window, by a clock that is a little ahead, is full when that has ended.
+            return windows.window_at(now.max(self.written_at)).end.since_us(now);
         }
         let missing = (wanted.get() - self.held.get()).max(0);
         self.written_at.plus_us(limit.time_to_gain_us(missing)).since_us(now)

@@ -85,9 +85,9 @@ pub fn charge(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> C
     let mut uncovered = MicroTokens::default();
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
         if charge.cost() > Cost::ZERO {
-            let (charged, missing) = stand.charge(charge.limit().limit(), charge.cost(), now);
-            *stand = charged;
-            *slot = BucketSlot { bucket: Some(charged), dirty: true };
+            let (left, missing) = stand.charge(charge.limit().limit(), charge.cost(), now);
+            *stand = left;
+            *slot = BucketSlot { bucket: Some(left), dirty: true };
             uncovered = uncovered.max(missing);
         }
     }

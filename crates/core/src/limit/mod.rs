@@ -1,15 +1,18 @@
 //! A limit: how much at once, and how fast it comes back. Cannot be built outside the bounds that keep the
 //! arithmetic exact.
 
+mod quota;
 mod text;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use self::quota::{QuotaWindows, Window, Windows};
 pub use self::text::LimitTextError;
 use crate::{Cost, MicroTokens};
 
-/// A capacity (the burst) and a refill: tokens per period. Optionally a lease, which does not change what may pass.
+/// A rate: a capacity (the burst) and a refill, tokens per period. Or a quota: so many tokens in each window of a calendar.
+/// Optionally a lease, which does not change what may pass, and a debt.
 ///
 /// ```
 /// # use spile_core as spile;
@@ -32,6 +35,8 @@ pub struct Limit {
     lease_us: u32,
     /// Tokens that late charges may take beyond what is there.
     debt: u32,
+    /// The windows of a quota. The refill and the period then tell how much that is on average.
+    windows: Option<QuotaWindows>,
 }
 
 impl Limit {
@@ -66,7 +71,12 @@ impl Limit {
 
     /// `tokens` come back every `period`, evenly: one token each `period / tokens`, not all at its end.
     pub const fn per(tokens: u64, period: Duration) -> LimitBuilder {
-        LimitBuilder { capacity: tokens, refill: tokens, period, lease: None, debt: None }
+        LimitBuilder { capacity: tokens, refill: tokens, period, lease: None, debt: None, windows: None }
+    }
+
+    /// A quota: `tokens` in each of these windows, whenever they are spent.
+    pub const fn per_window(tokens: u64, windows: QuotaWindows) -> LimitBuilder {
+        LimitBuilder { windows: Some(windows), ..Self::per(tokens, Duration::from_secs(1)) }
     }
 
     /// `rate` tokens come back every second, with up to six decimals: `0.5` is one token each two seconds.
@@ -90,12 +100,18 @@ impl Limit {
         self.capacity
     }
 
+    /// The windows of a quota. `None` for a rate.
+    #[inline]
+    pub const fn windows(&self) -> Option<QuotaWindows> {
+        self.windows
+    }
+
     /// Tokens that come back per [`period`](Self::period).
     pub const fn refill(&self) -> u32 {
         self.refill
     }
 
-    /// The time in which [`refill`](Self::refill) tokens come back.
+    /// The time in which [`refill`](Self::refill) tokens come back. For a quota the longest of its windows.
     pub const fn period(&self) -> Duration {
         Duration::from_micros(self.period_us)
     }
@@ -119,9 +135,10 @@ impl Limit {
         MicroTokens::from_tokens(self.debt)
     }
 
-    /// True if both have the same capacity and the same rate, whatever their leases.
-    pub const fn fills_like(&self, other: &Self) -> bool {
-        self.capacity == other.capacity && self.rate.to_bits() == other.rate.to_bits()
+    /// True if both have the same capacity and the same rate or windows, whatever their leases.
+    pub fn fills_like(&self, other: &Self) -> bool {
+        let as_fast = self.rate.to_bits() == other.rate.to_bits() && self.windows == other.windows;
+        self.capacity == other.capacity && as_fast
     }
 
     /// Tokens per second, the one number that the arithmetic uses.
@@ -140,8 +157,11 @@ impl Limit {
         cost.get() <= self.capacity
     }
 
-    /// The time in which a drained bucket is full again, rounded up.
+    /// The time in which a drained bucket is full again, rounded up. For a quota the longest of its windows.
     pub fn fill_time(&self) -> Duration {
+        if self.windows.is_some() {
+            return self.period();
+        }
         Duration::from_micros(self.time_to_gain_us(self.capacity_micro().get()))
     }
 
@@ -152,6 +172,12 @@ impl Limit {
     pub fn share_of(&self, replicas: u32) -> Self {
         let replicas = replicas.max(1);
         let capacity = (self.capacity / replicas).max(1);
+        let debt =
+            |share: Self| if self.debt == self.capacity { share.capacity } else { self.debt / replicas };
+        if let Some(windows) = self.windows {
+            let share = Self::in_windows(capacity, windows);
+            return Self { debt: debt(share), ..share };
+        }
         // Dividing the rate by lengthening the period keeps it exact where dividing the refill would round.
         let period_us = u128::from(self.period_us) * u128::from(replicas);
         let (refill, period_us) = match u64::try_from(period_us) {
@@ -161,8 +187,7 @@ impl Limit {
         };
         let share = Self::checked(capacity, refill, period_us);
         let share = share.unwrap_or_else(|_| Self::of(capacity, refill, slowest_period_us(capacity, refill)));
-        let debt = if self.debt == self.capacity { share.capacity } else { self.debt / replicas };
-        Self { debt, ..share }
+        Self { debt: debt(share), ..share }
     }
 
     /// The fewest microseconds in which `micro_tokens` come back.
@@ -195,13 +220,22 @@ impl Limit {
     /// The limit of these parts. The caller knows that they are within bounds, or checks it afterwards.
     fn of(capacity: u32, refill: u32, period_us: u64) -> Self {
         let rate = f64::from(refill) * MicroTokens::PER_TOKEN as f64 / period_us as f64;
-        Self { capacity, refill, period_us, rate, lease_us: 0, debt: capacity }
+        Self { capacity, refill, period_us, rate, lease_us: 0, debt: capacity, windows: None }
+    }
+
+    /// The quota of these parts.
+    fn in_windows(capacity: u32, windows: QuotaWindows) -> Self {
+        let longest_us = u64::try_from(windows.longest().as_micros()).unwrap_or(u64::MAX).max(1);
+        Self { windows: Some(windows), ..Self::of(capacity, capacity, longest_us) }
     }
 }
 
 impl fmt::Display for Limit {
-    /// Reads `capacity, refill/period`, as in `10, 1/s`.
+    /// Reads `capacity, refill/period`, as in `10, 1/s`; a quota `capacity per window`, as in `1000 per month in Europe/Berlin`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(windows) = self.windows {
+            return write!(f, "{} per {windows}", self.capacity);
+        }
         write!(f, "{}, {}/", self.capacity, self.refill)?;
         match self.period_us {
             1_000_000 => f.write_str("s"),
@@ -224,6 +258,7 @@ pub struct LimitBuilder {
     period: Duration,
     lease: Option<Duration>,
     debt: Option<u64>,
+    windows: Option<QuotaWindows>,
 }
 
 impl LimitBuilder {
@@ -246,9 +281,10 @@ impl LimitBuilder {
         self
     }
 
-    /// Sets the lease of another limit, and its debt if that is not just its capacity.
+    /// Sets the lease and the windows of another limit, and its debt if that is not just its capacity.
     pub const fn like(mut self, other: &Limit) -> Self {
         self.lease = other.lease();
+        self.windows = other.windows;
         if other.debt != other.capacity {
             self.debt = Some(other.debt as u64);
         }
@@ -258,15 +294,24 @@ impl LimitBuilder {
     /// The limit, if it lies within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
         let capacity = bounded(self.capacity).ok_or(LimitError::Capacity(self.capacity))?;
+        let mut limit = match self.windows {
+            Some(_) if self.lease.is_some() => return Err(LimitError::LeasedQuota),
+            Some(windows) => Limit::in_windows(capacity, windows),
+            None => self.build_rate(capacity)?,
+        };
+        if let Some(debt) = self.debt {
+            limit.debt = limit.repayable(debt).ok_or(LimitError::Debt(debt))?;
+        }
+        Ok(limit)
+    }
+
+    fn build_rate(self, capacity: u32) -> Result<Limit, LimitError> {
         let refill = bounded(self.refill).ok_or(LimitError::Refill(self.refill))?;
         let period_us = u64::try_from(self.period.as_micros())
             .ok()
             .filter(|&us| us > 0 && u128::from(us) * 1_000 == self.period.as_nanos())
             .ok_or(LimitError::Period(self.period))?;
-        let mut limit = Limit::checked(capacity, refill, period_us)?;
-        if let Some(debt) = self.debt {
-            limit.debt = limit.repayable(debt).ok_or(LimitError::Debt(debt))?;
-        }
+        let limit = Limit::checked(capacity, refill, period_us)?;
         let Some(lease) = self.lease else { return Ok(limit) };
         let lease_us = u32::try_from(lease.as_micros()).ok().filter(|_| Limit::LEASES.contains(&lease));
         Ok(Limit { lease_us: lease_us.ok_or(LimitError::Lease(lease))?, ..limit })
@@ -312,6 +357,9 @@ pub enum LimitError {
     /// The debt is too large to stay exact, or would take too long to repay.
     #[error("a debt of {0} is outside 0 to {max} tokens, or takes over ten years to repay", max = Limit::MAX_TOKENS)]
     Debt(u64),
+    /// The tokens of a quota are not taken in advance: those at an idle instance would be lost to the window.
+    #[error("a quota has no lease")]
+    LeasedQuota,
     /// The lease is too short to save a call, or so long that tokens would lie idle.
     #[error("a lease of {0:?} is outside 1 ms to 10 s")]
     Lease(Duration),

@@ -10,20 +10,19 @@ pub(crate) struct BucketEntry {
     fingerprint: Fingerprint,
     held: i64,
     written_at: u64,
-    /// The largest capacity and the slowest rate (tokens per second, rounded down) of the limits that used the bucket
-    /// since it was last full. They tell when it is full again, which must never be too early: a tightened limit would
-    /// otherwise give its keys a full bucket.
+    /// The largest capacity and the slowest refill of the limits that used the bucket since it was last full. They tell when it
+    /// is full again, which must never be too early: a tightened limit would otherwise give its keys a full bucket.
     capacity: u32,
-    slowest_rate: f32,
+    slowest: Refill,
 }
 
 impl BucketEntry {
     pub(crate) const EMPTY: Self =
-        Self { fingerprint: Fingerprint::NONE, held: 0, written_at: 0, capacity: 0, slowest_rate: 0.0 };
+        Self { fingerprint: Fingerprint::NONE, held: 0, written_at: 0, capacity: 0, slowest: Refill(0.0) };
 
     pub(crate) fn new(fingerprint: Fingerprint, bucket: Bucket, limit: &Limit) -> Self {
         let mut entry = Self { fingerprint, capacity: limit.capacity(), ..Self::EMPTY };
-        entry.slowest_rate = rounded_down(limit.rate());
+        entry.slowest = Refill::of(limit);
         entry.put(bucket);
         entry
     }
@@ -46,8 +45,7 @@ impl BucketEntry {
 
     #[inline]
     pub(crate) fn write(&mut self, bucket: Bucket, limit: &Limit) {
-        let rate = rounded_down(limit.rate());
-        if self.capacity != limit.capacity() || self.slowest_rate.to_bits() != rate.to_bits() {
+        if self.capacity != limit.capacity() || self.slowest != Refill::of(limit) {
             self.judge_by(limit, bucket.written_at());
         }
         self.put(bucket);
@@ -56,7 +54,8 @@ impl BucketEntry {
     /// Notes that a limit denied. Changes the entry only if the limit refills more slowly than those before it.
     #[inline]
     pub(crate) fn denied_by(&mut self, limit: &Limit) {
-        if limit.rate() < f64::from(self.slowest_rate) || limit.capacity() > self.capacity {
+        let slowest = self.slowest.slower(Refill::of(limit), self.capacity);
+        if slowest != self.slowest || limit.capacity() > self.capacity {
             self.slow_down_to(limit);
         }
     }
@@ -66,7 +65,7 @@ impl BucketEntry {
     fn judge_by(&mut self, limit: &Limit, now: Micros) {
         if self.level(now) >= 1.0 {
             self.capacity = limit.capacity();
-            self.slowest_rate = rounded_down(limit.rate());
+            self.slowest = Refill::of(limit);
         } else {
             self.slow_down_to(limit);
         }
@@ -75,7 +74,7 @@ impl BucketEntry {
     #[cold]
     fn slow_down_to(&mut self, limit: &Limit) {
         self.capacity = self.capacity.max(limit.capacity());
-        self.slowest_rate = self.slowest_rate.min(rounded_down(limit.rate()));
+        self.slowest = self.slowest.slower(Refill::of(limit), self.capacity);
     }
 
     #[inline]
@@ -87,8 +86,12 @@ impl BucketEntry {
     /// How full it is, from 0 to 1. At 1 the entry can be dropped without any effect.
     pub(crate) fn level(&self, now: Micros) -> f64 {
         let elapsed_us = now.since_us(Micros::new(self.written_at)) as f64;
-        let there = self.held as f64 + (elapsed_us * f64::from(self.slowest_rate)).floor();
-        (there / MicroTokens::from_tokens(self.capacity).get() as f64).min(1.0)
+        let level = |held: f64| held / MicroTokens::from_tokens(self.capacity).get() as f64;
+        match self.slowest.all_at_once_after_us() {
+            None => level(self.held as f64 + (elapsed_us * f64::from(self.slowest.0)).floor()).min(1.0),
+            Some(us) if elapsed_us >= us => 1.0,
+            Some(_) => level(self.held as f64).min(NOT_FULL),
+        }
     }
 }
 
@@ -97,7 +100,7 @@ impl BucketEntry {
     pub(crate) const BYTES: usize = 40;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
-        let last = u64::from(self.capacity) | u64::from(self.slowest_rate.to_bits()) << 32;
+        let last = u64::from(self.capacity) | u64::from(self.slowest.0.to_bits()) << 32;
         let held = self.held.cast_unsigned();
         let words = [self.fingerprint.place, self.fingerprint.check, held, self.written_at, last];
         let mut bytes = [0; Self::BYTES];
@@ -114,18 +117,17 @@ impl BucketEntry {
             *word = u64::from_le_bytes(*place);
         }
         let [place, check, held, written_at, last] = words;
-        let (capacity, slowest_rate) = (last as u32, f32::from_bits((last >> 32) as u32));
+        let (capacity, slowest) = (last as u32, f32::from_bits((last >> 32) as u32));
         let fingerprint = Fingerprint { place, check };
         let held = held.cast_signed();
-        let possible = -MicroTokens::from_tokens(Limit::MAX_TOKENS).get()
-            ..=MicroTokens::from_tokens(Limit::MAX_TOKENS).get();
-        let sound = !fingerprint.is_none() && capacity > 0 && slowest_rate.is_finite() && slowest_rate >= 0.0;
-        (sound && possible.contains(&held)).then_some(Self {
+        let most = MicroTokens::from_tokens(Limit::MAX_TOKENS).get();
+        let sound = !fingerprint.is_none() && capacity > 0 && slowest.is_finite();
+        (sound && (-most..=most).contains(&held)).then_some(Self {
             fingerprint,
             held,
             written_at,
             capacity,
-            slowest_rate,
+            slowest: Refill(slowest),
         })
     }
 
@@ -137,9 +139,53 @@ impl BucketEntry {
     }
 }
 
-fn rounded_down(rate: f64) -> f32 {
-    let near = rate as f32;
-    if f64::from(near) > rate { near.next_down() } else { near }
+/// The level of a bucket that is nearly full.
+const NOT_FULL: f64 = 1.0 - f64::EPSILON;
+
+/// How tokens come back. Not below zero: tokens per second, rounded down. Below zero: all at once, after so many seconds at the
+/// most, as those of a quota do.
+#[derive(Clone, Copy, Debug)]
+struct Refill(f32);
+
+impl Refill {
+    #[inline]
+    fn of(limit: &Limit) -> Self {
+        if limit.windows().is_some() { Self::of_quota(limit) } else { Self(rounded_down(limit.rate())) }
+    }
+
+    #[cold]
+    fn of_quota(limit: &Limit) -> Self {
+        Self(rounded_down(-limit.period().as_secs_f64()))
+    }
+
+    /// The slower of both for a bucket of so many tokens.
+    #[inline]
+    fn slower(self, other: Self, capacity: u32) -> Self {
+        if self.0 >= 0.0 && other.0 >= 0.0 { Self(self.0.min(other.0)) } else { self.later(other, capacity) }
+    }
+
+    /// The later of both, if one of them brings all tokens at once. Twice the capacity covers a debt.
+    #[cold]
+    fn later(self, other: Self, capacity: u32) -> Self {
+        let after = |refill: Self| if refill.0 < 0.0 { -refill.0 } else { 2.0 * capacity as f32 / refill.0 };
+        Self(-after(self).max(after(other)).min(f32::MAX))
+    }
+
+    fn all_at_once_after_us(self) -> Option<f64> {
+        (self.0 < 0.0).then(|| -f64::from(self.0) * 1e6)
+    }
+}
+
+impl PartialEq for Refill {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+fn rounded_down(number: f64) -> f32 {
+    let near = number as f32;
+    if f64::from(near) > number { near.next_down() } else { near }
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ mod tests {
                 let id = fingerprint((place << 59).wrapping_sub(1 << 58), check);
                 match op {
                     0 | 1 => {
-                        let held = step as i64;
+                        let held = i64::try_from(step).expect("few steps");
                         match table.get_mut(id) {
                             Some(known) => *known = entry(id, held),
                             None => table.insert(entry(id, held)),
