@@ -23,7 +23,8 @@
 //!
 //! - If clocks are put forward over the start (a gap), the window starts with the first moment after the gap.
 //! - If clocks are put back and show the start twice (a fold), the window starts with the first of the two.
-//! - A day that a zone leaves out, as Samoa did with 30 December 2011, has no window.
+//! - A day that a zone leaves out, as Samoa did with 30 December 2011, has no window. One that it leaves out in part has a
+//!   short one.
 //!
 //! So a day may have 23 or 25 hours. A window of a minute or an hour starts **whenever** the clock on the wall shows a full
 //! minute or hour, and with the first moment after a gap that leaves a full one out. An hour that is shown twice is two

@@ -100,6 +100,13 @@ fn a_day_that_a_zone_leaves_out_has_no_window() {
 }
 
 #[test]
+fn what_is_left_of_a_day_that_a_zone_leaves_out_in_part_is_a_short_window() {
+    // From 02:00 on 30 December, which was left out, to 02:00 on the 31st.
+    let apia = in_zone(Period::Day, "Pacific/Apia").anchor(2).expect("an hour");
+    assert_window(&apia, "2011-12-30T11:00:00Z", "2011-12-30T10:00:00Z", "2011-12-30T12:00:00Z");
+}
+
+#[test]
 fn a_month_that_starts_on_a_day_that_was_left_out_starts_on_the_next() {
     let apia = in_zone(Period::Month, "Pacific/Apia").anchor(30).expect("a day");
     assert_window(&apia, "2012-01-05T00:00:00Z", "2011-12-30T10:00:00Z", "2012-01-29T10:00:00Z");
