@@ -2,12 +2,11 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use spile_core::Micros;
+use spile_core::{Micros, Window};
 
 use crate::anchor::{Anchor, AnchorError};
 use crate::period::Period;
 use crate::start_rule::{DateRule, StartRule};
-use crate::window::Window;
 use crate::zone::{self, UnknownZone};
 
 /// A period, a time zone and an anchor: when a quota starts anew.

@@ -38,12 +38,13 @@
 mod anchor;
 mod calendar;
 mod period;
+mod quota;
 mod start_rule;
-mod window;
 mod zone;
 
 pub use anchor::{Anchor, AnchorError};
 pub use calendar::Calendar;
 pub use period::{Period, UnknownPeriod};
-pub use window::Window;
+pub use quota::{CalendarLimit, Quota, QuotaTokens};
+pub use spile_core::Window;
 pub use zone::UnknownZone;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The length of a quota's windows: `per = "month"`.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -23,6 +24,18 @@ pub enum Period {
 impl Period {
     /// Every period, the shortest first.
     pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// How long it is, on average for a month and a year.
+    pub const fn length(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+            Self::Month => 30 * 86_400,
+            Self::Year => 365 * 86_400,
+        })
+    }
 
     /// As configuration spells it.
     pub const fn as_str(self) -> &'static str {

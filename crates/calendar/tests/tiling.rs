@@ -130,6 +130,11 @@ fn assert_tiled(calendar: &Calendar, now: Micros) {
     for window in [previous, current, next] {
         let bounded = window.start.get() > 0 && window.end.get() < u64::MAX;
         assert!(!bounded || lengths(calendar.period()).contains(&window.length_us()), "{window:?}");
+        let longest = spile_core::Windows::longest(calendar);
+        assert!(
+            !bounded || u128::from(window.length_us()) <= longest.as_micros(),
+            "{calendar:?}: {window:?}"
+        );
         assert_same_from_end_to_end(calendar, window);
     }
 }

@@ -53,18 +53,21 @@ fn slots(links: &[Link]) -> Vec<BucketSlot> {
 
 fn there(charge: &Charge<'_>, slot: &BucketSlot) -> i64 {
     let limit = charge.limit().limit();
-    slot.bucket.map_or(limit.capacity_micro(), |bucket| bucket.rebased(NOW).available(limit, NOW)).get()
+    slot.bucket
+        .map_or(limit.capacity_micro(), |bucket| bucket.rebased(limit, NOW).available(limit, NOW))
+        .get()
 }
 
 #[test]
 fn a_bucket_may_be_written_a_second_from_now_and_goes_on_from_now_beyond_that() {
+    let limit = Limit::per_second(1).build().unwrap();
     let bucket = |ahead_us| Bucket::new(MicroTokens::new(5), Micros::new(NOW.get() + ahead_us));
     for ahead_us in [0, 1, 1_000_000] {
-        assert!(!bucket(ahead_us).lies_ahead_of(NOW), "{ahead_us}");
-        assert_eq!(bucket(ahead_us).rebased(NOW), bucket(ahead_us));
+        assert!(!bucket(ahead_us).lies_ahead_of(&limit, NOW), "{ahead_us}");
+        assert_eq!(bucket(ahead_us).rebased(&limit, NOW), bucket(ahead_us));
     }
-    assert!(bucket(1_000_001).lies_ahead_of(NOW));
-    assert_eq!(bucket(1_000_001).rebased(NOW), bucket(0));
+    assert!(bucket(1_000_001).lies_ahead_of(&limit, NOW));
+    assert_eq!(bucket(1_000_001).rebased(&limit, NOW), bucket(0));
 }
 
 proptest! {
@@ -78,7 +81,7 @@ proptest! {
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
             let taken = if covered { charge.cost().micro().get() } else { 0 };
             prop_assert_eq!(there(charge, after), there(charge, before) - taken);
-            let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(NOW));
+            let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(charge.limit().limit(), NOW));
             let writes = charge.cost() > Cost::ZERO && (covered || ahead);
             prop_assert_eq!(after.dirty, writes);
         }
@@ -101,7 +104,7 @@ proptest! {
         prop_assert_eq!(Some(i64::from(grant.tokens)), most);
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
             prop_assert_eq!(there(charge, after), there(charge, before) - i64::from(grant.tokens) * 1_000_000);
-            let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(NOW));
+            let ahead = before.bucket.is_some_and(|bucket| bucket.lies_ahead_of(charge.limit().limit(), NOW));
             prop_assert_eq!(after.dirty, grant.tokens > 0 || ahead);
         }
         prop_assert_eq!(grant.outcome.allowed, grant.tokens > 0);

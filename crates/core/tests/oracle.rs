@@ -141,7 +141,7 @@ proptest! {
             oracle.advance(forward);
             let cost = Cost::new(cost).unwrap();
             let at = Micros::new(now);
-            bucket = bucket.rebased(at);
+            bucket = bucket.rebased(&limit, at);
             if let Some(spent) = bucket.spend(&limit, cost, at) && cost > Cost::ZERO {
                 writes += 1;
                 prop_assert!(oracle.take(u64::from(cost.get()), writes).is_some(), "a leap minted tokens");

@@ -168,7 +168,7 @@ impl<C: Clock> MemoryStore<C> {
             now = self.clock.now();
         }
         let stand = match &entry {
-            Some(entry) => entry.bucket().rebased(now),
+            Some(entry) => entry.bucket().rebased(limit, now),
             None => Bucket::full(limit, now),
         };
         let spent = stand.spend(limit, cost, now);

@@ -4,13 +4,18 @@
 mod step;
 
 pub use self::step::{BucketSlot, charge, peek, refund, refund_once, spend, spend_up_to};
-use crate::{Cost, Limit, MicroTokens, Micros};
+use crate::{Cost, Limit, MicroTokens, Micros, QuotaWindows};
 
 /// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that
 /// the clock will catch up with; more would lock the caller out.
 const REBASE_AFTER_US: u64 = 1_000_000;
 
-/// What one key has left under one limit, as of the moment it was last written. Below zero it owes tokens.
+/// Stands in a bucket for a quota of which nothing has been used; what has been used is below it. What has been used must not
+/// change with the limit: a caller that moves to a larger plan within a month gets the larger quota, less what it has used.
+const UNUSED: i64 = -4_000_000_000_000_000;
+
+/// What one key has left under one limit, as of the moment it was last written: what it holds, below zero if it owes tokens; or
+/// under a quota, what it has used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Bucket {
     held: MicroTokens,
@@ -18,6 +23,9 @@ pub struct Bucket {
 }
 
 impl Bucket {
+    /// What [`held`](Self::held) can be.
+    pub const POSSIBLE: std::ops::RangeInclusive<i64> = 3 * UNUSED / 2..=-UNUSED / 4;
+
     /// A bucket as a store kept it.
     pub const fn new(held: MicroTokens, written_at: Micros) -> Self {
         Self { held, written_at }
@@ -25,12 +33,37 @@ impl Bucket {
 
     /// The bucket of a key that has not been seen yet.
     pub const fn full(limit: &Limit, now: Micros) -> Self {
-        Self { held: limit.capacity_micro(), written_at: now }
+        Self::holding(limit, limit.capacity_micro(), now)
     }
 
-    /// Micro-tokens held when last written.
+    /// A bucket that holds so much under a limit.
+    #[inline]
+    pub const fn holding(limit: &Limit, there: MicroTokens, now: Micros) -> Self {
+        let held = match limit.windows() {
+            None => there,
+            Some(_) => MicroTokens::new(UNUSED - (limit.capacity_micro().get() - there.get())),
+        };
+        Self { held, written_at: now }
+    }
+
+    /// Micro-tokens held when last written, in the form that a store keeps: four milliards of tokens below zero is a quota of
+    /// which nothing has been used, and what has been used is below that.
     pub const fn held(self) -> MicroTokens {
         self.held
+    }
+
+    /// Micro-tokens that have been used of a quota. `None` if the bucket was written under a rate.
+    const fn used(self) -> Option<i64> {
+        let used = UNUSED - self.held.get();
+        if used >= 0 { Some(used) } else { None }
+    }
+
+    /// What it held when last written, under a limit of so many micro-tokens.
+    pub const fn held_of(self, capacity: MicroTokens) -> MicroTokens {
+        match self.used() {
+            Some(used) => MicroTokens::new(capacity.get() - used),
+            None => self.held,
+        }
     }
 
     /// When it was last written.
@@ -44,12 +77,14 @@ impl Bucket {
     pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
         if let Some(windows) = limit.windows() {
             let is_over = self.written_at < windows.window_at(now).start;
-            return if is_over { limit.capacity_micro() } else { self.held.min(limit.capacity_micro()) };
+            let capacity = limit.capacity_micro();
+            return if is_over { capacity } else { self.held_of(capacity).min(capacity) };
         }
+        let held = self.held_under_rate(limit);
         let elapsed_us = now.since_us(self.written_at) as f64;
         // The cast rounds down as `floor` does. It saturates at the largest integer, which is far beyond any capacity.
         let gained = (elapsed_us * limit.rate()) as i64;
-        let held = self.held.get().saturating_add(gained);
+        let held = held.get().saturating_add(gained);
         MicroTokens::new(held.min(limit.capacity_micro().get()))
     }
 
@@ -57,10 +92,8 @@ impl Bucket {
     #[inline]
     pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
         let there = self.available(limit, now);
-        (there >= cost.asked()).then(|| Self {
-            held: MicroTokens::new(there.get() - cost.micro().get()),
-            written_at: self.written_at.max(now),
-        })
+        let left = MicroTokens::new(there.get() - cost.micro().get());
+        (there >= cost.asked()).then(|| Self::holding(limit, left, self.written_at.max(now)))
     }
 
     /// The bucket after taking `cost` whether or not it is there, down to the limit's debt, and what did not fit.
@@ -70,8 +103,8 @@ impl Bucket {
         let lowest = there.min(-limit.debt_micro().get());
         let held = (there - cost.micro().get()).max(lowest);
         let uncovered = cost.micro().get() - (there - held);
-        let charged = Self { held: MicroTokens::new(held), written_at: self.written_at.max(now) };
-        (charged, MicroTokens::new(uncovered))
+        let left = Self::holding(limit, MicroTokens::new(held), self.written_at.max(now));
+        (left, MicroTokens::new(uncovered))
     }
 
     /// The bucket after giving `cost` back, never above the capacity.
@@ -79,19 +112,39 @@ impl Bucket {
     pub fn refund(self, limit: &Limit, cost: Cost, now: Micros) -> Self {
         let held = self.available(limit, now).get() + cost.micro().get();
         let held = held.min(limit.capacity_micro().get());
-        Self { held: MicroTokens::new(held), written_at: self.written_at.max(now) }
+        Self::holding(limit, MicroTokens::new(held), self.written_at.max(now))
     }
 
-    /// True if the clock has stepped back so far that waiting for it to catch up would lock the key out.
-    pub const fn lies_ahead_of(self, now: Micros) -> bool {
-        self.written_at.since_us(now) > REBASE_AFTER_US
+    /// What it held when last written. What was used of a quota is no debt of a rate that takes its place.
+    #[inline]
+    const fn held_under_rate(self, limit: &Limit) -> MicroTokens {
+        if self.held.get() > UNUSED { self.held } else { self.left_of_quota(limit) }
+    }
+
+    #[cold]
+    const fn left_of_quota(self, limit: &Limit) -> MicroTokens {
+        let left = self.held_of(limit.capacity_micro()).get();
+        MicroTokens::new(if left > 0 { left } else { 0 })
+    }
+
+    /// True if the clock has stepped back so far that waiting for it to catch up would lock the key out: by more than a second,
+    /// and for a quota by more than the window after this one.
+    #[inline]
+    pub fn lies_ahead_of(self, limit: &Limit, now: Micros) -> bool {
+        self.written_at.since_us(now) > REBASE_AFTER_US && self.lies_windows_ahead_of(limit, now)
+    }
+
+    #[cold]
+    fn lies_windows_ahead_of(self, limit: &Limit, now: Micros) -> bool {
+        let next = |windows: QuotaWindows| windows.window_at(windows.window_at(now).end);
+        limit.windows().is_none_or(|windows| self.written_at >= next(windows).end)
     }
 
     /// The same tokens, written now, if the clock has stepped far back. Otherwise the bucket as it is.
     #[must_use]
     #[inline]
-    pub fn rebased(self, now: Micros) -> Self {
-        if self.lies_ahead_of(now) { Self { written_at: now, ..self } } else { self }
+    pub fn rebased(self, limit: &Limit, now: Micros) -> Self {
+        if self.lies_ahead_of(limit, now) { Self { written_at: now, ..self } } else { self }
     }
 
     /// Microseconds from `now` until `wanted` is there; zero if it already is.
@@ -106,7 +159,7 @@ impl Bucket {
             // A bucket that was written in the next window, by a clock that is a little ahead, is full when that has ended.
             return windows.window_at(now.max(self.written_at)).end.since_us(now);
         }
-        let missing = (wanted.get() - self.held.get()).max(0);
+        let missing = (wanted.get() - self.held_under_rate(limit).get()).max(0);
         self.written_at.plus_us(limit.time_to_gain_us(missing)).since_us(now)
     }
 }

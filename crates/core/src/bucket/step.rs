@@ -37,7 +37,7 @@ fn spend_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> O
         if charge.cost() == Cost::ZERO {
             continue;
         }
-        let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(now));
+        let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(charge.limit().limit(), now));
         if allowed && let Some(spent) = stand.spend(charge.limit().limit(), charge.cost(), now) {
             *stand = spent;
         }
@@ -65,7 +65,7 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros)
     let tokens = charges.iter().zip(stands.iter()).map(most).min().unwrap_or(0);
     let granted = Cost::new(tokens).unwrap_or(Cost::ZERO);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
-        let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(now));
+        let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(charge.limit().limit(), now));
         if granted > Cost::ZERO
             && let Some(spent) = stand.spend(charge.limit().limit(), granted, now)
         {
@@ -136,7 +136,7 @@ fn covered(charges: &[Charge<'_>], stands: &[Bucket], now: Micros) -> bool {
 fn standings(charges: &[Charge<'_>], slots: &[BucketSlot], now: Micros) -> OneOrMany<Bucket> {
     debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
     let stand = |(charge, slot): (&Charge<'_>, &BucketSlot)| match slot.bucket {
-        Some(bucket) => bucket.rebased(now),
+        Some(bucket) => bucket.rebased(charge.limit().limit(), now),
         None => Bucket::full(charge.limit().limit(), now),
     };
     charges.iter().zip(slots).map(stand).collect()

@@ -111,7 +111,7 @@ impl Limit {
         self.refill
     }
 
-    /// The time in which [`refill`](Self::refill) tokens come back. For a quota the longest of its windows.
+    /// The time in which [`refill`](Self::refill) tokens come back. For a quota that is how long its windows are as a rule.
     pub const fn period(&self) -> Duration {
         Duration::from_micros(self.period_us)
     }
@@ -159,8 +159,8 @@ impl Limit {
 
     /// The time in which a drained bucket is full again, rounded up. For a quota the longest of its windows.
     pub fn fill_time(&self) -> Duration {
-        if self.windows.is_some() {
-            return self.period();
+        if let Some(windows) = self.windows {
+            return windows.longest();
         }
         Duration::from_micros(self.time_to_gain_us(self.capacity_micro().get()))
     }
@@ -199,10 +199,11 @@ impl Limit {
         if (wait * self.rate).floor() < wanted { wait as u64 + 1 } else { wait as u64 }
     }
 
-    /// The debt, if it can be repaid within [`MAX_FILL`](Self::MAX_FILL).
+    /// The debt, if it can be repaid within [`MAX_FILL`](Self::MAX_FILL). That of a quota ends with the window.
     fn repayable(&self, debt: u64) -> Option<u32> {
         let debt = u32::try_from(debt).ok().filter(|&debt| debt <= Self::MAX_TOKENS)?;
-        (f64::from(debt) / self.rate <= Self::MAX_FILL.as_secs_f64()).then_some(debt)
+        let is_soon = self.windows.is_some() || f64::from(debt) / self.rate <= Self::MAX_FILL.as_secs_f64();
+        is_soon.then_some(debt)
     }
 
     fn checked(capacity: u32, refill: u32, period_us: u64) -> Result<Self, LimitError> {
@@ -225,8 +226,8 @@ impl Limit {
 
     /// The quota of these parts.
     fn in_windows(capacity: u32, windows: QuotaWindows) -> Self {
-        let longest_us = u64::try_from(windows.longest().as_micros()).unwrap_or(u64::MAX).max(1);
-        Self { windows: Some(windows), ..Self::of(capacity, capacity, longest_us) }
+        let period_us = u64::try_from(windows.period().as_micros()).unwrap_or(u64::MAX).max(1);
+        Self { windows: Some(windows), ..Self::of(capacity, capacity, period_us) }
     }
 }
 

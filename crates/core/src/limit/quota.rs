@@ -34,6 +34,9 @@ pub trait Windows: fmt::Debug + fmt::Display + Send + Sync {
     /// The window that holds `now`.
     fn window_at(&self, now: Micros) -> Window;
 
+    /// How long windows are as a rule: 30 days for a month.
+    fn period(&self) -> Duration;
+
     /// No window is longer than this.
     fn longest(&self) -> Duration;
 }
@@ -64,6 +67,11 @@ impl QuotaWindows {
             Some(window) if window.contains(now) => window,
             _ => self.0.found(now),
         }
+    }
+
+    /// How long windows are as a rule.
+    pub fn period(self) -> Duration {
+        self.0.windows.period()
     }
 
     /// No window is longer than this.

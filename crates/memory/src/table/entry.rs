@@ -86,11 +86,13 @@ impl BucketEntry {
     /// How full it is, from 0 to 1. At 1 the entry can be dropped without any effect.
     pub(crate) fn level(&self, now: Micros) -> f64 {
         let elapsed_us = now.since_us(Micros::new(self.written_at)) as f64;
-        let level = |held: f64| held / MicroTokens::from_tokens(self.capacity).get() as f64;
+        let capacity = MicroTokens::from_tokens(self.capacity);
+        let held = self.bucket().held_of(capacity).get() as f64;
+        let level = |there: f64| there / capacity.get() as f64;
         match self.slowest.all_at_once_after_us() {
-            None => level(self.held as f64 + (elapsed_us * f64::from(self.slowest.0)).floor()).min(1.0),
+            None => level(held + (elapsed_us * f64::from(self.slowest.0)).floor()).min(1.0),
             Some(us) if elapsed_us >= us => 1.0,
-            Some(_) => level(self.held as f64).min(NOT_FULL),
+            Some(_) => level(held).min(NOT_FULL),
         }
     }
 }
@@ -120,9 +122,8 @@ impl BucketEntry {
         let (capacity, slowest) = (last as u32, f32::from_bits((last >> 32) as u32));
         let fingerprint = Fingerprint { place, check };
         let held = held.cast_signed();
-        let most = MicroTokens::from_tokens(Limit::MAX_TOKENS).get();
         let sound = !fingerprint.is_none() && capacity > 0 && slowest.is_finite();
-        (sound && (-most..=most).contains(&held)).then_some(Self {
+        (sound && Bucket::POSSIBLE.contains(&held)).then_some(Self {
             fingerprint,
             held,
             written_at,
@@ -155,7 +156,7 @@ impl Refill {
 
     #[cold]
     fn of_quota(limit: &Limit) -> Self {
-        Self(rounded_down(-limit.period().as_secs_f64()))
+        Self(rounded_down(-limit.fill_time().as_secs_f64()))
     }
 
     /// The slower of both for a bucket of so many tokens.

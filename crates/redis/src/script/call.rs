@@ -7,10 +7,11 @@ use spile_resp::{Value, write};
 use crate::script::SPEND;
 use crate::script::hashes::CallHashes;
 use crate::script::msgpack;
-use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WireLimit};
+use crate::script::request::{
+    BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WINDOW_BOUNDS, WireLimit,
+};
 
-/// The most micro-tokens that a bucket can hold or owe, and the last microsecond that a double represents exactly.
-const MOST_HELD: i64 = 1_000_000_000_000_000;
+/// The last microsecond that a double represents exactly.
 const LAST_US: i64 = (1 << 53) - 1;
 
 /// How the call refers to the script.
@@ -128,17 +129,31 @@ impl ScriptCall {
         }
         let header = [self.sequence, now_us, limits.len() as u64, hashes.plain() as u64];
         let mut arguments = Vec::with_capacity(40 + 24 * limits.len() + decisions.len());
-        msgpack::push_array(&mut arguments, header.len() + 4 * limits.len() + entries);
+        let quotas = limits.iter().filter_map(|limit| limit.windows);
+        msgpack::push_array(
+            &mut arguments,
+            header.len() + 4 * limits.len() + entries + WINDOW_BOUNDS * quotas.clone().count(),
+        );
         for number in header {
             msgpack::push_int(&mut arguments, number);
         }
+        // The windows of quotas come last. In place of a rate, a quota has their place, below zero.
+        let mut place = header.len() + 4 * limits.len() + entries + 1;
         for limit in &limits {
             msgpack::push_int(&mut arguments, limit.limit.capacity_micro().get().unsigned_abs());
-            msgpack::push_double(&mut arguments, limit.limit.rate());
+            if limit.windows.is_some() {
+                msgpack::push_double(&mut arguments, -(place as f64));
+                place += WINDOW_BOUNDS;
+            } else {
+                msgpack::push_double(&mut arguments, limit.limit.rate());
+            }
             msgpack::push_int(&mut arguments, limit.ttl_ms);
             msgpack::push_int(&mut arguments, limit.limit.debt_micro().get().unsigned_abs());
         }
         arguments.extend_from_slice(&decisions);
+        for bound in quotas.flatten() {
+            msgpack::push_int(&mut arguments, bound);
+        }
         (hashes.keys(), arguments)
     }
 
@@ -155,7 +170,7 @@ impl ScriptCall {
             let mut buckets = OneOrMany::new();
             if request.operation != ScriptOp::Reset {
                 for _ in &request.charges {
-                    let held = MicroTokens::new(next(-MOST_HELD, MOST_HELD)?);
+                    let held = MicroTokens::new(next(*Bucket::POSSIBLE.start(), *Bucket::POSSIBLE.end())?);
                     buckets.push(Bucket::new(held, Micros::new(next(0, LAST_US)?.unsigned_abs())));
                 }
             }

@@ -46,6 +46,20 @@ impl Request {
         Self { operation, charges, state: AtomicU8::new(UNSENT) }
     }
 
+    /// Whether a limit is a quota, so that the script must be told the windows around its time.
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.charges.iter().any(|charge| charge.limit.limit.windows().is_some())
+    }
+
+    /// The same request, with the windows of quotas around `now`.
+    pub(crate) fn at_time(&self, now: Micros) -> Self {
+        let mut charges = self.charges.clone();
+        for charge in &mut charges {
+            charge.limit.set_time(now);
+        }
+        Self::new(self.operation, charges)
+    }
+
     /// The cluster slot of all its keys.
     pub(crate) fn slot(&self) -> u16 {
         self.charges.first().map_or(0, |charge| slot_of(charge.key.hash()))
@@ -92,6 +106,9 @@ pub(crate) struct WireCharge {
 pub(crate) struct WireLimit {
     pub(crate) limit: Limit,
     pub(crate) ttl_ms: u64,
+    /// For a quota: the starts of the window before the one that holds the store's time, of that one and of the next two, and
+    /// the end of the last.
+    pub(crate) windows: Option<[u64; WINDOW_BOUNDS]>,
 }
 
 impl WireCharge {
@@ -111,11 +128,30 @@ impl WireCharge {
     }
 }
 
-impl From<&Limit> for WireLimit {
-    fn from(limit: &Limit) -> Self {
-        Self { limit: *limit, ttl_ms: ttl_ms(limit) }
+impl WireLimit {
+    /// The windows of a quota around `now`.
+    fn set_time(&mut self, now: Micros) {
+        self.windows = self.limit.windows().map(|windows| {
+            let window = windows.window_at(now);
+            let before = windows.window_at(Micros::new(window.start.get().saturating_sub(1)));
+            let next = windows.window_at(window.end);
+            let last = windows.window_at(next.end);
+            [before.start, window.start, window.end, next.end, last.end].map(|bound| bound.get().min(LAST_US))
+        });
     }
 }
+
+impl From<&Limit> for WireLimit {
+    fn from(limit: &Limit) -> Self {
+        Self { limit: *limit, ttl_ms: ttl_ms(limit), windows: None }
+    }
+}
+
+/// How many numbers tell four windows.
+pub(crate) const WINDOW_BOUNDS: usize = 5;
+
+/// The last microsecond that a double represents exactly.
+const LAST_US: u64 = (1 << 53) - 1;
 
 /// Twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at least once per fill
 /// time then needs a new `PEXPIRE` only once per fill time.
@@ -128,10 +164,16 @@ fn ttl_ms(limit: &Limit) -> u64 {
 /// The script's answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScriptReply {
-    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted, for a late charge those not covered.
+    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted, for a late charge those not covered;
+    /// [`OUTSIDE_WINDOWS`](Self::OUTSIDE_WINDOWS) if nothing was done.
     pub(crate) granted: u32,
     pub(crate) at: Micros,
     pub(crate) buckets: OneOrMany<Bucket>,
+}
+
+impl ScriptReply {
+    /// The node's time is outside the windows that a quota was asked with. No chain grants as many tokens.
+    pub(crate) const OUTSIDE_WINDOWS: u32 = u32::MAX;
 }
 
 /// Which other requests may share its script call.

@@ -9,21 +9,27 @@
 --             number of shared hashes, per shared hash: number of buckets, per bucket: its name in the hash (empty for the
 --             bucket of `t` and `ts`), and the key that held it before, or 0,
 --             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens). Buckets are
---             numbered in the order of KEYS.
+--             numbered in the order of KEYS,
+--             per quota:    the starts of four windows and the end of the last. In place of its rate a quota has their place,
+--             below zero.
 -- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
---           tokens granted, for a late charge those that no debt covers) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
+--           tokens granted, for a late charge those that no debt covers; 4294967295 if nothing was done because now is
+--           outside the windows of a quota) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
 --           per charge PTTL + 2 and now: 0 is a missing bucket, 1 a key without a time to live.
 --
--- A bucket is `t` (micro-tokens, below zero if it owes some) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
+-- A bucket is `t` (micro-tokens, below zero if it owes some; `used` and micro-tokens for a quota) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
 -- limits has one hash for a key, with `name:t` and `name:ts` for each limit. Numbers stay below 2^53: microseconds are
 -- exact in a Lua double, nanoseconds since the epoch are not.
 -- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
 
+local OUTSIDE_WINDOWS = 4294967295
 local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE = 1, 2, 3, 4, 5, 6, 7, 8
 local ABSENT, LIVE, BROKEN = 0, 1, 2
 local REBASE_AFTER_US = 1000000
 local TOKEN = 1000000
 local MOST_HELD = 1e15
+-- Stands in `held` for a quota of which nothing has been used. What has been used is below it.
+local UNUSED = -4e15
 local LAST_US = 9007199254740991
 -- The longest time to live, a century: a debt that was made under a fast limit takes ages to repay under a slow one.
 local LONGEST_MS = 3155760000000
@@ -47,9 +53,16 @@ local state, ttl_ms, fills_us, owes_us = {}, {}, {}, {}
 local home, t_field, ts_field, moved_from = {}, {}, {}, {}
 
 local function read(b, t, ts)
-  t, ts = tonumber(t), tonumber(ts)
-  if t and ts and t >= -MOST_HELD and t <= MOST_HELD and t % 1 == 0 and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
-    held[b], written[b] = t, ts
+  local number
+  number, ts = tonumber(t), tonumber(ts)
+  if not number and t then
+    local used = tonumber(string.match(t, '^used (%d+)$'))
+    number = used and used <= 2 * MOST_HELD and UNUSED - used
+  elseif number and (number < -MOST_HELD or number > MOST_HELD or number % 1 ~= 0) then
+    number = nil
+  end
+  if number and ts and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
+    held[b], written[b] = number, ts
   else
     broken[b] = true
   end
@@ -116,6 +129,34 @@ end
 local out, o = { args[1], now, 0 }, 3
 local available = {}
 local last = #args
+for limit = 5, 1 + 4 * args[3], 4 do
+  if args[limit + 1] < 0 then
+    last = last - 5
+  end
+end
+
+-- The start and the end of the window that holds now, and the end of the one after it. A quota has all its tokens again when
+-- the next window starts. Nil if now is not in one of the first three windows.
+local function window(limit)
+  local w = -args[limit + 1]
+  for at = w + 2, w, -1 do
+    if now >= args[at] and now < args[at + 1] then
+      return args[at], args[at + 1], args[at + 2]
+    end
+  end
+end
+
+-- Whether the clock has stepped back so far that waiting for it to catch up would lock the key out.
+local function lies_ahead(ts, limit)
+  if ts - now <= REBASE_AFTER_US then
+    return false
+  elseif args[limit + 1] >= 0 then
+    return true
+  end
+  local _, _, next_end = window(limit)
+  return next_end and ts >= next_end
+end
+
 while i < last do
   local op, first, past = args[i], i + 2, i + 2 + 3 * args[i + 1]
   i = past
@@ -136,15 +177,27 @@ while i < last do
     end
   else
     -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
-    local allowed, grant = true, MOST_HELD
+    local allowed, grant, outside = true, MOST_HELD, false
     for at = first, past - 1, 3 do
       local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
-      local capacity = args[limit]
+      local capacity, rate = args[limit], args[limit + 1]
       local t, there = held[b], capacity
-      if t then
+      if rate < 0 then
+        local start = window(limit)
+        outside = outside or not start
+        if t and t <= UNUSED then
+          t = capacity - (UNUSED - t)
+        end
+        if t and start and written[b] >= start and t < capacity then
+          there = t
+        end
+      elseif t then
+        if t <= UNUSED then
+          t = max(capacity - (UNUSED - t), 0)
+        end
         local elapsed = now - written[b]
         if elapsed > 0 then
-          t = t + floor(elapsed * args[limit + 1])
+          t = t + floor(elapsed * rate)
         end
         if t < capacity then
           there = t
@@ -164,7 +217,9 @@ while i < last do
         end
       end
     end
-    if op == SPEND_UP_TO then
+    if outside then
+      op, out[o] = PEEK, OUTSIDE_WINDOWS
+    elseif op == SPEND_UP_TO then
       allowed = grant > 0
       out[o] = grant
     elseif op == REFUND then
@@ -188,52 +243,35 @@ while i < last do
       if op == REFUND_ONCE then
         step = at == first and SPEND or allowed and REFUND or PEEK
       end
+      local capacity, rate = args[limit], args[limit + 1]
       local known, rebased = t ~= nil, false
       if not known then
-        t, ts = args[limit], now
-      elseif ts - now > REBASE_AFTER_US then
+        t, ts = rate < 0 and UNUSED or capacity, now
+      elseif ts > now and lies_ahead(ts, limit) then
         ts, rebased = now, true
       end
+      -- What the bucket holds afterwards, if that changes.
+      local left
       local writes = false
-      if step == SPEND or step == SPEND_UP_TO then
-        local spent = cost
-        if step == SPEND_UP_TO then
-          spent = grant * TOKEN
-          writes = allowed or rebased
-        else
-          writes = cost > 0 and (allowed or rebased)
-        end
-        if allowed and writes then
-          t = available[at] - spent
-          if ts < now then
-            ts = now
-          end
-        end
+      if step == SPEND then
+        writes = cost > 0 and (allowed or rebased)
+        left = writes and allowed and available[at] - cost
+      elseif step == SPEND_UP_TO then
+        writes = allowed or rebased
+        left = allowed and available[at] - grant * TOKEN
       elseif step == REFUND and known and cost > 0 then
-        writes = true
-        t = available[at] + cost
-        if t > args[limit] then
-          t = args[limit]
-        end
-        if ts < now then
-          ts = now
-        end
-      end
-      if step == CHARGE and cost > 0 then
+        left = min(available[at] + cost, capacity)
+      elseif step == CHARGE and cost > 0 then
         -- A bucket that owes more than the limit allows now is not forgiven.
-        writes = true
-        local lowest = -args[limit + 3]
-        if available[at] < lowest then
-          lowest = available[at]
-        end
-        t = available[at] - cost
-        if t < lowest then
-          t = lowest
-        end
-        local uncovered = ceil((cost - (available[at] - t)) / TOKEN)
+        left = max(available[at] - cost, min(-args[limit + 3], available[at]))
+        local uncovered = ceil((cost - (available[at] - left)) / TOKEN)
         if uncovered > out[grant_at] then
           out[grant_at] = uncovered
         end
+      end
+      if left then
+        writes = true
+        t = rate < 0 and UNUSED - (capacity - left) or left
         if ts < now then
           ts = now
         end
@@ -247,16 +285,23 @@ while i < last do
         if args[limit + 2] > (ttl_ms[k] or 0) then
           ttl_ms[k] = args[limit + 2]
         end
-        if t < 0 and -t / args[limit + 1] > (owes_us[k] or 0) then
-          owes_us[k] = -t / args[limit + 1]
+        if t < 0 and rate > 0 and -t / rate > (owes_us[k] or 0) then
+          owes_us[k] = -t / rate
         end
       elseif denied[b] ~= limit and step ~= PEEK and cost > 0 then
         -- Once per limit: a second denial by the same limit at the same time needs no longer.
         if known then
           local k = home[b] or b
           denied[b] = limit
-          local us = (args[limit] - available[at]) / args[limit + 1]
-          if ts > now then
+          local us
+          if rate < 0 then
+            -- A bucket of the next window is full when that has ended.
+            local _, window_end, next_end = window(limit)
+            us = (ts < window_end and window_end or next_end) - now
+          else
+            us = (capacity - available[at]) / rate
+          end
+          if rate >= 0 and ts > now then
             us = us + ts - now
           end
           if us > (fills_us[k] or 0) then
@@ -279,6 +324,14 @@ end
 -- with PTTL and not calculated from `ts`, because the last writer may have used a limit that refills faster. Numbers
 -- are formatted by `%d`: Redis's own conversion of a Lua number takes longer than the write.
 local now_text = format('%d', now)
+
+-- The tokens of a bucket as they are stored.
+local function text_of_tokens(t)
+  if t > UNUSED then
+    return format('%d', t)
+  end
+  return format('used %d', UNUSED - t)
+end
 
 -- The time of writing as text, and by how many milliseconds it is ahead of now.
 local function text_of(ts)
@@ -324,7 +377,7 @@ for k = 1, plain do
       repair(k)
     end
     if held[k] then
-      local t_text, ts_text, ahead_ms = format('%d', held[k]), text_of(written[k])
+      local t_text, ts_text, ahead_ms = text_of_tokens(held[k]), text_of(written[k])
       if state[k] == LIVE then
         call('HSET', KEYS[k], 't', t_text, 'ts', ts_text)
       else
@@ -349,7 +402,7 @@ for k = plain + 1, hashes do
       end
       if held[b] then
         local ts_text, ahead = text_of(written[b])
-        fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = t_field[b], format('%d', held[b]), ts_field[b], ts_text
+        fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = t_field[b], text_of_tokens(held[b]), ts_field[b], ts_text
         n = n + 4
         if ahead > ahead_ms then
           ahead_ms = ahead

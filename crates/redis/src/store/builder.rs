@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use crate::connection::dial_limiter::{DialLimiter, DialPriority};
@@ -172,6 +172,8 @@ impl RedisStoreBuilder {
             prefix,
             timeout: self.timeout,
             started: tokio::time::Instant::now(),
+            time: self.time.clone(),
+            ahead_us: AtomicI64::new(0),
             most_waiting: self.max_waiting,
             waiting: AtomicUsize::new(0),
             counters,

@@ -8,11 +8,12 @@ pub(crate) mod time_source;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, ChargeOutcome, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+    Bucket, ChargeOutcome, Charges, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
+    StoreError, SystemClock,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -26,6 +27,7 @@ use crate::session::{Session, SessionFactory};
 use crate::store::builder::RedisStoreBuilder;
 use crate::store::split_chain::SplitChain;
 use crate::store::stats::{Counter, Counters, NodeStats, Stats};
+use crate::store::time_source::TimeSource;
 use crate::topology::{NodeAttempt, RequestError, Router};
 
 /// How long a caller waits past its deadline for a reply that may have arrived already.
@@ -127,7 +129,10 @@ impl RedisStore {
         let deadline = self.inner.deadline();
         let uptime = self.inner.started.elapsed();
         let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge, uptime));
-        let request = Request::new(operation, wire.collect());
+        let mut request = Request::new(operation, wire.collect());
+        if request.has_quotas() {
+            request = request.at_time(self.inner.believed_time());
+        }
         if self.inner.router.is_cluster() && request.has_several_keys() {
             return SplitChain::new(self.inner.clone(), request, deadline).run().await;
         }
@@ -193,6 +198,9 @@ pub(crate) struct StoreInner {
     pub(crate) prefix: KeyPrefix,
     pub(crate) timeout: Duration,
     pub(crate) started: Instant,
+    pub(crate) time: TimeSource,
+    /// How far the clock of Redis is ahead of this machine's.
+    pub(crate) ahead_us: AtomicI64,
     pub(crate) most_waiting: usize,
     pub(crate) waiting: AtomicUsize,
     pub(crate) counters: Arc<Counters>,
@@ -203,12 +211,37 @@ impl StoreInner {
         Instant::now() + self.timeout
     }
 
-    /// Sends a request until Redis answers it or it fails. It is never sent again once it may have run.
+    /// What the time of the next script is, by the last answer about a quota.
+    fn believed_time(&self) -> Micros {
+        if let TimeSource::Client(clock) = &self.time {
+            return clock.now();
+        }
+        let ahead_us = self.ahead_us.load(Ordering::Relaxed);
+        Micros::new(SystemClock::wall_now().get().saturating_add_signed(ahead_us))
+    }
+
+    /// Sends a request until Redis answers it or it fails. If its quotas were asked with windows around another time than that
+    /// of Redis, nothing was done, and it is sent once more with the right ones.
     pub(crate) async fn ask(
         &self,
         request: &Arc<Request>,
         deadline: Instant,
     ) -> Result<ScriptReply, RequestError> {
+        let reply = self.ask_once(request, deadline).await?;
+        if reply.granted != ScriptReply::OUTSIDE_WINDOWS || !request.has_quotas() {
+            return Ok(reply);
+        }
+        let ahead_us = reply.at.get().cast_signed() - SystemClock::wall_now().get().cast_signed();
+        self.ahead_us.store(ahead_us, Ordering::Relaxed);
+        let reply = self.ask_once(&Arc::new(request.at_time(reply.at)), deadline).await?;
+        match reply.granted {
+            ScriptReply::OUTSIDE_WINDOWS => Err(not_run("its clock jumps".to_owned()).into()),
+            _ => Ok(reply),
+        }
+    }
+
+    /// Sends a request until Redis answers it or it fails. It is never sent again once it may have run.
+    async fn ask_once(&self, request: &Arc<Request>, deadline: Instant) -> Result<ScriptReply, RequestError> {
         let slot = request.slot();
         let mut attempt = NodeAttempt::default();
         loop {
@@ -275,5 +308,44 @@ struct StorePermit<'a> {
 impl Drop for StorePermit<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(self.charges, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spile_calendar::CalendarLimit;
+    use spile_core::{Charge, Cost, Key, Limit, LimitName, NamedLimit};
+    use spile_testkit::redis::RedisServer;
+
+    use super::*;
+
+    /// A store that takes Redis's clock to be so far ahead of this machine's.
+    fn mistaken(server: &RedisServer, ahead: i64) -> RedisStore {
+        let store = RedisStore::builder(server.url()).timeout(Duration::from_secs(5)).build().unwrap();
+        store.inner.ahead_us.store(ahead, Ordering::Relaxed);
+        store
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_years_off_lets_no_more_of_a_quota_pass_and_is_asked_only_once_more() {
+        let server = RedisServer::start();
+        let limit = Limit::quota(10).per_year().build().unwrap();
+        let limit = NamedLimit::new(LimitName::new("year").unwrap(), limit);
+        let charge = |cost| Charge::new(Key::new("ann").unwrap(), limit.clone(), Cost::new(cost).unwrap());
+        let years = |count: i64| count * 365 * 86_400_000_000;
+        let mut left = 10;
+        for ahead in [0, years(5), years(-9), years(300)] {
+            let store = mistaken(&server, ahead);
+            let outcome = store.spend(&charge(2).unwrap().into()).await.unwrap();
+            left -= 2;
+            assert!(outcome.allowed, "{ahead}");
+            assert_eq!(outcome.buckets[0].available(limit.limit(), outcome.at).whole_tokens(), left);
+            let calls = store.stats().calls;
+            assert_eq!(calls, if ahead == 0 { 1 } else { 2 }, "{ahead}");
+            store.peek(&charge(1).unwrap().into()).await.unwrap();
+            assert_eq!(store.stats().calls, calls + 1, "its time is known now");
+        }
+        let store = mistaken(&server, years(5));
+        assert!(!store.spend(&charge(3).unwrap().into()).await.unwrap().allowed);
     }
 }

@@ -44,7 +44,8 @@ impl RedisStore {
             let own = next.iter_mut().find(|(key, ..)| *key == charge.key().as_str());
             if let Some((bucket, seen_at)) = own.and_then(|(_, at, buckets)| Some((buckets.next()?, *at))) {
                 // As its own node saw it: another node's clock must not refill it.
-                buckets.push(Bucket::new(bucket.available(charge.limit().limit(), seen_at), at));
+                let limit = charge.limit().limit();
+                buckets.push(Bucket::holding(limit, bucket.available(limit, seen_at), at));
             }
         }
         Ok(RefundOutcome { given, outcome: Outcome { allowed: true, at, buckets } })

@@ -246,8 +246,9 @@ impl SplitChain {
             buckets = std::iter::repeat_n(none, self.charges).collect();
             for (part, reply) in self.parts.iter().zip(replies) {
                 for (index, bucket) in reply.buckets.iter().enumerate() {
-                    let there = bucket.available(&part.charges[index].limit.limit, reply.at);
-                    buckets[part.positions[index]] = Bucket::new(there, at);
+                    let limit = &part.charges[index].limit.limit;
+                    buckets[part.positions[index]] =
+                        Bucket::holding(limit, bucket.available(limit, reply.at), at);
                 }
             }
         }

@@ -18,6 +18,7 @@ mod chains;
 mod clocks;
 mod keys;
 mod late_charges;
+mod quotas;
 mod refunds;
 mod spending;
 mod subject;
@@ -28,6 +29,7 @@ pub use chains::*;
 pub use clocks::*;
 pub use keys::*;
 pub use late_charges::*;
+pub use quotas::*;
 pub use refunds::*;
 pub use spending::*;
 pub use subject::{ChargeSpec, StoreUnderTest, charges};
@@ -71,6 +73,11 @@ macro_rules! store_contract {
             a_late_charge_beyond_the_debt_is_told_as_uncovered
             a_late_charge_of_a_chain_is_taken_from_each_limit
             a_debt_is_kept_when_its_limit_changes
+            a_quota_comes_back_when_the_next_window_starts_and_not_a_microsecond_before
+            a_quota_and_a_rate_are_spent_together_or_not_at_all
+            a_changed_quota_keeps_what_was_used
+            a_debt_of_a_quota_ends_with_its_window
+            a_clock_that_steps_back_over_the_start_of_a_window_mints_nothing
             a_clock_that_steps_back_a_little_mints_nothing
             a_clock_that_steps_far_back_locks_nobody_out
             a_frozen_clock_mints_nothing

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
+use spile_calendar::{CalendarLimit, Period};
 use spile_core::{
     Bucket, Charge, ChargeOutcome, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens,
     Micros, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
@@ -30,8 +31,8 @@ const MOST_AT_ONCE: usize = 24;
 const PER_ROUND: usize = 1_000;
 
 #[tokio::test]
-async fn a_hundred_thousand_operations_agree_on_redis_7() {
-    Trace::on(Flavour::Redis7).run(100_000).await;
+async fn many_random_operations_agree_on_redis_7() {
+    Trace::on(Flavour::Redis7).run(140_000).await;
 }
 
 #[tokio::test]
@@ -146,7 +147,10 @@ impl Trace {
             0..4 => {}
             4..12 => clock.advance(up_to(&mut self.random, 1_000)),
             12..16 => clock.advance(up_to(&mut self.random, 5_000_000)),
-            16 => clock.advance(up_to(&mut self.random, 86_400_000_000)),
+            16 => {
+                let days = [1, 1, 40, 400][self.random.usize(..4)];
+                clock.advance(up_to(&mut self.random, 86_400_000_000 * days));
+            }
             17..19 => clock.step_back(up_to(&mut self.random, 1_000_000)),
             _ => clock.step_back(up_to(&mut self.random, 3_600_000_000)),
         }
@@ -189,8 +193,38 @@ impl Trace {
         Charges::new(chain).expect("no bucket twice")
     }
 
+    /// Any quota. No bucket of one expires in real time within minutes.
+    fn quota(&mut self) -> Limit {
+        const ZONES: [&str; 8] = [
+            "UTC",
+            "Europe/Berlin",
+            "America/New_York",
+            "America/Sao_Paulo",
+            "Asia/Kathmandu",
+            "Australia/Lord_Howe",
+            "Pacific/Apia",
+            "Africa/Monrovia",
+        ];
+        let period = Period::ALL[self.random.usize(..Period::ALL.len())];
+        let tokens = [1, 7, 100, 1_000_000_000][self.random.usize(..4)];
+        let quota = Limit::quota(tokens).per(period);
+        let quota = quota.zone(ZONES[self.random.usize(..ZONES.len())]).expect("a zone");
+        let quota = if self.random.bool() { quota } else { quota.debt(self.random.u64(0..200)) };
+        let anchored = match period {
+            Period::Minute | Period::Hour => Ok(quota),
+            Period::Day => quota.anchor(self.random.i64(0..24)),
+            Period::Week => quota.anchor(["mon", "wed", "sunday"][self.random.usize(..3)]),
+            Period::Month => quota.anchor(self.random.i64(1..=31)),
+            Period::Year => quota.anchor(["01-01", "02-29", "12-31", "06-15"][self.random.usize(..4)]),
+        };
+        anchored.expect("an anchor").build().expect("within bounds")
+    }
+
     /// Any limit that fills slowly enough not to expire in real time while the test's clock stands still.
     fn limit(&mut self) -> Limit {
+        if self.random.u32(0..4) == 0 {
+            return self.quota();
+        }
         loop {
             let tokens = |random: &mut Rng| 10f64.powf(random.f64() * 9.0) as u64;
             let (capacity, refill) = (tokens(&mut self.random), tokens(&mut self.random));
@@ -247,7 +281,10 @@ impl Trace {
             [held, written, version] if version.text() == "1" => {
                 let number = |digits: &Reply| digits.text().parse::<i64>().expect("plain digits");
                 let written = Micros::new(number(written).unsigned_abs());
-                Some(Bucket::new(MicroTokens::new(number(held)), written))
+                let used =
+                    held.text().strip_prefix("used ").map(|used| used.parse::<i64>().expect("plain digits"));
+                let held = used.map_or_else(|| number(held), |used| -4_000_000_000_000_000 - used);
+                Some(Bucket::new(MicroTokens::new(held), written))
             }
             fields => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
         }
