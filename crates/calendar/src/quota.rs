@@ -1,9 +1,9 @@
 //! Quotas by the calendar: `Limit::quota(100_000).per_month()`.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spile_core::{Limit, LimitBuilder, LimitError, Micros, QuotaWindows, Window, Windows};
 
 use crate::anchor::{Anchor, AnchorError};
@@ -126,7 +126,7 @@ static USED: Mutex<Vec<(Calendar, QuotaWindows)>> = Mutex::new(Vec::new());
 impl Calendar {
     /// Its windows, as limits refer to them. Equal calendars have the same.
     pub fn windows(&self) -> QuotaWindows {
-        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = USED.lock();
         if let Some((_, windows)) = used.iter().find(|(calendar, _)| calendar == self) {
             return *windows;
         }
@@ -138,7 +138,7 @@ impl Calendar {
     /// The calendar of a quota. `None` if the limit is a rate, or its windows are none of a calendar.
     pub fn of(limit: &Limit) -> Option<Self> {
         let wanted = limit.windows()?;
-        let used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = USED.lock();
         used.iter().find(|(_, windows)| *windows == wanted).map(|(calendar, _)| calendar.clone())
     }
 }
@@ -158,8 +158,7 @@ impl Windows for Calendar {
         match self.period() {
             Period::Minute | Period::Hour | Period::Day => 2 * length,
             Period::Week => length + Period::Day.length(),
-            Period::Month => length + 2 * Period::Day.length(),
-            Period::Year => length + 2 * Period::Day.length(),
+            Period::Month | Period::Year => length + 2 * Period::Day.length(),
         }
     }
 }

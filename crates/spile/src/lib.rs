@@ -57,6 +57,7 @@
 //! | `redis` | [`RedisStore`]: buckets in Redis or Valkey, shared by every instance |
 //! | `tower` | [`RateLimitLayer`] for any tower HTTP stack, the resolvers in [`key`], the answers in [`response`] |
 //! | `axum`, `tonic` | the same with the bodies, peers and routes of axum and tonic |
+//! | `calendar` | quotas by the calendar: [`CalendarLimit`] gives [`Limit`] a `quota` |
 //! | `macros` | the attribute [`macro@rate_limit`] |
 //! | `observe` | [`Watch`]: metrics, heavy hitters and events of every decision |
 //!
@@ -81,8 +82,9 @@ pub use spile_core::{
     Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, CostError, Decision, DecisionSource,
     EitherStore, EmbeddedStore, FailurePolicy, FailureReason, FakeClock, InMemoryPlans, Key, KeyError, Limit,
     LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError,
-    NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, Reason,
-    RefundId, RefundIdError, RefundOutcome, SlewedClock, Store, StoreError, SystemClock, UnknownPolicy,
+    NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows,
+    Reason, RefundId, RefundIdError, RefundOutcome, SlewedClock, Store, StoreError, SystemClock,
+    UnknownPolicy, Window, Windows,
 };
 pub use spile_limiter::{
     Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision,
@@ -93,6 +95,12 @@ pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 
 #[cfg(feature = "memory")]
 pub use spile_memory::{self as memory, MemoryStore};
+
+/// Quotas by the calendar: `Limit::quota(100_000).per_month()`.
+#[cfg(feature = "calendar")]
+pub use spile_calendar::{
+    self as calendar, Anchor, AnchorError, Calendar, CalendarLimit, Period, Quota, UnknownPeriod, UnknownZone,
+};
 
 #[cfg(feature = "redis")]
 pub use spile_redis::{self as redis, RedisStore};

@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "spile",
         &[
+            "spile-calendar",
             "spile-core",
             "spile-limiter",
             "spile-macros",
@@ -42,6 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "spile-server",
         &[
+            "spile-calendar",
             "spile-core",
             "spile-gateway",
             "spile-limiter",
@@ -54,7 +56,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "spile-tower",
         ],
     ),
-    ("spile-testkit", &["spile-core", "spile-resp"]),
+    ("spile-testkit", &["spile-calendar", "spile-core", "spile-resp"]),
     (
         "spile-bench",
         &[
@@ -76,7 +78,7 @@ const NOT_SHIPPED: &[&str] = &["spile-bench", "spile-testkit"];
 const DOORS: &[&str] = &["gateway", "server", "tower"];
 
 /// What makes charges. Only the policy, the limiter and the stores below them do.
-const MAKES_CHARGES: &[&str] = &["Charge::new(", "Charges::new(", "Charges::one("];
+const MAKES_CHARGES: &[&str] = &["Charge::late(", "Charge::new(", "Charges::new(", "Charges::one("];
 
 /// What would let I/O, a runtime or a wire format into the domain.
 const OUTSIDE: &[&str] = &[

@@ -141,6 +141,14 @@ impl LimitStatus {
         Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.cost.asked(), self.at))
     }
 
+    /// The time within which all tokens come back: how long a drained bucket takes to fill, or how long the window of a quota is.
+    pub fn window(&self) -> Duration {
+        match self.limit().windows() {
+            None => self.limit().fill_time(),
+            Some(windows) => Duration::from_micros(windows.window_at(self.at).length_us()),
+        }
+    }
+
     /// The time until the bucket is full.
     pub fn reset_after(&self) -> Duration {
         let full = self.limit().capacity_micro();

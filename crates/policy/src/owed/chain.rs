@@ -308,9 +308,15 @@ impl BucketCharge {
     /// The limit with its rate and burst multiplied by `factor`. Its capacity stays at least as large as the cost if
     /// the whole limit covers it, so that such a request passes later. The bucket stays the same, so that no tokens are
     /// lost or gained when the factor changes.
+    ///
+    /// A quota has been sold, and does not shrink.
     #[inline]
     fn scaled(&self, factor: f64) -> NamedLimit {
-        if factor >= 1.0 { self.limit.clone() } else { self.scaled_down(factor) }
+        if factor >= 1.0 || self.limit.limit().windows().is_some() {
+            self.limit.clone()
+        } else {
+            self.scaled_down(factor)
+        }
     }
 
     #[cold]

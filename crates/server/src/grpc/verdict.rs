@@ -76,6 +76,14 @@ fn told(status: &LimitStatus, over: bool, decision: &Decision) -> DescriptorStat
 
 /// Tokens per the shortest unit in which they are a whole number, or the refill itself if there is no such unit.
 fn per_unit(limit: &Limit) -> (u32, Unit) {
+    if let Some(windows) = limit.windows() {
+        let unit = match windows.period().as_secs() / 86_400 {
+            30 => Some(Unit::Month),
+            365 => Some(Unit::Year),
+            _ => UNITS.into_iter().find(|unit| unit.seconds() == Some(windows.period().as_secs())),
+        };
+        return (limit.capacity(), unit.unwrap_or(Unit::Unknown));
+    }
     let (refill, period_us) = (u128::from(limit.refill()), limit.period().as_micros());
     let in_unit = |unit: Unit| {
         let scaled = refill * u128::from(unit.seconds()?) * 1_000_000;

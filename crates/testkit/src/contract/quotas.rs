@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spile_calendar::{Calendar, CalendarLimit, Quota};
-use spile_core::{Clock, Limit, LimitBuilder, Store};
+use spile_core::{Clock, Limit, LimitBuilder, LimitName, Store};
 
 use super::StoreUnderTest;
 
@@ -54,13 +54,13 @@ pub async fn a_quota_and_a_rate_are_spent_together_or_not_at_all(subject: StoreU
         |cost| [("ann", "p/rate", Limit::per_second(1).burst(4), cost), ("ann", "p/hour", quota, cost)];
     assert!(subject.spend_chain(&chain(4)).await.allowed());
     let denied = subject.spend_chain(&chain(1)).await;
-    assert_eq!(denied.limited_by().map(|name| name.as_str()), Some("p/rate"));
+    assert_eq!(denied.limited_by().map(LimitName::as_str), Some("p/rate"));
     assert_eq!(denied.limits()[1].remaining(), 6, "what the rate denied was not taken from the quota");
     subject.wait(Duration::from_secs(4));
     assert!(subject.spend_chain(&chain(4)).await.allowed());
     subject.wait(Duration::from_secs(4));
     let denied = subject.spend_chain(&chain(3)).await;
-    assert_eq!(denied.limited_by().map(|name| name.as_str()), Some("p/hour"));
+    assert_eq!(denied.limited_by().map(LimitName::as_str), Some("p/hour"));
     assert_eq!(denied.limits()[0].remaining(), 4);
     assert_eq!(denied.retry_after(), Duration::from_secs(592));
 }

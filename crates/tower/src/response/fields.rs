@@ -180,7 +180,7 @@ fn parameter(text: &mut HeaderText, name: &[u8], number: u64) {
 fn policy(status: &LimitStatus, text: &mut HeaderText) {
     let limit = status.limit();
     parameter(text, b";q=", u64::from(limit.capacity()));
-    let window = limit.fill_time();
+    let window = status.window();
     if window.as_secs() >= 1 {
         parameter(text, b";w=", secs_ceil(window));
     }
