@@ -41,6 +41,13 @@ impl CallHash<'_> {
     }
 }
 
+impl CallHash<'_> {
+    fn has_names_of(&self, other: &Self) -> bool {
+        self.buckets.len() == other.buckets.len()
+            && self.buckets.iter().zip(&other.buckets).all(|(one, same)| one.name == same.name)
+    }
+}
+
 impl<'a> CallHashes<'a> {
     /// Adds the bucket of a charge, unless it is there.
     pub(crate) fn add(&mut self, charge: &'a WireCharge) -> BucketPlace {
@@ -91,18 +98,37 @@ impl<'a> CallHashes<'a> {
         keys
     }
 
-    /// Appends the shared hashes and the names of their buckets. Returns the number of entries.
+    /// Appends the shapes of shared hashes and the hashes. Returns the number of entries.
     pub(crate) fn write_shared(&self, out: &mut Vec<u8>) -> usize {
-        let (mut before, mut entries) = (self.hashes.len(), 1);
+        // A call has few shapes: those of the plans that have several limits.
+        let mut shapes: Vec<&CallHash<'a>> = Vec::new();
+        for hash in self.shared() {
+            if !shapes.iter().any(|shape| shape.has_names_of(hash)) {
+                shapes.push(hash);
+            }
+        }
+        let mut entries = 2;
+        msgpack::push_int(out, shapes.len() as u64);
+        for shape in &shapes {
+            msgpack::push_int(out, shape.buckets.len() as u64);
+            for bucket in &shape.buckets {
+                msgpack::push_name(out, bucket.name);
+            }
+            entries += 1 + shape.buckets.len();
+        }
+        let mut before = self.hashes.len();
         msgpack::push_int(out, self.shared().count() as u64);
         for hash in self.shared() {
-            msgpack::push_int(out, hash.buckets.len() as u64);
-            for bucket in &hash.buckets {
+            let shape = shapes.iter().position(|shape| shape.has_names_of(hash)).unwrap_or_default();
+            let carries_over = hash.buckets.iter().any(|bucket| bucket.before.is_some());
+            msgpack::push_int(out, 1 + shape as u64);
+            msgpack::push_int(out, carries_over.into());
+            entries += 2;
+            for bucket in hash.buckets.iter().filter(|_| carries_over) {
                 before += usize::from(bucket.before.is_some());
-                msgpack::push_name(out, bucket.name);
                 msgpack::push_int(out, bucket.before.map_or(0, |_| before as u64));
+                entries += 1;
             }
-            entries += 1 + 2 * hash.buckets.len();
         }
         entries
     }

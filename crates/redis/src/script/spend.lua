@@ -6,8 +6,8 @@
 -- ARGV[1]   one msgpack array, since a single unpack costs less than an argument per number:
 --             sequence, now_us (0: ask TIME), number of limits, number of hashes with one bucket,
 --             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms, debt (micro-tokens),
---             number of shared hashes, per shared hash: number of buckets, per bucket: its name in the hash (empty for the
---             bucket of `t` and `ts`), and the key that held it before, or 0,
+--             number of shapes, per shape: number of buckets and their names in the hash (empty for that of `t` and `ts`),
+--             number of shared hashes, per shared hash: its shape, and 0, or 1 and per bucket the key that held it before or 0,
 --             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens). Buckets are
 --             numbered in the order of KEYS,
 --             per quota:    the starts of four windows and the end of the last. In place of its rate a quota has their place,
@@ -49,22 +49,27 @@ local held, written, broken, dirty, denied = {}, {}, {}, {}, {}
 -- For each hash: how it was found, the longest time to live of the limits that use it, how long a denied bucket takes to be
 -- full, and how long one in debt takes to be empty.
 local state, ttl_ms, fills_us, owes_us = {}, {}, {}, {}
--- For buckets in shared hashes: their hash, their fields, and the key from before if that is where they were found.
-local home, t_field, ts_field, moved_from = {}, {}, {}, {}
+-- For buckets in shared hashes: their hash, and the key from before if that is where they were found.
+local home, moved_from = {}, {}
 
-local function read(b, t, ts)
-  local number
-  number, ts = tonumber(t), tonumber(ts)
-  if not number and t then
-    local used = tonumber(string.match(t, '^used (%d+)$'))
-    number = used and used <= 2 * MOST_HELD and UNUSED - used
-  elseif number and (number < -MOST_HELD or number > MOST_HELD or number % 1 ~= 0) then
-    number = nil
-  end
-  if number and ts and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
-    held[b], written[b] = number, ts
+-- Reads what is no plain number: a quota, or nothing that was written here.
+local function read_quota(b, t, ts)
+  local used = t and tonumber(string.match(t, '^used (%d+)$'))
+  ts = tonumber(ts)
+  if used and used <= 2 * MOST_HELD and ts and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
+    held[b], written[b] = UNUSED - used, ts
   else
     broken[b] = true
+  end
+end
+
+local function read(b, t, ts)
+  local tokens, at = tonumber(t), tonumber(ts)
+  if tokens and at and tokens >= -MOST_HELD and tokens <= MOST_HELD and tokens % 1 == 0
+      and at >= 0 and at <= LAST_US and at % 1 == 0 then
+    held[b], written[b] = tokens, at
+  else
+    read_quota(b, t, ts)
   end
 end
 
@@ -72,13 +77,20 @@ local plain = args[4]
 for k = 1, plain do
   local fields = pcall('HMGET', KEYS[k], 't', 'ts', 'v')
   local t, ts, version = fields[1], fields[2], fields[3]
-  if fields.err and not string.find(fields.err, 'WRONGTYPE', 1, true) then
-    return fields
-  elseif version == '1' then
+  if version == '1' then
     state[k] = LIVE
     if t or ts then
-      read(k, t, ts)
+      -- As `read` does, without a call.
+      local tokens, at = tonumber(t), tonumber(ts)
+      if tokens and at and tokens >= -MOST_HELD and tokens <= MOST_HELD and tokens % 1 == 0
+          and at >= 0 and at <= LAST_US and at % 1 == 0 then
+        held[k], written[k] = tokens, at
+      else
+        read_quota(k, t, ts)
+      end
     end
+  elseif fields.err and not string.find(fields.err, 'WRONGTYPE', 1, true) then
+    return fields
   elseif t or ts or version or fields.err then
     state[k], broken[k] = BROKEN, true
   else
@@ -86,21 +98,30 @@ for k = 1, plain do
   end
 end
 
--- Each shared hash is read by one HMGET. `buckets_of` has the numbers of its first and its last bucket.
-local buckets_of, buckets, i = {}, plain, 6 + 4 * args[3]
-local hashes = plain + args[i - 1]
-for k = plain + 1, hashes do
-  local first, fields = buckets + 1, { 'v' }
-  buckets = buckets + args[i]
-  for b = first, buckets do
-    local f = 2 * (b - first) + 2
-    local name = args[i + f - 1]
+-- The fields of each shape: `v`, then those of each bucket.
+local shapes, i = {}, 6 + 4 * args[3]
+for shape = 1, args[i - 1] do
+  local fields = { 'v' }
+  for n = 1, args[i] do
+    local name = args[i + n]
     if name ~= '' then
       name = name .. ':'
     end
-    home[b], t_field[b], ts_field[b] = k, name .. 't', name .. 'ts'
-    fields[f], fields[f + 1] = t_field[b], ts_field[b]
+    fields[2 * n], fields[2 * n + 1] = name .. 't', name .. 'ts'
   end
+  shapes[shape] = fields
+  i = i + 1 + args[i]
+end
+
+-- Each shared hash is read by one HMGET.
+local first_bucket, fields_of, buckets = {}, {}, plain
+local hashes = plain + args[i]
+i = i + 1
+for k = plain + 1, hashes do
+  local first, fields, carries_over = buckets + 1, shapes[args[i]], args[i + 1] == 1
+  buckets = buckets + (#fields - 1) / 2
+  first_bucket[k], fields_of[k] = first, fields
+  i = i + 2
   local values = pcall('HMGET', KEYS[k], unpack(fields))
   local version = values[1]
   if values.err and not string.find(values.err, 'WRONGTYPE', 1, true) then
@@ -109,21 +130,26 @@ for k = plain + 1, hashes do
   state[k] = version == '1' and LIVE or (version or values.err) and BROKEN or ABSENT
   for b = first, buckets do
     local f = 2 * (b - first) + 2
-    local t, ts, before = values[f], values[f + 1], args[i + f]
-    if state[k] == BROKEN or (t or ts) and state[k] == ABSENT then
+    local t, ts = values[f], values[f + 1]
+    home[b] = k
+    if t and ts and version == '1' then
+      read(b, t, ts)
+    elseif state[k] == BROKEN or (t or ts) and state[k] == ABSENT then
       state[k], broken[b] = BROKEN, true
     elseif t or ts then
-      read(b, t, ts)
-    elseif before > 0 then
-      local old = pcall('HMGET', KEYS[before], 't', 'ts', 'v')
+      broken[b] = true
+    elseif carries_over and args[i + b - first] > 0 then
+      local before = KEYS[args[i + b - first]]
+      local old = pcall('HMGET', before, 't', 'ts', 'v')
       if not old.err and old[3] == '1' then
         read(b, old[1], old[2])
-        moved_from[b] = KEYS[before]
+        moved_from[b] = before
       end
     end
   end
-  buckets_of[k] = { first, buckets }
-  i = i + 1 + 2 * (buckets - first + 1)
+  if carries_over then
+    i = i + buckets - first + 1
+  end
 end
 
 local out, o = { args[1], now, 0 }, 3
@@ -177,7 +203,7 @@ while i < last do
     end
   else
     -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
-    local allowed, grant, outside = true, MOST_HELD, false
+    local allowed, grant, outside, n = true, MOST_HELD, false, 0
     for at = first, past - 1, 3 do
       local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
       local capacity, rate = args[limit], args[limit + 1]
@@ -203,7 +229,8 @@ while i < last do
           there = t
         end
       end
-      available[at] = there
+      n = n + 1
+      available[n] = there
       if there < cost or cost == 0 and there < TOKEN then
         allowed = false
       end
@@ -228,15 +255,17 @@ while i < last do
       out[o] = 0
     else
       if op == REFUND_ONCE then
-        allowed = available[first] >= args[first + 2]
+        allowed = available[1] >= args[first + 2]
       end
       out[o] = allowed and 1 or 0
     end
 
     local grant_at = o
+    n = 0
     for at = first, past - 1, 3 do
       local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
       local t, ts = held[b], written[b]
+      n = n + 1
       -- The first charge of a refund with an id is the marker, which is spent. The other charges are refunded, or
       -- peeked at if the marker was spent before.
       local step = op
@@ -255,16 +284,16 @@ while i < last do
       local writes = false
       if step == SPEND then
         writes = cost > 0 and (allowed or rebased)
-        left = writes and allowed and available[at] - cost
+        left = writes and allowed and available[n] - cost
       elseif step == SPEND_UP_TO then
         writes = allowed or rebased
-        left = allowed and available[at] - grant * TOKEN
+        left = allowed and available[n] - grant * TOKEN
       elseif step == REFUND and known and cost > 0 then
-        left = min(available[at] + cost, capacity)
+        left = min(available[n] + cost, capacity)
       elseif step == CHARGE and cost > 0 then
         -- A bucket that owes more than the limit allows now is not forgiven.
-        left = max(available[at] - cost, min(-args[limit + 3], available[at]))
-        local uncovered = ceil((cost - (available[at] - left)) / TOKEN)
+        left = max(available[n] - cost, min(-args[limit + 3], available[n]))
+        local uncovered = ceil((cost - (available[n] - left)) / TOKEN)
         if uncovered > out[grant_at] then
           out[grant_at] = uncovered
         end
@@ -299,7 +328,7 @@ while i < last do
             local _, window_end, next_end = window(limit)
             us = (ts < window_end and window_end or next_end) - now
           else
-            us = (capacity - available[at]) / rate
+            us = (capacity - available[n]) / rate
           end
           if rate >= 0 and ts > now then
             us = us + ts - now
@@ -373,27 +402,32 @@ end
 
 for k = 1, plain do
   if dirty[k] then
+    local t, ts, key = held[k], written[k], KEYS[k]
     if broken[k] then
       repair(k)
     end
-    if held[k] then
-      local t_text, ts_text, ahead_ms = text_of_tokens(held[k]), text_of(written[k])
-      if state[k] == LIVE then
-        call('HSET', KEYS[k], 't', t_text, 'ts', ts_text)
-      else
-        call('HSET', KEYS[k], 't', t_text, 'ts', ts_text, 'v', '1')
-      end
-      keep(k, ahead_ms)
-    else
+    if not t then
       remove(k, 't', 'ts')
+    elseif state[k] == LIVE and ts == now and t >= 0 then
+      -- As below, for most buckets.
+      call('HSET', key, 't', format('%d', t), 'ts', now_text)
+      if call('PTTL', key) < ttl_ms[k] / 2 + 2 then
+        call('PEXPIRE', key, ttl_ms[k])
+      end
+    else
+      local ts_text, ahead_ms = text_of(ts)
+      call('HSET', key, 't', text_of_tokens(t), 'ts', ts_text, 'v', '1')
+      keep(k, ahead_ms)
     end
   end
 end
 
+local sets = {}
 for k = plain + 1, hashes do
-  local fields, n, ahead_ms = {}, 0, 0
-  for b = buckets_of[k][1], buckets_of[k][2] do
+  local first, fields, n, ahead_ms = first_bucket[k], fields_of[k], 0, 0
+  for b = first, first + (#fields - 1) / 2 - 1 do
     if dirty[b] then
+      local f = 2 * (b - first) + 2
       if broken[b] then
         repair(k)
       end
@@ -401,22 +435,26 @@ for k = plain + 1, hashes do
         call('DEL', moved_from[b])
       end
       if held[b] then
-        local ts_text, ahead = text_of(written[b])
-        fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = t_field[b], text_of_tokens(held[b]), ts_field[b], ts_text
-        n = n + 4
-        if ahead > ahead_ms then
-          ahead_ms = ahead
+        local t, ts_text = held[b], now_text
+        if written[b] ~= now then
+          local ahead
+          ts_text, ahead = text_of(written[b])
+          ahead_ms = max(ahead_ms, ahead)
         end
+        sets[n + 1], sets[n + 2] = fields[f], t >= 0 and format('%d', t) or text_of_tokens(t)
+        sets[n + 3], sets[n + 4] = fields[f + 1], ts_text
+        n = n + 4
       else
-        remove(k, t_field[b], ts_field[b])
+        remove(k, fields[f], fields[f + 1])
       end
     end
   end
   if n > 0 then
     if state[k] ~= LIVE then
-      fields[n + 1], fields[n + 2] = 'v', '1'
+      sets[n + 1], sets[n + 2] = 'v', '1'
+      n = n + 2
     end
-    call('HSET', KEYS[k], unpack(fields))
+    call('HSET', KEYS[k], unpack(sets, 1, n))
     keep(k, ahead_ms)
     fills_us[k] = nil
   end

@@ -65,7 +65,7 @@ pub async fn a_quota_and_a_rate_are_spent_together_or_not_at_all(subject: StoreU
     assert_eq!(denied.retry_after(), Duration::from_secs(592));
 }
 
-/// Whoever moves to another plan within a window gets its quota, less what was used.
+/// A caller that moves to another plan within a window gets its quota, less what was used.
 pub async fn a_changed_quota_keeps_what_was_used(subject: StoreUnderTest<impl Store>) {
     let quota = |tokens| LimitBuilder::from(Limit::quota(tokens).per_month());
     let small = before_the_next_window(&subject, Limit::quota(100).per_month(), Duration::from_secs(3_600));
@@ -89,7 +89,7 @@ pub async fn a_debt_of_a_quota_ends_with_its_window(subject: StoreUnderTest<impl
     assert_eq!(subject.left("late", limit).await, 10);
 }
 
-/// A clock that steps back into the window before gives nobody that window's quota again.
+/// A clock that steps back into the window before brings no quota back.
 pub async fn a_clock_that_steps_back_over_the_start_of_a_window_mints_nothing(
     subject: StoreUnderTest<impl Store>,
 ) {
