@@ -134,7 +134,8 @@ impl RedisStore {
             request = request.at_time(self.inner.believed_time());
         }
         if self.inner.router.is_cluster() && request.has_several_keys() {
-            return SplitChain::new(self.inner.clone(), request, deadline).run().await;
+            // Rare and large: boxed, so that the future of every other call is small.
+            return Box::pin(SplitChain::new(self.inner.clone(), request, deadline).run()).await;
         }
         Ok(self.inner.ask(&Arc::new(request), deadline).await?)
     }
@@ -170,7 +171,7 @@ impl Store for RedisStore {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         if self.inner.router.is_cluster() {
-            return self.refund_each_key_once(charges, id).await;
+            return Box::pin(self.refund_each_key_once(charges, id)).await;
         }
         self.refund_marked(&id.mark(charges)).await
     }
