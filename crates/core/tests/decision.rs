@@ -35,8 +35,8 @@ proptest! {
         refill in 1u64..2_000, capacity in 1u64..2_000, cost in 0u64..2_000, held in -2_000_000_000i64..2_000_000_000,
     ) {
         let limit = named("burst", refill, capacity);
-        let (cost, full) = (cost.min(capacity), capacity as i64 * 1_000_000);
-        let asked = cost.max(1) as i64 * 1_000_000;
+        let (cost, full) = (cost.min(capacity), capacity.cast_signed() * 1_000_000);
+        let asked = cost.max(1).cast_signed() * 1_000_000;
         let held = held.min(full);
         let (charges, bucket) = (chain(std::slice::from_ref(&limit), cost), Bucket::new(MicroTokens::new(held), NOW));
         let decision = decided(&charges, &[held], held >= asked);
@@ -60,7 +60,7 @@ proptest! {
     #[test]
     fn the_first_of_the_tightest_limits_binds(held in prop::collection::vec(0i64..8_000_000, 1..6), cost in 1u64..8) {
         let limits: Vec<_> = (0..held.len()).map(|index| named(&format!("l{index}"), 1 + index as u64 % 2, 8)).collect();
-        let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost as i64 * 1_000_000));
+        let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost.cast_signed() * 1_000_000));
         let decision = decided(&charges, &held, allowed);
         let by = |status: &LimitStatus| {
             if allowed { Duration::from_secs(u64::MAX / 2 - status.remaining()) } else { status.retry_after() }
