@@ -23,8 +23,11 @@ mod short_text;
 mod store;
 mod units;
 
-pub use bucket::{Bucket, BucketSlot, charge, peek, refund, refund_once, spend, spend_up_to};
-pub use charge::{Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, RefundId, RefundIdError};
+pub use bucket::{Bucket, BucketSlot, charge, peek, refund, refund_once, settle, spend, spend_up_to};
+pub use charge::{
+    Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, RefundId, RefundIdError, ReservationMarker,
+    ReservationTtlError,
+};
 pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
 pub use decision::{
     Decision, DecisionSource, FailurePolicy, FailureReason, LimitStatus, Reason, UnknownPolicy,
@@ -33,6 +36,7 @@ pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError, QuotaWindows, W
 pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{
-    ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, Store, StoreError,
+    ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Store,
+    StoreError,
 };
 pub use units::{MicroTokens, Micros};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use spile_core::{
     Bucket, ChargeOutcome, Charges, Cost, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
-    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store,
+    StoreError,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -46,6 +47,15 @@ impl Store for Stub {
     }
 
     async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+
+    async fn settle(
+        &self,
+        _: &Charges<'_>,
+        _: ReservationMarker,
+        _: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 

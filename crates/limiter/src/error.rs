@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use spile_core::{ChargeError, CostError, KeyError, PlanName, RefundIdError, StoreError};
+use spile_core::{
+    ChargeError, CostError, KeyError, PlanName, RefundIdError, ReservationTtlError, StoreError,
+};
 
 /// A mistake in the question. Nothing has been spent, and asking again does not help.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -17,6 +19,9 @@ pub enum LimiterError {
     /// The id of a refund is not valid.
     #[error(transparent)]
     RefundId(#[from] RefundIdError),
+    /// The time in which a reservation can be settled is too short or too long.
+    #[error(transparent)]
+    ReservationTtl(#[from] ReservationTtlError),
     /// The cost is above what any limit can hold.
     #[error(transparent)]
     Cost(#[from] CostError),

@@ -37,6 +37,6 @@ pub use error::{LimiterError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
     ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder, RefundDecision,
-    Settled, Wait, is_taken,
+    Reservation, Settled, Wait, is_taken,
 };
 pub use observer::{DecisionCounts, Observed, Observer, RuleName, Series};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Decision, DecisionSource, FakeClock,
-    InMemoryPlans, KeyError, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome, Store,
-    StoreError,
+    Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, Decision, DecisionSource, FakeClock,
+    InMemoryPlans, KeyError, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store, StoreError,
 };
 use spile_limiter::{
     Ask, DecisionCounts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -332,6 +332,15 @@ impl Store for Nodes {
 
     async fn refund_once(&self, charges: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
         Ok(RefundOutcome { given: true, outcome: self.answer(charges) })
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        _: ReservationMarker,
+        _: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        Ok(SettleOutcome { settled: true, uncovered: 0, outcome: self.answer(charges) })
     }
 
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {

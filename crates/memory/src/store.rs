@@ -4,7 +4,8 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
     Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, EmbeddedStore, Key, Micros, NamedLimit,
-    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError, SystemClock,
+    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store,
+    StoreError, SystemClock,
 };
 
 use crate::table::entry::BucketEntry;
@@ -310,6 +311,15 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(self.step(&id.mark(charges), spile_core::refund_once))
     }
 
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        Ok(self.step(&marker.settle(charges, actual), spile_core::settle))
+    }
+
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         LockedChain::new(self, charges).forget();
         Ok(())
@@ -343,19 +353,16 @@ impl<'a> LockedChain<'a> {
         held.bucket(fingerprint)
     }
 
-    /// Writes the changed buckets. An unchanged bucket with a cost was denied.
+    /// Writes the changed buckets, and forgets those that were removed. An unchanged bucket with a cost was denied.
     fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
         for (index, charge) in charges.iter().enumerate() {
-            let (BucketSlot { bucket: Some(bucket), dirty }, limit) =
-                (self.slots[index], charge.limit().limit())
-            else {
-                continue;
-            };
+            let (BucketSlot { bucket, dirty }, limit) = (self.slots[index], charge.limit().limit());
             let (fingerprint, held) = self.held(index);
-            if dirty {
-                held.write(fingerprint, bucket, limit, now);
-            } else if charge.cost() > Cost::ZERO {
-                held.denied(fingerprint, limit);
+            match bucket {
+                Some(bucket) if dirty => held.write(fingerprint, bucket, limit, now),
+                Some(_) if charge.cost() > Cost::ZERO => held.denied(fingerprint, limit),
+                None if dirty => held.forget(fingerprint),
+                _ => {}
             }
         }
     }

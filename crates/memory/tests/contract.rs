@@ -19,7 +19,7 @@ mod in_a_single_shard {
     use super::*;
 
     fn make(clock: FakeClock) -> Ready<(MemoryStore<FakeClock>, ())> {
-        ready((MemoryStore::builder().clock(clock).max_keys(100).sweep(64).build(), ()))
+        ready((MemoryStore::builder().clock(clock).max_keys(8_000).sweep(64).build(), ()))
     }
 
     spile_testkit::store_contract!(make);

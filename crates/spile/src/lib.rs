@@ -44,6 +44,7 @@
 //! | see what is left | [`peek`](RateLimiter::peek) |
 //! | take what is there | [`spend_up_to`](RateLimiter::spend_up_to) |
 //! | give back | [`refund`](RateLimiter::refund), [`refund_once`](RateLimiter::refund_once) |
+//! | charge what is known later | [`charge`](RateLimiter::charge), [`reserve`](RateLimiter::reserve) and [`settle`](Reservation::settle) |
 //! | start over | [`reset`](RateLimiter::reset) |
 //! | wait for a turn | [`until_ready`](RateLimiter::until_ready) |
 //!
@@ -83,13 +84,13 @@ pub use spile_core::{
     EitherStore, EmbeddedStore, FailurePolicy, FailureReason, FakeClock, InMemoryPlans, Key, KeyError, Limit,
     LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError,
     NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows,
-    Reason, RefundId, RefundIdError, RefundOutcome, SlewedClock, Store, StoreError, SystemClock,
-    UnknownPolicy, Window, Windows,
+    Reason, RefundId, RefundIdError, RefundOutcome, ReservationMarker, ReservationTtlError, SettleOutcome,
+    SlewedClock, Store, StoreError, SystemClock, UnknownPolicy, Window, Windows,
 };
 pub use spile_limiter::{
     Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision,
-    PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, RuleName, Series, Settled, StoreCallError,
-    TokioClock, UnknownPlan, Wait,
+    PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, Reservation, RuleName, Series, Settled,
+    StoreCallError, TokioClock, UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 

@@ -3,7 +3,7 @@
 
 mod step;
 
-pub use self::step::{BucketSlot, charge, peek, refund, refund_once, spend, spend_up_to};
+pub use self::step::{BucketSlot, charge, peek, refund, refund_once, settle, spend, spend_up_to};
 use crate::{Cost, Limit, MicroTokens, Micros, QuotaWindows};
 
 /// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that

@@ -3,13 +3,13 @@
 
 use crate::{
     Bucket, Charge, ChargeOutcome, Charges, Cost, MicroTokens, Micros, OneOrMany, Outcome, PartialOutcome,
-    RefundOutcome,
+    RefundOutcome, ReservationMarker, SettleOutcome,
 };
 
 /// A bucket during a step: first what the store read, then what it has to write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BucketSlot {
-    /// What the store holds. `None` if the key has no state.
+    /// What the store holds. `None` if the key has no state; if it is dirty, the store must remove what it holds.
     pub bucket: Option<Bucket>,
     /// Whether the store must write [`bucket`](Self::bucket) back.
     pub dirty: bool,
@@ -112,6 +112,47 @@ pub fn refund_once(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) 
         Outcome { allowed: true, at: now, buckets: standings(charges, slots, now) }
     };
     RefundOutcome { given, outcome }
+}
+
+/// Makes what was reserved cost what it did in the end, if the reservation is open: less is given back, more is taken as by
+/// [`charge`]. The marker and the count of the reservation come first ([`ReservationMarker::settle`]); the outcome leaves them out.
+///
+/// What was reserved in an earlier window of a quota is not given back to this one.
+pub fn settle(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> SettleOutcome {
+    let (own, charges) = marked.split_at(ReservationMarker::BUCKETS);
+    let (own_slots, slots) = slots.split_at_mut(ReservationMarker::BUCKETS);
+    let mut stands = standings(charges, slots, now);
+    let open = own_slots[0].bucket.filter(|&bucket| ReservationMarker::is_open(&own[0], bucket, now));
+    let mut uncovered = MicroTokens::default();
+    if let Some(marker) = open {
+        own_slots[0] = BucketSlot { bucket: None, dirty: true };
+        refund_all(&own[1..], &mut own_slots[1..], now);
+        let actual = own[0].cost().get();
+        for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
+            let (limit, reserved) = (charge.limit().limit(), charge.cost().get());
+            let less = tokens(reserved.saturating_sub(actual));
+            let more = tokens(actual.saturating_sub(reserved));
+            let is_of_this_window =
+                limit.windows().is_none_or(|windows| marker.written_at() >= windows.window_at(now).start);
+            if more > Cost::ZERO {
+                let (left, missing) = stand.charge(limit, more, now);
+                *stand = left;
+                uncovered = uncovered.max(missing);
+            } else if less > Cost::ZERO && slot.bucket.is_some() && is_of_this_window {
+                *stand = stand.refund(limit, less, now);
+            } else {
+                continue;
+            }
+            *slot = BucketSlot { bucket: Some(*stand), dirty: true };
+        }
+    }
+    let outcome = Outcome { allowed: true, at: now, buckets: stands };
+    SettleOutcome { settled: open.is_some(), uncovered: uncovered.rounded_up(), outcome }
+}
+
+/// The difference of two costs.
+fn tokens(difference: u32) -> Cost {
+    Cost::new(difference.into()).unwrap_or(Cost::MAX)
 }
 
 fn refund_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> Outcome {

@@ -3,10 +3,12 @@
 mod cost;
 mod key;
 mod refund_id;
+mod reservation_marker;
 
 pub use self::cost::{Cost, CostError};
 pub use self::key::{Key, KeyError};
 pub use self::refund_id::{RefundId, RefundIdError};
+pub use self::reservation_marker::{ReservationMarker, ReservationTtlError};
 use crate::{LimitName, NamedLimit, OneOrMany};
 
 /// A key, the limit that applies to it, and the cost.
@@ -93,9 +95,13 @@ impl<'a> Charges<'a> {
             .all(|(one, mut others)| others.all(|other| !one.shares_bucket_with(other)))
     }
 
-    /// These charges after a marker. The marker does not count towards [`MAX`](Self::MAX).
-    pub(crate) fn marked_by(&self, marker: Charge<'a>) -> Self {
-        Self(std::iter::once(marker).chain(self.iter().cloned()).collect())
+    /// These charges between others, on buckets that a store keeps for itself. Those do not count towards [`MAX`](Self::MAX).
+    pub(crate) fn with_others(
+        &self,
+        before: impl IntoIterator<Item = Charge<'a>>,
+        after: impl IntoIterator<Item = Charge<'a>>,
+    ) -> Self {
+        Self(before.into_iter().chain(self.iter().cloned()).chain(after).collect())
     }
 
     /// A chain of one charge, unless the cost is more than the limit can ever hold.

@@ -27,7 +27,7 @@ impl<'a> RefundId<'a> {
     /// # Panics
     /// Never: the limit and the cost of the marker are within bounds.
     pub fn mark<'k>(self, charges: &Charges<'k>) -> Charges<'k> {
-        charges.marked_by(self.marker(charges[0].key()))
+        charges.with_others([self.marker(charges[0].key())], [])
     }
 
     fn marker(self, key: Key<'_>) -> Charge<'_> {

@@ -1,6 +1,9 @@
 //! One of two stores, chosen at run time.
 
-use crate::{ChargeOutcome, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError};
+use crate::{
+    ChargeOutcome, Charges, Cost, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker,
+    SettleOutcome, Store, StoreError,
+};
 
 /// One of two stores, chosen at run time: one in this process, or one that several processes share.
 ///
@@ -60,6 +63,15 @@ impl<E: Store, S: Store> Store for EitherStore<E, S> {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         either!(self, store => store.refund_once(charges, id).await)
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        either!(self, store => store.settle(charges, marker, actual).await)
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::either::EitherStore;
-pub use self::outcome::{ChargeOutcome, Outcome, PartialOutcome, RefundOutcome};
-use crate::{Charges, FailureReason, RefundId};
+pub use self::outcome::{ChargeOutcome, Outcome, PartialOutcome, RefundOutcome, SettleOutcome};
+use crate::{Charges, Cost, FailureReason, RefundId, ReservationMarker};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///
@@ -57,6 +57,15 @@ pub trait Store: Send + Sync {
         charges: &Charges<'_>,
         id: RefundId<'_>,
     ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send;
+
+    /// Makes charges of one key that were reserved cost `actual` in the end, once for each reservation. The change and the note
+    /// that it was made are one step. See [`crate::settle`]. After any error it can be asked again with the same marker.
+    fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send;
 
     /// Forgets the bucket of each charge, so that its key starts full. Costs do not matter.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -122,6 +131,15 @@ impl<S: Store> Store for Arc<S> {
         id: RefundId<'_>,
     ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         (**self).refund_once(charges, id)
+    }
+
+    fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send {
+        (**self).settle(charges, marker, actual)
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

@@ -31,6 +31,17 @@ pub struct ChargeOutcome {
     pub outcome: Outcome,
 }
 
+/// What settling a reservation did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettleOutcome {
+    /// True if it was settled now. False if it had been settled before, or had expired: then nothing has changed.
+    pub settled: bool,
+    /// Whole tokens, rounded up, that were beyond the debt of a limit and so were not charged; the most of any limit.
+    pub uncovered: u64,
+    /// The buckets after it.
+    pub outcome: Outcome,
+}
+
 /// What a refund with an id did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefundOutcome {

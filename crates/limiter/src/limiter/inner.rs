@@ -102,8 +102,7 @@ impl<S: Store> LimiterInner<S> {
             return Err(None);
         }
         let now = self.fallback.clock.now();
-        let renew = |charge: &Charge<'_>| self.renew(charge);
-        let denied = |rest| self.deny_cache.as_ref().and_then(|cache| cache.deny(rest, now, renew));
+        let denied = |rest| self.denied_nearby(rest, now);
         let (share, denial) = match self.spend_leases(charges, options, now) {
             Some(Ok(decision)) => return Ok(decision),
             Some(Err(share)) => match share.rest().as_ref().and_then(denied) {
@@ -114,6 +113,13 @@ impl<S: Store> LimiterInner<S> {
         };
         let Some(denial) = denial else { return Err(share) };
         Ok(self.conclude(charges, options, Ok(denial), DecisionSource::DenyCache, Some(now)))
+    }
+
+    /// The denial that the store would give, by what it said a moment ago.
+    #[inline]
+    pub(super) fn denied_nearby(self: &Arc<Self>, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
+        let cache = self.deny_cache.as_ref()?;
+        cache.deny(charges, now, |charge: &Charge<'_>| self.renew(charge))
     }
 
     /// Turns the store's answer into a decision and reports it. `heard_at` is `None` if the store answered without waiting:

@@ -8,6 +8,7 @@ mod keyed;
 mod leasing;
 mod partial;
 mod plan_list;
+mod reservation;
 mod settle;
 mod wait;
 
@@ -28,6 +29,7 @@ use self::inner::{LimiterInner, SHORTEST_PAUSE, in_time};
 pub use self::keyed::KeyedLimiter;
 pub use self::partial::{ChargeDecision, PartialDecision};
 pub use self::plan_list::PlanList;
+pub use self::reservation::Reservation;
 pub use self::settle::{Settled, is_taken};
 pub use self::wait::Wait;
 use crate::ask::{Ask, AskOptions};
@@ -239,7 +241,8 @@ impl<S: Store> RateLimiter<S> {
     /// Takes charges for what has been used already, as [`charge`](Self::charge) does.
     pub async fn charge_late(&self, ask: impl Into<Ask<'_>>) -> Result<ChargeDecision, StoreError> {
         let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
-        let question = inner.question(&charges);
+        // A denial from before would tell too short a wait.
+        let (_known, question) = (inner.forgets(&charges), inner.question(&charges));
         let deadline = options.deadline(inner.deadline);
         let ChargeOutcome { uncovered, outcome } = in_time(deadline, inner.store.charge(&charges)).await?;
         inner.learn(&charges, &outcome, question);

@@ -22,6 +22,13 @@ pub struct ChargeDecision {
     pub decision: Decision,
 }
 
+impl ChargeDecision {
+    /// A late charge of which so many tokens were not charged.
+    pub const fn new(uncovered: u64, decision: Decision) -> Self {
+        Self { uncovered, decision }
+    }
+}
+
 impl PartialDecision {
     /// The decision that the outcome of a store amounts to.
     pub(crate) fn of(charges: &Charges<'_>, outcome: PartialOutcome, source: DecisionSource) -> Self {

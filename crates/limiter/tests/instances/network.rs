@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, FakeClock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    Store, StoreError,
+    ChargeOutcome, Charges, Clock, Cost, FakeClock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store, StoreError,
 };
 use spile_testkit::store::ModelStore;
 
@@ -124,6 +124,15 @@ impl Store for RemoteStore {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         self.call(async { self.model.refund_once(charges, id).await }).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        self.call(async { self.model.settle(charges, marker, actual).await }).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
-    StoreError, SystemClock,
+    ChargeOutcome, Charges, Clock, Cost, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
 };
 
 use super::names::STORE_DURATION;
@@ -212,6 +212,15 @@ impl<S: Store> Store for TimedStore<S> {
         id: RefundId<'_>,
     ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         self.timed(&self.refund, self.store.refund_once(charges, id))
+    }
+
+    fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send {
+        self.timed(&self.refund, self.store.settle(charges, marker, actual))
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

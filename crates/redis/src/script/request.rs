@@ -25,6 +25,8 @@ pub(crate) enum ScriptOp {
     /// The first charge is the marker.
     RefundOnce = 7,
     Charge = 8,
+    /// The first charge is the marker of a reservation, the second the count of open ones.
+    Settle = 9,
 }
 
 /// One atomic operation on buckets of one node.
@@ -121,6 +123,15 @@ impl WireCharge {
         Self { key, limit, cost_micro: charge.cost().micro().get(), carries_over }
     }
 
+    /// What a reserved charge costs more if it cost `actual` in the end; below zero if less. To a later window of a quota nothing
+    /// is given back.
+    pub(crate) fn settled_micro(&self, actual: i64, reserved_at: Micros, now: Micros) -> i64 {
+        let windows = self.limit.limit.windows();
+        let is_of_this_window = windows.is_none_or(|windows| reserved_at >= windows.window_at(now).start);
+        let more = actual - self.cost_micro;
+        if is_of_this_window { more } else { more.max(0) }
+    }
+
     /// A charge of a bucket with a hash of its own.
     pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: i64) -> Self {
         let (key, limit) = (BucketKey::alone(hash), WireLimit::from(limit));
@@ -164,7 +175,8 @@ fn ttl_ms(limit: &Limit) -> u64 {
 /// The script's answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScriptReply {
-    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted, for a late charge those not covered;
+    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted, for a late charge those not covered, for a settled
+    /// reservation one more than that;
     /// [`OUTSIDE_WINDOWS`](Self::OUTSIDE_WINDOWS) if nothing was done.
     pub(crate) granted: u32,
     pub(crate) at: Micros,

@@ -1,5 +1,5 @@
 -- Runs one or many operations in one atomic step. Each operation is a chain of charges: all are spent, or none is. Must
--- agree bit for bit with `spend`, `spend_up_to`, `charge`, `refund` and `refund_once` of `spile_core`.
+-- agree bit for bit with `spend`, `spend_up_to`, `charge`, `refund`, `refund_once` and `settle` of `spile_core`.
 --
 -- KEYS      the hashes of buckets, each listed, read and written once, however many operations use it: first those of one
 --           bucket, then those that several limits of a plan share, then keys from before limits shared hashes.
@@ -13,7 +13,8 @@
 --             per quota:    the starts of four windows and the end of the last. In place of its rate a quota has their place,
 --             below zero.
 -- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
---           tokens granted, for a late charge those that no debt covers; 4294967295 if nothing was done because now is
+--           tokens granted, for a late charge those that no debt covers, for a settled reservation one more than that;
+--           4294967295 if nothing was done because now is
 --           outside the windows of a quota) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
 --           per charge PTTL + 2 and now: 0 is a missing bucket, 1 a key without a time to live.
 --
@@ -23,7 +24,7 @@
 -- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
 
 local OUTSIDE_WINDOWS = 4294967295
-local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE = 1, 2, 3, 4, 5, 6, 7, 8
+local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE, SETTLE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local ABSENT, LIVE, BROKEN = 0, 1, 2
 local REBASE_AFTER_US = 1000000
 local TOKEN = 1000000
@@ -256,11 +257,14 @@ while i < last do
     else
       if op == REFUND_ONCE then
         allowed = available[1] >= args[first + 2]
+      elseif op == SETTLE then
+        -- A reservation is open while its marker, the first charge, is not full. Its cost is what the others cost in the end.
+        allowed = held[args[first]] ~= nil and available[1] < args[1 + 4 * args[first + 1]]
       end
       out[o] = allowed and 1 or 0
     end
 
-    local grant_at = o
+    local grant_at, reserved_at = o, op == SETTLE and written[args[first]]
     n = 0
     for at = first, past - 1, 3 do
       local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
@@ -273,6 +277,23 @@ while i < last do
         step = at == first and SPEND or allowed and REFUND or PEEK
       end
       local capacity, rate = args[limit], args[limit + 1]
+      if op == SETTLE then
+        step = PEEK
+        local actual = args[first + 2]
+        if not allowed then
+          cost = 0
+        elseif n == 1 then
+          held[b], dirty[b] = nil, true
+        elseif n == 2 then
+          -- The count of open reservations.
+          step = REFUND
+        elseif actual > cost then
+          step, cost = CHARGE, actual - cost
+        elseif actual < cost and (rate >= 0 or reserved_at >= window(limit)) then
+          -- What was reserved in an earlier window of a quota is not given back to this one.
+          step, cost = REFUND, cost - actual
+        end
+      end
       local known, rebased = t ~= nil, false
       if not known then
         t, ts = rate < 0 and UNUSED or capacity, now
@@ -293,7 +314,7 @@ while i < last do
       elseif step == CHARGE and cost > 0 then
         -- A bucket that owes more than the limit allows now is not forgiven.
         left = max(available[n] - cost, min(-args[limit + 3], available[n]))
-        local uncovered = ceil((cost - (available[n] - left)) / TOKEN)
+        local uncovered = ceil((cost - (available[n] - left)) / TOKEN) + (op == SETTLE and 1 or 0)
         if uncovered > out[grant_at] then
           out[grant_at] = uncovered
         end

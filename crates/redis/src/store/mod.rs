@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, ChargeOutcome, Charges, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
-    StoreError, SystemClock,
+    Bucket, ChargeOutcome, Charges, Cost, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -174,6 +174,19 @@ impl Store for RedisStore {
             return Box::pin(self.refund_each_key_once(charges, id)).await;
         }
         self.refund_marked(&id.mark(charges)).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        let mut reply = self.step(ScriptOp::Settle, &marker.settle(charges, actual)).await?;
+        let (settled, uncovered) = (reply.granted > 0, reply.granted.saturating_sub(1).into());
+        let own = reply.buckets.len() - charges.len();
+        reply.buckets = reply.buckets.iter().skip(own).copied().collect();
+        Ok(SettleOutcome { settled, uncovered, outcome: Outcome { allowed: true, ..outcome(reply) } })
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -64,6 +64,20 @@ impl ChainPart {
         self.charges.push(charge);
     }
 
+    /// The same charges at other costs, none below zero, by their positions in the chain.
+    fn priced(&self, cost_micro: impl Fn(usize, &WireCharge) -> i64) -> Self {
+        let charge = |(&position, charge): (&usize, &WireCharge)| WireCharge {
+            cost_micro: cost_micro(position, charge).max(0),
+            ..charge.clone()
+        };
+        let charges = self.positions.iter().zip(&self.charges).map(charge).collect();
+        Self { positions: self.positions.clone(), charges }
+    }
+
+    fn has_cost(&self) -> bool {
+        self.charges.iter().any(|charge| charge.cost_micro > 0)
+    }
+
     /// The reply for a part that could not be read: its buckets are shown as full.
     fn assumed_full(&self, at: Micros) -> ScriptReply {
         let buckets = self.charges.iter().map(|charge| Bucket::full(&charge.limit.limit, at)).collect();
@@ -102,6 +116,7 @@ impl SplitChain {
             ScriptOp::Spend => self.spend().await,
             ScriptOp::SpendUpTo => self.spend_up_to().await,
             ScriptOp::RefundOnce => self.refund_once().await,
+            ScriptOp::Settle => self.settle().await,
             ScriptOp::Charge => {
                 let replies = self.each(ScriptOp::Charge).await?;
                 let uncovered = replies.iter().map(|reply| reply.granted).max();
@@ -200,6 +215,41 @@ impl SplitChain {
         let rest = if granted > 0 { ScriptOp::Refund } else { ScriptOp::Peek };
         while replies.len() < self.parts.len() {
             replies.push(self.ask(replies.len(), |part| part.request(rest)).await?);
+        }
+        Ok(self.merged(&replies, granted))
+    }
+
+    /// A reservation is settled for one key, and so in one slot. While that slot moves, the marker is removed first: a failure
+    /// after that leaves the reservation charged as it was, but never settles it twice.
+    async fn settle(&mut self) -> Result<ScriptReply, StoreError> {
+        let actual = self.parts[0].charges[0].cost_micro;
+        let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Settle)).await?];
+        let (mut granted, now, reserved_at) =
+            (replies[0].granted, replies[0].at, replies[0].buckets[0].written_at());
+        // What each charge costs more in the end. The second one is the count of open reservations.
+        let more_micro = |position: usize, charge: &WireCharge| match position {
+            1 => -charge.cost_micro,
+            _ => charge.settled_micro(actual, reserved_at, now),
+        };
+        while replies.len() < self.parts.len() {
+            let at = replies.len();
+            let part = &self.parts[at];
+            let less = part.priced(|position, charge| -more_micro(position, charge));
+            let more = part.priced(more_micro);
+            let mut reply = None;
+            for (operation, part) in [(ScriptOp::Refund, less), (ScriptOp::Charge, more)] {
+                if replies[0].granted > 0 && part.has_cost() {
+                    let done = self.ask(at, |_| part.request(operation)).await?;
+                    if operation == ScriptOp::Charge {
+                        granted = granted.max(1 + done.granted);
+                    }
+                    reply = Some(done);
+                }
+            }
+            replies.push(match reply {
+                Some(reply) => reply,
+                None => self.ask(at, |part| part.request(ScriptOp::Peek)).await?,
+            });
         }
         Ok(self.merged(&replies, granted))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use spile_core::{Clock, Decision, FailurePolicy, Micros, RefundId, StoreError};
-use spile_limiter::{Ask, RateLimiter};
+use spile_core::{Clock, Cost, Decision, FailurePolicy, Micros, RefundId, ReservationMarker, StoreError};
+use spile_limiter::{Ask, ChargeDecision, RateLimiter, Settled};
 use spile_memory::Usage;
 use spile_observe::{KeyDenial, Watch, trace};
 use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
@@ -198,6 +198,40 @@ impl Decider {
         let (Some(chain), Some(id)) = (chain, id) else { return Ok((self.refund(chain).await?, true)) };
         let refunded = self.limiter.refund_charges_once(chain.charges_at(BucketCharge::cost), id).await?;
         Ok((refunded.decision, refunded.given))
+    }
+
+    /// Charges what has been used: these tokens, or what the chain says.
+    pub(crate) async fn charge(
+        &self,
+        chain: Option<&Chain>,
+        tokens: Option<Cost>,
+    ) -> Result<ChargeDecision, StoreError> {
+        let Some(chain) = chain else { return Ok(ChargeDecision::new(0, self.unlimited())) };
+        let cost = |bucket: &BucketCharge| tokens.map_or(bucket.cost(), |tokens| tokens.get().into());
+        self.limiter.charge_late(Ask::for_chain(chain, chain.late_charges(cost))).await
+    }
+
+    /// Spends a chain so that it can be settled by the same marker.
+    pub(crate) async fn reserve(&self, chain: Option<&Chain>, marker: ReservationMarker) -> Decision {
+        match chain {
+            Some(chain) => self.limiter.reserve_chain(chain, marker).await,
+            None => self.unlimited(),
+        }
+    }
+
+    /// Makes what was reserved cost `tokens` in the end, once. Also says how the limits are now.
+    pub(crate) async fn settle(
+        &self,
+        chain: Option<&Chain>,
+        marker: ReservationMarker,
+        tokens: u64,
+    ) -> Result<(Settled, Decision), StoreError> {
+        let settled = match chain {
+            Some(chain) => self.limiter.settle_chain(chain, marker, tokens).await?,
+            None => Settled::default(),
+        };
+        let decision = settled.decision.clone().unwrap_or_else(|| self.unlimited());
+        Ok((settled, decision))
     }
 
     /// Makes buckets full again.

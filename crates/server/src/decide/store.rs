@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    SlewedClock, Store, StoreError,
+    ChargeOutcome, Charges, Clock, Cost, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, SlewedClock, Store, StoreError,
 };
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace::{self, SpanKind};
@@ -184,6 +184,15 @@ impl Store for ServerStore {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         self.timed(Operation::Refund, self.kind.refund_once(charges, id)).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        self.timed(Operation::Refund, self.kind.settle(charges, marker, actual)).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

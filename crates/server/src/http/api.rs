@@ -12,7 +12,7 @@ use super::host_check::HostCheck;
 use super::is_unclear;
 use super::problem::Problem;
 use super::reply::HttpReply;
-use super::{check, ping};
+use super::{check, ping, reservation};
 use crate::auth;
 use crate::decide::Decider;
 
@@ -23,17 +23,23 @@ enum ApiCall {
     Batch,
     Peek,
     Refund,
+    Charge,
+    Reserve,
+    Settle,
     AuthByMatch,
     AuthByRule,
     Ping,
 }
 
 /// Which path asks for what, the usual one first. A last part in braces stands for any text.
-const ROUTES: [(&str, ApiCall); 7] = [
+const ROUTES: [(&str, ApiCall); 10] = [
     ("/v1/check", ApiCall::Check),
     ("/v1/check/batch", ApiCall::Batch),
     ("/v1/peek", ApiCall::Peek),
     ("/v1/refund", ApiCall::Refund),
+    ("/v1/charge", ApiCall::Charge),
+    ("/v1/reserve", ApiCall::Reserve),
+    ("/v1/settle", ApiCall::Settle),
     ("/v1/auth", ApiCall::AuthByMatch),
     ("/v1/auth/{ruleId}", ApiCall::AuthByRule),
     ("/api/ping", ApiCall::Ping),
@@ -79,6 +85,9 @@ impl Api {
             Some(ApiCall::Batch) => Box::pin(check::batch(decider, &mut request)).await,
             Some(ApiCall::Peek) => Box::pin(check::peek(decider, &mut request)).await,
             Some(ApiCall::Refund) => Box::pin(check::refund(decider, &mut request)).await,
+            Some(ApiCall::Charge) => Box::pin(check::charge(decider, &mut request)).await,
+            Some(ApiCall::Reserve) => Box::pin(reservation::reserve(decider, &mut request)).await,
+            Some(ApiCall::Settle) => Box::pin(reservation::settle(decider, &mut request)).await,
             Some(ApiCall::AuthByMatch) => Box::pin(auth::by_match(decider, peer, request)).await,
             Some(ApiCall::AuthByRule) => Box::pin(auth::by_rule(decider, peer, request)).await,
             Some(ApiCall::Ping) => Box::pin(ping::ping(decider, peer, request)).await,

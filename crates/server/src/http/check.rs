@@ -1,4 +1,4 @@
-//! The decision API: check, batch, peek and refund.
+//! The decision API: check, batch, peek, refund and charge.
 
 use futures_util::future::join_all;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -8,17 +8,17 @@ use spile_policy::{Chain, Policy};
 use spile_tower::response;
 
 use super::body::{read_json, read_json_up_to};
-use super::json::{write_decision, write_refund};
+use super::json::{write_charge, write_decision, write_refund};
 use super::problem::Problem;
 use super::reply::{HttpReply, reply};
 use crate::decide::Decider;
 use crate::input::fault::Fault;
 use crate::input::typed::{AtMost, Object, TypedQuestion, TypedRefund, parse, refund_id};
-use crate::openapi::{self, Decided, Looked, NotAsked, Questions, Refunded};
+use crate::openapi::{self, Charged, Decided, Looked, NotAsked, Questions, Refunded};
 
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.
-const USUAL_BYTES: usize = 256;
+pub(super) const USUAL_BYTES: usize = 256;
 /// The header fields that a decision has, refused or not.
 const USUAL_FIELDS: usize = 8;
 /// The most questions in one batch.
@@ -98,6 +98,31 @@ pub(crate) async fn refund(
     Ok(reply_with_fields(StatusCode::OK, &decision, decider.wall_now(), body))
 }
 
+/// Charges what has been used, after the fact: always, and into debt where it is not there.
+#[utoipa::path(
+    post,
+    path = "/v1/charge",
+    tag = "decisions",
+    operation_id = "charge",
+    request_body = openapi::Question,
+    responses(Charged, NotAsked)
+)]
+pub(crate) async fn charge(
+    decider: &Decider,
+    request: &mut Request<ClientBody>,
+) -> Result<HttpReply, Problem> {
+    only_post(request)?;
+    let body = read_json(request).await?;
+    let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
+    let owed = typed.owed_late(&decider.in_force().policy)?;
+    let (chain, tokens) = owed.map_or((None, None), |(chain, tokens)| (Some(chain), tokens));
+    let charged = decider.charge(chain.as_ref(), tokens).await;
+    let charged = charged.map_err(|why| Problem::charge_failed(&why))?;
+    let mut body = Vec::with_capacity(USUAL_BYTES);
+    write_charge(&mut body, &charged.decision, charged.uncovered);
+    Ok(reply_with_fields(StatusCode::OK, &charged.decision, decider.wall_now(), body))
+}
+
 /// Decides a list of questions, one answer each, in order. One bad question refuses all, before any is charged.
 #[utoipa::path(
     post,
@@ -130,7 +155,7 @@ pub(crate) async fn batch(
     Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
 }
 
-fn only_post(request: &Request<ClientBody>) -> Result<(), Problem> {
+pub(super) fn only_post(request: &Request<ClientBody>) -> Result<(), Problem> {
     if *request.method() == Method::POST { Ok(()) } else { Err(Problem::wrong_method("POST")) }
 }
 
@@ -154,7 +179,12 @@ fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> Http
     reply_with_fields(status, decision, wall, body)
 }
 
-fn reply_with_fields(status: StatusCode, decision: &Decision, wall: Micros, body: Vec<u8>) -> HttpReply {
+pub(super) fn reply_with_fields(
+    status: StatusCode,
+    decision: &Decision,
+    wall: Micros,
+    body: Vec<u8>,
+) -> HttpReply {
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
     response::write_fields(decision, wall, &mut headers);
     reply(status, headers, JSON, body)

@@ -30,11 +30,38 @@ pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
 
 /// Appends the decision in the shape that `POST /v1/refund` answers with.
 pub(crate) fn write_refund(out: &mut Vec<u8>, decision: &Decision, given: bool) {
-    text(out, if given { "{\"refunded\":true," } else { "{\"refunded\":false," });
+    text(out, if given { "{\"refunded\":true" } else { "{\"refunded\":false" });
+    write_members(out, decision);
+}
+
+/// Appends the decision in the shape that `POST /v1/charge` answers with.
+pub(crate) fn write_charge(out: &mut Vec<u8>, decision: &Decision, uncovered: u64) {
+    number(out, "{\"uncovered\":", uncovered);
+    write_members(out, decision);
+}
+
+/// Appends the decision in the shape that `POST /v1/reserve` answers with. An id is of letters, digits, `-` and `_`.
+pub(crate) fn write_reservation(out: &mut Vec<u8>, decision: &Decision, id: Option<&str>) {
+    match id {
+        Some(id) => quoted(out, "{\"id\":", id),
+        None => text(out, "{\"id\":null"),
+    }
+    write_members(out, decision);
+}
+
+/// Appends the decision in the shape that `POST /v1/settle` answers with.
+pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: bool, uncovered: u64) {
+    text(out, if settled { "{\"settled\":true" } else { "{\"settled\":false" });
+    number(out, ",\"uncovered\":", uncovered);
+    write_members(out, decision);
+}
+
+/// Appends the members of a decision to an object that has been opened and has members.
+fn write_members(out: &mut Vec<u8>, decision: &Decision) {
     let start = out.len();
     write_decision(out, decision);
-    // The brace that opened the decision stands before `refunded`.
-    out.remove(start);
+    // In place of the brace that opened the decision.
+    out[start] = b',';
 }
 
 fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {

@@ -8,13 +8,14 @@ mod json;
 pub(crate) mod ping;
 mod problem;
 mod reply;
+pub(crate) mod reservation;
 
 pub(crate) use api::Api;
 pub(crate) use body::read_json;
 pub(crate) use host_check::HostCheck;
 pub(crate) use json::write_decision;
 #[cfg(test)]
-pub(crate) use json::write_refund;
+pub(crate) use json::{write_charge, write_refund, write_reservation, write_settled};
 pub(crate) use problem::Problem;
 pub(crate) use reply::HttpReply;
 

@@ -107,6 +107,18 @@ impl Problem {
         Self::store_failed().with("detail", format!("{UNAVAILABLE}. {given}."))
     }
 
+    /// A late charge of which the store told nothing. Says whether it may have been made all the same.
+    pub(crate) fn charge_failed(why: &StoreError) -> Self {
+        let charged = if why.may_have_run() { "It may have been charged" } else { "Nothing was charged" };
+        Self::store_failed().with("detail", format!("{UNAVAILABLE}. {charged}."))
+    }
+
+    /// A reservation whose settling the store told nothing of. It can be sent again in any case.
+    pub(crate) fn settle_failed() -> Self {
+        let detail = format!("{UNAVAILABLE}. Send it again: it is settled once, however often it is sent.");
+        Self::store_failed().with("detail", detail)
+    }
+
     pub(crate) fn into_reply(self) -> HttpReply {
         let body = serde_json::to_vec(&self.members).expect("names and JSON values are JSON");
         reply(self.status, *self.headers, CONTENT_TYPE, body)

@@ -2,27 +2,31 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use spile_core::{Charges, Key, Limit, LimitError, RefundId};
+use serde::{Deserialize, Serialize, Serializer};
+use spile_core::{Charges, Cost, Key, Limit, LimitError, RefundId};
 use spile_policy::{Chain, Policy};
 
 use crate::input::fault::Fault;
 
-/// One question as it is written in a body.
-#[derive(Debug, Deserialize)]
+/// One question as it is written in a body, and in the id of a reservation.
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct TypedQuestion<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub(crate) rule_id: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub(crate) plans: Option<Vec<Text<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) capacity: Option<Whole>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refill_per_second: Option<f64>,
 }
 
@@ -44,6 +48,15 @@ impl TypedQuestion<'_> {
             }
             _ => Err(self.unclear()),
         }
+    }
+
+    /// What is to be charged after the fact, and the tokens, if they are not the rule's own. They may be more than a limit can
+    /// hold. `None` if nothing limits it.
+    pub(crate) fn owed_late(mut self, policy: &Policy) -> Result<Option<(Chain, Option<Cost>)>, Fault> {
+        let tokens = self.cost.map(|Whole(tokens)| Cost::new(tokens)).transpose();
+        let tokens = tokens.map_err(|why| Fault::new("cost", why))?;
+        self.cost = tokens.map(|_| Whole(0));
+        Ok(self.owed(policy)?.map(|chain| (chain, tokens)))
     }
 
     fn identity(&self) -> Result<&str, Fault> {
@@ -76,28 +89,74 @@ impl TypedQuestion<'_> {
     }
 }
 
-/// A refund as it is written in a body: a question, and what tells it from other refunds.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
-pub(crate) struct TypedRefund<'a> {
-    #[serde(borrow)]
-    rule_id: Option<Text<'a>>,
-    #[serde(borrow)]
-    identity: Option<Text<'a>>,
-    #[serde(borrow)]
-    plans: Option<Vec<Text<'a>>>,
-    cost: Option<Whole>,
-    capacity: Option<Whole>,
-    refill_per_second: Option<f64>,
-    #[serde(borrow)]
-    id: Option<Text<'a>>,
+/// Makes a type for a body that is a question with one more field. serde has no other way to refuse what it does not know.
+macro_rules! question_with {
+    ($(#[$doc:meta])* $name:ident { $field:ident: $kind:ty }) => {
+        $(#[$doc])*
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+        pub(crate) struct $name<'a> {
+            #[serde(borrow)]
+            rule_id: Option<Text<'a>>,
+            #[serde(borrow)]
+            identity: Option<Text<'a>>,
+            #[serde(borrow)]
+            plans: Option<Vec<Text<'a>>>,
+            cost: Option<Whole>,
+            capacity: Option<Whole>,
+            refill_per_second: Option<f64>,
+            $field: Option<$kind>,
+        }
+
+        impl<'a> $name<'a> {
+            /// The question, and the field if it is there.
+            pub(crate) fn into_parts(self) -> (TypedQuestion<'a>, Option<$kind>) {
+                let Self { rule_id, identity, plans, cost, capacity, refill_per_second, $field } = self;
+                (TypedQuestion { rule_id, identity, plans, cost, capacity, refill_per_second }, $field)
+            }
+        }
+    };
 }
 
-impl<'a> TypedRefund<'a> {
-    /// The question, and the id if it has one.
-    pub(crate) fn into_parts(self) -> (TypedQuestion<'a>, Option<Text<'a>>) {
-        let Self { rule_id, identity, plans, cost, capacity, refill_per_second, id } = self;
-        (TypedQuestion { rule_id, identity, plans, cost, capacity, refill_per_second }, id)
+question_with! {
+    /// A refund as it is written in a body: a question, and what tells it from other refunds.
+    TypedRefund { id: Text<'a> }
+}
+
+question_with! {
+    /// A reservation as it is written in a body: a question, and how long it can be settled.
+    TypedReserve { ttl: Ttl }
+}
+
+/// What a reservation cost in the end, as it is written in a body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+pub(crate) struct TypedSettle<'a> {
+    #[serde(borrow)]
+    pub(crate) id: Option<Text<'a>>,
+    pub(crate) cost: Option<Whole>,
+}
+
+/// How long something can be done: seconds, or a number and a unit, as in `90s`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ttl(pub(crate) Duration);
+
+impl<'de> Deserialize<'de> for Ttl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a number of seconds, or a span of time")]
+        enum Written {
+            Seconds(f64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Seconds(seconds) => {
+                // What is out of bounds is refused with them later. A cast takes it to the nearest number.
+                (seconds >= 0.0).then(|| Self(Duration::from_micros((seconds * 1e6).round() as u64)))
+            }
+            Written::Text(text) => humantime::parse_duration(&text).ok().map(Self),
+        }
+        .ok_or_else(|| D::Error::custom("is no span of time"))
     }
 }
 
@@ -190,6 +249,12 @@ impl std::ops::Deref for Text<'_> {
     }
 }
 
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextVisitor;
@@ -215,7 +280,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// A whole number, also where it is written with a point: `1.0` is 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Whole(pub(crate) u64);
 
 impl<'de> Deserialize<'de> for Whole {
@@ -273,10 +338,11 @@ fn last_field(path: &str) -> Option<&str> {
     path.rsplit('.').next()?.split('[').next()
 }
 
-/// What a field of a question or a refund takes, in words.
+/// What a field of a question takes, in words.
 pub(crate) fn bound_of(field: &str) -> Option<String> {
     Some(match field {
         "id" => format!("1 to {} bytes of text", RefundId::MAX_BYTES),
+        "ttl" => "1 second to 1 day: a number of seconds, or a number and a unit, as in `90s`".to_owned(),
         "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
         "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
         "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),

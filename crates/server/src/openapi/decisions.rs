@@ -99,55 +99,108 @@ pub(crate) struct ByOwnLimit {
 #[expect(dead_code, reason = "questions are read by hand")]
 pub(crate) struct Questions(Vec<Question>);
 
-/// A question, and the id of the refund: 1 to 128 bytes. A key's id is remembered for an hour, and given back to once.
-pub(crate) enum RefundQuestion {}
+/// Makes a type of a schema that is another one with more members.
+macro_rules! composed {
+    ($(#[$doc:meta])* $name:ident of $whole:ty = $schema:expr;) => {
+        $(#[$doc])*
+        pub(crate) enum $name {}
 
-impl PartialSchema for RefundQuestion {
-    fn schema() -> RefOr<Schema> {
-        let id: RefOr<Schema> = ObjectBuilder::new()
-            .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
-            .description(Some("What tells this refund from others of the same key: it is given once."))
-            .min_length(Some(1))
-            .max_length(Some(RefundId::MAX_BYTES))
-            .format(Some(SchemaFormat::Custom("refund-id".to_owned())))
-            .examples(["order-7"])
-            .into();
-        let schemas = [ByRule::schema(), ByPlans::schema(), ByOwnLimit::schema()];
-        let with_id = schemas.map(|schema| with_member(schema, "id", id.clone(), false));
-        with_id.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item).into()
-    }
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                $schema
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+                <$whole>::schemas(schemas);
+            }
+        }
+    };
 }
 
-impl ToSchema for RefundQuestion {
-    fn name() -> Cow<'static, str> {
-        "RefundQuestion".into()
-    }
-
-    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        Question::schemas(schemas);
-    }
+composed! {
+    /// A question, and the id of the refund: 1 to 128 bytes. A key's id is remembered for an hour, and given back to once.
+    RefundQuestion of Question = question_with("id", ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .description(Some("What tells this refund from others of the same key: it is given once."))
+        .min_length(Some(1))
+        .max_length(Some(RefundId::MAX_BYTES))
+        .format(Some(SchemaFormat::Custom("refund-id".to_owned())))
+        .examples(["order-7"]));
 }
 
-/// A decision, and whether the refund was given now.
-pub(crate) enum Refund {}
-
-impl PartialSchema for Refund {
-    fn schema() -> RefOr<Schema> {
-        let refunded = ObjectBuilder::new().schema_type(Type::Boolean).description(Some(
-            "Whether it was given now. False if its `id` has been used: nothing has changed.",
-        ));
-        with_member(Decision::schema(), "refunded", refunded.build().into(), true)
-    }
+composed! {
+    /// A question, and how long the reservation can be settled: 1 second to 1 day.
+    ReserveQuestion of Question = question_with("ttl", ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Number, Type::String, Type::Null]))
+        .description(Some(
+            "How long it can be settled, 1 second to 1 day: seconds, or a number and a unit. 5 minutes if it is left out.",
+        ))
+        .minimum(Some(1))
+        .maximum(Some(86_400))
+        .format(Some(SchemaFormat::Custom("ttl".to_owned())))
+        .examples(["90s"]));
 }
 
-impl ToSchema for Refund {
-    fn name() -> Cow<'static, str> {
-        "Refund".into()
-    }
+/// The id of a reservation, and what it cost in the end.
+#[derive(ToSchema)]
+#[schema(examples(json!({"id": "eyJtYXJrZXIiOiI3IiwidHRsX3VzIjo2MDAwMDAwMCwicXVlc3Rpb24iOnt9fQ", "cost": 420})))]
+#[expect(dead_code, reason = "it is read by hand")]
+pub(crate) struct SettleQuestion {
+    /// What `/v1/reserve` answered.
+    #[schema(min_length = 1, format = "reservation-id")]
+    id: String,
+    /// Tokens that were used; 0 gives everything back.
+    #[schema(maximum = 1_000_000_000)]
+    cost: u32,
+}
 
-    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        Decision::schemas(schemas);
-    }
+composed! {
+    /// A decision, and whether the refund was given now.
+    Refund of Decision = with_member(Decision::schema(), "refunded", boolean(
+        "Whether it was given now. False if its `id` has been used: nothing has changed.",
+    ), true);
+}
+
+composed! {
+    /// A decision, and how much of the charge was beyond the debt of a limit.
+    Charge of Decision = with_member(Decision::schema(), "uncovered", uncovered(), true);
+}
+
+composed! {
+    /// A decision, and the id of the reservation, `null` if nothing was reserved.
+    Reservation of Decision = with_member(Decision::schema(), "id", ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .description(Some("To be sent to `/v1/settle`; `null` if nothing was reserved. It contains the identity."))
+        .into(), true);
+}
+
+composed! {
+    /// The limits now, whether the reservation was settled now, and how much was beyond the debt of a limit.
+    Settlement of Decision = with_member(with_member(Decision::schema(), "uncovered", uncovered(), true), "settled", boolean(
+        "Whether it was settled now. False if it had been settled, or had expired: nothing has changed.",
+    ), true);
+}
+
+fn question_with(name: &str, member: ObjectBuilder) -> RefOr<Schema> {
+    let member: RefOr<Schema> = member.into();
+    let schemas = [ByRule::schema(), ByPlans::schema(), ByOwnLimit::schema()];
+    let longer = schemas.map(|schema| with_member(schema, name, member.clone(), false));
+    longer.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item).into()
+}
+
+fn boolean(description: &str) -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::Boolean).description(Some(description)).into()
+}
+
+fn uncovered() -> RefOr<Schema> {
+    let description = "Tokens beyond the debt of a limit, which were not charged; the most of any limit.";
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).description(Some(description)).into()
 }
 
 /// The same object with one member more.
@@ -286,6 +339,19 @@ answers! {
         answer("200", "Given back, never above a capacity; the state of the limits now.", &REFUSED, json("Refund")),
         problem(503, "The store did not answer. `detail` says whether tokens may have been given back; a refund with an \
                       `id` can be sent again in any case.", &["Retry-After"]);
+    /// The state of the limits once the tokens were charged.
+    Charged:
+        answer("200", "Charged, into debt where it was not there; the state of the limits now.", &REFUSED, json("Charge")),
+        problem(503, "The store did not answer. `detail` says whether it may have been charged.", &["Retry-After"]);
+    /// The decision about a reservation: 200, 429 or 503.
+    Reserved:
+        answer("200", "Reserved.", &LIMITED, json("Reservation")),
+        answer("429", "Denied. Nothing was reserved.", &REFUSED, json("Reservation")),
+        answer("503", "Refused because the store failed.", &REFUSED, json("Reservation"));
+    /// The state of the limits once a reservation was settled.
+    Settled:
+        answer("200", "Settled, now or before; the state of the limits now.", &REFUSED, json("Settlement")),
+        problem(503, "The store did not answer. Send it again: it is settled once.", &["Retry-After"]);
     /// The body is no question. Nothing was charged.
     NotAsked:
         problem(400, "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown.", &[]),
@@ -354,8 +420,10 @@ mod tests {
     use spile_memory::MemoryStore;
 
     use super::*;
-    use crate::http::{write_decision, write_refund};
-    use crate::input::typed::{Object, TypedQuestion, TypedRefund, bound_of, parse};
+    use crate::http::{write_charge, write_decision, write_refund, write_reservation, write_settled};
+    use crate::input::typed::{
+        Object, TypedQuestion, TypedRefund, TypedReserve, TypedSettle, bound_of, parse,
+    };
 
     #[test]
     fn what_the_document_takes_for_a_question_is_read_as_one() {
@@ -408,25 +476,41 @@ mod tests {
         object.properties.keys().cloned().collect()
     }
 
-    #[tokio::test]
-    async fn what_is_read_and_written_of_a_refund_is_what_the_document_says() {
-        let why = parse::<Object<TypedRefund<'_>>>(b"{\"?\": 1}").expect_err("no such field").to_string();
-        let known: BTreeSet<String> = why.split('`').skip(3).step_by(2).map(str::to_owned).collect();
-        let RefOr::T(Schema::OneOf(questions)) = RefundQuestion::schema() else { panic!("one of three") };
-        let said = questions.items.into_iter().flat_map(members).collect::<BTreeSet<_>>();
-        assert_eq!(said, known, "the document knows other fields than are read: {why}");
+    /// The fields that a body may have, by the error about one that it may not have.
+    fn fields_of<T: Deserialize<'static>>() -> BTreeSet<String> {
+        let why = parse::<Object<T>>(b"{\"?\": 1}").err().expect("no such field").to_string();
+        why.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    }
 
-        let free = Plan::new("free", Limit::per_second(1).burst(3)).expect("a plan");
-        let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
-        let decision = limiter.refund("a", ["free"], 1).await.expect("a question");
-        let mut text = Vec::new();
-        write_refund(&mut text, &decision, true);
-        let written: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_slice(&text).expect("it is an object");
-        assert_eq!(
-            written.into_iter().map(|(name, _)| name).collect::<BTreeSet<_>>(),
-            members(Refund::schema())
-        );
+    /// The members of all questions that a schema is one of.
+    fn question_members(schema: RefOr<Schema>) -> BTreeSet<String> {
+        let RefOr::T(Schema::OneOf(questions)) = schema else { return members(schema) };
+        questions.items.into_iter().flat_map(members).collect()
+    }
+
+    #[test]
+    fn what_is_read_of_refunds_and_reservations_is_what_the_document_says() {
+        assert_eq!(fields_of::<TypedRefund<'static>>(), question_members(RefundQuestion::schema()));
+        assert_eq!(fields_of::<TypedReserve<'static>>(), question_members(ReserveQuestion::schema()));
+        assert_eq!(fields_of::<TypedSettle<'static>>(), question_members(SettleQuestion::schema()));
+    }
+
+    #[test]
+    fn what_is_written_beside_a_decision_is_what_the_document_says() {
+        let decision = spile_core::Decision::unlimited(spile_core::Micros::from_secs(1));
+        let written = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut text = Vec::new();
+            write(&mut text);
+            let written: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_slice(&text).expect("it is an object");
+            written.into_iter().map(|(name, _)| name).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(written(&|out| write_refund(out, &decision, true)), members(Refund::schema()));
+        assert_eq!(written(&|out| write_charge(out, &decision, 7)), members(Charge::schema()));
+        for id in [None, Some("a-_9")] {
+            assert_eq!(written(&|out| write_reservation(out, &decision, id)), members(Reservation::schema()));
+        }
+        assert_eq!(written(&|out| write_settled(out, &decision, false, 7)), members(Settlement::schema()));
     }
 
     #[test]

@@ -14,10 +14,11 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi, PathItem, Server};
 
+use self::decisions::{Charge, Pong, Refund, Refusal, Reservation, Settlement};
 pub(crate) use self::decisions::{
-    Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, RefundQuestion, Refunded,
+    Charged, Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, RefundQuestion,
+    Refunded, ReserveQuestion, Reserved, SettleQuestion, Settled,
 };
-use self::decisions::{Pong, Refund, Refusal};
 pub(crate) use self::entries::{Conditions, Made, Put, Shown, StillThere};
 pub(crate) use self::problems::{
     BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept, Unmade,
@@ -40,7 +41,7 @@ use crate::{auth, http};
         (name = "server", description = "Configuration, store and health."),
         (name = "dashboard", description = "What happens now, and what happened in the last day."),
     ),
-    components(schemas(Decision, Pong, Problem, Refund, Refusal))
+    components(schemas(Charge, Decision, Pong, Problem, Refund, Refusal, Reservation, Settlement))
 )]
 struct Whole;
 
@@ -50,6 +51,9 @@ struct Whole;
     http::check::batch,
     http::check::peek,
     http::check::refund,
+    http::check::charge,
+    http::reservation::reserve,
+    http::reservation::settle,
     auth::by_rule,
     auth::by_match,
     http::ping::ping,

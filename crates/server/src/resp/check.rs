@@ -1,6 +1,7 @@
-//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK` and `SPILE.REFUND … [ID id]`: the decision API over the Redis protocol.
+//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK`, `SPILE.CHARGE` and `SPILE.REFUND … [ID id]`: the decision API over the Redis
+//! protocol.
 
-use spile_core::{Decision, RefundId, StoreError};
+use spile_core::{Cost, Decision, RefundId, StoreError};
 use spile_policy::{Chain, Policy};
 
 use super::reply::RespReply;
@@ -12,13 +13,14 @@ pub(super) enum Verb {
     Check,
     Peek,
     Refund,
+    Charge,
 }
 
 impl Verb {
     /// The arguments of its command.
     const fn arguments(self) -> &'static str {
         match self {
-            Self::Check | Self::Peek => "rule identity [cost]",
+            Self::Check | Self::Peek | Self::Charge => "rule identity [cost]",
             Self::Refund => "rule identity [cost] [ID id]",
         }
     }
@@ -30,9 +32,12 @@ pub(super) struct Check<'a> {
     verb: Verb,
     rule: &'a str,
     identity: &'a str,
-    cost: Option<u64>,
+    cost: Option<Cost>,
     id: Option<RefundId<'a>>,
 }
+
+/// What a command did: the decision, and for a refund whether it was given now, for a late charge what no debt covers.
+pub(super) type Checked = (Decision, Option<(&'static str, u64)>);
 
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
@@ -56,7 +61,8 @@ impl<'a> Check<'a> {
         };
         let cost = cost.map(|cost| {
             let number = std::str::from_utf8(cost).ok().and_then(|text| text.parse().ok());
-            number.ok_or_else(|| RespReply::error("ERR cost is no whole number from 0 to 1000000000"))
+            let cost = number.and_then(|number| Cost::new(number).ok());
+            cost.ok_or_else(|| RespReply::error("ERR cost is no whole number from 0 to 1000000000"))
         });
         let id = id.map(|id| {
             RefundId::new(text("id", id)?).map_err(|why| RespReply::error(format!("ERR id: {why}")))
@@ -67,17 +73,19 @@ impl<'a> Check<'a> {
 
     /// The charges. `None` if no limit applies.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, RespReply> {
-        let owed = policy.owed_by_identity(self.rule, self.identity, self.cost);
+        // What has been used may cost more than a limit can hold.
+        let cost = self.cost.map(|cost| if self.verb == Verb::Charge { 0 } else { cost.get().into() });
+        let owed = policy.owed_by_identity(self.rule, self.identity, cost);
         owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))
     }
 
-    /// Asks the decider, and says of a refund whether it was given now.
+    /// Asks the decider.
     pub(super) async fn run(
         &self,
         decider: &Decider,
         chain: Option<&Chain>,
         in_bulk: bool,
-    ) -> Result<(Decision, Option<bool>), StoreError> {
+    ) -> Result<Checked, StoreError> {
         match (self.verb, in_bulk) {
             (Verb::Check, false) => Ok((decider.allow_chain(chain).await, None)),
             (Verb::Check, true) => Ok((decider.allow_in_turn(chain).await, None)),
@@ -86,14 +94,30 @@ impl<'a> Check<'a> {
             (Verb::Refund, in_bulk) => {
                 let refund = decider.refund_once(chain, self.id);
                 let refunded = if in_bulk { decider.in_turn(chain, refund).await } else { refund.await };
-                refunded.map(|(decision, given)| (decision, Some(given)))
+                refunded.map(|(decision, given)| (decision, Some(("refunded", given.into()))))
+            }
+            (Verb::Charge, in_bulk) => {
+                let charge = decider.charge(chain, self.cost);
+                let charged = if in_bulk { decider.in_turn(chain, charge).await } else { charge.await };
+                charged.map(|charged| (charged.decision, Some(("uncovered", charged.uncovered))))
             }
         }
     }
 }
 
-/// A decision with the field names of the decision API, and for a refund whether it was given now.
-pub(super) fn reply(decision: &Decision, refunded: Option<bool>) -> RespReply {
+/// What the error says about a command that the store did not answer.
+pub(super) fn failure(verb: Verb, why: &StoreError) -> RespReply {
+    let done = match (verb, why.may_have_run()) {
+        (Verb::Charge, true) => "it may have been charged",
+        (Verb::Charge, false) => "nothing was charged",
+        (_, true) => "it may have been given back",
+        (_, false) => "nothing was given back",
+    };
+    RespReply::error(format!("UNAVAILABLE rate limiter backend error: {done}"))
+}
+
+/// A decision with the field names of the decision API.
+pub(super) fn reply((decision, more): &Checked) -> RespReply {
     let whole = |number: u128| RespReply::Int(i64::try_from(number).unwrap_or(i64::MAX));
     let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
     let limited_by = decision.limited_by().map_or(RespReply::Nil, |name| RespReply::text(name.as_str()));
@@ -107,6 +131,6 @@ pub(super) fn reply(decision: &Decision, refunded: Option<bool>) -> RespReply {
         ("reason", RespReply::text(decision.reason().as_str())),
         ("degraded", RespReply::Int(decision.degraded().into())),
     ];
-    parts.extend(refunded.map(|given| ("refunded", RespReply::Int(given.into()))));
+    parts.extend(more.map(|(name, number)| (name, whole(number.into()))));
     RespReply::Map(parts)
 }

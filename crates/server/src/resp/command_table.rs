@@ -20,7 +20,7 @@ pub(super) struct CommandInfo {
 const BY_RULE: &[(&str, &str, bool)] =
     &[("rule", "string", false), ("identity", "key", false), ("cost", "integer", true)];
 
-const COMMANDS: [CommandInfo; 17] = [
+const COMMANDS: [CommandInfo; 18] = [
     entry("auth", -2, &["noscript", "loading", "stale", "fast", "no_auth"], "Authenticates the connection."),
     CommandInfo {
         key: 1,
@@ -60,6 +60,11 @@ const COMMANDS: [CommandInfo; 17] = [
         "Resets the connection to its initial state.",
     ),
     entry("select", 2, &["loading", "stale", "fast"], "Chooses one of 16 namespaces for CL.THROTTLE."),
+    by_rule(
+        "spile.charge",
+        &["write", "fast"],
+        "Charges what was used of an identity under a rule, into debt if need be.",
+    ),
     by_rule("spile.check", &["write", "fast"], "Spends tokens of an identity under a rule, or denies."),
     by_rule("spile.peek", &["readonly", "fast"], "Answers like SPILE.CHECK, and spends nothing."),
     CommandInfo {

@@ -27,8 +27,9 @@ const MAX_BATCH: usize = 256;
 /// The number of databases. Each is a namespace for the keys of `CL.THROTTLE`.
 const DATABASES: u8 = 16;
 /// The commands that make a decision.
-const DECISION_COMMANDS: [(&str, DecisionCommand); 4] = [
+const DECISION_COMMANDS: [(&str, DecisionCommand); 5] = [
     ("cl.throttle", DecisionCommand::Throttle),
+    ("spile.charge", DecisionCommand::Rule(Verb::Charge)),
     ("spile.check", DecisionCommand::Rule(Verb::Check)),
     ("spile.peek", DecisionCommand::Rule(Verb::Peek)),
     ("spile.refund", DecisionCommand::Rule(Verb::Refund)),
@@ -188,12 +189,8 @@ impl ClientSession {
         let chain = asked.owed(policy)?;
         let decided = asked.run(&self.decider, chain.as_ref(), in_bulk);
         let decided = self.metrics.traced("resp check", decided).await;
-        let (decision, refunded) = decided.map_err(|why| {
-            let given =
-                if why.may_have_run() { "it may have been given back" } else { "nothing was given back" };
-            RespReply::error(format!("UNAVAILABLE rate limiter backend error: {given}"))
-        })?;
-        Ok((check::reply(&decision, refunded), answered(&decision)))
+        let decided = decided.map_err(|why| check::failure(verb, &why))?;
+        Ok((check::reply(&decided), answered(&decided.0)))
     }
 
     /// Answers a command that makes no decision, or queues one for its transaction.

@@ -20,6 +20,7 @@ mod keys;
 mod late_charges;
 mod quotas;
 mod refunds;
+mod reservations;
 mod spending;
 mod subject;
 
@@ -31,6 +32,7 @@ pub use keys::*;
 pub use late_charges::*;
 pub use quotas::*;
 pub use refunds::*;
+pub use reservations::*;
 pub use spending::*;
 pub use subject::{ChargeSpec, StoreUnderTest, charges};
 
@@ -77,6 +79,14 @@ macro_rules! store_contract {
             a_quota_and_a_rate_are_spent_together_or_not_at_all
             a_changed_quota_keeps_what_was_used
             a_debt_of_a_quota_ends_with_its_window
+            a_reservation_is_charged_at_once_and_settled_once
+            a_reservation_that_is_settled_at_nothing_is_given_back
+            a_reservation_that_cost_more_takes_the_bucket_into_debt
+            an_expired_reservation_stays_charged
+            a_reservation_of_a_chain_is_settled_in_each_limit
+            a_reservation_of_an_earlier_window_gives_nothing_back_to_this_one
+            open_reservations_of_a_key_are_bounded
+            of_many_that_settle_a_reservation_at_once_one_does
             a_clock_that_steps_back_over_the_start_of_a_window_mints_nothing
             a_clock_that_steps_back_a_little_mints_nothing
             a_clock_that_steps_far_back_locks_nobody_out

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spile_core::{
     Charge, Charges, Cost, Decision, DecisionSource, FakeClock, Key, Limit, LimitBuilder, LimitName,
-    NamedLimit, PartialOutcome, RefundId, Store,
+    NamedLimit, PartialOutcome, RefundId, ReservationMarker, Store,
 };
 
 /// A store and the clock that it tells the time by.
@@ -83,6 +83,24 @@ impl<S: Store> StoreUnderTest<S> {
     pub async fn refund_once(&self, lines: &[ChargeSpec<'_>], id: &str) -> bool {
         let id = RefundId::new(id).expect("the id is sound");
         self.store.refund_once(&charges(lines), id).await.expect("the store answers").given
+    }
+
+    /// Reserves a chain, and says whether that was allowed.
+    pub async fn reserve(&self, lines: &[ChargeSpec<'_>], marker: ReservationMarker) -> bool {
+        let outcome = self.store.spend(&marker.reserve(&charges(lines))).await.expect("the store answers");
+        outcome.allowed
+    }
+
+    /// Settles the charges of one key. Returns how much of them no debt covers, or `None` if that was not the first time.
+    pub async fn settle(
+        &self,
+        lines: &[ChargeSpec<'_>],
+        marker: ReservationMarker,
+        actual: u64,
+    ) -> Option<u64> {
+        let actual = Cost::new(actual).expect("the cost is within bounds");
+        let settled = self.store.settle(&charges(lines), marker, actual).await.expect("the store answers");
+        settled.settled.then_some(settled.uncovered)
     }
 
     /// Forgets one bucket.

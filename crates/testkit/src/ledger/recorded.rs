@@ -1,7 +1,8 @@
 //! A store whose answers are written down.
 
 use spile_core::{
-    ChargeOutcome, Charges, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Cost, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker,
+    SettleOutcome, Store, StoreError,
 };
 
 use super::Ledger;
@@ -63,6 +64,15 @@ impl<S: Store> Store for Recorded<S> {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         self.store.refund_once(charges, id).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        self.store.settle(charges, marker, actual).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    ChargeOutcome, Charges, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Cost, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store, StoreError,
 };
 
 use super::ModelStore;
@@ -121,6 +122,15 @@ impl<S: Store> Store for FaultyStore<S> {
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
         self.call(|| self.store.refund_once(charges, id)).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        self.call(|| self.store.settle(charges, marker, actual)).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

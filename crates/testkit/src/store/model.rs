@@ -5,8 +5,8 @@ use std::future::ready;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Micros, Outcome, PartialOutcome, RefundId,
-    RefundOutcome, Store, StoreError,
+    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, Micros, Outcome, PartialOutcome,
+    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 
 /// Buckets in a map that never evicts. Slow, unbounded and obviously correct.
@@ -37,8 +37,10 @@ impl<C: Clock> ModelStore<C> {
             charges.iter().map(|charge| BucketSlot::read(buckets.get(&name(charge)).copied())).collect();
         let taken = step(charges, &mut slots, self.clock.now());
         for (charge, slot) in charges.iter().zip(slots) {
-            if let Some(bucket) = slot.bucket.filter(|_| slot.dirty) {
-                buckets.insert(name(charge), bucket);
+            match slot.bucket {
+                Some(bucket) if slot.dirty => drop(buckets.insert(name(charge), bucket)),
+                None if slot.dirty => drop(buckets.remove(&name(charge))),
+                _ => {}
             }
         }
         taken
@@ -78,6 +80,15 @@ impl<C: Clock> Store for ModelStore<C> {
         id: RefundId<'_>,
     ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
         ready(Ok(self.step(&id.mark(charges), spile_core::refund_once)))
+    }
+
+    fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send {
+        ready(Ok(self.step(&marker.settle(charges, actual), spile_core::settle)))
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

@@ -13,6 +13,8 @@ pub(super) const ALL: &[Listed] = &[("22 half the callers give up", cancelled)];
 
 const CALLERS: u64 = 6_000;
 const BATCH: u64 = 100;
+/// How many turns of the scheduler those wait who leave. Many leave at once, so that enough do on a fast machine, too.
+const PATIENCE: [u64; 8] = [0, 0, 1, 2, 5, 10, 20, 40];
 
 /// Their places come back, and those who stay are served as if nobody had left.
 fn cancelled(name: &'static str) -> Row {
@@ -43,7 +45,7 @@ async fn leave_early(limiter: Limiter) -> u64 {
 /// Every other caller stays. The others leave after a few turns of the scheduler, which is finer than any timer.
 async fn ask(limiter: Limiter, number: u64) -> bool {
     let key = format!("impatient:{}", number % 10);
-    let patience = if number.is_multiple_of(2) { u64::MAX } else { number / 2 % 40 };
+    let patience = if number.is_multiple_of(2) { u64::MAX } else { PATIENCE[(number / 2 % 8) as usize] };
     tokio::select! {
         biased;
         _ = limiter.allow(&key, [HOT_PLAN], 1) => false,

@@ -20,7 +20,7 @@ fn corrupted(name: &'static str) -> Row {
     let trial = Setup::policy(FailurePolicy::Deny).state_may_be_lost().start(&server.url());
     let corruptions: &[&[&str]] = &[
         &["HSET", "t", "nan"],
-        &["HSET", "t", "-1"],
+        &["HSET", "t", "-1000000000000001"],
         &["HSET", "t", "1e308"],
         &["HSET", "t", "inf"],
         &["HSET", "ts", "nan"],

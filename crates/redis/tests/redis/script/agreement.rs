@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use spile_calendar::{CalendarLimit, Period};
 use spile_core::{
     Bucket, Charge, ChargeOutcome, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens,
-    Micros, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome, Store,
+    Micros, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome,
+    Store,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -21,7 +22,14 @@ use crate::common;
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
 /// Their markers, by the names under which they are stored.
-const MARKERS: [&str; 2] = ["refund:order-7", "refund:order%208%20%7B%7D%3A%25"];
+const MARKERS: [&str; 6] = [
+    "refund:order-7",
+    "refund:order%208%20%7B%7D%3A%25",
+    "reservation:00000000000000000000000000000000",
+    "reservation:00000000000000000000000000000001",
+    "reservations:1024s",
+    "reservations:131072s",
+];
 const NAMES: [&str; 4] = ["free", "gold", "gold/burst", "gold/daily"];
 
 /// Operations that are asked at once, so that they share a call and in it their buckets.
@@ -62,6 +70,10 @@ enum Kind {
     RefundOnce(&'static str),
     /// At up to three times the cost that could pass.
     Charge,
+    /// By one of few ids, so that some are reserved while they are open.
+    Reserve(ReservationMarker),
+    /// At up to twice the cost, for one key, by one of the same ids.
+    Settle(ReservationMarker, Cost),
     Reset,
 }
 
@@ -72,6 +84,7 @@ enum Did {
     SpendUpTo(PartialOutcome),
     Refund(RefundOutcome),
     Charge(ChargeOutcome),
+    Settle(SettleOutcome),
     Reset,
 }
 
@@ -158,16 +171,26 @@ impl Trace {
     }
 
     fn step(&mut self) -> Step {
-        let kind = match self.random.u32(0..22) {
+        let kind = match self.random.u32(0..26) {
             0..12 => Kind::Spend,
             12..14 => Kind::Peek,
             14..17 => Kind::SpendUpTo,
             17 => Kind::Refund,
             18 => Kind::RefundOnce(IDS[self.random.usize(..IDS.len())]),
             19..21 => Kind::Charge,
+            21..23 => Kind::Reserve(self.marker()),
+            23..25 => Kind::Settle(self.marker(), Cost::ZERO),
             _ => Kind::Reset,
         };
         let mut charges = self.charges();
+        if let Kind::Settle(marker, _) = kind {
+            let key = charges[0].key();
+            charges =
+                Charges::distinct(charges.into_iter().filter(|charge| charge.key() == key)).expect("a chain");
+            let actual = self.random.u64(0..=2 * u64::from(charges[0].cost().get()));
+            let kind = Kind::Settle(marker, Cost::new(actual).unwrap_or(Cost::MAX));
+            return Step { kind, charges };
+        }
         if matches!(kind, Kind::Charge) {
             let late = |charge: &Charge<'static>| {
                 let cost = u64::from(charge.cost().get()) * self.random.u64(0..=3);
@@ -176,6 +199,11 @@ impl Trace {
             charges = Charges::distinct(charges.iter().map(late).collect::<Vec<_>>()).expect("a chain");
         }
         Step { kind, charges }
+    }
+
+    fn marker(&mut self) -> ReservationMarker {
+        let ttl = [600, 86_400][self.random.usize(..2)];
+        ReservationMarker::new(self.random.u128(..2), Duration::from_secs(ttl)).expect("within bounds")
     }
 
     fn charges(&mut self) -> Charges<'static> {
@@ -303,6 +331,12 @@ impl Step {
                 Did::Refund(store.refund_once(charges, id).await.expect("an answer"))
             }
             Kind::Charge => Did::Charge(store.charge(charges).await.expect("an answer")),
+            Kind::Reserve(marker) => {
+                Did::Step(store.spend(&marker.reserve(charges)).await.expect("an answer"))
+            }
+            Kind::Settle(marker, actual) => {
+                Did::Settle(store.settle(charges, marker, actual).await.expect("an answer"))
+            }
             Kind::SpendUpTo => Did::SpendUpTo(store.spend_up_to(charges).await.expect("an answer")),
             Kind::Reset => {
                 store.reset(charges).await.expect("an answer");

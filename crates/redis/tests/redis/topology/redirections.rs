@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, RefundId, Store, StoreError, SystemClock};
+use spile_core::{Charges, Clock, Cost, RefundId, ReservationMarker, Store, StoreError, SystemClock};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{RedisCluster, RedisServer};
 use spile_testkit::wait;
@@ -69,6 +69,20 @@ async fn a_chain_is_decided_exactly_while_its_slot_moves_whatever_keys_exist() {
     assert!(!store.refund_once(&chain(&names), id).await.unwrap().given, "once, also while the slot moves");
     let refunded = expected.map(|left| left + 1);
     assert_eq!(left(&store, &names).await, refunded);
+    for (number, actual, difference) in [(1, 1, 0), (2, 0, 1), (3, 9, -8)] {
+        let marker = ReservationMarker::new(number, Duration::from_secs(60)).unwrap();
+        assert!(store.spend(&marker.reserve(&chain(&names))).await.unwrap().allowed);
+        let before = left(&store, &names).await;
+        for settled in [true, false] {
+            let cost = Cost::new(actual).unwrap();
+            let outcome = store.settle(&chain(&names), marker, cost).await.unwrap();
+            assert_eq!((outcome.settled, outcome.uncovered), (settled, 0), "once, also while the slot moves");
+            let after = before.iter().map(|left| left.wrapping_add_signed(difference)).collect::<Vec<_>>();
+            assert_eq!(left(&store, &names).await, after);
+        }
+        let used = names.map(|name| charge("ann", name, LIMIT, actual));
+        store.refund(&Charges::new(used).unwrap()).await.unwrap();
+    }
     assert!(store.spend(&chain(&names)).await.unwrap().allowed);
     // Requests of one slot that come at once share a call until it moves. None may take another's redirection for its own.
     let alone = |name: &'static str| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::Store;
+use spile_core::{Cost, ReservationMarker, Store};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisSentinel;
 use spile_testkit::wait;
@@ -39,6 +39,25 @@ async fn a_failover_costs_each_connection_once_however_many_sentinels_tell_of_it
         assert!(spends(&store).await);
     }
     assert_eq!(store.stats().connections_lost - lost_before, 2);
+}
+
+/// The marker and the buckets are written in one step, so a failover keeps both or neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_is_settled_once_across_a_failover() {
+    let sentinel = RedisSentinel::start();
+    let store = RedisStore::builder(sentinel.url()).timeout(Duration::from_secs(5)).build().unwrap();
+    until_it_spends(&store).await;
+    sentinel.wait_for_replica();
+    let reserved = charges("eve", "1000, 1/h", 600);
+    let marker = ReservationMarker::new(7, Duration::from_secs(600)).unwrap();
+    assert!(store.spend(&marker.reserve(&reserved)).await.unwrap().allowed);
+    assert!(store.settle(&reserved, marker, Cost::new(100).unwrap()).await.unwrap().settled);
+    sentinel.fail_over();
+    until_it_spends(&store).await;
+    for _ in 0..3 {
+        let again = store.settle(&reserved, marker, Cost::new(100).unwrap()).await.unwrap();
+        assert_eq!(again.outcome.buckets[0].held().whole_tokens(), 900, "settled then or now, and once");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

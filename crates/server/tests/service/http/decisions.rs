@@ -117,7 +117,7 @@ async fn looking_spends_nothing(spile: Spile) {
     spile.check(free()).await.is(200).says("/remaining", 10);
     spile.check(json!({"ruleId": "default", "identity": "user:123", "cost": 10})).await.is(200);
     spile.peek(question()).await.is(200).says("/allowed", false).says("/retryAfterMs", 1000);
-    spile.check(free()).await.is(200).says("/remaining", 0);
+    spile.check(free()).await.is(429).says("/remaining", 0).says("/retryAfterMs", 1000);
 }
 
 async fn a_refund_gives_back_what_was_spent_and_no_more(spile: Spile) {

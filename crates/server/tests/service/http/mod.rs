@@ -6,5 +6,6 @@ mod decisions;
 mod hosts;
 mod manners;
 mod openapi;
+mod reservations;
 mod sample_endpoint;
 mod schemathesis;

@@ -42,6 +42,21 @@ async fn a_rule_is_checked_looked_at_and_refunded() {
 }
 
 #[tokio::test]
+async fn what_was_used_is_charged_into_debt() {
+    let spile = start().await;
+    let mut client = client(&spile).await;
+    let reply = client.ask(&["SPILE.CHARGE", "default", "user:1", "14"]).await;
+    assert_eq!(short(&reply), "1 0 nil ok");
+    assert!(reply.ends_with("uncovered, 0]"), "{reply}");
+    let reply = client.ask(&["SPILE.CHARGE", "default", "user:1", "9"]).await;
+    assert!(reply.ends_with("uncovered, 3]"), "{reply}");
+    assert_eq!(short(&client.ask(&["SPILE.PEEK", "default", "user:1", "0"]).await), "0 0 free limited");
+    assert_eq!(short(&client.ask(&["spile.charge", "default", "user:2"]).await), "1 9 nil ok");
+    let wrong = client.ask(&["SPILE.CHARGE", "default", "user:1", "1000000001"]).await;
+    assert_eq!(wrong, "-ERR cost is no whole number from 0 to 1000000000");
+}
+
+#[tokio::test]
 async fn a_refund_with_an_id_is_given_once() {
     let spile = start().await;
     let mut client = client(&spile).await;
@@ -97,7 +112,7 @@ async fn what_waits_between_multi_and_exec_runs_in_order() {
     );
     assert_eq!(
         client.throttle("k 1 1 60 0").await,
-        "[0, 2, 0, -1, 120]",
+        "[1, 2, 0, 60, 120]",
         "the mistake ended nothing, and cost nothing"
     );
 }

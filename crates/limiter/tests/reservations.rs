@@ -1,0 +1,113 @@
+//! Reservations: charged at once, settled once, cancelled if told to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_core::{FakeClock, Limit, Plan, Reason, Store, StoreError};
+use spile_limiter::{LimiterError, RateLimiter};
+use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
+
+const TTL: Duration = Duration::from_secs(60);
+
+fn limiter<S: Store + 'static>(store: S) -> RateLimiter<S> {
+    let plans = [
+        Plan::new("model", Limit::per_hour(1).burst(100).debt(50)).unwrap(),
+        Plan::new("all", Limit::per_hour(1).burst(200)).unwrap(),
+    ];
+    RateLimiter::builder().store(store).plans(plans).build()
+}
+
+fn model() -> ModelStore<FakeClock> {
+    ModelStore::new(FakeClock::default())
+}
+
+async fn left<S: Store>(limiter: &RateLimiter<S>, plan: &str) -> u64 {
+    limiter.peek("ann", plan, 0).await.unwrap().remaining()
+}
+
+#[tokio::test]
+async fn what_was_reserved_and_not_used_comes_back_once() {
+    let limiter = limiter(model());
+    let mut reservation = limiter.reserve("ann", ["model", "all"], 60, TTL).await.unwrap();
+    assert!(reservation.allowed());
+    assert_eq!((left(&limiter, "model").await, left(&limiter, "all").await), (40, 140));
+    assert_eq!(
+        reservation.decision().limits().len(),
+        2,
+        "what keeps the reservation is no limit of the caller's"
+    );
+    let settled = reservation.settle(10).await.unwrap();
+    assert_eq!((settled.already, settled.uncovered), (false, 0));
+    assert_eq!(settled.decision.unwrap().limits().len(), 2);
+    assert_eq!((left(&limiter, "model").await, left(&limiter, "all").await), (90, 190));
+    assert!(reservation.settle(0).await.unwrap().already);
+    assert_eq!(left(&limiter, "model").await, 90);
+}
+
+#[tokio::test]
+async fn what_was_used_beyond_the_reservation_is_charged_into_debt() {
+    let limiter = limiter(model());
+    let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
+    let settled = reservation.settle(170).await.unwrap();
+    assert_eq!((settled.already, settled.uncovered), (false, 20));
+    assert!(!limiter.peek("ann", "model", 0).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn a_denied_reservation_holds_nothing() {
+    let limiter = limiter(model());
+    let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
+    let mut denied = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
+    assert_eq!((denied.allowed(), denied.decision().reason()), (false, Reason::Limited));
+    assert!(denied.settle(0).await.unwrap().already);
+    drop(denied.cancel_on_drop());
+    assert_eq!(left(&limiter, "model").await, 40);
+    assert!(!reservation.settle(60).await.unwrap().already);
+}
+
+#[tokio::test]
+async fn a_reservation_whose_settling_is_unknown_is_settled_by_asking_again() {
+    let lost = || CallFault::LoseAnswer(StoreError::TimedOut(TTL));
+    let store = FaultyStore::new(model(), move |call| if call == 1 { lost() } else { CallFault::None });
+    let limiter = limiter(store);
+    let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
+    assert!(reservation.settle(10).await.unwrap_err().may_have_run());
+    assert!(reservation.settle(10).await.unwrap().already, "the first call had settled it");
+    assert_eq!(left(&limiter, "model").await, 90);
+
+    let refused = || CallFault::Fail(StoreError::BreakerOpen);
+    let store = FaultyStore::new(model(), move |call| if call == 1 { refused() } else { CallFault::None });
+    let limiter = self::limiter(store);
+    let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
+    assert!(!reservation.settle(10).await.unwrap_err().may_have_run());
+    assert!(!reservation.settle(10).await.unwrap().already);
+    assert_eq!(left(&limiter, "model").await, 90);
+}
+
+#[tokio::test]
+async fn a_reservation_that_is_dropped_stays_charged_unless_it_is_to_be_cancelled() {
+    let limiter = limiter(Arc::new(model()));
+    drop(limiter.reserve("ann", "model", 30, TTL).await.unwrap());
+    let reservation = limiter.reserve("ann", "model", 30, TTL).await.unwrap().cancel_on_drop();
+    assert_eq!(left(&limiter, "model").await, 40);
+    drop(reservation);
+    // The task that cancels it is the only other one on this runtime.
+    tokio::task::yield_now().await;
+    assert_eq!(left(&limiter, "model").await, 70);
+    let mut settled = limiter.reserve("ann", "model", 30, TTL).await.unwrap().cancel_on_drop();
+    settled.settle(20).await.unwrap();
+    drop(settled);
+    tokio::task::yield_now().await;
+    assert_eq!(left(&limiter, "model").await, 50, "what is settled is not cancelled");
+}
+
+#[tokio::test]
+async fn a_reservation_that_cannot_be_is_an_error_and_costs_nothing() {
+    let limiter = limiter(model());
+    let why = limiter.reserve("ann", "model", 1, Duration::from_millis(999)).await.unwrap_err();
+    assert!(matches!(why, LimiterError::ReservationTtl(_)), "{why}");
+    assert!(matches!(limiter.reserve("ann", "nope", 1, TTL).await, Err(LimiterError::UnknownPlan(_))));
+    assert!(matches!(limiter.reserve("ann", "model", 101, TTL).await, Err(LimiterError::Charge(_))));
+    assert!(matches!(limiter.reserve("", "model", 1, TTL).await, Err(LimiterError::Key(_))));
+    assert_eq!(left(&limiter, "model").await, 100);
+}
