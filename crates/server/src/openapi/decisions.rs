@@ -136,20 +136,13 @@ composed! {
 
 composed! {
     /// A question, and how long the reservation can be settled: 1 second to 1 day.
-    ReserveQuestion of Question = question_with("ttl", ObjectBuilder::new()
-        .schema_type(SchemaType::from_iter([Type::Number, Type::String, Type::Null]))
-        .description(Some(
-            "How long it can be settled, 1 second to 1 day: seconds, or a number and a unit. 5 minutes if it is left out.",
-        ))
-        .minimum(Some(1))
-        .maximum(Some(86_400))
-        .format(Some(SchemaFormat::Custom("ttl".to_owned())))
-        .examples(["90s"]));
+    ReserveQuestion of Question = question_with("ttl", ttl());
 }
 
 /// The id of a reservation, and what it cost in the end.
-#[derive(ToSchema)]
-#[schema(examples(json!({"id": "eyJtYXJrZXIiOiI3IiwidHRsX3VzIjo2MDAwMDAwMCwicXVlc3Rpb24iOnt9fQ", "cost": 420})))]
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"id": "eyJtYXJrZXIiOiI3IiwidHRsX3VzIjo5MDAwMDAwMCwicXVlc3Rpb24iOnsicnVsZUlkIjoiZGVmYXVsdCIsImlkZW50aXR5IjoidXNlcjoxMjMiLCJjb3N0Ijo4fX0", "cost": 420})))]
 #[expect(dead_code, reason = "it is read by hand")]
 pub(crate) struct SettleQuestion {
     /// What `/v1/reserve` answered.
@@ -187,11 +180,23 @@ composed! {
     ), true);
 }
 
-fn question_with(name: &str, member: ObjectBuilder) -> RefOr<Schema> {
+fn question_with(name: &str, member: impl Into<RefOr<Schema>>) -> RefOr<Schema> {
     let member: RefOr<Schema> = member.into();
     let schemas = [ByRule::schema(), ByPlans::schema(), ByOwnLimit::schema()];
     let longer = schemas.map(|schema| with_member(schema, name, member.clone(), false));
     longer.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item).into()
+}
+
+/// Seconds, or a number and a unit.
+fn ttl() -> RefOr<Schema> {
+    let seconds = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(1)).maximum(Some(86_400));
+    let text = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .format(Some(SchemaFormat::Custom("ttl".to_owned())))
+        .examples(["90s"]);
+    let absent = ObjectBuilder::new().schema_type(Type::Null);
+    let description = "How long it can be settled, 1 second to 1 day: seconds, or a number and a unit. 5 minutes if it is left out.";
+    OneOfBuilder::new().item(seconds).item(text).item(absent).description(Some(description)).into()
 }
 
 fn boolean(description: &str) -> RefOr<Schema> {

@@ -1,6 +1,7 @@
 """What the description cannot say: which names there are, and which numbers go together."""
 
 import atexit
+import base64
 import collections
 import json
 import os
@@ -20,6 +21,15 @@ PLANS = ["gold", "daily", "pro", "free"] + [f"p{n}" for n in range(1, 29)]
 TAGS = ["*", '"0123456789abcdef"', '"0123456789abcdef", "fedcba9876543210"']
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
+
+
+def reservation(number):
+    """The id of a reservation, as /v1/reserve answers it."""
+    question = {"ruleId": "default", "identity": "user:123", "cost": 1}
+    ticket = json.dumps({"marker": f"{number:x}", "ttl_us": 60_000_000, "question": question})
+    return base64.urlsafe_b64encode(ticket.encode()).decode().rstrip("=")
+
+
 schemathesis.openapi.format("rule-id", st.sampled_from(RULES))
 schemathesis.openapi.format("plan-name", st.sampled_from(PLANS))
 schemathesis.openapi.format("identity", st.from_regex(r"\A[a-zA-Z0-9:@._-]{1,64}\Z"))
@@ -30,6 +40,8 @@ schemathesis.openapi.format("request-path", st.sampled_from(["/", "/login", "/a/
 schemathesis.openapi.format("request-method", st.sampled_from(["GET", "POST", "PURGE"]))
 schemathesis.openapi.format("request-host", st.sampled_from(["localhost", "API.example:443", "[::1]"]))
 schemathesis.openapi.format("refund-id", st.from_regex(r"\A[a-zA-Z0-9 :{}%-]{1,64}\Z"))
+schemathesis.openapi.format("ttl", st.sampled_from(["1s", "90s", "5m", "1day"]))
+schemathesis.openapi.format("reservation-id", st.builds(reservation, st.integers(0, 2**128 - 1)))
 schemathesis.openapi.format("etag", st.sampled_from(TAGS))
 
 
