@@ -72,7 +72,7 @@ pub(super) const NO_BUCKET: &str = "nothing was spent, or all of it has come bac
 /// The columns of buckets.
 pub(super) const HEADER: [&str; 6] = ["LIMIT", "LEVEL", "TOKENS", "REFILL", "FULL IN", "KEPT FOR"];
 
-/// A bucket as a row. One that the store does not have is full.
+/// A bucket as a row. One that the store does not have is full, and one that is in debt has fewer tokens than none.
 pub(super) fn row(bucket: &Value) -> [String; 6] {
     let level = bucket["level"].as_f64().unwrap_or_default();
     let full = (level * BAR as f64).round() as usize;
@@ -82,7 +82,9 @@ pub(super) fn row(bucket: &Value) -> [String; 6] {
         Some(0) | None => "full".to_owned(),
         Some(ms) => rough(Duration::from_millis(ms)),
     };
-    let tokens = format!("{}/{}", bucket["tokens"], bucket["capacity"]);
+    let owed = bucket["owed"].as_u64().filter(|owed| *owed > 0);
+    let left = owed.map_or_else(|| bucket["tokens"].to_string(), |owed| format!("-{owed}"));
+    let tokens = format!("{left}/{}", bucket["capacity"]);
     let kept = bucket["ttlMs"].as_u64().map(|ms| rough(Duration::from_millis(ms))).unwrap_or_default();
     [shown(&bucket["limit"]), bar, tokens, shown(&bucket["refill"]), when, kept]
 }

@@ -1,7 +1,7 @@
 //! `spile plan`.
 
-use anyhow::Context;
-use clap::Subcommand;
+use anyhow::bail;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::admin::AdminArgs;
@@ -26,12 +26,8 @@ pub(super) enum PlanCommand {
     Put {
         /// What it is called.
         name: String,
-        /// The most tokens that can be spent at once.
-        #[arg(long, value_name = "TOKENS", required_unless_present = "file", conflicts_with = "file")]
-        capacity: Option<u64>,
-        /// How tokens come back, as in `1/s` or `100/min`.
-        #[arg(long, value_name = "RATE", required_unless_present = "file", conflicts_with = "file")]
-        refill: Option<String>,
+        #[command(flatten)]
+        limit: LimitFlags,
         #[command(flatten)]
         file: EntryFile,
         #[command(flatten)]
@@ -46,35 +42,83 @@ pub(super) enum PlanCommand {
     },
 }
 
+/// The limit of a plan that has one: a rate, or a quota.
+#[derive(Args, Debug)]
+#[group(id = "limit", multiple = true)]
+pub(super) struct LimitFlags {
+    /// The most tokens that can be spent at once.
+    #[arg(long, value_name = "TOKENS", conflicts_with = "file", requires = "refill")]
+    capacity: Option<u64>,
+    /// How tokens come back, as in `1/s` or `100/min`.
+    #[arg(long, value_name = "RATE", conflicts_with = "file", requires = "capacity")]
+    refill: Option<String>,
+    /// A quota in place of a capacity and a refill: so many tokens in each period.
+    #[arg(long, value_name = "TOKENS", conflicts_with_all = ["file", "capacity", "refill"], requires = "per")]
+    quota: Option<u64>,
+    /// The period of a quota: minute, hour, day, week, month or year.
+    #[arg(long, value_name = "PERIOD", requires = "quota")]
+    per: Option<String>,
+    /// The time zone of a quota, as in `Europe/Berlin`; UTC if it is left out.
+    #[arg(long, value_name = "ZONE", requires = "quota")]
+    zone: Option<String>,
+    /// When a period starts: a day of the month, an hour, a weekday or a date, as in `15`, `mon` or `04-01`.
+    #[arg(long, value_name = "START", requires = "quota")]
+    anchor: Option<String>,
+    /// How many tokens late charges may take beyond what is there; as many as the limit holds, if it is left out.
+    #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
+    debt: Option<u64>,
+}
+
+impl LimitFlags {
+    /// The plan that they describe.
+    fn plan(&self) -> anyhow::Result<Value> {
+        if self.capacity.is_none() && self.quota.is_none() {
+            bail!("a plan needs a limit: --capacity and --refill, --quota and --per, or --file");
+        }
+        let Self { capacity, refill, quota, per, zone, anchor, debt } = self;
+        let mut plan = json!({"capacity": capacity, "refill": refill, "quota": quota, "per": per, "zone": zone,
+                              "anchor": anchor, "debt": debt});
+        plan.as_object_mut().into_iter().for_each(|members| members.retain(|_, value| !value.is_null()));
+        Ok(plan)
+    }
+}
+
 const KIND: &str = "plans";
 
 impl PlanCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::List { admin } => {
-                list(&admin, KIND, ["PLAN", "LIMIT", "CAPACITY", "REFILL", "SOURCE"], rows)
+                list(&admin, KIND, ["PLAN", "LIMIT", "CAPACITY", "REFILL", "DEBT", "SOURCE"], rows)
             }
             Self::Show { name, admin } => show(&admin, KIND, &name),
-            Self::Put { name, capacity, refill, file, admin } => {
-                let flags = || {
-                    let capacity = capacity.context("--capacity is missing")?;
-                    Ok(json!({"capacity": capacity, "refill": refill}))
-                };
-                put(&admin, KIND, &name, &file.or(flags)?)
-            }
+            Self::Put { name, limit, file, admin } => put(&admin, KIND, &name, &file.or(|| limit.plan())?),
             Self::Remove { name, admin } => remove(&admin, KIND, &name),
         }
     }
 }
 
 /// A row for each limit. The limit of a plan that has one is called like the plan.
-fn rows(plan: &Value) -> Vec<[String; 5]> {
+fn rows(plan: &Value) -> Vec<[String; 6]> {
     let row = |limit: &Value| {
         let name = if limit["name"].is_null() { &plan["name"] } else { &limit["name"] };
-        [&plan["name"], name, &limit["capacity"], &limit["refill"], &plan["source"]].map(shown)
+        let tokens = if limit["quota"].is_null() { &limit["capacity"] } else { &limit["quota"] };
+        let [plan_name, name, tokens, debt, source] =
+            [&plan["name"], name, tokens, &limit["debt"], &plan["source"]].map(shown);
+        [plan_name, name, tokens, refill(limit), debt, source]
     };
     match plan["limits"].as_array() {
         Some(limits) => limits.iter().map(row).collect(),
         None => vec![row(plan)],
     }
+}
+
+/// How the tokens of a limit come back: `1/s`, or `per month in Europe/Berlin from 15`.
+fn refill(limit: &Value) -> String {
+    if limit["per"].is_null() {
+        return shown(&limit["refill"]);
+    }
+    let words = [("per", "per"), ("zone", "in"), ("anchor", "from")];
+    let said = words.into_iter().filter(|(member, _)| !limit[*member].is_null());
+    said.map(|(member, word)| format!("{word} {}", shown(&limit[member]))).collect::<Vec<_>>().join(" ")
 }

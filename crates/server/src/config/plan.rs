@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use spile_calendar::{Anchor, Calendar, Period};
 use spile_core::{Limit, LimitError, LimitTextError, NamedLimit, Plan, PlanError, PlanName};
 use spile_policy::RESERVED_PLANS;
 use utoipa::ToSchema;
@@ -11,6 +12,9 @@ use super::overlay::Defined;
 use super::source::{At, Faults};
 use super::spec::Source;
 use super::value::{LeaseSpan, tables};
+
+/// How many tokens a bucket may hold.
+const TOKENS: &str = "1 to 1000000000";
 
 /// A plan: one limit, or a chain of limits that must all allow.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
@@ -31,7 +35,21 @@ pub(crate) struct PlanSpec {
     #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
     #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     pub(super) lease: Option<Duration>,
-    /// A chain, in place of `capacity` and `refill`.
+    /// How many tokens late charges may take beyond what is there, 0 for none. If it is left out, as many as the capacity.
+    #[schema(maximum = 1_000_000_000, examples(40_000))]
+    pub(super) debt: Option<u64>,
+    /// A quota: so many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
+    #[schema(minimum = 1, maximum = 1_000_000_000, examples(100_000))]
+    pub(super) quota: Option<u64>,
+    /// The period of a quota: `minute`, `hour`, `day`, `week`, `month` or `year`.
+    #[schema(pattern = "^(minute|hour|day|week|month|year)$", examples("month"))]
+    pub(super) per: Option<String>,
+    /// The time zone of a quota, by its IANA name. If it is left out, UTC.
+    #[schema(format = "zone", examples("Europe/Berlin"))]
+    pub(super) zone: Option<String>,
+    /// When a period of a quota starts. If it is left out, on the first of the month, at midnight, on Monday or on 1 January.
+    pub(super) anchor: Option<AnchorSpec>,
+    /// A chain, in place of a limit of its own.
     #[serde(deserialize_with = "tables")]
     #[schema(min_items = 1, max_items = 32)]
     pub(super) limits: Option<Vec<LimitSpec>>,
@@ -52,13 +70,27 @@ pub(crate) struct LimitSpec {
     #[schema(minimum = 1, maximum = 1_000_000_000)]
     capacity: Option<u64>,
     /// Tokens per period.
-    #[schema(required = true, nullable = false, format = "refill", examples("50/s"))]
+    #[schema(format = "refill", examples("50/s"))]
     refill: Option<String>,
     /// How long an instance that is asked often may keep tokens that it took from Redis in advance: `100ms`. If it is left
     /// out, each decision asks Redis.
     #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
     #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     lease: Option<Duration>,
+    /// How many tokens late charges may take beyond what is there, 0 for none. If it is left out, as many as the capacity.
+    #[schema(maximum = 1_000_000_000, examples(40_000))]
+    debt: Option<u64>,
+    /// A quota: so many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
+    #[schema(minimum = 1, maximum = 1_000_000_000, examples(100_000))]
+    quota: Option<u64>,
+    /// The period of a quota: `minute`, `hour`, `day`, `week`, `month` or `year`.
+    #[schema(pattern = "^(minute|hour|day|week|month|year)$", examples("month"))]
+    per: Option<String>,
+    /// The time zone of a quota, by its IANA name. If it is left out, UTC.
+    #[schema(format = "zone", examples("Europe/Berlin"))]
+    zone: Option<String>,
+    /// When a period of a quota starts. If it is left out, on the first of the month, at midnight, on Monday or on 1 January.
+    anchor: Option<AnchorSpec>,
 }
 
 impl From<&Plan> for PlanSpec {
@@ -66,8 +98,10 @@ impl From<&Plan> for PlanSpec {
         let name = Some(plan.name().to_string());
         match plan.limits() {
             [only] if only.name().as_str() == plan.name().as_str() => {
-                let LimitSpec { capacity, refill, lease, .. } = LimitSpec::own(only);
-                Self { name, capacity, refill, lease, ..Self::default() }
+                let LimitSpec { name: _, capacity, refill, lease, debt, quota, per, zone, anchor } =
+                    LimitSpec::own(only);
+                let (limits, source) = (None, None);
+                Self { name, capacity, refill, lease, debt, quota, per, zone, anchor, limits, source }
             }
             limits => {
                 let limit = |limit: &NamedLimit| LimitSpec {
@@ -80,22 +114,139 @@ impl From<&Plan> for PlanSpec {
     }
 }
 
+impl PlanSpec {
+    /// The one limit of a plan without a chain.
+    fn own(&self) -> LimitSpec {
+        LimitSpec {
+            name: None,
+            capacity: self.capacity,
+            refill: self.refill.clone(),
+            lease: self.lease,
+            debt: self.debt,
+            quota: self.quota,
+            per: self.per.clone(),
+            zone: self.zone.clone(),
+            anchor: self.anchor.clone(),
+        }
+    }
+}
+
+/// When a period of a quota starts: a day of the month (1 to 31), an hour of the day (0 to 23), a weekday (`mon` to `sun`) or a day of
+/// the year (`01-01` to `12-31`).
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+#[serde(untagged, expecting = "invalid type, expected a number or text")]
+#[schema(as = Anchor, examples(15, "mon", "04-01"))]
+pub(crate) enum AnchorSpec {
+    /// A day of the month or an hour.
+    Number(i64),
+    /// A weekday or a day of the year.
+    #[schema(format = "anchor")]
+    Text(String),
+}
+
+impl From<&AnchorSpec> for Anchor {
+    fn from(anchor: &AnchorSpec) -> Self {
+        match anchor {
+            AnchorSpec::Number(number) => (*number).into(),
+            AnchorSpec::Text(text) => text.as_str().into(),
+        }
+    }
+}
+
+impl From<Anchor> for AnchorSpec {
+    fn from(anchor: Anchor) -> Self {
+        match anchor {
+            Anchor::Number(number) => Self::Number(number),
+            Anchor::Text(text) => Self::Text(text),
+        }
+    }
+}
+
 impl LimitSpec {
     /// A limit that is called by the key it is under.
     pub(super) fn own(limit: &NamedLimit) -> Self {
-        let (capacity, text) = (limit.limit().capacity(), limit.limit().to_string());
+        let limit = limit.limit();
+        let (capacity, debt, text) = (limit.capacity(), limit.debt(), limit.to_string());
+        let debt = (debt != capacity).then_some(debt.into());
+        if let Some(calendar) = Calendar::of(limit) {
+            let first = Calendar::new(calendar.period()).anchored_on();
+            return Self {
+                quota: Some(capacity.into()),
+                per: Some(calendar.period().to_string()),
+                zone: Some(calendar.zone_name().to_owned()).filter(|zone| zone != "UTC"),
+                anchor: calendar
+                    .anchored_on()
+                    .filter(|_| calendar.anchored_on() != first)
+                    .map(AnchorSpec::from),
+                debt,
+                ..Self::default()
+            };
+        }
         // The text is `10, 1/s`: the capacity and the refill.
         let refill = text.split_once(", ").map_or(text.as_str(), |(_, refill)| refill);
         Self {
             name: None,
             capacity: Some(capacity.into()),
             refill: Some(refill.to_owned()),
-            lease: limit.limit().lease(),
+            lease: limit.lease(),
+            debt,
+            ..Self::default()
         }
     }
 
+    /// Whether it says anything about a limit.
+    fn is_empty(&self) -> bool {
+        *self == Self { name: self.name.clone(), ..Self::default() }
+    }
+
     pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
-        check_limit(self.capacity, self.refill.as_deref(), self.lease, at, faults)
+        let Self { capacity, ref refill, lease, debt, quota, .. } = *self;
+        if quota.is_some() || self.per.is_some() || self.zone.is_some() || self.anchor.is_some() {
+            return self.check_quota(at, faults);
+        }
+        let limit = check_limit(capacity, refill.as_deref(), at, faults)?;
+        with_options(limit, lease, debt, at, faults)
+    }
+
+    fn check_quota(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
+        let of_rates = [
+            ("capacity", self.capacity.is_some()),
+            ("refill", self.refill.is_some()),
+            ("lease", self.lease.is_some()),
+        ];
+        if let Some((key, _)) = of_rates.into_iter().find(|(_, is_there)| *is_there) {
+            let fix = "a limit is a rate (`capacity`, `refill`, `lease`) or a quota (`quota`, `per`, `zone`, `anchor`)";
+            faults.add(&at.key(key), format_args!("a quota has no `{key}`"), fix);
+            return None;
+        }
+        let tokens = faults.required(at, "quota", self.quota);
+        let calendar = self.check_calendar(at, faults);
+        let builder = Limit::per_window(tokens?, calendar?.windows());
+        let built = self.debt.map_or(builder, |debt| builder.debt(debt)).build();
+        let refuse = |why| match why {
+            LimitError::Capacity(tokens) => {
+                faults.add(&at.key("quota"), format_args!("a quota of {tokens} is out of bounds"), TOKENS);
+            }
+            why => faults.add(&at.key("debt"), why, "0 to 1000000000 tokens"),
+        };
+        built.map_err(refuse).ok()
+    }
+
+    /// When a quota starts anew.
+    fn check_calendar(&self, at: &At<'_>, faults: &mut Faults) -> Option<Calendar> {
+        let per = faults.required(at, "per", self.per.as_deref())?;
+        let period: Period =
+            per.parse().map_err(|why| faults.add(&at.key("per"), why, "for instance `month`")).ok()?;
+        let mut calendar = Calendar::new(period);
+        if let Some(zone) = &self.zone {
+            let refuse = |why| faults.add(&at.key("zone"), why, "for instance `Europe/Berlin`");
+            calendar = calendar.zone(zone).map_err(refuse).ok()?;
+        }
+        if let Some(anchor) = &self.anchor {
+            let refuse = |why| faults.add(&at.key("anchor"), why, "or leave it out");
+            calendar = calendar.anchor(anchor).map_err(refuse).ok()?;
+        }
+        Some(calendar)
     }
 }
 
@@ -113,14 +264,16 @@ pub(super) fn check_all(plans: &[Defined<'_, PlanSpec>], faults: &mut Faults) ->
 
 fn check(name: &str, spec: &PlanSpec, at: &At<'_>, faults: &mut Faults) -> Option<Plan> {
     let good_name = check_name(name, at, faults);
+    let own = spec.own();
     let plan = match &spec.limits {
-        Some(_) if spec.capacity.is_some() || spec.refill.is_some() || spec.lease.is_some() => {
+        Some(_) if !own.is_empty() => {
             let message = format!("plan `{name}` has a limit of its own and a list of limits");
-            faults.add(&at.spelling(), message, "write `capacity`, `refill` and `lease`, or `limits`");
+            let fix = "write one limit (`capacity` and `refill`, or `quota` and `per`), or `limits`";
+            faults.add(&at.spelling(), message, fix);
             return None;
         }
         None => {
-            let limit = check_limit(spec.capacity, spec.refill.as_deref(), spec.lease, at, faults);
+            let limit = own.check(at, faults);
             good_name.then(|| limit.map(|limit| Plan::new(name, limit)))??
         }
         Some(limits) => {
@@ -153,21 +306,21 @@ fn check_name(name: &str, at: &At<'_>, faults: &mut Faults) -> bool {
 fn check_limit(
     capacity: Option<u64>,
     refill: Option<&str>,
-    lease: Option<Duration>,
     at: &At<'_>,
     faults: &mut Faults,
 ) -> Option<Limit> {
     let Some(refill) = refill else {
         if !faults.has(&at.key("refill")) {
-            faults.add(&at.key("refill"), "the limit has no refill", "add `refill = \"1/s\"`");
+            let fix = "add `refill = \"1/s\"`, or for a quota `quota = 1000` and `per = \"month\"`";
+            faults.add(&at.key("refill"), "the limit has no refill", fix);
         }
         return None;
     };
     let text = capacity.map_or_else(|| refill.to_owned(), |capacity| format!("{capacity}, {refill}"));
     match (capacity, text.parse::<Limit>()) {
-        (_, Ok(limit)) => return Some(with_lease(limit, lease)),
+        (_, Ok(limit)) => return Some(limit),
         (Some(_), Err(LimitTextError::OutOfBounds { why: why @ LimitError::Capacity(_), .. })) => {
-            faults.add(&at.key("capacity"), why, "1 to 1000000000");
+            faults.add(&at.key("capacity"), why, TOKENS);
         }
         (_, Err(LimitTextError::OutOfBounds { why, .. })) => {
             faults.add(&at.key("refill"), why, "a slower or faster refill");
@@ -184,9 +337,49 @@ fn check_limit(
     None
 }
 
-/// The same limit with a lease, whose bounds are those of its span.
-fn with_lease(limit: Limit, lease: Option<Duration>) -> Limit {
-    let Some(lease) = lease else { return limit };
-    let builder = Limit::per(limit.refill().into(), limit.period()).burst(limit.capacity().into());
-    builder.lease(lease).build().unwrap_or(limit)
+/// The same limit with a lease and a debt. A lease has the bounds of its span, so only the debt can be wrong.
+fn with_options(
+    limit: Limit,
+    lease: Option<Duration>,
+    debt: Option<u64>,
+    at: &At<'_>,
+    faults: &mut Faults,
+) -> Option<Limit> {
+    let mut builder = Limit::per(limit.refill().into(), limit.period()).burst(limit.capacity().into());
+    if let Some(lease) = lease {
+        builder = builder.lease(lease);
+    }
+    if let Some(debt) = debt {
+        builder = builder.debt(debt);
+    }
+    let hint = "0 to 1000000000 tokens, which the refill repays within ten years";
+    builder.build().map_err(|why| faults.add(&at.key("debt"), why, hint)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use spile_core::QuotaWindows;
+
+    use crate::config::Config;
+
+    fn windows(quota: &str) -> Option<QuotaWindows> {
+        let text = format!("[plans.gold]\n{quota}\n");
+        let config = Config::parse(Path::new("spile.toml"), text, []).expect("a sound file");
+        let gold = config.plans.iter().find(|plan| plan.name().as_str() == "gold")?;
+        gold.limits()[0].limit().windows()
+    }
+
+    #[test]
+    fn files_that_name_the_same_calendar_refer_to_the_same_windows() {
+        let berlin =
+            |more: &str| windows(&format!("quota = 5\nper = \"month\"\nzone = \"Europe/Berlin\"\n{more}"));
+        let first = berlin("anchor = 15");
+        assert!(first.is_some());
+        assert_eq!(berlin("anchor = 15\ndebt = 3"), first, "a reload makes no windows of its own");
+        assert_eq!(windows("quota = 9\nper = \"month\"\nzone = \"europe/berlin\"\nanchor = \"15\""), first);
+        assert_ne!(berlin("anchor = 16"), first);
+        assert_eq!(berlin("anchor = 1"), berlin(""));
+    }
 }

@@ -26,7 +26,10 @@ impl Config {
         let policy = self.policy();
         for (rule, most) in policy.most_limits() {
             if rule.cost == Cost::ZERO {
-                warnings.push(format!("rule `{}`: a cost of 0 spends nothing, and never denies", rule.id));
+                warnings.push(format!(
+                    "rule `{}`: a cost of 0 spends nothing, and denies only a key that has no token left",
+                    rule.id
+                ));
             }
             if most > Charges::MAX {
                 warnings.push(format!(

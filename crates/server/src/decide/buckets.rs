@@ -19,13 +19,15 @@ pub(crate) struct BucketState {
     capacity: u32,
     /// Whole tokens that it holds.
     tokens: u64,
+    /// Whole tokens that it owes, because late charges took more than was there.
+    owed: u64,
     /// How full it is, from 0 to 1.
     #[schema(minimum = 0, maximum = 1)]
     level: f64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,
-    /// Tokens that come back, and in what time.
-    #[schema(examples("1/s"))]
+    /// Tokens that come back, and in what time; of a quota, when it starts anew.
+    #[schema(examples("1/s", "100000 per month in Europe/Berlin"))]
     refill: String,
     /// Whether the store has it. A bucket from which nothing was ever spent is in no store, and is full.
     exists: bool,
@@ -96,6 +98,7 @@ impl BucketState {
             limit: status.name().to_string(),
             capacity: status.limit().capacity(),
             tokens: status.remaining(),
+            owed: status.owed(),
             level: status.level(),
             reset_after_ms: whole_ms(status.reset_after()),
             refill: refill(status.limit()),
@@ -127,10 +130,10 @@ impl From<StoreError> for BucketsError {
     }
 }
 
-/// `1/s`, as files have it.
+/// `1/s`, as files have it; a quota `1000 per month`.
 pub(crate) fn refill(limit: &Limit) -> String {
     let text = limit.to_string();
-    text.split_once(", ").map_or_else(String::new, |(_, refill)| refill.to_owned())
+    text.split_once(", ").map_or_else(|| text.clone(), |(_, refill)| refill.to_owned())
 }
 
 pub(crate) fn whole_ms(span: Duration) -> u64 {

@@ -25,6 +25,10 @@ const SINGLE: [&str; 11] = [
     "SPILE_TLS_KEY_FILE",
 ];
 
+/// The keys of a plan.
+const PLAN_KEYS: [&str; 9] =
+    ["CAPACITY", "REFILL", "LEASE", "DEBT", "QUOTA", "PER", "ZONE", "ANCHOR", "LIMITS"];
+
 /// A variable that is meant for Spile and holds bytes that are not UTF-8.
 #[derive(Debug, thiserror::Error)]
 #[error("environment variable {0} is not UTF-8 text")]
@@ -77,7 +81,7 @@ fn of_many(name: &str) -> Option<String> {
     let (table, rest) = name.strip_prefix(PREFIX)?.split_once('_')?;
     let (which, key) = match table {
         "RULES" | "TENANTS" | "ROUTES" | "WEBHOOKS" => rest.split_once('_')?,
-        "PLANS" => rest.rsplit_once('_').filter(|(_, key)| ["CAPACITY", "REFILL", "LIMITS"].contains(key))?,
+        "PLANS" => rest.rsplit_once('_').filter(|(_, key)| PLAN_KEYS.contains(key))?,
         _ => return None,
     };
     let is_one = table == "PLANS" || which.bytes().all(|byte| byte.is_ascii_digit());
@@ -185,6 +189,7 @@ mod tests {
             ("SPILE_LOGFORMAT", "SPILE_LOG_FORMAT"),
             ("SPILE_RULES_0_ON_FAILURE", "SPILE_RULES__0__ON_FAILURE"),
             ("SPILE_PLANS_FREE_CAPACITY", "SPILE_PLANS__FREE__CAPACITY"),
+            ("SPILE_PLANS_FREE_QUOTA", "SPILE_PLANS__FREE__QUOTA"),
         ] {
             let read = typed.starts_with(PREFIX) && typed.contains(SEPARATOR);
             assert_eq!(warned(typed).as_deref(), (!read).then_some(meant), "{typed}");

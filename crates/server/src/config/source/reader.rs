@@ -21,8 +21,13 @@ const MOST: usize = 100;
 const BETWEEN: char = '\u{1f}';
 
 /// What some keys take, in more words than their types have.
-const TAKES: [(&str, &str); 7] = [
+const TAKES: [(&str, &str); 12] = [
     ("capacity", "a whole number of tokens from 1 to 1000000000"),
+    ("quota", "a whole number of tokens from 1 to 1000000000"),
+    ("debt", "a whole number of tokens from 0 to 1000000000"),
+    ("per", "text: `minute`, `hour`, `day`, `week`, `month` or `year`"),
+    ("zone", "text: a time zone, as in `Europe/Berlin`"),
+    ("anchor", "a day of the month, an hour, a weekday such as `\"mon\"` or a date such as `\"04-01\"`"),
     ("cost", "a whole number of tokens from 0 to 1000000000"),
     ("refill", "text: tokens per period, as in `1/s` or `100/min`"),
     ("key", "a list of texts: who pays, as in `[\"tenant\", \"ip\"]`"),

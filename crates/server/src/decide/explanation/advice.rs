@@ -22,7 +22,7 @@ impl Explanation {
     ) -> Vec<String> {
         let mut advice = match (self.outcome, decision) {
             (ExplainedOutcome::Denied, Some(decision)) => self.when_denied(subject, decision.binding()),
-            (ExplainedOutcome::Allowed, Some(decision)) => self.when_allowed(subject, decision.binding()),
+            (ExplainedOutcome::Allowed, Some(decision)) => self.when_allowed(subject, decision),
             (ExplainedOutcome::RouteRefuses, _) => vec![format!(
                 "Route `{}` is not for this caller, whatever the limits are: {}. Look at its `require_api_key` and \
                  `only_plans`.",
@@ -83,15 +83,24 @@ impl Explanation {
     fn when_denied(&self, subject: &Subject<'_>, status: &LimitStatus) -> Vec<String> {
         let (limit, name) = (status.limit(), status.name().as_str());
         let decides = self.buckets.iter().find(|bucket| bucket.decides);
+        let back = match limit.windows() {
+            None => format!("and gets {} back", refill(limit)),
+            Some(_) => format!("left of its quota ({})", refill(limit)),
+        };
         let mut advice = vec![format!(
-            "Limit `{name}` has {} of {} tokens and gets {} back; a request costs {}. It passes in {}.",
+            "Limit `{name}` has {} of {} tokens {back}; a request costs {}. It passes in {}.",
             status.remaining(),
             limit.capacity(),
-            refill(limit),
             decides.map_or(self.cost, |bucket| bucket.cost),
             rough(Duration::from_millis(self.retry_after_ms))
         )];
-        if self.is_steady(name, limit) {
+        if status.owed() > 0 {
+            advice.push(format!(
+                "It owes {} tokens: late charges took more than was there, and nothing passes until that is repaid.",
+                status.owed()
+            ));
+        }
+        if limit.windows().is_none() && self.is_steady(name, limit) {
             advice.push(format!(
                 "It was denied for longer than the bucket takes to fill ({}): the caller asks for more than `refill` gives, \
                  and a larger `capacity` alone would not help for long.",
@@ -99,13 +108,13 @@ impl Explanation {
             ));
         }
         let plan = plan_of(name);
-        advice.push(self.how_to_allow_more(subject, plan));
+        advice.push(self.how_to_allow_more(subject, plan, Some(limit)));
         let payer = decides.map_or(&*self.key, |bucket| &bucket.key);
         advice.push(format!("To let it through now, once: `spile reset {} --plan {plan}`.", quoted(payer)));
         advice
     }
 
-    fn when_allowed(&self, subject: &Subject<'_>, status: &LimitStatus) -> Vec<String> {
+    fn when_allowed(&self, subject: &Subject<'_>, decision: &Decision) -> Vec<String> {
         let pays =
             |denial: &&KeyDenial| self.buckets.iter().any(|bucket| bucket.state.limit() == denial.limit);
         if let Some(last) = self.denials.iter().find(pays) {
@@ -117,7 +126,8 @@ impl Explanation {
             advice.push(if last.reason == Reason::FailClosed.as_str() {
                 "It was denied because the store did not answer, and `on_failure` is `deny`.".to_owned()
             } else {
-                self.how_to_allow_more(subject, plan_of(&last.limit))
+                let denied = decision.limits().iter().find(|status| status.name().as_str() == last.limit);
+                self.how_to_allow_more(subject, plan_of(&last.limit), denied.map(LimitStatus::limit))
             });
             return advice;
         }
@@ -128,25 +138,30 @@ impl Explanation {
                     .to_owned(),
             ];
         }
+        let status = decision.binding();
         let (left, capacity) = (status.remaining(), status.limit().capacity());
         vec![format!("A request would pass: {left} of {capacity} tokens are left in `{}`.", status.name())]
     }
 
-    fn how_to_allow_more(&self, subject: &Subject<'_>, plan: &str) -> String {
+    /// `limit` is the one that denies, if it is still there.
+    fn how_to_allow_more(&self, subject: &Subject<'_>, plan: &str, limit: Option<&Limit>) -> String {
+        let member = match limit.and_then(Limit::windows) {
+            None => "`capacity` (at once) or `refill` (in the long run)",
+            Some(_) => "`quota`",
+        };
         let rule = subject.charging(plan);
         let by_tenant = rule.is_some_and(|rule| matches!(rule.plans, RulePlans::Tenant { .. }));
         match &self.tenant {
             Some(tenant) if by_tenant => format!(
                 "To allow more, move the tenant to a larger plan (`spile tenant put {tenant} --plan NAME`), or raise \
-                 `capacity` (at once) or `refill` (in the long run) of plan `{plan}`."
+                 {member} of plan `{plan}`."
             ),
             None if by_tenant => format!(
                 "The key is no tenant, so it has the plan of anonymous callers, `{plan}`. With the API key of a tenant the \
                  caller has a plan of its own (`spile tenant add`)."
             ),
             _ => format!(
-                "To allow more, raise `capacity` (at once) or `refill` (in the long run) of plan `{plan}`, or lower the \
-                 `cost` of rule `{}`.",
+                "To allow more, raise {member} of plan `{plan}`, or lower the `cost` of rule `{}`.",
                 rule.map(|rule| rule.id.as_str()).unwrap_or_default()
             ),
         }

@@ -26,6 +26,27 @@ a number for a refill              | plans/gold  | {"refill": 5}                
 a refill that takes decades        | plans/gold  | {"capacity": 1000000000, "refill": "1/h"}  | 422 | refill     | ten years
 no refill                          | plans/gold  | {"capacity": 5}                            | 422 | refill     | `refill
 nothing at all                     | plans/gold  | {}                                         | 422 | refill     | `refill
+a rate and a quota                 | plans/gold  | {"refill": "1/s", "quota": 5, "per": "day"} | 422 | refill    | a rate (`capacity`, `refill`, `lease`) or a quota
+a quota with a lease               | plans/gold  | {"quota": 5, "per": "day", "lease": "1s"}  | 422 | lease      | a quota has no `lease`
+a quota without a period           | plans/gold  | {"quota": 5}                               | 422 | per        | add `per
+a period without a quota           | plans/gold  | {"per": "day"}                             | 422 | quota      | add `quota
+a zone alone                       | plans/gold  | {"zone": "UTC"}                            | 422 | quota      | add `quota
+a quota of none                    | plans/gold  | {"quota": 0, "per": "day"}                 | 422 | quota      | a quota of 0 is out of bounds; 1 to 1000000000
+a quota above the bound            | plans/gold  | {"quota": 1000000001, "per": "day"}        | 422 | quota      | 1 to 1000000000
+text for a quota                   | plans/gold  | {"quota": "5", "per": "day"}               | 400 | quota      | 1 to 1000000000
+a period that there is not         | plans/gold  | {"quota": 5, "per": "fortnight"}           | 422 | per        | `month` or `year`
+a number for a period              | plans/gold  | {"quota": 5, "per": 30}                    | 400 | per        | `month` or `year`
+a zone that there is not           | plans/gold  | {"quota": 5, "per": "day", "zone": "Europe/Berln"} | 422 | zone | did you mean "Europe/Berlin"?
+a number for a zone                | plans/gold  | {"quota": 5, "per": "day", "zone": 2}      | 400 | zone       | Europe/Berlin
+a day that no month has            | plans/gold  | {"quota": 5, "per": "month", "anchor": 32} | 422 | anchor     | a month has days 1 to 31
+an anchor of another period        | plans/gold  | {"quota": 5, "per": "week", "anchor": 15}  | 422 | anchor     | "mon" to "sun"
+an anchor of no period             | plans/gold  | {"quota": 5, "per": "hour", "anchor": 15}  | 422 | anchor     | an hour has no anchor
+a fraction for an anchor           | plans/gold  | {"quota": 5, "per": "month", "anchor": 1.5} | 400 | anchor    | a day of the month
+a negative debt                    | plans/gold  | {"refill": "1/s", "debt": -1}              | 400 | debt       | 0 to 1000000000
+a debt above the bound             | plans/gold  | {"refill": "1/s", "debt": 1000000001}      | 422 | debt       | 0 to 1000000000
+a debt that takes decades          | plans/gold  | {"refill": "1/day", "debt": 10000}         | 422 | debt       | ten years
+a quota's debt above the bound     | plans/gold  | {"quota": 5, "per": "day", "debt": 1000000001} | 422 | debt   | 0 to 1000000000
+a bad quota in a chain             | plans/gold  | {"limits": [{"name": "a", "quota": 5}]}    | 422 | limits[0].per | add `per
 no limit in the chain              | plans/gold  | {"limits": []}                             | 422 | name       | 1 to 32
 two limits of one name             | plans/gold  | {"limits": [{"name": "a", "refill": "1/s"}, {"name": "a", "refill": "1/s"}]} | 422 | name | name of its own
 a limit without a name             | plans/gold  | {"limits": [{"refill": "1/s"}]}            | 422 | limits[0].name | `name

@@ -35,6 +35,49 @@ async fn a_plan_that_is_put_takes_effect_at_once_and_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn a_quota_that_is_put_is_shown_as_it_was_and_survives_a_restart() {
+    let office = Office::open().await;
+    let month = json!({"name": "month", "debt": 40_000, "quota": 100_000, "per": "month",
+                       "zone": "Europe/Berlin", "anchor": 31});
+    let plan = json!({"limits": [{"name": "burst", "capacity": 10, "refill": "1/s", "debt": 0}, month]});
+    office.ask(Method::PUT, "/admin/v1/plans/gold", plan.clone()).await.is(201);
+    let week = json!({"quota": 7, "per": "week", "anchor": "Sunday"});
+    office.ask(Method::PUT, "/admin/v1/plans/silver", week).await.is(201);
+    let own = json!({"plan": "gold", "limits": {"month": {"quota": 5, "per": "day", "anchor": "6"}}});
+    office.ask(Method::PUT, "/admin/v1/tenants/acme", own).await.is(200);
+    let office = office.restart().await;
+    let shown = office.get("/admin/v1/plans/gold").await.is(200).json();
+    assert_eq!(shown["limits"], plan["limits"]);
+    let silver = office.get("/admin/v1/plans/silver").await.is(200).json();
+    assert_eq!((&silver["quota"], &silver["per"]), (&json!(7), &json!("week")), "{silver}");
+    // What is shown can be put back.
+    office.ask(Method::PUT, "/admin/v1/plans/silver", silver).await.is(200);
+    let acme = office.get("/admin/v1/tenants/acme").await.is(200).json();
+    assert_eq!(acme["limits"], json!({"month": {"quota": 5, "per": "day", "anchor": 6}}));
+    assert_eq!(office.limit_of("tenant:acme").await, 5);
+}
+
+#[tokio::test]
+async fn a_plan_that_is_changed_within_a_window_keeps_what_was_used() {
+    let office = Office::open().await;
+    let plan = "/admin/v1/plans/free";
+    let quota = |tokens: u32| json!({"quota": tokens, "per": "year"});
+    let left = async |cost: u32| {
+        let question = json!({"ruleId": "default", "identity": "tenant:acme", "cost": cost});
+        office.spile.check(question).await.json()["remaining"].clone()
+    };
+    assert_eq!(left(9).await, 1);
+    office.ask(Method::PUT, plan, quota(10)).await.is(200);
+    assert_eq!(left(8).await, 2, "what the rate held is no part of the quota in its place");
+    office.ask(Method::PUT, plan, quota(100)).await.is(200);
+    assert_eq!(left(0).await, 92, "eight are used, of more");
+    office.ask(Method::PUT, plan, quota(5)).await.is(200);
+    assert_eq!(left(0).await, 0, "eight are used, of fewer");
+    office.ask(Method::PUT, plan, quota(10)).await.is(200);
+    assert_eq!(left(0).await, 2, "as it was");
+}
+
+#[tokio::test]
 async fn an_entry_is_made_once_under_the_name_that_it_brings_along() {
     let office = Office::open().await;
     let gold = json!({"name": "gold", "capacity": 50, "refill": "5/s"});

@@ -102,7 +102,7 @@ fn listen_opens_what_it_names() {
 fn admin_is_opened_by_the_token_in_its_file() {
     let example = Example::start(&[]);
     let plans = json(&example.spile.ask("admin", "GET", "/admin/v1/plans", ""));
-    assert_eq!(plans["plans"].as_array().map(Vec::len), Some(5), "{plans}");
+    assert_eq!(plans["plans"].as_array().map(Vec::len), Some(6), "{plans}");
     assert_starts(&example.spile.ask_with("admin", "GET", "/admin/v1/plans", &[], ""), "HTTP/1.1 401");
 }
 

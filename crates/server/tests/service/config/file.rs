@@ -83,6 +83,9 @@ fn a_file_with_every_table_works() {
         "token_file = \"admin.token\"",
         "trusted_proxies = [\"10.0.0.0/8\", \"127.0.0.1/32\"]",
         "{ name = \"daily\", capacity = 10000, refill = \"10000/day\" },",
+        "{ name = \"month\", debt = 40000, quota = 100000, per = \"month\", zone = \"Europe/Berlin\", anchor = 15 },",
+        "{ name = \"week\", quota = 50000, per = \"week\", anchor = \"sat\" },",
+        "limits = { month = { quota = 200000, per = \"month\", zone = \"Europe/Berlin\", anchor = 15 } }",
         "match = { path = \"/scores/*\", methods = [\"POST\", \"PUT\", \"DELETE\"] }",
         "anonymous_plan = \"free\"",
         "upstream = [\"http://127.0.0.1:9000\"]",
@@ -131,6 +134,29 @@ fn the_environment_stands_above_the_file() {
         "cost = 3",
     ] {
         assert!(shown.contains(line), "{line} in\n{shown}");
+    }
+}
+
+#[test]
+fn a_quota_can_be_set_by_the_environment() {
+    let shown = shown(
+        "[plans.gold]\nquota = 5\nper = \"day\"\n",
+        &[
+            ("SPILE_PLANS__GOLD__QUOTA", "100000"),
+            ("SPILE_PLANS__GOLD__PER", "month"),
+            ("SPILE_PLANS__GOLD__ZONE", "europe/berlin"),
+            ("SPILE_PLANS__GOLD__ANCHOR", "15"),
+            ("SPILE_PLANS__GOLD__DEBT", "40000"),
+            ("SPILE_PLANS__YEARLY__QUOTA", "7"),
+            ("SPILE_PLANS__YEARLY__PER", "year"),
+            ("SPILE_PLANS__YEARLY__ANCHOR", "04-01"),
+        ],
+    );
+    for plan in [
+        "[plans.\"gold\"]\ndebt = 40000\nquota = 100000\nper = \"month\"\nzone = \"Europe/Berlin\"\nanchor = 15\n",
+        "[plans.\"yearly\"]\nquota = 7\nper = \"year\"\nanchor = \"04-01\"\n",
+    ] {
+        assert!(shown.contains(plan), "{plan} in\n{shown}");
     }
 }
 
@@ -307,10 +333,47 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[http]\ntls = [\"a.pem\", \"b.pem\"]", "2:7", "`http.tls` is a list", "a table"),
         ("shoes = 5", "1:1", "has no key `shoes`", "it takes listen, http, store"),
     ] {
-        let why = parse(file, &[]).expect_err(file);
-        for words in [&format!("spile.toml:{place}"), what, right] {
-            assert!(why.contains(words), "{words} in\n{why}");
-        }
+        assert_told(file, place, what, right);
+    }
+}
+
+#[test]
+fn each_mistake_in_a_quota_or_a_debt_has_its_place_and_what_would_be_right() {
+    for (file, place, what, right) in [
+        ("[plans.x]\nquota = 5", "1:1", "`plans.x` has no `per`", "add `per"),
+        (
+            "[plans.x]\nrefill = \"1/s\"\nquota = 5\nper = \"day\"",
+            "2:10",
+            "a quota has no `refill`",
+            "a rate (",
+        ),
+        ("[plans.x]\nquota = 5\nper = \"day\"\nlease = \"1s\"", "4:9", "a quota has no `lease`", "a quota ("),
+        ("[plans.x]\nquota = 0\nper = \"day\"", "2:9", "a quota of 0 is out of bounds", "1 to 1000000000"),
+        ("[plans.x]\nquota = 5\nper = \"days\"", "3:7", "`days` is not a period", "`month`"),
+        ("[plans.x]\nquota = 5\nper = \"day\"\nzone = \"Berlin\"", "4:8", "did you mean", "`Europe/Berlin`"),
+        (
+            "[plans.x]\nquota = 5\nper = \"day\"\nanchor = 24",
+            "4:10",
+            "a day has hours 0 to 23",
+            "leave it out",
+        ),
+        (
+            "[plans.x]\nquota = 5\nper = \"day\"\nanchor = [1]",
+            "4:10",
+            "`plans.x.anchor` is a list",
+            "an hour",
+        ),
+        ("[plans.x]\nrefill = \"1/day\"\ndebt = 9999", "3:8", "a debt of 9999", "within ten years"),
+    ] {
+        assert_told(file, place, what, right);
+    }
+}
+
+#[track_caller]
+fn assert_told(file: &str, place: &str, what: &str, right: &str) {
+    let why = parse(file, &[]).expect_err(file);
+    for words in [&format!("spile.toml:{place}"), what, right] {
+        assert!(why.contains(words), "{words} in\n{why}");
     }
 }
 

@@ -222,8 +222,17 @@ fn of_words(words: &str) -> String {
 }
 
 /// What each limit of the table holds.
-const LIMITS: [(&str, u32); 6] =
-    [("gold/burst", 2), ("three", 3), ("five", 5), ("gold/day", 9), ("free", 10), ("pro", 100)];
+const LIMITS: [(&str, u32); 9] = [
+    ("gold/burst", 2),
+    ("three", 3),
+    ("four", 4),
+    ("five", 5),
+    ("bill/burst", 6),
+    ("bill/year", 50),
+    ("gold/day", 9),
+    ("free", 10),
+    ("pro", 100),
+];
 
 /// What a limit holds; a decision without the store shows full buckets.
 fn capacity(limit: &str) -> u32 {

@@ -13,6 +13,12 @@ capacity = 5
 refill = "1/h"
 [plans.gold]
 limits = [{ name = "burst", capacity = 2, refill = "1/h" }, { name = "day", capacity = 9, refill = "1/day" }]
+[plans.four]
+quota = 4
+per = "year"
+zone = "Europe/Berlin"
+[plans.bill]
+limits = [{ name = "burst", capacity = 6, refill = "1/h" }, { name = "year", quota = 50, per = "year", anchor = "04-01" }]
 [[tenants]]
 id = "acme"
 plan = "five"

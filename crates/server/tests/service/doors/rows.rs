@@ -5,10 +5,21 @@ use super::row::Caller::{Acme, WrongKey};
 use super::row::{Row, row};
 
 pub(super) fn rows() -> Vec<Row> {
-    [plans(), chains(), failures(), shadows(), tenants(), keys(), matching(), defaults(), descriptors()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        plans(),
+        quotas(),
+        chains(),
+        failures(),
+        shadows(),
+        tenants(),
+        keys(),
+        matching(),
+        defaults(),
+        descriptors(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn plans() -> Vec<Row> {
@@ -52,6 +63,37 @@ fn plans() -> Vec<Row> {
         row("nothing passes a banned rule", "[[rules]]\nid = \"x\"\nMATCH\nplans = \"banned\"")
             .told("banned, banned")
             .left("KEY three 3, KEY free 10"),
+    ]
+}
+
+fn quotas() -> Vec<Row> {
+    vec![
+        row("a quota is spent to its end", "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"four\"]")
+            .told("ok 3 four, ok 2 four, ok 1 four, ok 0 four, no four, no four")
+            .left("KEY four 0"),
+        row(
+            "a quota is spent to its end by one machine while the store is down",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"four\"]\ncost = 2\non_failure = \"local\"",
+        )
+        .down("local")
+        .told("ok 2 four, ok 0 four, no four")
+        .left("KEY four 0"),
+        row("a quota covers no cost above it", "[[rules]]\nid = \"x\"\nplans = [\"four\"]")
+            .costing(5)
+            .told("never, never")
+            .left("KEY four 4"),
+        row(
+            "a rate beside a quota takes nothing from it that it denies",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"bill\"]\ncost = 3",
+        )
+        .told("ok 3 bill/burst, ok 0 bill/burst, no bill/burst")
+        .left("KEY bill 0"),
+        row(
+            "a quota beside a rate takes nothing from it that it denies",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"four\", \"five\"]",
+        )
+        .told("ok 3 four, ok 2 four, ok 1 four, ok 0 four, no four, no four")
+        .left("KEY four 0, KEY five 1"),
     ]
 }
 

@@ -185,6 +185,36 @@ async fn a_plan_of_two_limits_is_made_by_its_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_quota_is_made_and_changed_by_its_fields_and_keeps_its_other_members() {
+    let (spile, browser) = unlocked().await;
+    make(&browser, "#/plans").await;
+    fill(&browser, "name", "billed").await;
+    fill(&browser, "shape", "quota").await;
+    assert_eq!(document(&browser).await, json!({"name": "billed", "quota": 100_000, "per": "month"}));
+    for (field, value) in [("quota", "500"), ("zone", "Europe/Berlin"), ("anchor", "15"), ("debt", "40")] {
+        fill(&browser, field, value).await;
+    }
+    browser.eval("document.getElementById('entry').requestSubmit()").await;
+    press(&browser, "save").await;
+    until_closed(&browser).await;
+    edit(&browser, "#/plans/billed").await;
+    fill(&browser, "quota", "600").await;
+    browser.eval("document.getElementById('entry').requestSubmit()").await;
+    press(&browser, "save").await;
+    until_closed(&browser).await;
+    let (_, plan) = entry(&spile, "/admin/v1/plans/billed").await;
+    let expected = json!({"name": "billed", "quota": 600, "per": "month", "zone": "Europe/Berlin", "anchor": 15,
+                          "debt": 40, "source": "registry"});
+    assert_eq!(plan, expected);
+    let shown = "return document.querySelector('main').textContent.includes('600 per month in Europe/Berlin from 15')";
+    browser.until("the quota on the page of the plan", shown).await;
+    edit(&browser, "#/plans/billed").await;
+    fill(&browser, "shape", "rate").await;
+    let rate = json!({"name": "billed", "capacity": 100, "refill": "10/s", "debt": 40});
+    assert_eq!(document(&browser).await, rate, "no member of the quota is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rule_is_made_by_its_fields_and_what_is_wrong_stands_at_the_field() {
     let (spile, browser) = unlocked().await;
     make(&browser, "#/rules").await;

@@ -1,7 +1,7 @@
 // ---- Editing an entry of the registry: its fields or its text, then what would change, then the answer of the server.
 
 const TEMPLATES = {
-  plans: { name: "", capacity: 100, refill: "10/s" },
+  plans: { name: "", ...FIRST_LIMITS.rate },
   rules: { id: "", match: { path: "/" }, key: ["tenant", "ip"], plans: ["free"], mode: "shadow" },
   tenants: { id: "", plan: "free" },
 };

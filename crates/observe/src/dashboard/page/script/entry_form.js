@@ -38,6 +38,13 @@ const FIELDS = {
   ],
 };
 
+/** The members of each shape of a limit, and what a new one has. */
+const SHAPES = { rate: ["capacity", "refill", "lease"], quota: ["quota", "per", "zone", "anchor"] };
+const FIRST_LIMITS = { rate: { capacity: 100, refill: "10/s" }, quota: { quota: 100000, per: "month" } };
+const PERIODS = ["minute", "hour", "day", "week", "month", "year"];
+
+const fieldId = path => "field-" + path.replace(/[^a-zA-Z0-9]+/g, "-");
+
 const valueAt = (document, path) => path.split(".").reduce((at, step) => at?.[step], document);
 
 /** Sets a value, or removes it if it is undefined. An object that is empty by then is removed, too. */
@@ -129,7 +136,7 @@ class EntryForm {
 
   /** A control with its label, its hint and its error. */
   labelled({ path, list, label, part = "" }, hint, attributes, options) {
-    const id = "field-" + (path + part).replace(/[^a-zA-Z0-9]+/g, "-"),
+    const id = fieldId(path + part),
       error = this.errorAt({ path, list });
     const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
     const common = {
@@ -173,13 +180,64 @@ class EntryForm {
       { class: "wide" },
       el("legend", {}, at ? `Limit ${name}` : "Limit"),
       named && this.field(named),
-      this.field({ path: `${at}capacity`, label: "Capacity: tokens at once", number: true, placeholder: "as refill" }),
-      ...this.refillFields(`${at}refill`),
-      this.field({ path: `${at}lease`, label: "Lease", placeholder: "none", hint: "For a hot limit in Redis, such as 100ms." }),
+      this.shapeField(at),
+      ...(this.isQuota(at) ? this.quotaFields(at) : this.rateFields(at)),
+      this.field({
+        path: `${at}debt`,
+        label: "Debt",
+        number: true,
+        placeholder: "as many as the limit holds",
+        hint: "Tokens that late charges may take beyond what is there.",
+      }),
       at &&
         this.document.limits.length > 1 &&
         el("button", { type: "button", "aria-label": `Remove limit ${name}`, onclick: remove }, "Remove"),
     );
+  }
+
+  isQuota(at) {
+    return SHAPES.quota.some(member => valueAt(this.document, at + member) !== undefined);
+  }
+
+  /** Chooses between a rate and a quota. The members of the other shape are removed. */
+  shapeField(at) {
+    const shape = this.isQuota(at) ? "quota" : "rate";
+    const onchange = event => {
+      const chosen = event.target.value;
+      SHAPES[shape].forEach(member => setValueAt(this.document, at + member, undefined));
+      Object.entries(FIRST_LIMITS[chosen]).forEach(([member, value]) => setValueAt(this.document, at + member, value));
+      this.onchange(this.document);
+      this.show(JSON.stringify(this.document));
+      this.element.querySelector("#" + fieldId(`${at}shape`)).focus();
+    };
+    const texts = { rate: "a rate: tokens come back evenly", quota: "a quota: so many in each period" };
+    const options = Object.entries(texts).map(([value, text]) =>
+      el("option", { value, selected: value === shape }, text),
+    );
+    return this.labelled({ path: `${at}shape`, label: "What it is" }, undefined, { onchange }, options);
+  }
+
+  rateFields(at) {
+    return [
+      this.field({ path: `${at}capacity`, label: "Capacity: tokens at once", number: true, placeholder: "as refill" }),
+      ...this.refillFields(`${at}refill`),
+      this.field({ path: `${at}lease`, label: "Lease", placeholder: "none", hint: "For a hot limit in Redis, such as 100ms." }),
+    ];
+  }
+
+  quotaFields(at) {
+    return [
+      this.field({ path: `${at}quota`, label: "Quota: tokens in each period", number: true }),
+      this.field({ path: `${at}per`, label: "Period", options: () => PERIODS }),
+      this.field({ path: `${at}zone`, label: "Time zone", placeholder: "UTC", hint: "For instance Europe/Berlin." }),
+      this.field({
+        path: `${at}anchor`,
+        label: "Starts",
+        number: true,
+        placeholder: "at the first",
+        hint: "Day of the month, hour of the day, weekday (mon) or date (04-01).",
+      }),
+    ];
   }
 
   /** `50/s` in two fields: how many tokens come back, and in what time. */
@@ -202,7 +260,7 @@ class EntryForm {
   addLimit() {
     const { name, limits, ...own } = this.document;
     const before = Array.isArray(limits) ? limits : [{ name: "first", ...own }];
-    this.document = { name, limits: [...before, { name: "", capacity: 100, refill: "10/s" }] };
+    this.document = { name, limits: [...before, { name: "", ...FIRST_LIMITS.rate }] };
     this.onchange(this.document);
     this.show(JSON.stringify(this.document));
     [...this.element.querySelectorAll("fieldset")].at(-1).querySelector("input").focus();
