@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderMap;
+use spile_calendar::CalendarLimit;
 use spile_core::{Decision, FailurePolicy, FakeClock, Limit, Micros, Plan};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
@@ -69,6 +70,27 @@ async fn a_denial_is_a_problem_and_plain_words_at_once() {
         std::str::from_utf8(answer.body()).unwrap(),
         r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Rate limit exceeded","status":429,"detail":"Too many requests. Please retry after 5 seconds.","violated-policies":["free"],"error":"Rate limit exceeded","message":"Too many requests. Please retry after 5 seconds.","limit":100,"remaining":0,"resetAt":"2025-12-11T16:15:25.000Z"}"#
     );
+}
+
+#[tokio::test]
+async fn a_quota_is_told_with_its_window_and_the_moment_at_which_that_ends() {
+    let month = || Limit::quota(100).per_month().zone("Europe/Berlin").unwrap();
+    let plan = Plan::chain("gold", [("month", month().build().unwrap())]).unwrap();
+    let headers = fields(&spent(plan.clone(), &[27]).await);
+    assert_eq!(headers["x-ratelimit-remaining"], "73");
+    // Until 2026-01-01T00:00:00+01:00.
+    assert_eq!(headers["x-ratelimit-reset"], "1767222000");
+    assert_eq!(headers["ratelimit-policy"], "\"gold/month\";q=100;w=2678400");
+    assert_eq!(headers["ratelimit"], "\"gold/month\";r=73;t=1752280");
+    let denied = spent(plan.clone(), &[100, 1]).await;
+    let later = NOW + Duration::from_millis(700);
+    let answer = response::refusal(&denied, later);
+    assert_eq!(answer.headers()["retry-after"], "1752280");
+    assert_eq!(answer.headers()["x-ratelimit-reset"], "1767222000", "however late the answer is");
+    let body = std::str::from_utf8(answer.body()).unwrap();
+    assert!(body.contains(r#""resetAt":"2025-12-31T23:00:00.000Z""#), "{body}");
+    let unused = spent(plan, &[0]).await;
+    assert_eq!(response::reset_at(&unused, later), later, "it is full");
 }
 
 #[tokio::test]

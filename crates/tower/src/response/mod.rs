@@ -61,11 +61,14 @@ pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     (!decision.allowed()).then(|| secs_ceil(decision.retry_after()).max(1))
 }
 
-/// When the bucket of the binding limit is full again, by the caller's clock.
+/// When the bucket of the binding limit is full again, by the caller's clock. For a quota that has been used, the end of its window:
+/// the same moment, however long the answer was under way.
 ///
 /// If the request was refused because the store failed, no bucket is known: then it is the moment to try again.
 pub fn reset_at(decision: &Decision, now: Micros) -> Micros {
-    now + reset_after(decision)
+    let (after, failed) = (reset_after(decision), decision.reason() == Reason::FailClosed);
+    let ends_window = decision.binding().limit().windows().is_some() && !after.is_zero() && !failed;
+    if ends_window { decision.at() + after } else { now + after }
 }
 
 fn reset_after(decision: &Decision) -> Duration {

@@ -6,6 +6,7 @@ mod property;
 mod row;
 mod rows;
 mod tenants;
+mod windows;
 
 use door::Door;
 pub(crate) use house::{API_KEY, House, Store};

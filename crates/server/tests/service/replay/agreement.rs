@@ -23,6 +23,7 @@ trusted_proxies = ["127.0.0.1/32"]
 free = { capacity = 3, refill = "2/s" }
 five = { capacity = 5, refill = "1/s" }
 tiny = { capacity = 1, refill = "1/m" }
+billed = { quota = 4, per = "minute", zone = "Asia/Kathmandu" }
 [plans.gold]
 limits = [{ name = "burst", capacity = 4, refill = "4/s" }, { name = "minute", capacity = 20, refill = "20/m" }]
 [[rules]]
@@ -45,7 +46,7 @@ plans = ["gold"]
 id = "who"
 match = { path = "/who" }
 key = ["header:x-who"]
-plans = ["five"]
+plans = ["five", "billed"]
 [[rules]]
 id = "watched"
 match = { path = "/watched" }
