@@ -82,6 +82,12 @@ impl Calendar {
         [previous, current, next]
     }
 
+    /// A moment as clocks in its zone show it, in RFC 3339: `2027-02-28T00:00:00+01:00`.
+    pub fn rfc3339(&self, moment: Micros) -> String {
+        let at = timestamp(moment);
+        at.display_with_offset(self.zone.to_offset(at)).to_string()
+    }
+
     /// The last start at or before `at`, and the first one after it.
     fn start_and_end(&self, rule: DateRule, at: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
         let mut wall = rule.last_start(self.zone.to_datetime(at));

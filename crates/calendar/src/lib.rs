@@ -14,6 +14,7 @@
 //! // From 2027-02-28T00:00 (+01:00) to 2027-03-31T00:00 (+02:00).
 //! assert_eq!(window.start, Micros::from_secs(1_803_769_200));
 //! assert_eq!(window.end, Micros::from_secs(1_806_444_000));
+//! assert_eq!(calendar.rfc3339(window.end), "2027-03-31T00:00:00+02:00");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

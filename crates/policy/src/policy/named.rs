@@ -166,6 +166,16 @@ impl Policy {
         names.into_iter().map(|name| self.owed_by_plans(who, [name], 0)).collect()
     }
 
+    /// The buckets of a tenant under its plan and its own limits, as a chain of zero cost: those that a rule charges whose key is
+    /// the tenant and whose plans are the tenant's. `None` if there is no such tenant.
+    pub fn buckets_of_tenant(&self, id: &str) -> Option<Chain> {
+        let tenant = self.tenant(id)?;
+        let plan = tenant.own().or_else(|| self.plan(tenant.plan.as_str()))?;
+        let mut chain = Chain::new(None).for_tenant(Some(id)).on_failure(Some(self.on_failure));
+        chain.charge(&ResolvedKey::tenant(id), plan, 0).ok()?;
+        Some(chain)
+    }
+
     /// The tenant whose key this identity is.
     fn tenant_named(&self, who: &str) -> Option<CallerTenant> {
         Some(self.tenant(who.strip_prefix(TENANT_KEY)?)?.caller())

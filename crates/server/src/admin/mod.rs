@@ -13,6 +13,7 @@ mod keys;
 mod kinds;
 mod listener;
 mod token;
+mod usage;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ fn api() -> OpenApiRouter<AdminState> {
         .routes(routes!(tenants::list, tenants::create))
         .routes(routes!(tenants::show, tenants::put, tenants::remove))
         .routes(routes!(keys::add_key))
+        .routes(routes!(usage::show))
         .routes(routes!(buckets::inspect, buckets::reset))
         .routes(routes!(explain::show))
         .routes(routes!(gateway_routes::list))

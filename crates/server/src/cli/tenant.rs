@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::admin::AdminArgs;
 use super::entries::{list, put, remove, show, shown};
+use super::print;
 use crate::input::segment;
 
 /// What can be done with tenants.
@@ -51,6 +52,13 @@ pub(super) enum TenantCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
+    /// Shows what a tenant has used of its quotas, and what is there under its rates.
+    Usage {
+        /// Whose.
+        id: String,
+        #[command(flatten)]
+        admin: AdminArgs,
+    },
     /// Removes a tenant and its keys.
     Remove {
         /// Which.
@@ -76,6 +84,7 @@ impl TenantCommand {
                 admin.warn_of_loss();
                 Ok(())
             }
+            Self::Usage { id, admin } => usage(&admin, &id),
             Self::Remove { id, admin } => remove(&admin, KIND, &id),
         }
     }
@@ -106,6 +115,22 @@ fn change_plan(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
     members.retain(|member, value| !["source", "apiKeyCount"].contains(&member.as_str()) && !value.is_null());
     members.insert("plan".to_owned(), plan.into());
     put(admin, KIND, id, &tenant)
+}
+
+/// A row for each limit: quotas with their window, then rates.
+fn usage(admin: &AdminArgs, id: &str) -> anyhow::Result<()> {
+    let usage = admin.get(&format!("/admin/v1/tenants/{}/usage", segment(id)))?;
+    let listed = |member: &str| usage[member].as_array().into_iter().flatten();
+    let quota = |quota: &Value| {
+        ["name", "used", "quota", "remaining", "windowStart", "windowEnd"].map(|member| shown(&quota[member]))
+    };
+    let rate = |rate: &Value| {
+        let [name, capacity, remaining] =
+            ["name", "capacity", "remaining"].map(|member| shown(&rate[member]));
+        [name, String::new(), capacity, remaining, String::new(), String::new()]
+    };
+    let rows: Vec<_> = listed("quotas").map(quota).chain(listed("rates").map(rate)).collect();
+    admin.print(&usage, || print::table(["LIMIT", "USED", "OF", "LEFT", "FROM", "UNTIL"], &rows))
 }
 
 fn new_key(admin: &AdminArgs, id: &str) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ pub(crate) mod explanation;
 pub(crate) mod health;
 mod persistent_store;
 mod store;
+pub(crate) mod usage;
 
 pub(crate) use clock::Clocks;
 pub(crate) use decider::{Decider, InForce};

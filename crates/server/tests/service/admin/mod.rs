@@ -5,3 +5,4 @@ mod bad_input;
 mod changes;
 mod explain;
 mod health;
+mod usage;

@@ -60,6 +60,42 @@ fn check_and_peek_tell_allowed_denied_and_wrong_apart_by_their_exit_code() {
 }
 
 #[test]
+fn quotas_are_put_listed_explained_and_told_with_what_was_used() {
+    let desk = Desk::open();
+    let flags =
+        ["--quota", "100", "--per", "year", "--zone", "Europe/Berlin", "--anchor", "04-01", "--debt", "7"];
+    desk.says(&[&["plan", "put", "gold"], &flags[..]].concat(), 0, "plan gold is in force");
+    desk.says(
+        &["plan", "list"],
+        0,
+        "gold        gold        100       per year in Europe/Berlin from 04-01  7     registry",
+    );
+    for (wrong, words) in [
+        (&["--quota", "100"][..], "--per"),
+        (&["--capacity", "5"], "--refill"),
+        (&["--quota", "5", "--per", "day", "--capacity", "5", "--refill", "1/s"], "cannot be used with"),
+        (&["--debt", "5"], "a plan needs a limit"),
+        (&["--quota", "5", "--per", "day", "--zone", "Berln"], "zone"),
+    ] {
+        desk.says(&[&["plan", "put", "silver"], wrong].concat(), 2, words);
+    }
+    desk.says(&["tenant", "add", "acme", "--plan", "gold"], 0, "the only time");
+    desk.says(
+        &["check", "tenant:acme", "--rule", "default", "--cost", "60"],
+        0,
+        "allowed: 40 of 100 tokens left",
+    );
+    let table = desk.says(&["tenant", "usage", "acme"], 0, "LIMIT  USED  OF   LEFT  FROM");
+    assert!(table.contains("gold   60    100  40") && table.contains("-04-01T00:00:00+02:00"), "{table}");
+    desk.says(&["tenant", "usage", "acme", "--json"], 0, "\"used\":60");
+    desk.says(&["tenant", "usage", "nope"], 2, "");
+    desk.says(&["inspect", "tenant:acme", "--plan", "gold"], 0, "40/100");
+    let explained = desk.says(&["explain", "tenant:acme", "--cost", "50"], 0, "would be denied now");
+    assert!(explained.contains("left of its quota (100 per year in Europe/Berlin from"), "{explained}");
+    assert!(explained.contains("raise `quota` of plan `gold`"), "{explained}");
+}
+
+#[test]
 fn buckets_are_inspected_and_reset() {
     let desk = Desk::open();
     desk.says(&["check", "user:1", "--plan", "free", "--cost", "10"], 0, "allowed");
@@ -86,7 +122,7 @@ fn a_key_that_the_store_does_not_have_is_said_to_have_no_bucket() {
 fn tenants_and_plans_are_added_listed_and_removed() {
     let desk = Desk::open();
     desk.says(&["plan", "put", "gold", "--capacity", "50", "--refill", "5/s"], 0, "plan gold is in force");
-    desk.says(&["plan", "list"], 0, "gold        gold        50        5/s     registry");
+    desk.says(&["plan", "list"], 0, "gold        gold        50        5/s           registry");
     desk.says(&["plan", "show", "gold"], 0, "refill    5/s");
     desk.says(&["tenant", "add", "acme", "--plan", "gold"], 0, "the only time");
     desk.says(&["tenant", "add", "acme", "--plan", "pro"], 2, "`spile tenant put acme --plan pro`");

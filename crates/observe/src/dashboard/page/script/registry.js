@@ -20,12 +20,12 @@ const newButton = kind =>
 const editButton = (kind, name) =>
   el("button", { type: "button", id: "edit", onclick: () => editor.open(kind, name) }, "Edit…");
 
-/** The capacity and refill of each limit of these plans. A word that stands for plans is shown as it is. */
+/** The rate or quota of each limit of these plans. A word that stands for plans is shown as it is. */
 function limitTable(names, plans) {
   const rows = names.flatMap(name =>
     (plans.find(plan => plan.name === name)?.limits || []).map(limit => [limit.name, limit.shape]),
   );
-  return table("Limits", ["Limit", "Capacity, refill"], rows, "It has no limits of its own.");
+  return table("Limits", ["Limit", "Rate or quota"], rows, "It has no limits of its own.");
 }
 
 const WORDS_FOR_PLANS = { tenant: "the plan of the tenant", unlimited: "unlimited", banned: "banned" };
@@ -101,16 +101,35 @@ function showPager(pager, { page, pages }, turn) {
   setText(text, `Page ${page} of ${pages}`);
 }
 
+/** What a tenant has used of its quotas. The server tells that only to those who have the token. */
+async function usageTable(name) {
+  if (!token) return empty("What it has used is shown to those who have the token.");
+  let quotas = [];
+  try {
+    ({ quotas } = await askJson(entryPath("tenants", name) + "/usage"));
+  } catch (problem) {
+    if (![403, 404, 503].includes(problem.status)) throw problem;
+  }
+  const rows = quotas.map(({ name, used, quota, windowEnd }) => [
+    name,
+    `${whole(used)} of ${whole(quota)} (${percent(used / quota)})`,
+    windowEnd.replace("T", " "),
+  ]);
+  return table("Quotas", ["Quota", "Used", "Until"], rows, "No quotas to show.");
+}
+
 function tenantPage({ name, query }) {
   const history = new HistoryPanel({ by: "tenant", name }, query.get("range"));
   const about = el("div"),
+    usage = el("div", { id: "usage" }),
     events = eventList("Recent events of the tenant");
   return {
     title: `Tenant ${name}`,
     elements: [
       headline(`Tenant ${name}`, editButton("tenants", name)),
-      panel("About", "half", about),
-      panel("Recent events", "half", events),
+      panel("About", "third", about),
+      panel("Used", "third", usage),
+      panel("Recent events", "third", events),
       ...history.elements,
     ],
     show: snapshot =>
@@ -120,11 +139,13 @@ function tenantPage({ name, query }) {
         "No recent events.",
       ),
     async refresh() {
-      const [page, day] = await Promise.all([
+      const [page, day, used] = await Promise.all([
         askJson("/dashboard/tenants?" + new URLSearchParams({ search: name })),
         dayOf("tenant"),
+        usageTable(name),
         history.refresh(),
       ]);
+      usage.replaceChildren(used);
       const tenant = page.tenants.find(({ id }) => id === name),
         [allowed, denied, ratio] = dayCells(day.get(name));
       about.replaceChildren(
@@ -215,7 +236,7 @@ function planList() {
       const cells = plans.flatMap(plan =>
         plan.limits.map((limit, i) => [i ? "" : link(["plans", plan.name]), limit.name, limit.shape]),
       );
-      rows.replaceChildren(table("Plans", ["Plan", "Limit", "Capacity, refill"], cells, "There are no plans."));
+      rows.replaceChildren(table("Plans", ["Plan", "Limit", "Rate or quota"], cells, "There are no plans."));
     },
   };
 }

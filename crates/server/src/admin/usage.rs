@@ -1,0 +1,41 @@
+//! `/admin/v1/tenants/{id}/usage`.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::AdminState;
+use super::extract::Name;
+use crate::control::ControlError;
+use crate::decide::usage::{TenantUsage, usage_of};
+use crate::http::Problem;
+use crate::openapi::{BadName, Guarded, Missing, StoreFailed};
+
+/// Shows what a tenant has used of its quotas in the windows of this moment, and what is there under its rates. Spends nothing.
+///
+/// It covers the buckets of the key `tenant:ID` under the tenant's plan and its own limits. What a rule charges by another key,
+/// such as `tenant+path`, the limit of a route, or under plans that it names, is in other buckets.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/tenants/{id}/usage",
+    tag = "buckets",
+    operation_id = "showTenantUsage",
+    security(("token" = [])),
+    params((
+        "id" = String, Path, description = "What the tenant is called.",
+        min_length = 1, max_length = 1024, format = "identity"
+    )),
+    responses(
+        (status = 200, description = "What it has used.", body = TenantUsage),
+        BadName,
+        Missing,
+        StoreFailed,
+        Guarded
+    )
+)]
+pub(super) async fn show(
+    State(state): State<AdminState>,
+    Name(id): Name,
+) -> Result<Json<TenantUsage>, Problem> {
+    let usage = usage_of(&state.decider, &id).await?;
+    Ok(Json(usage.ok_or(ControlError::Missing)?))
+}
