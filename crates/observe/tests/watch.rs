@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use spile_calendar::CalendarLimit;
 use spile_core::{Clock, FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
@@ -235,8 +236,57 @@ async fn a_tenant_is_told_of_at_eighty_percent_and_at_the_limit() {
     }
     assert_eq!(kinds(&watch), ["tenant_over", "key_denied", "tenant_near"]);
     let (acme, limit) = ("acme".to_owned(), "free".to_owned());
-    let near = EventKind::TenantNear { tenant: acme, limit, used_percent: 80 };
+    let near = EventKind::TenantNear { tenant: acme, limit, used_percent: 80, window_end_ms: None };
     assert_eq!(watch.snapshot().events[2].kind, near);
+}
+
+#[tokio::test]
+async fn a_tenant_is_told_of_its_quota_once_in_each_window_at_eighty_percent_and_at_its_end() {
+    let (watch, _, clock) = watch(|builder| builder);
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    // The rate has fewer tokens, so that the quota does not bind before it is used up.
+    let limits = [
+        ("burst", Limit::per_minute(4).build().unwrap()),
+        ("day", Limit::quota(10).per_day().zone("Europe/Berlin").unwrap().build().unwrap()),
+    ];
+    let plan = Plan::chain("gold", limits).unwrap();
+    let limiter = RateLimiter::builder()
+        .store(store)
+        .plans([plan])
+        .observer(watch.clone())
+        .clock(clock.clone())
+        .build();
+    let mut events = watch.subscribe();
+    let mut told = Vec::new();
+    for minute in 0..2 * 1_440 {
+        let charges = limiter.charges("tenant:acme", ["gold"], 1).unwrap();
+        let _decision = limiter.allow_charges(Ask::from(charges).tenant("acme")).await;
+        clock.advance(Duration::from_secs(60));
+        while let Ok(event) = events.try_recv() {
+            match event.kind {
+                EventKind::TenantNear { limit, used_percent, window_end_ms, .. } => {
+                    told.push((minute, limit, used_percent, window_end_ms));
+                }
+                EventKind::TenantOver { limit, window_end_ms, .. } => {
+                    told.push((minute, limit, 100, window_end_ms));
+                }
+                _ => {}
+            }
+        }
+    }
+    // The clock starts on 12 January 1970 at 13:46:40 UTC, and Berlin is an hour ahead.
+    let ends = [0, 1, 2].map(|day| Some((12 * 86_400 - 3_600 + day * 86_400) * 1_000));
+    let first = [554, 554 + 1_440];
+    let day = |minute: u64, percent, end| (minute, "gold/day".to_owned(), percent, end);
+    let expected = [
+        day(7, 80, ends[0]),
+        day(9, 100, ends[0]),
+        day(first[0] + 7, 80, ends[1]),
+        day(first[0] + 9, 100, ends[1]),
+        day(first[1] + 7, 80, ends[2]),
+        day(first[1] + 9, 100, ends[2]),
+    ];
+    assert_eq!(told, expected);
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
-//! Limits how many events of one kind are emitted per minute, and how often about the same subject.
+//! Limits how many events of one kind are emitted per minute, and how often about the same subject: once a minute, or once in the
+//! window of a quota.
 
 use std::collections::VecDeque;
 
-use foldhash::HashSet;
+use foldhash::{HashMap, HashSet};
 use metrics::{Counter, counter};
-use spile_core::Micros;
+use spile_core::{Micros, Window};
 
 use crate::metrics::{EVENTS_SUPPRESSED, Registrar};
 
@@ -15,7 +16,10 @@ pub(crate) const MAX_EVENTS: usize = 200;
 /// The size of the bitmap that counts suppressed subjects.
 const BITS: usize = 1 << 16;
 
-/// How many events of one kind are emitted. Its memory is bounded by [`MAX_EVENTS`] subjects and [`BITS`] bits.
+/// How many subjects are remembered that had an event in the window of a quota. Those beyond may have one each minute.
+const MAX_WINDOWS: usize = 1 << 16;
+
+/// How many events of one kind are emitted. Its memory is bounded by [`MAX_EVENTS`] and [`MAX_WINDOWS`] subjects and [`BITS`] bits.
 ///
 /// It uses a monotonic clock, so that setting the wall clock neither repeats nor suppresses events.
 pub(crate) struct EmissionLimit {
@@ -23,6 +27,8 @@ pub(crate) struct EmissionLimit {
     /// The subjects that had an event in the last window, and when. The oldest is first.
     recent: VecDeque<(Micros, u64)>,
     recent_subjects: HashSet<u64>,
+    /// The subjects that had an event in the window of a quota, and when that window ends.
+    windows: HashMap<u64, Micros>,
     suppressed: Suppressed,
     counter: Counter,
 }
@@ -44,6 +50,7 @@ impl EmissionLimit {
             kind,
             recent: VecDeque::new(),
             recent_subjects: HashSet::default(),
+            windows: HashMap::default(),
             suppressed: Suppressed::new(),
             counter,
         }
@@ -66,6 +73,20 @@ impl EmissionLimit {
         }
         self.recent.push_back((now, subject));
         self.recent_subjects.insert(subject);
+        true
+    }
+
+    /// The same for the window of a quota, by the clock that decided: true if the subject also had no event in this window.
+    pub(crate) fn spend_in(&mut self, window: Window, subject: u64, now: Micros) -> bool {
+        if self.windows.get(&subject) == Some(&window.end) || !self.spend(subject, now) {
+            return false;
+        }
+        if self.windows.len() >= MAX_WINDOWS {
+            self.windows.retain(|_, end| *end > window.start);
+        }
+        if self.windows.len() < MAX_WINDOWS {
+            self.windows.insert(subject, window.end);
+        }
         true
     }
 
@@ -139,6 +160,29 @@ mod tests {
         }
         assert_eq!(recent.len(), 5 * MAX_EVENTS, "all of it is used");
         assert!(limit.recent.len() <= MAX_EVENTS && limit.recent_subjects.len() <= MAX_EVENTS);
+    }
+
+    #[test]
+    fn a_subject_has_one_event_in_each_window_and_those_that_are_remembered_are_bounded() {
+        let mut limit = emission_limit();
+        let day = |day: u64| Window {
+            start: Micros::from_secs(day * 86_400),
+            end: Micros::from_secs((day + 1) * 86_400),
+        };
+        for minute in 0..3 * 1_440 {
+            let emits = limit.spend_in(day(minute / 1_440), 5, Micros::from_secs(60 * minute));
+            assert_eq!(emits, minute.is_multiple_of(1_440), "minute {minute}");
+        }
+        for subject in 0..MAX_WINDOWS as u64 + 9 {
+            limit.recent.clear();
+            limit.recent_subjects.clear();
+            assert!(limit.spend_in(day(3), subject, Micros::from_secs(subject)), "{subject}");
+        }
+        assert_eq!(limit.windows.len(), MAX_WINDOWS);
+        limit.recent.clear();
+        limit.recent_subjects.clear();
+        assert!(limit.spend_in(day(4), u64::MAX, Micros::from_secs(1_000_000)));
+        assert_eq!(limit.windows.len(), 1, "windows that are over are forgotten");
     }
 
     #[test]

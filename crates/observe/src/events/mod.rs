@@ -50,7 +50,7 @@ pub enum EventKind {
         /// When the next request may be allowed.
         retry_after_ms: u64,
     },
-    /// A tenant has used most of a limit.
+    /// A tenant has used most of a limit: at most once a minute, of a quota once in each window.
     #[serde(rename_all = "camelCase")]
     TenantNear {
         /// Which tenant.
@@ -59,13 +59,20 @@ pub enum EventKind {
         limit: String,
         /// How much of it, in percent.
         used_percent: u32,
+        /// When the window of the quota ends, in milliseconds since the epoch. `None` if the limit is a rate.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window_end_ms: Option<u64>,
     },
-    /// A tenant has used all of a limit and was denied.
+    /// A tenant was denied by a rate, at most once a minute; or has used all of a quota, once in each window.
+    #[serde(rename_all = "camelCase")]
     TenantOver {
         /// Which tenant.
         tenant: String,
         /// Which limit.
         limit: String,
+        /// When the window of the quota ends, in milliseconds since the epoch. `None` if the limit is a rate.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window_end_ms: Option<u64>,
     },
     /// The store stopped answering.
     StoreLost {
@@ -223,8 +230,10 @@ mod tests {
                     "key_denied" => {
                         EventKind::KeyDenied { key: name, rule: String::new(), limit, retry_after_ms: 1 }
                     }
-                    "tenant_near" => EventKind::TenantNear { tenant: name, limit, used_percent: 80 },
-                    _ => EventKind::TenantOver { tenant: name, limit },
+                    "tenant_near" => {
+                        EventKind::TenantNear { tenant: name, limit, used_percent: 80, window_end_ms: None }
+                    }
+                    _ => EventKind::TenantOver { tenant: name, limit, window_end_ms: None },
                 });
             }
             let latest = events.latest();

@@ -5,7 +5,7 @@ mod levels;
 mod sketch;
 
 use serde::{Deserialize, Serialize};
-use spile_core::{Key, Micros};
+use spile_core::{Key, LimitStatus, Micros};
 use spile_limiter::Observed;
 
 pub use self::denials::KeyDenial;
@@ -171,7 +171,7 @@ impl SampledDecisions {
         self.spent.add(print, tokens, || name);
     }
 
-    /// Emits an event when a tenant has used most, or all, of a limit: at most once a minute each.
+    /// Emits an event when a tenant has used most, or all, of the rate that binds or of any quota.
     fn check_tenant(
         &mut self,
         seen: &Observed<'_>,
@@ -180,24 +180,43 @@ impl SampledDecisions {
         now: Micros,
         events: &Events,
     ) {
-        let (decision, status) = (seen.decision(), seen.decision().binding());
-        let (over, near) =
-            (outcome == DecisionOutcome::Denied && !decision.degraded(), status.level() <= NEAR_LIMIT);
-        if !over && !near {
+        let (decision, binding) = (seen.decision(), seen.decision().binding());
+        let denied = outcome == DecisionOutcome::Denied && !decision.degraded();
+        if binding.limit().windows().is_none() {
+            self.check_limit(tenant, binding, denied, now, events);
+        }
+        // A quota seldom binds before it is used up: a rate beside it has fewer tokens.
+        let quotas = decision.limits().iter().filter(|status| status.limit().windows().is_some());
+        for status in quotas.filter(|_| !decision.degraded()) {
+            let over = status.remaining() == 0 || (denied && !status.retry_after().is_zero());
+            self.check_limit(tenant, status, over, now, events);
+        }
+    }
+
+    /// Emits an event if the tenant has used most of a limit, or is `over` it: of a rate at most once a minute each, of a quota
+    /// once in each window.
+    fn check_limit(&mut self, tenant: &str, status: &LimitStatus, over: bool, now: Micros, events: &Events) {
+        if !over && status.level() > NEAR_LIMIT {
             return;
         }
         let subject = self.fingerprints.tenant(tenant, 0) ^ status.tag();
         let emission = if over { &mut self.tenants_over } else { &mut self.tenants_near };
-        if emission.spend(subject, now) {
-            let (tenant, limit) = (tenant.to_owned(), status.name().to_string());
-            let used_percent = ((1.0 - status.level()) * 100.0).round() as u32;
-            let what = if over {
-                EventKind::TenantOver { tenant, limit }
-            } else {
-                EventKind::TenantNear { tenant, limit, used_percent }
-            };
-            events.emit(what);
+        let window = status.limit().windows().map(|windows| windows.window_at(status.at()));
+        let is_new = match window {
+            Some(window) => emission.spend_in(window, subject, now),
+            None => emission.spend(subject, now),
+        };
+        if !is_new {
+            return;
         }
+        let (tenant, limit) = (tenant.to_owned(), status.name().to_string());
+        let window_end_ms = window.map(|window| window.end.get() / 1_000);
+        let used_percent = ((1.0 - status.level()) * 100.0).round() as u32;
+        events.emit(if over {
+            EventKind::TenantOver { tenant, limit, window_end_ms }
+        } else {
+            EventKind::TenantNear { tenant, limit, used_percent, window_end_ms }
+        });
     }
 
     fn name_of(&self, key: Key<'_>) -> Option<Box<str>> {

@@ -148,10 +148,10 @@ fn event_list(events: &[Event]) -> List<'static> {
 fn describe(event: &EventKind) -> String {
     match event {
         EventKind::KeyDenied { key, limit, .. } => format!("{key} was denied by {limit}"),
-        EventKind::TenantNear { tenant, limit, used_percent } => {
+        EventKind::TenantNear { tenant, limit, used_percent, .. } => {
             format!("tenant {tenant} has used {used_percent} % of {limit}")
         }
-        EventKind::TenantOver { tenant, limit } => format!("tenant {tenant} is over {limit}"),
+        EventKind::TenantOver { tenant, limit, .. } => format!("tenant {tenant} is over {limit}"),
         EventKind::StoreLost { why } => format!("the store is lost: {why}"),
         EventKind::StoreRecovered { lost_for_ms } => format!("the store is back after {lost_for_ms} ms"),
         EventKind::ConfigReloaded => "a new configuration is in force".to_owned(),
