@@ -78,7 +78,7 @@ impl Bucket {
         if let Some(windows) = limit.windows() {
             let is_over = self.written_at < windows.window_at(now).start;
             let capacity = limit.capacity_micro();
-            return if is_over { capacity } else { self.held_of(capacity).min(capacity) };
+            return if is_over { capacity } else { self.held_under_quota(capacity).min(capacity) };
         }
         let held = self.held_under_rate(limit);
         let elapsed_us = now.since_us(self.written_at) as f64;
@@ -113,6 +113,15 @@ impl Bucket {
         let held = self.available(limit, now).get() + cost.micro().get();
         let held = held.min(limit.capacity_micro().get());
         Self::holding(limit, MicroTokens::new(held), self.written_at.max(now))
+    }
+
+    /// What is left of a quota. What a rate held says nothing of the quota that takes its place; what it owed is owed.
+    const fn held_under_quota(self, capacity: MicroTokens) -> MicroTokens {
+        match self.used() {
+            Some(_) => self.held_of(capacity),
+            None if self.held.get() < 0 => MicroTokens::new(capacity.get() + self.held.get()),
+            None => capacity,
+        }
     }
 
     /// What it held when last written. What was used of a quota is no debt of a rate that takes its place.

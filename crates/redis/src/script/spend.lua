@@ -214,6 +214,9 @@ while i < last do
         outside = outside or not start
         if t and t <= UNUSED then
           t = capacity - (UNUSED - t)
+        elseif t then
+          -- What a rate held says nothing of the quota that takes its place; what it owed is owed.
+          t = capacity + min(t, 0)
         end
         if t and start and written[b] >= start and t < capacity then
           there = t

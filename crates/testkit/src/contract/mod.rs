@@ -78,6 +78,7 @@ macro_rules! store_contract {
             a_quota_comes_back_when_the_next_window_starts_and_not_a_microsecond_before
             a_quota_and_a_rate_are_spent_together_or_not_at_all
             a_changed_quota_keeps_what_was_used
+            a_quota_in_place_of_a_rate_is_unused_but_for_what_was_owed
             a_debt_of_a_quota_ends_with_its_window
             a_reservation_is_charged_at_once_and_settled_once
             a_reservation_that_is_settled_at_nothing_is_given_back

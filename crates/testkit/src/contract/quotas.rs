@@ -79,6 +79,18 @@ pub async fn a_changed_quota_keeps_what_was_used(subject: StoreUnderTest<impl St
     assert_eq!(subject.left("moves", quota(40)).await, 40, "and no refund rises above it");
 }
 
+/// What a rate held is no part of the quota that takes its place: a caller would be left with it until the window ends.
+pub async fn a_quota_in_place_of_a_rate_is_unused_but_for_what_was_owed(subject: StoreUnderTest<impl Store>) {
+    let quota = before_the_next_window(&subject, Limit::quota(100).per_month(), Duration::from_secs(3_600));
+    let rate = Limit::per_hour(10);
+    assert!(subject.spend("becomes", rate, 8).await.allowed());
+    assert_eq!(subject.left("becomes", quota).await, 100);
+    assert!(subject.spend("becomes", quota, 30).await.allowed());
+    assert_eq!(subject.left("becomes", quota).await, 70);
+    assert_eq!(subject.charge(&[("owes", "limit", rate, 14)]).await, 0);
+    assert_eq!(subject.left("owes", quota).await, 96);
+}
+
 /// A late charge counts in the window in which it is made.
 pub async fn a_debt_of_a_quota_ends_with_its_window(subject: StoreUnderTest<impl Store>) {
     let limit = before_the_next_window(&subject, Limit::quota(10).per_day(), Duration::from_secs(60));
