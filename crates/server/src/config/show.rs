@@ -131,6 +131,8 @@ mod tests {
             "plans = [\"free\"]\n",
             "\\u001b",
             "refill = \"1/s\"\n",
+            "quota = 5\nper = \"month\"\n",
+            "zone = \"Europe/Berlin\"\nanchor = 31\ndebt = 7\n",
             "match = { path = \"/a/*\" }\n",
             "key = [\"ip\"]\n",
             "\"\"\"",

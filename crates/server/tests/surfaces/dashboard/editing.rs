@@ -212,6 +212,16 @@ async fn a_quota_is_made_and_changed_by_its_fields_and_keeps_its_other_members()
     fill(&browser, "shape", "rate").await;
     let rate = json!({"name": "billed", "capacity": 100, "refill": "10/s", "debt": 40});
     assert_eq!(document(&browser).await, rate, "no member of the quota is left");
+    browser.eval("document.getElementById('editor').close()").await;
+    make(&browser, "#/tenants").await;
+    fill(&browser, "id", "beta").await;
+    fill(&browser, "plan", "billed").await;
+    browser.eval("document.getElementById('entry').requestSubmit()").await;
+    press(&browser, "save").await;
+    until_closed(&browser).await;
+    go_to(&browser, "#/tenants/beta").await;
+    let used = "return document.getElementById('usage')?.textContent.includes('billed0 of 600 (0 %)')";
+    browser.until("what the tenant has used", used).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
