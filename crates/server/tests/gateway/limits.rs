@@ -129,6 +129,27 @@ async fn what_the_upstream_reports_is_charged_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_cost_that_is_known_late_goes_into_the_debt_that_the_plan_allows() {
+    // The clock starts at 13:46:40, so that 36,800 seconds of the day are left.
+    for (plan, wait) in [
+        ("capacity = 5\nrefill = \"1/s\"", "6"),
+        ("capacity = 5\nrefill = \"1/s\"\ndebt = 2", "3"),
+        ("capacity = 5\nrefill = \"1/s\"\ndebt = 0", "1"),
+        ("quota = 5\nper = \"day\"\ndebt = 3", "36800"),
+    ] {
+        let upstream = echo("one").await;
+        let route =
+            format!("[[routes]]\npath = \"/\"\nupstream = \"http://{upstream}\"\ncost_from_response = true");
+        let spile = Spile::start(&format!("[plans.free]\n{plan}\n{route}\n")).await;
+        assert_eq!(spile.get("/", &[("x-cost", "100")]).await.status, 200, "{plan}");
+        let denied = spile.get("/", &[]).await;
+        assert_eq!((denied.status, denied.header("retry-after")), (429, Some(wait)), "{plan}");
+        spile.clock.advance(Duration::from_secs(wait.parse().expect("seconds")));
+        assert_eq!(spile.get("/", &[]).await.status, 200, "{plan}");
+    }
+}
+
+#[tokio::test]
 async fn two_limits_that_share_a_bucket_charge_it_once_at_the_higher_cost() {
     let limit =
         |id: &str, cost: u8| format!("[[routes.limits]]\nid = \"{id}\"\nplans = [\"few\"]\ncost = {cost}\n");
