@@ -62,7 +62,7 @@ impl ReservationMarker {
 
     /// The part of an outcome that is about the charges themselves. Too many open reservations are told as a limit of the chain,
     /// if that is why it was denied.
-    pub fn without_markers<'k>(&self, charges: &Charges<'k>, outcome: Outcome) -> (Charges<'k>, Outcome) {
+    pub fn without_markers<'k>(&self, charges: &Charges<'k>, outcome: &Outcome) -> (Charges<'k>, Outcome) {
         let reserved = self.reserve(charges);
         let (at, asked) = (outcome.at, charges.len());
         let denies = |index: &usize| {
@@ -73,7 +73,7 @@ impl ReservationMarker {
         let shown = (0..asked).chain(refused);
         let buckets: OneOrMany<Bucket> = shown.clone().map(|index| outcome.buckets[index]).collect();
         let others = shown.skip(asked).map(|index| reserved[index].clone());
-        (charges.with_others([], others), Outcome { buckets, ..outcome })
+        (charges.with_others([], others), Outcome { buckets, ..*outcome })
     }
 
     /// The charges to settle at what they cost in the end: the marker, which tells that, the count, and these. All of them are of

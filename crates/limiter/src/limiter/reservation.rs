@@ -68,7 +68,7 @@ impl<S: Store> RateLimiter<S> {
         let answer = in_time(deadline, inner.store.spend(&marker.reserve(&charges))).await;
         let (shown, answer) = match answer {
             Ok(outcome) => {
-                let (shown, outcome) = marker.without_markers(&charges, outcome);
+                let (shown, outcome) = marker.without_markers(&charges, &outcome);
                 inner.learn(&shown, &outcome, question);
                 (shown, Ok(outcome))
             }
@@ -80,6 +80,9 @@ impl<S: Store> RateLimiter<S> {
 
     /// Makes a chain that was [reserved](Self::reserve_chain) cost `tokens` in the end, in every bucket. It happens once, however
     /// often it is asked for: after an error, ask again.
+    ///
+    /// # Panics
+    /// If the chain is [empty](Chain::is_empty).
     pub async fn settle_chain(
         &self,
         chain: &Chain,

@@ -22,6 +22,8 @@
 -- limits has one hash for a key, with `name:t` and `name:ts` for each limit. Numbers stay below 2^53: microseconds are
 -- exact in a Lua double, nanoseconds since the epoch are not.
 -- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
+-- Tables and functions are made where they are needed: making one takes as long as a step of a decision, and most calls decide
+-- about buckets of rates that have a hash of their own.
 
 local OUTSIDE_WINDOWS = 4294967295
 local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE, SETTLE = 1, 2, 3, 4, 5, 6, 7, 8, 9
@@ -45,34 +47,16 @@ if now == 0 then
 end
 
 -- The state of each bucket: its tokens and time of writing, which the operations change. `held` is nil for a bucket without
--- state, and `broken` says that what was found is none. `denied` is the limit that denied it last.
-local held, written, broken, dirty, denied = {}, {}, {}, {}, {}
--- For each hash: how it was found, the longest time to live of the limits that use it, how long a denied bucket takes to be
--- full, and how long one in debt takes to be empty.
-local state, ttl_ms, fills_us, owes_us = {}, {}, {}, {}
+-- state, and `broken` says that what was found is none.
+local held, written, broken, dirty = {}, {}, {}, {}
+-- For each hash: how it was found, and the longest time to live of the limits that use it.
+local state, ttl_ms = {}, {}
+-- After a denial: the limit that denied a bucket last, and for each hash how long a denied bucket takes to be full. After a charge
+-- into debt: how long one in debt takes to be empty.
+local denied, fills_us, owes_us
 -- For buckets in shared hashes: their hash, and the key from before if that is where they were found.
-local home, moved_from = {}, {}
-
--- Reads what is no plain number: a quota, or nothing that was written here.
-local function read_quota(b, t, ts)
-  local used = t and tonumber(string.match(t, '^used (%d+)$'))
-  ts = tonumber(ts)
-  if used and used <= 2 * MOST_HELD and ts and ts >= 0 and ts <= LAST_US and ts % 1 == 0 then
-    held[b], written[b] = UNUSED - used, ts
-  else
-    broken[b] = true
-  end
-end
-
-local function read(b, t, ts)
-  local tokens, at = tonumber(t), tonumber(ts)
-  if tokens and at and tokens >= -MOST_HELD and tokens <= MOST_HELD and tokens % 1 == 0
-      and at >= 0 and at <= LAST_US and at % 1 == 0 then
-    held[b], written[b] = tokens, at
-  else
-    read_quota(b, t, ts)
-  end
-end
+local NONE = {}
+local home, moved_from, first_bucket, fields_of, buckets = NONE, NONE, NONE, NONE, args[4]
 
 local plain = args[4]
 for k = 1, plain do
@@ -81,13 +65,17 @@ for k = 1, plain do
   if version == '1' then
     state[k] = LIVE
     if t or ts then
-      -- As `read` does, without a call.
       local tokens, at = tonumber(t), tonumber(ts)
-      if tokens and at and tokens >= -MOST_HELD and tokens <= MOST_HELD and tokens % 1 == 0
-          and at >= 0 and at <= LAST_US and at % 1 == 0 then
+      if t and not tokens then
+        local used = tonumber(string.match(t, '^used (%d+)$'))
+        tokens = used and used <= 2 * MOST_HELD and UNUSED - used
+      elseif tokens and (tokens < -MOST_HELD or tokens > MOST_HELD or tokens % 1 ~= 0) then
+        tokens = nil
+      end
+      if tokens and at and at >= 0 and at <= LAST_US and at % 1 == 0 then
         held[k], written[k] = tokens, at
       else
-        read_quota(k, t, ts)
+        broken[k] = true
       end
     end
   elseif fields.err and not string.find(fields.err, 'WRONGTYPE', 1, true) then
@@ -99,57 +87,79 @@ for k = 1, plain do
   end
 end
 
--- The fields of each shape: `v`, then those of each bucket.
-local shapes, i = {}, 6 + 4 * args[3]
-for shape = 1, args[i - 1] do
-  local fields = { 'v' }
-  for n = 1, args[i] do
-    local name = args[i + n]
-    if name ~= '' then
-      name = name .. ':'
+-- Each shared hash is read by one HMGET. A shape is the list of its fields: `v`, then those of each bucket.
+local i = 6 + 4 * args[3]
+local shape_count = args[i - 1]
+local hashes = plain
+if shape_count == 0 then
+  i = i + 1
+else
+  home, moved_from, first_bucket, fields_of = {}, {}, {}, {}
+  local shapes = {}
+  for shape = 1, shape_count do
+    local fields = { 'v' }
+    for n = 1, args[i] do
+      local name = args[i + n]
+      if name ~= '' then
+        name = name .. ':'
+      end
+      fields[2 * n], fields[2 * n + 1] = name .. 't', name .. 'ts'
     end
-    fields[2 * n], fields[2 * n + 1] = name .. 't', name .. 'ts'
+    shapes[shape] = fields
+    i = i + 1 + args[i]
   end
-  shapes[shape] = fields
-  i = i + 1 + args[i]
-end
 
--- Each shared hash is read by one HMGET.
-local first_bucket, fields_of, buckets = {}, {}, plain
-local hashes = plain + args[i]
-i = i + 1
-for k = plain + 1, hashes do
-  local first, fields, carries_over = buckets + 1, shapes[args[i]], args[i + 1] == 1
-  buckets = buckets + (#fields - 1) / 2
-  first_bucket[k], fields_of[k] = first, fields
-  i = i + 2
-  local values = pcall('HMGET', KEYS[k], unpack(fields))
-  local version = values[1]
-  if values.err and not string.find(values.err, 'WRONGTYPE', 1, true) then
-    return values
-  end
-  state[k] = version == '1' and LIVE or (version or values.err) and BROKEN or ABSENT
-  for b = first, buckets do
-    local f = 2 * (b - first) + 2
-    local t, ts = values[f], values[f + 1]
-    home[b] = k
-    if t and ts and version == '1' then
-      read(b, t, ts)
-    elseif state[k] == BROKEN or (t or ts) and state[k] == ABSENT then
-      state[k], broken[b] = BROKEN, true
-    elseif t or ts then
+  -- As above, where there is no need to be as quick.
+  local function read(b, t, ts)
+    local tokens, at = tonumber(t), tonumber(ts)
+    if t and not tokens then
+      local used = tonumber(string.match(t, '^used (%d+)$'))
+      tokens = used and used <= 2 * MOST_HELD and UNUSED - used
+    elseif tokens and (tokens < -MOST_HELD or tokens > MOST_HELD or tokens % 1 ~= 0) then
+      tokens = nil
+    end
+    if tokens and at and at >= 0 and at <= LAST_US and at % 1 == 0 then
+      held[b], written[b] = tokens, at
+    else
       broken[b] = true
-    elseif carries_over and args[i + b - first] > 0 then
-      local before = KEYS[args[i + b - first]]
-      local old = pcall('HMGET', before, 't', 'ts', 'v')
-      if not old.err and old[3] == '1' then
-        read(b, old[1], old[2])
-        moved_from[b] = before
+    end
+  end
+
+  hashes = plain + args[i]
+  i = i + 1
+  for k = plain + 1, hashes do
+    local first, fields, carries_over = buckets + 1, shapes[args[i]], args[i + 1] == 1
+    buckets = buckets + (#fields - 1) / 2
+    first_bucket[k], fields_of[k] = first, fields
+    i = i + 2
+    local values = pcall('HMGET', KEYS[k], unpack(fields))
+    local version = values[1]
+    if values.err and not string.find(values.err, 'WRONGTYPE', 1, true) then
+      return values
+    end
+    state[k] = version == '1' and LIVE or (version or values.err) and BROKEN or ABSENT
+    for b = first, buckets do
+      local f = 2 * (b - first) + 2
+      local t, ts = values[f], values[f + 1]
+      home[b] = k
+      if t and ts and version == '1' then
+        read(b, t, ts)
+      elseif state[k] == BROKEN or (t or ts) and state[k] == ABSENT then
+        state[k], broken[b] = BROKEN, true
+      elseif t or ts then
+        broken[b] = true
+      elseif carries_over and args[i + b - first] > 0 then
+        local before = KEYS[args[i + b - first]]
+        local old = pcall('HMGET', before, 't', 'ts', 'v')
+        if not old.err and old[3] == '1' then
+          read(b, old[1], old[2])
+          moved_from[b] = before
+        end
       end
     end
-  end
-  if carries_over then
-    i = i + buckets - first + 1
+    if carries_over then
+      i = i + buckets - first + 1
+    end
   end
 end
 
@@ -164,24 +174,16 @@ end
 
 -- The start and the end of the window that holds now, and the end of the one after it. A quota has all its tokens again when
 -- the next window starts. Nil if now is not in one of the first three windows.
-local function window(limit)
-  local w = -args[limit + 1]
-  for at = w + 2, w, -1 do
-    if now >= args[at] and now < args[at + 1] then
-      return args[at], args[at + 1], args[at + 2]
+local window
+if last < #args then
+  window = function(limit)
+    local w = -args[limit + 1]
+    for at = w + 2, w, -1 do
+      if now >= args[at] and now < args[at + 1] then
+        return args[at], args[at + 1], args[at + 2]
+      end
     end
   end
-end
-
--- Whether the clock has stepped back so far that waiting for it to catch up would lock the key out.
-local function lies_ahead(ts, limit)
-  if ts - now <= REBASE_AFTER_US then
-    return false
-  elseif args[limit + 1] >= 0 then
-    return true
-  end
-  local _, _, next_end = window(limit)
-  return next_end and ts >= next_end
 end
 
 while i < last do
@@ -300,8 +302,15 @@ while i < last do
       local known, rebased = t ~= nil, false
       if not known then
         t, ts = rate < 0 and UNUSED or capacity, now
-      elseif ts > now and lies_ahead(ts, limit) then
-        ts, rebased = now, true
+      elseif ts - now > REBASE_AFTER_US then
+        -- The clock has stepped back so far that waiting for it to catch up would lock the key out.
+        local _, next_end
+        if rate < 0 then
+          _, _, next_end = window(limit)
+        end
+        if rate >= 0 or next_end and ts >= next_end then
+          ts, rebased = now, true
+        end
       end
       -- What the bucket holds afterwards, if that changes.
       local left
@@ -338,12 +347,16 @@ while i < last do
         if args[limit + 2] > (ttl_ms[k] or 0) then
           ttl_ms[k] = args[limit + 2]
         end
-        if t < 0 and rate > 0 and -t / rate > (owes_us[k] or 0) then
-          owes_us[k] = -t / rate
+        if t < 0 and rate > 0 then
+          owes_us = owes_us or {}
+          owes_us[k] = max(-t / rate, owes_us[k] or 0)
         end
-      elseif denied[b] ~= limit and step ~= PEEK and cost > 0 then
+      elseif step ~= PEEK and cost > 0 and not (denied and denied[b] == limit) then
         -- Once per limit: a second denial by the same limit at the same time needs no longer.
         if known then
+          if not denied then
+            denied, fills_us = {}, {}
+          end
           local k = home[b] or b
           denied[b] = limit
           local us
@@ -378,117 +391,135 @@ end
 -- are formatted by `%d`: Redis's own conversion of a Lua number takes longer than the write.
 local now_text = format('%d', now)
 
--- The tokens of a bucket as they are stored.
-local function text_of_tokens(t)
-  if t > UNUSED then
-    return format('%d', t)
-  end
-  return format('used %d', UNUSED - t)
-end
-
--- The time of writing as text, and by how many milliseconds it is ahead of now.
-local function text_of(ts)
-  if ts == now then
-    return now_text, 0
-  end
-  return format('%d', ts), ts > now and ceil((ts - now) / 1000) or 0
-end
-
--- Two milliseconds cover the rounding between TIME and the clock that expires keys.
-local function keep(k, ahead_ms)
-  if owes_us[k] then
-    ahead_ms = ahead_ms + ceil(owes_us[k] / 1000)
-  end
-  if state[k] ~= LIVE or call('PTTL', KEYS[k]) < min(ttl_ms[k] / 2 + ahead_ms + 2, LONGEST_MS / 2) then
-    call('PEXPIRE', KEYS[k], min(ttl_ms[k] + ahead_ms, LONGEST_MS))
-  end
-end
-
--- Removes fields of a live hash, and the hash if no bucket is left in it, or if Redis does not let this user remove fields.
-local function remove(k, ...)
-  if state[k] == LIVE then
-    local removed = pcall('HDEL', KEYS[k], ...)
-    if type(removed) == 'table' or pcall('HLEN', KEYS[k]) == 1 then
-      call('DEL', KEYS[k])
-      state[k] = ABSENT
-    end
-  end
-end
-
--- Counts a repair. What has no known format goes as a whole.
-local function repair(k)
-  out[3] = out[3] + 1
-  if state[k] == BROKEN then
-    call('DEL', KEYS[k])
-    state[k] = ABSENT
-  end
-end
-
+-- Most buckets are written here. The others need more.
+local others
 for k = 1, plain do
   if dirty[k] then
-    local t, ts, key = held[k], written[k], KEYS[k]
-    if broken[k] then
-      repair(k)
-    end
-    if not t then
-      remove(k, 't', 'ts')
-    elseif state[k] == LIVE and ts == now and t >= 0 then
-      -- As below, for most buckets.
+    local t, key = held[k], KEYS[k]
+    if not t or t < 0 or written[k] ~= now or broken[k] then
+      others = others or {}
+      others[#others + 1] = k
+    elseif state[k] == LIVE then
       call('HSET', key, 't', format('%d', t), 'ts', now_text)
       if call('PTTL', key) < ttl_ms[k] / 2 + 2 then
         call('PEXPIRE', key, ttl_ms[k])
       end
     else
-      local ts_text, ahead_ms = text_of(ts)
-      call('HSET', key, 't', text_of_tokens(t), 'ts', ts_text, 'v', '1')
-      keep(k, ahead_ms)
+      call('HSET', key, 't', format('%d', t), 'ts', now_text, 'v', '1')
+      call('PEXPIRE', key, ttl_ms[k])
     end
   end
 end
 
-local sets = {}
-for k = plain + 1, hashes do
-  local first, fields, n, ahead_ms = first_bucket[k], fields_of[k], 0, 0
-  for b = first, first + (#fields - 1) / 2 - 1 do
-    if dirty[b] then
-      local f = 2 * (b - first) + 2
-      if broken[b] then
-        repair(k)
-      end
-      if moved_from[b] then
-        call('DEL', moved_from[b])
-      end
-      if held[b] then
-        local t, ts_text = held[b], now_text
-        if written[b] ~= now then
-          local ahead
-          ts_text, ahead = text_of(written[b])
-          ahead_ms = max(ahead_ms, ahead)
-        end
-        sets[n + 1], sets[n + 2] = fields[f], t >= 0 and format('%d', t) or text_of_tokens(t)
-        sets[n + 3], sets[n + 4] = fields[f + 1], ts_text
-        n = n + 4
-      else
-        remove(k, fields[f], fields[f + 1])
+if others or hashes > plain then
+  -- The tokens of a bucket as they are stored.
+  local function text_of_tokens(t)
+    if t > UNUSED then
+      return format('%d', t)
+    end
+    return format('used %d', UNUSED - t)
+  end
+
+  -- The time of writing as text, and by how many milliseconds it is ahead of now.
+  local function text_of(ts)
+    if ts == now then
+      return now_text, 0
+    end
+    return format('%d', ts), ts > now and ceil((ts - now) / 1000) or 0
+  end
+
+  -- Two milliseconds cover the rounding between TIME and the clock that expires keys.
+  local function keep(k, ahead_ms)
+    if owes_us and owes_us[k] then
+      ahead_ms = ahead_ms + ceil(owes_us[k] / 1000)
+    end
+    if state[k] ~= LIVE or call('PTTL', KEYS[k]) < min(ttl_ms[k] / 2 + ahead_ms + 2, LONGEST_MS / 2) then
+      call('PEXPIRE', KEYS[k], min(ttl_ms[k] + ahead_ms, LONGEST_MS))
+    end
+  end
+
+  -- Removes fields of a live hash, and the hash if no bucket is left in it, or if Redis does not let this user remove fields.
+  local function remove(k, ...)
+    if state[k] == LIVE then
+      local removed = pcall('HDEL', KEYS[k], ...)
+      if type(removed) == 'table' or pcall('HLEN', KEYS[k]) == 1 then
+        call('DEL', KEYS[k])
+        state[k] = ABSENT
       end
     end
   end
-  if n > 0 then
-    if state[k] ~= LIVE then
-      sets[n + 1], sets[n + 2] = 'v', '1'
-      n = n + 2
+
+  -- Counts a repair. What has no known format goes as a whole.
+  local function repair(k)
+    out[3] = out[3] + 1
+    if state[k] == BROKEN then
+      call('DEL', KEYS[k])
+      state[k] = ABSENT
     end
-    call('HSET', KEYS[k], unpack(sets, 1, n))
-    keep(k, ahead_ms)
-    fills_us[k] = nil
+  end
+
+  for _, k in ipairs(others or NONE) do
+    local t, ts, key = held[k], written[k], KEYS[k]
+    if broken[k] then
+      repair(k)
+    end
+    if t then
+      local ts_text, ahead_ms = text_of(ts)
+      call('HSET', key, 't', text_of_tokens(t), 'ts', ts_text, 'v', '1')
+      keep(k, ahead_ms)
+    else
+      remove(k, 't', 'ts')
+    end
+  end
+
+  local sets = {}
+  for k = plain + 1, hashes do
+    local first, fields, n, ahead_ms = first_bucket[k], fields_of[k], 0, 0
+    for b = first, first + (#fields - 1) / 2 - 1 do
+      if dirty[b] then
+        local f = 2 * (b - first) + 2
+        if broken[b] then
+          repair(k)
+        end
+        if moved_from[b] then
+          call('DEL', moved_from[b])
+        end
+        if held[b] then
+          local t, ts_text = held[b], now_text
+          if written[b] ~= now then
+            local ahead
+            ts_text, ahead = text_of(written[b])
+            ahead_ms = max(ahead_ms, ahead)
+          end
+          sets[n + 1], sets[n + 2] = fields[f], t >= 0 and format('%d', t) or text_of_tokens(t)
+          sets[n + 3], sets[n + 4] = fields[f + 1], ts_text
+          n = n + 4
+        else
+          remove(k, fields[f], fields[f + 1])
+        end
+      end
+    end
+    if n > 0 then
+      if state[k] ~= LIVE then
+        sets[n + 1], sets[n + 2] = 'v', '1'
+        n = n + 2
+      end
+      call('HSET', KEYS[k], unpack(sets, 1, n))
+      keep(k, ahead_ms)
+      if fills_us then
+        fills_us[k] = nil
+      end
+    end
   end
 end
 
 -- A denial writes nothing, unless its limit refills more slowly than the limit that wrote the key. The key then gets a
 -- longer time to live: it would otherwise expire, and the bucket be full, before this limit has refilled it.
-for k, us in pairs(fills_us) do
-  if (k > plain or not dirty[k]) and call('PTTL', KEYS[k]) < us / 1000 + 2 then
-    call('PEXPIRE', KEYS[k], min(max(ttl_ms[k], ceil(us / 1000) + 2), LONGEST_MS))
+if fills_us then
+  for k, us in pairs(fills_us) do
+    if (k > plain or not dirty[k]) and call('PTTL', KEYS[k]) < us / 1000 + 2 then
+      call('PEXPIRE', KEYS[k], min(max(ttl_ms[k], ceil(us / 1000) + 2), LONGEST_MS))
+    end
   end
 end
 

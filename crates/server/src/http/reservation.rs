@@ -44,7 +44,7 @@ pub(crate) async fn reserve(
     let marker = ReservationMarker::new(random_id(), ttl).map_err(|why| Fault::new("ttl", why))?;
     let chain = question.owed(&decider.in_force().policy)?;
     let decision = decider.reserve(chain.as_ref(), marker).await;
-    let id = decision.allowed().then(|| Ticket::new(marker, question).to_id());
+    let id = decision.allowed().then(|| ReservationTicket::new(marker, question).to_id());
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
     write_reservation(&mut body, &decision, id.as_deref());
     Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
@@ -72,7 +72,7 @@ pub(crate) async fn settle(
     let cost = Cost::new(cost.0).map_err(|why| Fault::new("cost", why))?;
     let not_an_id = || Fault::new("id", "is not the id of a reservation; it takes what /v1/reserve answered");
     let text = BASE64_URL_SAFE_NO_PAD.decode(id.as_bytes()).map_err(|_| not_an_id())?;
-    let ticket: Ticket<'_> = serde_json::from_slice(&text).map_err(|_| not_an_id())?;
+    let ticket: ReservationTicket<'_> = serde_json::from_slice(&text).map_err(|_| not_an_id())?;
     let marker = ticket.marker().ok_or_else(not_an_id)?;
     let chain = ticket.question.owed(&decider.in_force().policy)?;
     let settled = decider.settle(chain.as_ref(), marker, cost.get().into()).await;
@@ -86,14 +86,14 @@ pub(crate) async fn settle(
 /// whether it is open.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Ticket<'a> {
+struct ReservationTicket<'a> {
     marker: String,
     ttl_us: u64,
     #[serde(borrow)]
     question: TypedQuestion<'a>,
 }
 
-impl<'a> Ticket<'a> {
+impl<'a> ReservationTicket<'a> {
     fn new(marker: ReservationMarker, question: TypedQuestion<'a>) -> Self {
         let ttl_us = u64::try_from(marker.ttl().as_micros()).unwrap_or(u64::MAX);
         Self { marker: format!("{:x}", marker.id()), ttl_us, question }
