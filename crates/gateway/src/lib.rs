@@ -42,6 +42,7 @@ pub use limit::{Adaptive, Concurrency};
 pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, RouteFinder, Timeouts};
 pub use spile_listener::{Bounds, FileLoadError, Tls, TlsFiles};
+pub use spile_tower::cost::{CostSource, Estimate};
 pub use upstream::{
     Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,
 };

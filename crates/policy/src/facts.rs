@@ -23,6 +23,8 @@ pub struct Facts<'a> {
     /// The header whose value is the key under the rule `default`, instead of the rule's own key.
     pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
     pub(crate) load: f64,
+    /// Replaces the cost of each rule until the answer has told what it cost.
+    pub(crate) estimate: Option<Cost>,
     /// Who pays, and what, if the request is only described.
     pub(crate) assumed: Option<&'a AssumedPayer>,
 }
@@ -92,6 +94,7 @@ impl<'a> Facts<'a> {
             credential: Credential::Accepted,
             sent: None,
             load: 1.0,
+            estimate: None,
             assumed: None,
         }
     }
@@ -142,6 +145,14 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub const fn load_factor(mut self, factor: f64) -> Self {
         self.load = factor;
+        self
+    }
+
+    /// The tokens that the request is expected to cost, if its answer will tell what it cost. They are charged in place of
+    /// the cost of each rule.
+    #[must_use]
+    pub const fn estimate(mut self, tokens: Option<Cost>) -> Self {
+        self.estimate = tokens;
         self
     }
 }

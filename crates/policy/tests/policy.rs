@@ -755,3 +755,39 @@ mod descriptors {
         assert_eq!(owed.enforced.and_then(|chain| chain.failure_policy()), Some(FailurePolicy::Allow));
     }
 }
+
+#[test]
+fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
+    let mut tokens = costing(rule("tokens", "gold"), 2);
+    tokens.also = vec!["requests".into()];
+    let requests = Rule { fixed_cost: true, ..on(rule("requests", "free"), "/elsewhere") };
+    let policy = built(plans().rules([tokens, requests]));
+    let headers = HeaderMap::new();
+    let facts = |estimate: Option<u64>| {
+        let estimate = estimate.map(|tokens| Cost::new(tokens).expect("a cost"));
+        Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into()).estimate(estimate)
+    };
+    let costs = |owed: &Owed| paid(owed).into_iter().map(|(_, _, cost)| cost).collect::<Vec<_>>();
+    assert_eq!(costs(&policy.owed(&facts(None))), [2, 2, 1]);
+    let owed = policy.owed(&facts(Some(50)));
+    assert_eq!(costs(&owed), [50, 50, 1]);
+    let chain = owed.enforced.expect("charges");
+    assert_eq!(chain.highest_cost(), 50);
+    let in_the_end: Vec<u64> = chain.buckets().iter().map(|bucket| bucket.cost_at(70)).collect();
+    assert_eq!(in_the_end, [70, 70, 1]);
+    let above = policy.owed(&facts(Some(101)));
+    assert!(matches!(above.refusal, Some(PolicyRefusal::NeverPasses(_))), "{:?}", above.refusal);
+    let explained = policy.owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(7)).expect("a request");
+    assert_eq!(costs(&explained), [7, 7, 7], "a cost that is asked about holds for all");
+}
+
+#[test]
+fn the_smallest_limit_that_an_estimate_may_be_charged_to_is_found() {
+    let requests = Rule { fixed_cost: true, ..rule("requests", "free") };
+    let policy = built(plans().rules([on(rule("tokens", "gold"), "/v1/*"), on(requests, "/v1/*")]));
+    let path = spile_policy::PathPattern::prefix("/v1").expect("a pattern");
+    let (rule, limit) = policy.smallest_limit_of_route("llm", &path, &[]).expect("a limit");
+    assert_eq!((rule.id.as_str(), limit.name().as_str()), ("tokens", "gold/burst"));
+    let elsewhere = spile_policy::PathPattern::prefix("/v2").expect("a pattern");
+    assert!(policy.smallest_limit_of_route("llm", &elsewhere, &[]).is_none());
+}

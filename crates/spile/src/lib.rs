@@ -109,7 +109,7 @@ pub use spile_redis::{self as redis, RedisStore};
 #[cfg(feature = "tower")]
 pub use spile_tower::{
     self as tower, Admission, Cause, Keyless, PlanNames, PlanResolver, PlansBy, RateLimit, RateLimitLayer,
-    RefusedRequest, ReplyBody, ResponseFuture, Rule, TenantPlan, client, key, response,
+    RefusedRequest, ReplyBody, ResponseFuture, Rule, TenantPlan, client, cost, key, response,
 };
 
 /// An observer of every decision, and what it shows.

@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Clocked, from_user, large, limiter, slow, small};
 use http::{Request, Response};
+use http_body_util::{BodyExt, Channel, Full};
 use parking_lot::Mutex;
 use spile_core::{FailurePolicy, Store};
 use spile_limiter::{RateLimiter, TokioClock};
 use spile_memory::MemoryStore;
 use spile_testkit::store::FaultyStore;
+use spile_tower::cost::CostSource;
 use spile_tower::key::{Fixed, HeaderKey, ResolvedKey};
 use spile_tower::{Admission, RateLimitLayer, Rule};
 use tower::layer::util::Stack;
@@ -200,4 +202,56 @@ async fn what_any_layer_could_not_cover_is_told() {
     assert_eq!(admission.settle(160).await.unwrap().uncovered, 10);
     let all = everybody.peek("static:all", ["large"], 0).await.unwrap();
     assert_eq!(all.binding().owed(), 60);
+}
+
+/// A response with this header and body.
+fn answer<B>(fields: &[(&'static str, &'static str)], body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    for (name, value) in fields {
+        response.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    response
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_settled_at_what_its_answer_says_when_the_answer_has_passed() {
+    let usage = r#"{"text":"hello","usage":{"total_tokens":45}}"#;
+    for (source, fields, body, left_over) in [
+        ("openai", &[][..], usage, 55),
+        ("json:/usage/total_tokens", &[], usage, 55),
+        ("header:x-cost", &[("x-cost", "7")], usage, 93),
+        ("openai", &[], "{}", 90),
+        ("openai", &[("content-encoding", "gzip")], usage, 90),
+    ] {
+        let (limiter, source) = (limiter(), source.parse::<CostSource>().unwrap());
+        let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10)).unwrap()).await;
+        let response = admission.settle_from(&source, answer(fields, Full::from(body))).await;
+        let passed = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!((&passed[..], left(&limiter, &ann()).await), (body.as_bytes(), left_over), "{source}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_pass_one_by_one_and_an_answer_that_is_dropped_gives_nothing_back() {
+    for (tokens, is_dropped, left_over) in [(45, false, 55), (3, false, 97), (45, true, 55), (3, true, 90)] {
+        let limiter = limiter();
+        let admission = admitted(RateLimitLayer::new(limiter.clone(), by_user(10)).unwrap()).await;
+        let (mut upstream, body) = Channel::<Bytes>::new(1);
+        let events = answer(&[("content-type", "text/event-stream")], body);
+        let mut body = admission.settle_from(&CostSource::OpenAi, events).await.into_body();
+        for data in ["{}".to_owned(), format!("{{\"usage\":{{\"total_tokens\":{tokens}}}}}")] {
+            let event = Bytes::from(format!("data: {data}\n\n"));
+            upstream.send_data(event.clone()).await.unwrap();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), event);
+        }
+        assert_eq!(left(&limiter, &ann()).await, 90, "settled when the answer has ended");
+        if is_dropped {
+            drop(body);
+        } else {
+            drop(upstream);
+            assert!(body.frame().await.is_none());
+        }
+        assert_eq!(left(&limiter, &ann()).await, left_over);
+        assert!(admission.settle(0).await.unwrap().already || left_over == 90, "once");
+    }
 }

@@ -330,7 +330,7 @@ impl<'a> Attempt<'a> {
             // A client of HTTP/2 may send many requests and read no response, so less is buffered for each.
             read_at_most: if parts.version == Version::HTTP_2 { FIRST_READ } else { usize::MAX },
             write_more: &|text: &mut Vec<u8>| outbound.write_separate_fields(text),
-            await_answer: settings.cost_from_response,
+            await_answer: settings.cost_from_response.is_some(),
         };
         let answer = connection.send(request, upload, &settings.timeouts, self.pool).await;
         answer.map(|response| response.map(UpstreamBody::Http1))
@@ -353,7 +353,7 @@ impl<'a> Attempt<'a> {
         *head.uri_mut() = self.endpoint.upstream.uri(&self.exchange.path);
         *head.version_mut() = Version::HTTP_2;
         let Route { timeouts, cost_from_response, .. } = self.settings();
-        let answer = stream.send(head, upload, timeouts, *cost_from_response).await;
+        let answer = stream.send(head, upload, timeouts, cost_from_response.is_some()).await;
         answer.map(|response| response.map(UpstreamBody::Http2))
     }
 

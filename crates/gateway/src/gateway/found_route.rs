@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use spile_core::Micros;
 use spile_policy::{CallerTenant, Policy};
+use spile_tower::cost::Estimate;
 
 use crate::auth::Caller;
 use crate::refusal::GatewayRefusal;
@@ -40,7 +41,12 @@ impl FoundRoute {
 
     /// Whether the cost of a request is known only when its upstream has answered.
     pub fn has_late_cost(&self) -> bool {
-        self.route.settings.cost_from_response
+        self.route.settings.cost_from_response.is_some()
+    }
+
+    /// What requests are charged in place of the cost of each rule, until their answers tell the cost.
+    pub fn estimate(&self) -> Option<&Estimate> {
+        self.route.settings.estimate.as_ref()
     }
 
     /// Why the route refuses this caller, whatever its limits are. `None` if it does not.

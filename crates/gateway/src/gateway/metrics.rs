@@ -66,6 +66,10 @@ pub(crate) fn describe() {
         "gateway_upstream_up",
         "Whether an upstream gets requests: 0 while its health checks fail or it is ejected, else 1."
     );
+    describe_counter!(
+        "gateway_answer_costs_total",
+        "Answers of routes with cost_from_response, by what they said of their cost."
+    );
     describe_gauge!("gateway_adaptive_factor", "The factor by which the limits of a route are multiplied.");
     describe_gauge!(
         "gateway_concurrency_in_use",

@@ -7,6 +7,7 @@ pub(crate) mod metrics;
 mod request;
 mod serve;
 mod settings;
+mod settle;
 mod state;
 mod trace;
 mod worker;

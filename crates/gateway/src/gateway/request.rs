@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::Either as EitherFuture;
-use http::header::{CONNECTION, HeaderName, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONNECTION, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Version};
@@ -17,14 +17,16 @@ use spile_core::{Micros, Store};
 use spile_listener::{ClientBody, Deadline, RequestOrigin, is_only_chunked};
 use spile_observe::trace::{SpanKind, Tracer, note, note_method, span};
 use spile_policy::{Credential, Facts, PolicyRefusal};
+use spile_tower::cost::CostSource;
 use spile_tower::response::is_grpc;
 
 use super::ActiveConfig;
+use super::settle::AnswerHead;
 use super::trace::{note_exchange, note_matched, write_traceparent};
 use super::worker::Worker;
 use crate::access_log::AccessRecord;
 use crate::auth::{AuthAttempt, AuthError, Caller, Downstream};
-use crate::forward::body::{ResponseBody, Upload, UploadProgress, discard};
+use crate::forward::body::{AnswerMeter, Download, ResponseBody, Upload, UploadProgress, discard};
 use crate::forward::headers::{ForwardingHeaders, RequestId, sanitize};
 use crate::forward::{
     FailedExchange, OutboundRequest, ProxyExchange, UpgradeRequest, UpstreamResponse, tunnel,
@@ -100,7 +102,7 @@ impl<S: Store + 'static> Worker<S> {
                     return response;
                 }
             };
-            if config.route(admitted.route).settings.cost_from_response {
+            if config.route(admitted.route).settings.cost_from_response.is_some() {
                 return Box::pin(self.proxy_in_task(config, admitted, downstream, context, parts, body))
                     .await;
             }
@@ -243,6 +245,9 @@ impl<S: Store + 'static> Worker<S> {
         record.tenant(caller.and_then(|caller| Some(&caller.tenant.as_ref()?.id)));
         let principal = caller.and_then(|caller| caller.principal.as_deref());
         let reported = || config.trusted_proxies.principal(downstream, &request.headers);
+        // A request that is refused for its credential gets no answer that could cost more than its rules say.
+        let estimate = route.settings.estimate.as_ref().filter(|_| identified.is_ok());
+        let estimate = estimate.and_then(|estimate| estimate.of(&request.headers));
         let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
             .host(&target.host)
             .route(&route.settings.name)
@@ -250,7 +255,8 @@ impl<S: Store + 'static> Worker<S> {
             .tenant(caller.and_then(|caller| caller.tenant.clone()))
             .principal(principal.or_else(reported))
             .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
-            .load_factor(route.load_factor(now));
+            .load_factor(route.load_factor(now))
+            .estimate(estimate);
         let mut owed = config.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();
         let decision = gateway.limits.allow(owed).await;
@@ -291,6 +297,11 @@ impl<S: Store + 'static> Worker<S> {
         if let Some(upgrade) = &upgrade {
             upgrade.write(&mut parts.headers);
         }
+        let cost_source = route.settings.cost_from_response.as_ref();
+        if cost_source.is_some_and(CostSource::reads_body) {
+            // A compressed body cannot be read while it passes.
+            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         let (authority, version) = (target.authority.as_str(), parts.version);
         let forwarding = ForwardingHeaders { caller, downstream, authority, version, id: &context.id };
         let outbound = OutboundRequest::new(parts, forwarding, &route.settings.request_changes);
@@ -306,13 +317,17 @@ impl<S: Store + 'static> Worker<S> {
         context.record.upstream(answer.endpoint());
         // The client is answered in its own version of HTTP, whatever the upstream's is.
         let version = mem::replace(answer.response.version_mut(), Version::HTTP_11);
-        let reported_cost = sanitize::sanitize_response(answer.response.headers_mut(), version);
-        if let (Some(decision), Some(tokens), true) =
-            (decision, reported_cost, route.settings.cost_from_response)
-        {
-            Box::pin(self.gateway.limits.settle(decision, tokens)).await;
-        }
-        self.client_response(route, answer, upgrade, deadline)
+        let in_header = cost_source.and_then(|source| source.in_header(answer.response.headers()));
+        sanitize::sanitize_response(answer.response.headers_mut(), version);
+        let meter = match (decision, cost_source, &route.answer_costs) {
+            (Some(decision), Some(source), Some(costs)) => {
+                let (status, headers) = (answer.response.status(), answer.response.headers());
+                let head = AnswerHead { source, in_header, status, headers };
+                Box::pin(self.settle_or_meter(costs, decision, head)).await
+            }
+            _ => None,
+        };
+        self.client_response(route, answer, upgrade, deadline, meter)
     }
 
     /// The upstream's answer. Not an `async fn`, which would keep its arguments twice in its future.
@@ -366,11 +381,13 @@ impl<S: Store + 'static> Worker<S> {
         answer: UpstreamResponse,
         upgrade: Option<UpgradeRequest>,
         deadline: Deadline,
+        meter: Option<AnswerMeter>,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let max_idle = route.settings.timeouts.idle;
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             let response = answer.into_download(max_idle);
-            return Ok(response.map(|download| Either::Right(download.with_deadline(deadline))));
+            let metered = |download: Download| download.with_deadline(deadline).with_meter(meter);
+            return Ok(response.map(|download| Either::Right(metered(download))));
         }
         // An upstream that switches protocols without having been asked to is broken.
         let upgrade = upgrade.ok_or(GatewayRefusal::BadAnswer)?;

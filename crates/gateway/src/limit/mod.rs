@@ -2,6 +2,7 @@
 //! the requests in flight at each upstream.
 
 mod adaptive;
+mod answer_costs;
 mod caller_key;
 mod fair_queue;
 mod rate;
@@ -10,6 +11,7 @@ pub use adaptive::Adaptive;
 pub use fair_queue::Concurrency;
 
 pub(crate) use adaptive::AdaptiveLimit;
+pub(crate) use answer_costs::AnswerCosts;
 pub(crate) use caller_key::CallerKey;
 pub(crate) use fair_queue::{FairQueue, Permit, acquire_any};
 pub(crate) use rate::{RateDecision, RateLimits};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
-use spile_core::{Clock, Decision, Micros, Reason, Store};
+use spile_core::{Clock, Decision, Micros, Reason, Store, StoreError};
 use spile_limiter::{Ask, RateLimiter, Settled};
 use spile_observe::trace::{self, SpanKind, Tracer};
 use spile_policy::{Chain, Owed};
@@ -23,6 +23,7 @@ pub(crate) struct RateLimits<S> {
 }
 
 /// The decision about a request, and what was charged. Always boxed, to keep futures small.
+#[derive(Clone)]
 pub(crate) struct RateDecision {
     decision: Decision,
     chain: Chain,
@@ -66,14 +67,12 @@ impl<S: Store> RateLimits<S> {
     }
 
     /// Settles the request at `tokens`, whatever it was charged before.
-    pub(crate) async fn settle(&self, decision: &mut RateDecision, tokens: u64) {
-        // A failure of the store is ignored: the response is ready.
-        let settled = self.limiter.settle(&decision.chain, &decision.decision, tokens).await;
-        if let (Reason::Ok, Ok(Settled { decision: Some(settled), .. })) =
-            (decision.decision.reason(), settled)
-        {
+    pub(crate) async fn settle(&self, decision: &mut RateDecision, tokens: u64) -> Result<(), StoreError> {
+        let settled = self.limiter.settle(&decision.chain, &decision.decision, tokens).await?;
+        if let (Reason::Ok, Settled { decision: Some(settled), .. }) = (decision.decision.reason(), settled) {
             decision.decision = settled;
         }
+        Ok(())
     }
 
     async fn allow_chain(&self, chain: Chain) -> Box<RateDecision> {
@@ -123,5 +122,10 @@ impl RateDecision {
 
     pub(crate) const fn allowed(&self) -> bool {
         self.decision.allowed()
+    }
+
+    /// The highest cost that was charged.
+    pub(crate) fn charged(&self) -> u64 {
+        self.chain.highest_cost()
     }
 }

@@ -1,6 +1,7 @@
 //! The settings of a route.
 
 use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
+use spile_tower::cost::{CostSource, Estimate};
 
 use crate::auth::Caller;
 use crate::limit::{Adaptive, Concurrency};
@@ -43,7 +44,8 @@ pub struct Route {
     pub(crate) health: Option<HealthCheck>,
     pub(crate) allowed_plans: Vec<Box<str>>,
     pub(crate) upgrades: Vec<Box<str>>,
-    pub(crate) cost_from_response: bool,
+    pub(crate) cost_from_response: Option<CostSource>,
+    pub(crate) estimate: Option<Estimate>,
     pub(crate) adaptive: Option<Adaptive>,
     pub(crate) concurrency: Option<Concurrency>,
 }
@@ -70,7 +72,8 @@ impl Route {
             health: None,
             allowed_plans: Vec::new(),
             upgrades: vec!["websocket".into()],
-            cost_from_response: false,
+            cost_from_response: None,
+            estimate: None,
             adaptive: None,
             concurrency: None,
         })
@@ -176,10 +179,17 @@ impl Route {
         self
     }
 
-    /// Whether the upstream reports the final cost of a request in `X-RateLimit-Cost`. The difference is charged or
-    /// refunded, and the client does not get the field.
-    pub const fn cost_from_response(mut self, reported: bool) -> Self {
-        self.cost_from_response = reported;
+    /// Sets where responses say what a request cost in the end. The difference to what was charged is charged or refunded,
+    /// whatever the client does. Requests for a cost in the body ask the upstream not to compress it, and a client that
+    /// disconnects does not end them: the rest of the body is read for its cost.
+    pub fn cost_from_response(mut self, source: CostSource) -> Self {
+        self.cost_from_response = Some(source);
+        self
+    }
+
+    /// Sets what requests are charged in place of the cost of each rule, until their responses say what they cost.
+    pub fn estimate(mut self, estimate: Estimate) -> Self {
+        self.estimate = Some(estimate);
         self
     }
 

@@ -9,7 +9,7 @@ use super::rewrite::PathRewrite;
 use super::settings::Route;
 use crate::forward::RetryBudget;
 use crate::gateway::metrics::{RouteMetrics, adaptive_factor};
-use crate::limit::AdaptiveLimit;
+use crate::limit::{AdaptiveLimit, AnswerCosts};
 use crate::refusal::GatewayRefusal;
 use crate::upstream::LoadBalancer;
 
@@ -22,6 +22,8 @@ pub(crate) struct RouteState {
     pub(crate) retries: Arc<RetryBudget>,
     pub(crate) metrics: RouteMetrics,
     adaptive: Option<Arc<AdaptiveLimit>>,
+    /// `None` if responses do not say what they cost.
+    pub(crate) answer_costs: Option<Arc<AnswerCosts>>,
 }
 
 impl RouteState {
@@ -36,7 +38,16 @@ impl RouteState {
         let adaptive = route.adaptive.map(adaptive);
         let metrics = RouteMetrics::new(&route.name);
         let retries = before.map(|before| Arc::clone(&before.retries)).unwrap_or_default();
-        Self { rewrite: route.rewrite(), settings: route, balancer, retries, metrics, adaptive }
+        let costs = route.cost_from_response.as_ref().map(|_| Arc::new(AnswerCosts::new(&route.name)));
+        Self {
+            rewrite: route.rewrite(),
+            settings: route,
+            balancer,
+            retries,
+            metrics,
+            adaptive,
+            answer_costs: costs,
+        }
     }
 
     /// The factor on the route's limits at the moment.

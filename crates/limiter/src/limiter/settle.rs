@@ -20,7 +20,8 @@ pub struct Settled {
 }
 
 impl<S: Store> RateLimiter<S> {
-    /// Makes the request that this decision charged cost `tokens` in the end, in every bucket of the chain.
+    /// Makes the request that this decision charged cost `tokens` in the end, in every bucket of the chain whose cost is not
+    /// fixed.
     ///
     /// If it cost less, the difference is given back. If it cost more, the difference is taken whether or not it is there,
     /// because the work is already done: a bucket then owes up to the [debt](spile_core::Limit::debt) of its limit.
@@ -32,14 +33,14 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<Settled, StoreError> {
         let mut settled = Settled::default();
         let mut left = None;
-        if chain.buckets().iter().any(|bucket| tokens > bucket.cost()) {
-            let more = |bucket: &BucketCharge| tokens.saturating_sub(bucket.cost());
+        let more = |bucket: &BucketCharge| bucket.cost_at(tokens).saturating_sub(bucket.cost());
+        let less = |bucket: &BucketCharge| bucket.cost().saturating_sub(bucket.cost_at(tokens));
+        if chain.buckets().iter().any(|bucket| more(bucket) > 0) {
             let charged = self.charge_late(Ask::for_chain(chain, chain.late_charges(more))).await?;
             settled.uncovered = charged.uncovered;
             left = Some(charged.decision);
         }
-        if is_taken(decision) && chain.buckets().iter().any(|bucket| tokens < bucket.cost()) {
-            let less = |bucket: &BucketCharge| bucket.cost().saturating_sub(tokens);
+        if is_taken(decision) && chain.buckets().iter().any(|bucket| less(bucket) > 0) {
             left = Some(self.refund_charges(chain.charges_at(less)).await?);
         }
         settled.decision = left.and_then(|left| {

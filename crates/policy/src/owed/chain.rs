@@ -30,6 +30,8 @@ pub struct BucketCharge {
     key: usize,
     limit: NamedLimit,
     cost: u64,
+    /// What the request costs in the end does not change it.
+    fixed: bool,
     /// Denies every request, whatever it costs.
     closed: bool,
 }
@@ -93,15 +95,30 @@ impl Chain {
     /// higher cost.
     #[inline]
     pub fn charge(&mut self, key: &ResolvedKey, plan: &Plan, tokens: u64) -> Result<(), ChargeError> {
+        self.charge_plan(key, plan, tokens, false)
+    }
+
+    /// The same. If the cost is `fixed`, what the request costs in the end does not change it.
+    #[inline]
+    pub(crate) fn charge_plan(
+        &mut self,
+        key: &ResolvedKey,
+        plan: &Plan,
+        tokens: u64,
+        fixed: bool,
+    ) -> Result<(), ChargeError> {
         if self.buckets.is_empty() {
             // The limits of one plan all have different buckets, and are never more than a chain can hold.
             let key = self.key_index(key);
-            let bucket =
-                |limit: &NamedLimit| BucketCharge { key, limit: limit.clone(), cost: tokens, closed: false };
+            let bucket = |limit: &NamedLimit| BucketCharge::new(key, limit.clone(), tokens, fixed);
             self.buckets = plan.limits().iter().map(bucket).collect();
             return Ok(());
         }
-        plan.limits().iter().try_for_each(|limit| self.charge_limit(key, limit.clone(), tokens))
+        plan.limits().iter().try_for_each(|limit| {
+            let key = self.key_index(key);
+            let bucket = BucketCharge::new(key, limit.clone(), tokens, fixed);
+            self.put(bucket, SameBucket::Highest).map(drop)
+        })
     }
 
     /// Charges a key under one limit, in the same way.
@@ -113,13 +130,14 @@ impl Chain {
         tokens: u64,
     ) -> Result<(), ChargeError> {
         let key = self.key_index(key);
-        self.put(BucketCharge { key, limit, cost: tokens, closed: false }, SameBucket::Highest).map(drop)
+        self.put(BucketCharge::new(key, limit, tokens, false), SameBucket::Highest).map(drop)
     }
 
     /// Adds a bucket that denies every request.
     pub(crate) fn close(&mut self, key: &ResolvedKey, limit: NamedLimit) -> Result<(), ChargeError> {
         let key = self.key_index(key);
-        self.put(BucketCharge { key, limit, cost: 0, closed: true }, SameBucket::Highest).map(drop)
+        let bucket = BucketCharge { closed: true, ..BucketCharge::new(key, limit, 0, true) };
+        self.put(bucket, SameBucket::Highest).map(drop)
     }
 
     /// Adds the charges of another chain. Costs for the same bucket add up. Returns the index of each added bucket.
@@ -164,6 +182,12 @@ impl Chain {
     /// Whether nothing is spent: all costs are zero, or a bucket can never pass.
     pub fn is_peek(&self) -> bool {
         self.buckets.iter().all(|bucket| bucket.cost == 0) || self.never_passes().is_some()
+    }
+
+    /// The highest cost of a bucket that what the request costs in the end can change.
+    pub fn highest_cost(&self) -> u64 {
+        let costs = self.buckets.iter().filter(|bucket| !bucket.fixed).map(BucketCharge::cost);
+        costs.max().unwrap_or(0)
     }
 
     /// Whether a bucket of this key is charged.
@@ -263,6 +287,7 @@ impl Chain {
         };
         let there = &mut self.buckets[at];
         there.closed |= bucket.closed;
+        there.fixed &= bucket.fixed;
         // If two limits share a bucket, the smaller one applies.
         if bucket.limit.limit().capacity() < there.limit.limit().capacity() {
             there.limit = bucket.limit;
@@ -276,6 +301,11 @@ impl Chain {
 }
 
 impl BucketCharge {
+    #[inline]
+    const fn new(key: usize, limit: NamedLimit, cost: u64, fixed: bool) -> Self {
+        Self { key, limit, cost, fixed, closed: false }
+    }
+
     /// The limit, with its name.
     pub const fn limit(&self) -> &NamedLimit {
         &self.limit
@@ -284,6 +314,11 @@ impl BucketCharge {
     /// The cost in tokens.
     pub const fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// The cost in the end, if the request turns out to cost `tokens`.
+    pub const fn cost_at(&self, tokens: u64) -> u64 {
+        if self.fixed { self.cost } else { tokens }
     }
 
     /// The error for a cost that is above the capacity.

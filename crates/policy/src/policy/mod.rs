@@ -210,18 +210,43 @@ impl Policy {
 
     /// Whether a rule, or a limit of the route, limits requests on a route with this path and these hosts.
     pub fn limits_route(&self, route: &str, path: &PathPattern, hosts: &[HostPattern]) -> bool {
+        let charges = |rule: &Rule| rule.plans != RulePlans::Unlimited;
+        self.rules_of_route(route, path, hosts)
+            .any(|rule| !rule.shadow && self.with_also(rule).into_iter().any(charges))
+    }
+
+    /// The smallest limit to which requests on a route with this path and these hosts may be charged an estimate, and the rule
+    /// that charges it. Plans that depend on the tenant are not known.
+    pub fn smallest_limit_of_route(
+        &self,
+        route: &str,
+        path: &PathPattern,
+        hosts: &[HostPattern],
+    ) -> Option<(&Rule, &NamedLimit)> {
+        let rules = self.rules_of_route(route, path, hosts).filter(|rule| !rule.shadow);
+        let limits_of = |rule| self.plans_of(rule, None).flat_map(Plan::limits).map(move |limit| (rule, limit));
+        let rules = rules.flat_map(|rule| self.with_also(rule)).filter(|rule| !rule.fixed_cost);
+        let limits = rules.flat_map(limits_of);
+        limits.min_by_key(|(_, limit)| limit.limit().capacity())
+    }
+
+    /// The rules, and the limits of the route, that may match requests on a route with this path and these hosts.
+    fn rules_of_route<'p>(
+        &'p self,
+        route: &str,
+        path: &PathPattern,
+        hosts: &[HostPattern],
+    ) -> impl Iterator<Item = &'p Rule> {
         let of_route = self.route_limits.get(route).into_iter().flatten();
-        let for_host = |rule: &Rule| {
+        let for_host = move |rule: &Rule| {
             let meets = |own: &HostPattern| hosts.iter().any(|host| own.overlaps(host));
             rule.matcher.hosts.is_empty() || hosts.is_empty() || rule.matcher.hosts.iter().any(meets)
         };
-        let for_path = |rule: &Rule| {
+        let for_path = move |rule: &Rule| {
             let pattern = rule.matcher.path.as_ref();
             rule.matcher.descriptor.is_none() && pattern.is_none_or(|pattern| pattern.overlaps(path))
         };
-        let rules = self.rules.iter().filter(|rule| for_host(rule) && for_path(rule));
-        let charges = |rule: &Rule| rule.plans != RulePlans::Unlimited;
-        of_route.chain(rules).any(|rule| !rule.shadow && self.with_also(rule).into_iter().any(charges))
+        of_route.chain(self.rules.iter().filter(move |rule| for_host(rule) && for_path(rule)))
     }
 
     /// The most specific rule for a request, or `None` if no rule matches it.
@@ -375,9 +400,12 @@ impl Policy {
                 None => key,
             };
             chain.tighten_failure_policy(self.failure_policy_of(rule));
-            let cost = facts.assumed.and_then(|payer| payer.cost).unwrap_or(rule.cost);
+            let assumed = facts.assumed.and_then(|payer| payer.cost);
+            let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
+            let cost = assumed.or(estimate).unwrap_or(rule.cost);
             for plan in self.plans_of(rule, facts.tenant.as_ref()) {
-                chain.charge(&key, plan, cost.get().into()).map_err(PolicyRefusal::TooManyLimits)?;
+                let charged = chain.charge_plan(&key, plan, cost.get().into(), rule.fixed_cost);
+                charged.map_err(PolicyRefusal::TooManyLimits)?;
             }
         }
         Ok(())

@@ -38,6 +38,8 @@ pub struct Rule {
     pub plans: RulePlans,
     /// How many tokens a request spends.
     pub cost: Cost,
+    /// Estimates and answers do not change the cost: for limits that count requests.
+    pub fixed_cost: bool,
     /// What happens when the store fails, or `None` to use the choice of the policy.
     pub on_failure: Option<FailurePolicy>,
     /// Decides and counts, but never blocks.
@@ -55,6 +57,7 @@ impl Rule {
             key: KeyList::default(),
             plans,
             cost: Cost::ONE,
+            fixed_cost: false,
             on_failure: None,
             shadow: false,
             also: Vec::new(),

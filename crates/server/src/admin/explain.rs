@@ -69,7 +69,10 @@ pub(super) async fn show(
     let facts = path.as_ref().map(|path| {
         let facts = Facts::new(&method, path.matched(), &headers).host(&host);
         match &route {
-            Some(route) => facts.route(route.name()).load_factor(route.load_factor()),
+            Some(route) => facts
+                .route(route.name())
+                .load_factor(route.load_factor())
+                .estimate(route.estimate().and_then(|estimate| estimate.of(&headers))),
             None => facts,
         }
     });

@@ -66,6 +66,9 @@ pub(super) struct RuleArgs {
     /// Tokens that a request spends.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
     cost: Option<u64>,
+    /// The cost stays the same whatever answers cost: for limits that count requests.
+    #[arg(long, conflicts_with = "file")]
+    fixed_cost: bool,
     /// Decides and counts, and never blocks.
     #[arg(long, conflicts_with = "file")]
     shadow: bool,
@@ -113,6 +116,7 @@ impl RuleArgs {
             ("plans", Some(plans)),
             ("anonymousPlan", self.anonymous_plan.map(Value::from)),
             ("cost", self.cost.map(Value::from)),
+            ("fixedCost", self.fixed_cost.then(|| json!(true))),
             ("mode", self.shadow.then(|| json!("shadow"))),
             ("onFailure", self.on_failure.map(|policy| json!(policy.to_string()))),
             ("also", listed(self.also)),

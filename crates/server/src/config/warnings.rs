@@ -1,6 +1,7 @@
 //! What works, and may still not be what was meant.
 
 use spile_core::{Charges, Cost};
+use spile_gateway::Estimate;
 use spile_policy::{HostPattern, Matcher, PathPattern, Policy, Rule, RulePlans};
 
 use super::source::near_misses;
@@ -53,6 +54,7 @@ impl Config {
             format!("route `{}`: `upstream_tls` does nothing without an https:// upstream", route.name)
         }));
         warnings.extend(self.routes.iter().flat_map(RouteConfig::idle_limits));
+        warnings.extend(self.routes.iter().flat_map(|route| route.estimate_warnings(&policy)));
         if self.forward_auth.proxy.is_some() && self.clients.trusted_words.is_empty() {
             let proxy = "forward_auth.proxy: no proxy is trusted, and what it says of requests is ignored";
             warnings.push(format!("{proxy}; add its address to `clients.trusted_proxies`"));
@@ -71,7 +73,7 @@ impl Config {
 impl RouteConfig {
     /// A sentence for each limit of the route that no request of the route can match.
     fn idle_limits(&self) -> Vec<String> {
-        let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        let hosts = self.host_patterns();
         let Ok(path) = PathPattern::prefix(&self.path) else { return Vec::new() };
         let outside = |matcher: &Matcher| {
             let elsewhere = matcher.path.as_ref().is_some_and(|own| !own.overlaps(&path));
@@ -89,9 +91,40 @@ impl RouteConfig {
         idle.map(words).collect()
     }
 
+    /// A sentence for an estimate that is never settled, and for one that no request can pay.
+    fn estimate_warnings(&self, policy: &Policy) -> Vec<String> {
+        let (name, mut warnings) = (&self.name, Vec::new());
+        let Some(estimate) = self.estimate() else { return warnings };
+        if !self.has_late_cost() {
+            warnings.push(format!(
+                "route `{name}`: without `cost_from_response` the `estimate` stays charged, whatever its answers cost"
+            ));
+        }
+        let smallest = PathPattern::prefix(&self.path)
+            .ok()
+            .and_then(|path| policy.smallest_limit_of_route(name, &path, &self.host_patterns()));
+        if let (Estimate::Tokens(tokens), Some((rule, limit))) = (estimate, smallest)
+            && tokens.get() > limit.limit().capacity()
+        {
+            warnings.push(format!(
+                "route `{name}`: the `estimate` of {} is above the capacity of limit `{}` ({}): requests that rule `{}` \
+                 charges are refused with 403",
+                tokens.get(),
+                limit.name(),
+                limit.limit().capacity(),
+                rule.id
+            ));
+        }
+        warnings
+    }
+
+    fn host_patterns(&self) -> Vec<HostPattern> {
+        self.hosts.iter().filter_map(|host| host.parse().ok()).collect()
+    }
+
     /// Whether some rule, or a limit of its own, limits its requests.
     pub(crate) fn is_limited(&self, policy: &Policy) -> bool {
-        let hosts: Vec<HostPattern> = self.hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        let hosts = self.host_patterns();
         PathPattern::prefix(&self.path).is_ok_and(|path| policy.limits_route(&self.name, &path, &hosts))
     }
 }

@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use http::Extensions;
+use http::{Extensions, Response};
+use http_body::Body;
 use spile_core::{Decision, Store};
 use spile_limiter::{Ask, LimiterError, Settled, StoreCallError, is_taken};
 use spile_policy::Chain;
 
 use super::state::LayerState;
+use crate::cost::{CostMeter, CostSource, MeteredBody};
 
 /// A request that was let in: the [`Decision`], and what can still be charged or given back for it.
 ///
@@ -50,8 +52,8 @@ impl Admission {
 
     /// Makes the request cost `tokens` in the end, whatever it was charged at first, in this layer and in all outer ones.
     ///
-    /// If it cost less, the difference is given back. If it cost more, the difference is taken as far as the buckets have it,
-    /// because the work is already done.
+    /// If it cost less, the difference is given back. If it cost more, the difference is taken whether or not it is there,
+    /// because the work is already done: a bucket then owes up to the [debt](spile_core::Limit::debt) of its limit.
     ///
     /// Each layer is settled once. A second call, also on a clone or after a failure, changes nothing and says so
     /// ([`Settled::already`]): after a failure, the store may have done its work.
@@ -64,6 +66,45 @@ impl Admission {
             next = outer.outer();
         }
         result
+    }
+
+    /// Makes the request cost what the response says, in this layer and in all outer ones. The body passes unchanged and
+    /// without delay, and its cost is read meanwhile.
+    ///
+    /// The request is settled when the body ends. If it breaks off or is dropped before, because the client has hung up, more
+    /// than was charged is taken, and nothing is given back. If the response does not say a whole number, or if its body is
+    /// compressed, what was charged stays.
+    ///
+    /// ```
+    /// # use spile_tower as spile;
+    /// use http::Response;
+    /// use spile::Admission;
+    /// use spile::cost::{CostSource, MeteredBody};
+    ///
+    /// async fn complete<B: http_body::Body>(admission: Admission, answer: Response<B>) -> Response<MeteredBody<B>> {
+    ///     admission.settle_from(&CostSource::OpenAi, answer).await
+    /// }
+    /// ```
+    pub async fn settle_from<B: Body>(
+        &self,
+        source: &CostSource,
+        response: Response<B>,
+    ) -> Response<MeteredBody<B>> {
+        if let Some(tokens) = source.in_header(response.headers()) {
+            // A failure of the store is ignored: the response is ready.
+            let _settled = self.settle(tokens).await;
+        }
+        let meter = source.reader(response.headers()).map(|reader| {
+            let admission = self.clone();
+            CostMeter::new(reader, move |cost| {
+                Box::pin(async move {
+                    if let Some(tokens) = cost.settles_at(admission.charged()) {
+                        let _settled = admission.settle(tokens).await;
+                    }
+                })
+            })
+        });
+        response.map(|body| MeteredBody::new(body, meter))
     }
 
     /// Spends `tokens` more under every limit of this layer, or under none. The decision says which.
@@ -94,6 +135,12 @@ impl Admission {
         {
             this.outer = Some(Box::new(outer));
         }
+    }
+
+    /// The highest cost that this layer or an outer one has charged.
+    fn charged(&self) -> u64 {
+        let outer = self.outer().map_or(0, Self::charged);
+        self.chain.highest_cost().max(outer)
     }
 
     async fn settle_this(&self, tokens: u64) -> Result<Settled, StoreCallError> {

@@ -1,15 +1,26 @@
 //! The body of an upstream's response on its way to the client.
 
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use spile_listener::{Deadline, PacedBody};
+use spile_tower::cost::CostMeter;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::activity::{Activity, SharedIdleTimer};
 use crate::access_log::AccessRecord;
 use crate::upstream::{Http1Body, Http2Body, InFlightRequest};
+
+/// How long the rest of a body is read for its cost after its client has disconnected, within the route's timeouts.
+const READ_ON_FOR: Duration = Duration::from_mins(10);
+/// How many bytes of it are read.
+const READ_ON_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A body that is read from the upstream only as fast as the client takes it, with an idle timeout. It counts as a
 /// request in flight at the upstream until it has arrived completely.
@@ -20,12 +31,24 @@ pub(crate) struct Download {
     deadline: Deadline,
     /// Written to the access log when the body ends or is dropped.
     record: AccessRecord,
+    /// Reads what the answer cost, until its end. Boxed, because few routes have one.
+    meter: Option<Box<AnswerMeter>>,
+}
+
+/// Reads what an answer cost while it passes, and settles the request at its end.
+#[derive(Debug)]
+pub(crate) struct AnswerMeter {
+    pub(crate) cost: CostMeter,
+    /// Turns true when the gateway stops. Then no rest is read any more.
+    pub(crate) closing: watch::Receiver<bool>,
 }
 
 #[derive(Debug)]
 enum DownloadSource {
     Http1(Http1Body),
     Http2 { body: Http2Body, idle: SharedIdleTimer },
+    /// The client has disconnected, and a task reads the rest.
+    Taken,
 }
 
 /// A response body that ended early. The client sees the connection break off.
@@ -50,6 +73,7 @@ impl Download {
             in_flight: Some(in_flight),
             deadline: Deadline::after(None),
             record: AccessRecord::default(),
+            meter: None,
         };
         download.release_at_end();
         download
@@ -67,10 +91,64 @@ impl Download {
         self
     }
 
+    /// Reads what the answer cost while it passes. If the client disconnects, the rest is read for it all the same.
+    pub(crate) fn with_meter(mut self, meter: Option<AnswerMeter>) -> Self {
+        self.meter = meter.map(Box::new);
+        self
+    }
+
     /// Ends the request in flight as soon as the body has ended. A body that says it has ended is not polled again.
     fn release_at_end(&mut self) {
         if self.is_end_stream() {
             self.in_flight = None;
+            self.finish_meter();
+        }
+    }
+
+    /// Settles the request, for its answer has come to its end.
+    fn finish_meter(&mut self) {
+        if let Some(meter) = self.meter.take() {
+            meter.cost.finish();
+        }
+    }
+
+    /// Takes the rest of the body away from the client.
+    #[cold]
+    fn take_rest(&mut self) -> Self {
+        Self {
+            body: mem::replace(&mut self.body, DownloadSource::Taken),
+            in_flight: self.in_flight.take(),
+            deadline: mem::replace(&mut self.deadline, Deadline::after(None)),
+            record: AccessRecord::default(),
+            meter: self.meter.take(),
+        }
+    }
+
+    /// Reads the rest of the body for its cost. If it takes too long, it is settled as one that broke off.
+    async fn read_on(mut self, mut closing: watch::Receiver<bool>) {
+        let rest = async {
+            let mut left = READ_ON_BYTES;
+            while let Some(Ok(frame)) = self.frame().await {
+                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
+                let Some(less) = left.checked_sub(bytes) else { return };
+                left = less;
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(READ_ON_FOR, rest) => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+        drop(self.meter.take());
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        let Some(meter) = &self.meter else { return };
+        let closing = meter.closing.clone();
+        // Without a runtime nothing can be read, and what was charged stays.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(self.take_rest().read_on(closing));
         }
     }
 }
@@ -86,6 +164,7 @@ impl DownloadSource {
                 idle.record();
                 Poll::Ready(frame.map(|frame| frame.map_err(|_| IncompleteBody)))
             }
+            Self::Taken => Poll::Ready(None),
         }
     }
 }
@@ -113,9 +192,16 @@ impl Body for Download {
         match &frame {
             Some(Ok(frame)) => {
                 self.record.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
+                if let (Some(meter), Some(data)) = (&mut self.meter, frame.data_ref()) {
+                    meter.cost.push(data);
+                }
                 self.release_at_end();
             }
-            Some(Err(_)) | None => self.in_flight = None,
+            Some(Err(_)) => (self.in_flight, self.meter) = (None, None),
+            None => {
+                self.in_flight = None;
+                self.finish_meter();
+            }
         }
         Poll::Ready(frame)
     }
@@ -124,6 +210,7 @@ impl Body for Download {
         match &self.body {
             DownloadSource::Http1(body) => body.is_end_stream(),
             DownloadSource::Http2 { body, .. } => body.received.is_end_stream(),
+            DownloadSource::Taken => true,
         }
     }
 
@@ -131,6 +218,7 @@ impl Body for Download {
         match &self.body {
             DownloadSource::Http1(body) => body.size_hint(),
             DownloadSource::Http2 { body, .. } => body.received.size_hint(),
+            DownloadSource::Taken => SizeHint::with_exact(0),
         }
     }
 }

@@ -10,7 +10,7 @@ use http_body_util::{Either, Full};
 
 pub(crate) use activity::{Activity, SharedIdleTimer};
 pub(crate) use discard::discard;
-pub(crate) use download::{Download, IncompleteBody};
+pub(crate) use download::{AnswerMeter, Download, IncompleteBody};
 pub(crate) use upload::{Upload, UploadError, UploadProgress};
 
 /// The body of a response to a client: the gateway's own, or an upstream's.

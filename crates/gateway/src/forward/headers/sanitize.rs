@@ -58,19 +58,11 @@ pub(crate) fn sanitize_trailers(trailers: &mut HeaderMap) {
     drop_hop_by_hop(trailers, |name| is_reserved(name, false) || of_headers(name));
 }
 
-/// Removes the fields that the client must not get. Returns the cost that the upstream reports, if any.
-pub(crate) fn sanitize_response(headers: &mut HeaderMap, version: Version) -> Option<u64> {
-    let cost = headers.remove(X_RATELIMIT_COST);
+/// Removes the fields that the client must not get.
+pub(crate) fn sanitize_response(headers: &mut HeaderMap, version: Version) {
+    headers.remove(X_RATELIMIT_COST);
     drop_hop_by_hop(headers, |_| false);
     headers.append(VIA, via(version));
-    parse_cost(cost?.to_str().ok()?)
-}
-
-/// The cost as a number, at most `u64::MAX`. `None` if it is not a whole number.
-fn parse_cost(text: &str) -> Option<u64> {
-    let digits = text.trim();
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 /// Whether the request has come through so many gateways that it must be looping.
@@ -362,9 +354,7 @@ mod tests {
             if let Ok(cost) = HeaderValue::from_str(&cost) {
                 headers.append(X_RATELIMIT_COST, cost);
             }
-            let reported = sanitize_response(&mut headers, Version::HTTP_11);
-            let digits = Some(cost.trim()).filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
-            prop_assert_eq!(reported, digits.map(|digits| digits.parse().unwrap_or(u64::MAX)));
+            sanitize_response(&mut headers, Version::HTTP_11);
             for name in ["connection", "keep-alive", "transfer-encoding", "upgrade", "x-ratelimit-cost"] {
                 prop_assert!(!headers.contains_key(name), "{}", name);
             }

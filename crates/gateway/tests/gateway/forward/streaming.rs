@@ -10,18 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 
-use crate::support::{Backend, RawBackend, in_time, open, running, to, until};
-
-async fn read_until(stream: &mut TcpStream, end: &str) -> String {
-    let mut text = String::new();
-    in_time(end, async {
-        while !text.ends_with(end) {
-            text.push(char::from(stream.read_u8().await.expect("more bytes")));
-        }
-    })
-    .await;
-    text
-}
+use crate::support::{Backend, RawBackend, in_time, open, read_until, running, to, until};
 
 #[tokio::test]
 async fn an_answer_reaches_the_client_piece_by_piece() {

@@ -1,4 +1,5 @@
-//! Rate limits, adaptive limits and caps on concurrency.
+//! Rate limits, costs that answers tell, adaptive limits and caps on concurrency.
 
+mod answer_costs;
 mod overload;
 mod rate;

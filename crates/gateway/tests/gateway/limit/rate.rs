@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 use spile_core::{Cost, FailurePolicy, FakeClock};
-use spile_gateway::{Gateway, Route, Timeouts};
+use spile_gateway::{CostSource, Gateway, Route, Timeouts};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_policy::{KeyList, Policy, Rule, RulePlans};
@@ -191,7 +191,7 @@ async fn what_the_upstream_reports_is_charged_and_never_shown() {
     let clock = FakeClock::default();
     let gateway = running(
         Gateway::builder(limiter_on(&clock))
-            .route(to(backend.upstream()).cost_from_response(true))
+            .route(to(backend.upstream()).cost_from_response(CostSource::default()))
             .policy(policy([plan("free", 100, 1)], [costing(10, by_tenant_or_address("default"))])),
     )
     .await;
@@ -222,7 +222,7 @@ async fn a_bucket_that_two_rules_charge_is_settled_once() {
     twice.matcher.path = Some("/elsewhere".parse().unwrap());
     let gateway = running(
         Gateway::builder(limiter_on(&FakeClock::default()))
-            .route(to(backend.upstream()).cost_from_response(true))
+            .route(to(backend.upstream()).cost_from_response(CostSource::default()))
             .policy(policy([plan("free", 100, 1)], [once, twice])),
     )
     .await;
@@ -273,7 +273,7 @@ async fn reporting(upstream: spile_gateway::Upstream) -> (Running, MemoryLimiter
     timeouts.idle = Duration::from_millis(500);
     let gateway = running(
         Gateway::builder(limiter.clone())
-            .route(to(upstream).cost_from_response(true).timeouts(timeouts))
+            .route(to(upstream).cost_from_response(CostSource::default()).timeouts(timeouts))
             .policy(policy([plan("free", 100, 1)], [by_tenant_or_address("default")])),
     )
     .await;
@@ -398,7 +398,7 @@ async fn an_answer_is_settled_in_one_call_of_the_store_and_says_what_is_left() {
     rule.also = vec!["also".into()];
     let gateway = running(
         Gateway::builder(limiter)
-            .route(to(backend.upstream()).cost_from_response(true))
+            .route(to(backend.upstream()).cost_from_response(CostSource::default()))
             .policy(policy([plan("free", 100, 1), plan("small", 40, 1)], [rule, also])),
     )
     .await;

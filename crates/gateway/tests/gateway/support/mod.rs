@@ -15,4 +15,4 @@ pub(crate) use gateway::{
 };
 pub(crate) use lax::LaxBackend;
 pub(crate) use metered::{Metrics, metered};
-pub(crate) use raw::{RawBackend, exchange, in_time, until};
+pub(crate) use raw::{RawBackend, exchange, in_time, read_until, until};

@@ -36,6 +36,18 @@ pub(crate) async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Reads up to this text, and returns all of it.
+pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut text = String::new();
+    in_time(end, async {
+        while !text.ends_with(end) {
+            text.push(char::from(stream.read_u8().await.expect("more bytes")));
+        }
+    })
+    .await;
+    text
+}
+
 /// An upstream that gets the raw connection.
 pub(crate) struct RawBackend {
     pub(crate) address: SocketAddr,

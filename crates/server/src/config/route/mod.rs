@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use http::uri::PathAndQuery;
 use spile_core::PlanName;
-use spile_gateway::{self as gateway, Adaptive, Concurrency, HealthCheck, Upstream};
+use spile_gateway::{self as gateway, Adaptive, Concurrency, Estimate, HealthCheck, Upstream};
 use spile_policy::{HostPattern, PathPattern, Rule};
 
 pub(super) use self::files::RouteFiles;
@@ -151,6 +151,16 @@ impl RouteConfig {
         self.spec.upstream_tls.is_some() && !self.upstreams.iter().any(tls)
     }
 
+    /// What its requests are charged before their answers say what they cost.
+    pub(super) const fn estimate(&self) -> Option<&Estimate> {
+        self.spec.estimate.as_ref()
+    }
+
+    /// Whether answers say what they cost.
+    pub(crate) const fn has_late_cost(&self) -> bool {
+        self.spec.cost_from_response.is_some()
+    }
+
     /// The route as the gateway takes it.
     pub(crate) fn served(&self) -> anyhow::Result<gateway::Route> {
         let spec = &self.spec;
@@ -168,8 +178,13 @@ impl RouteConfig {
             .rate_limit_headers(spec.rate_limit_headers)
             .refusals(self.refusals.pages.clone())
             .require_auth(spec.require_api_key)
-            .only_plans(self.only_plans.iter().map(PlanName::as_str))
-            .cost_from_response(spec.cost_from_response);
+            .only_plans(self.only_plans.iter().map(PlanName::as_str));
+        if let Some(source) = &spec.cost_from_response {
+            served = served.cost_from_response(source.clone());
+        }
+        if let Some(estimate) = &spec.estimate {
+            served = served.estimate(estimate.clone());
+        }
         if let Some(tls) = &self.upstream_tls.loaded {
             served = served.upstream_tls(tls);
         }

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use http::HeaderName;
 use http::uri::PathAndQuery;
-use serde::{Deserialize, Serialize};
-use spile_gateway::{Adaptive, Balance, Concurrency, HealthCheck, Timeouts, UpstreamTlsFiles};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use spile_gateway::{
+    Adaptive, Balance, Concurrency, CostSource, Estimate, HealthCheck, Timeouts, UpstreamTlsFiles,
+};
 
 use super::refusals::RefusalsSpec;
 use crate::config::rule::RuleSpec;
-use crate::config::source::{At, Faults};
+use crate::config::source::{At, Faults, wrong};
 use crate::config::value::{
     RequestSpan, Size, Text, TextOrTexts, Texts, Written, mirrors, share, table, tables, within,
 };
@@ -73,8 +75,12 @@ pub(crate) struct RouteSpec {
     pub(super) only_plans: Vec<String>,
     #[serde(deserialize_with = "tables")]
     pub(super) limits: Option<Vec<RuleSpec>>,
-    /// The service reports what a request cost.
-    pub(super) cost_from_response: bool,
+    /// Where the service says what a request cost.
+    #[serde(with = "CostPlace")]
+    pub(super) cost_from_response: Option<CostSource>,
+    /// What is charged before the service has said that.
+    #[serde(deserialize_with = "read_estimate", serialize_with = "write_estimate")]
+    pub(super) estimate: Option<Estimate>,
     /// How limits shrink while the services fail or are slow.
     #[serde(deserialize_with = "table")]
     pub(super) adaptive: Option<AdaptiveSpec>,
@@ -110,7 +116,8 @@ impl Default for RouteSpec {
             require_api_key: false,
             only_plans: Vec::new(),
             limits: None,
-            cost_from_response: false,
+            cost_from_response: None,
+            estimate: None,
             adaptive: None,
             concurrency: None,
         }
@@ -186,6 +193,62 @@ impl Written for Protocol {
 impl std::fmt::Display for Protocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// `cost_from_response`: a place, `true` for the usual header field, or `false`.
+struct CostPlace;
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "invalid type, expected a place, as in `openai`, true or false")]
+enum WrittenCostPlace {
+    Usual(bool),
+    Place(String),
+}
+
+impl CostPlace {
+    const RIGHT: &'static str =
+        "`header:NAME`, `json:/POINTER`, `sse:/POINTER`, `openai`, `anthropic`, or true for `X-RateLimit-Cost`";
+
+    fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CostSource>, D::Error> {
+        match WrittenCostPlace::deserialize(from)? {
+            WrittenCostPlace::Usual(usual) => Ok(usual.then(CostSource::default)),
+            WrittenCostPlace::Place(text) => text.parse().map(Some).map_err(|why| wrong(why, Self::RIGHT)),
+        }
+    }
+
+    #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
+    fn serialize<S: Serializer>(place: &Option<CostSource>, to: S) -> Result<S::Ok, S::Error> {
+        match place {
+            None => to.serialize_bool(false),
+            Some(place) => to.collect_str(place),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "invalid type, expected tokens, as in 500, or text, as in `body/4`")]
+enum WrittenEstimate {
+    Tokens(u64),
+    Text(String),
+}
+
+fn read_estimate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Estimate>, D::Error> {
+    let Some(written) = Option::<WrittenEstimate>::deserialize(from)? else { return Ok(None) };
+    let text = match written {
+        WrittenEstimate::Tokens(tokens) => tokens.to_string(),
+        WrittenEstimate::Text(text) => text,
+    };
+    let right = "1 to 1000000000 tokens, `header:NAME`, or `body/BYTES` for one token per 1 to 1048576 bytes";
+    text.parse().map(Some).map_err(|why| wrong(why, right))
+}
+
+#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
+fn write_estimate<S: Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
+    match estimate {
+        None => to.serialize_none(),
+        Some(Estimate::Tokens(cost)) => to.serialize_u32(cost.get()),
+        Some(estimate) => to.collect_str(estimate),
     }
 }
 

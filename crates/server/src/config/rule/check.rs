@@ -111,7 +111,8 @@ fn check(
     let key = check_key(spec.key.as_deref().unwrap_or_default(), &at.key("key"), faults);
     let (on_failure, shadow) =
         (spec.on_failure.map(FailurePolicy::from), spec.mode == Some(RuleMode::Shadow));
-    Some(Rule { id: id?, matcher, key, plans: plans?, cost, on_failure, shadow, also: Vec::new() })
+    let (fixed_cost, also) = (spec.fixed_cost.unwrap_or_default(), Vec::new());
+    Some(Rule { id: id?, matcher, key, plans: plans?, cost, fixed_cost, on_failure, shadow, also })
 }
 
 fn check_plans(

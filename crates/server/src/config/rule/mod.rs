@@ -43,6 +43,10 @@ pub(crate) struct RuleSpec {
     /// Tokens that a request spends.
     #[schema(maximum = 1_000_000_000)]
     cost: Option<u64>,
+    /// Whether the cost stays the same whatever the gateway's routes estimate and answers say: for limits that count
+    /// requests.
+    #[serde(alias = "fixed_cost")]
+    fixed_cost: Option<bool>,
     /// Whether it blocks.
     mode: Option<RuleMode>,
     /// What happens when the store fails. What the store's own setting says, if it is left out.
@@ -115,6 +119,7 @@ impl From<&Rule> for RuleSpec {
             plans,
             anonymous_plan: anonymous.map(PlanName::to_string),
             cost: Some(rule.cost.get().into()),
+            fixed_cost: rule.fixed_cost.then_some(true),
             mode: Some(if rule.shadow { RuleMode::Shadow } else { RuleMode::Enforce }),
             on_failure: rule.on_failure.map(OnFailure::from),
             also: listed(&rule.also),

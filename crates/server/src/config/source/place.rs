@@ -8,10 +8,11 @@ use std::fmt;
 use crate::registry::Kind;
 
 /// The keys of several words that both files and JSON have. Types take both.
-const WORDS: [(&str, &str); 4] = [
+const WORDS: [(&str, &str); 5] = [
     ("anonymous_plan", "anonymousPlan"),
     ("api_key_count", "apiKeyCount"),
     ("api_keys", "apiKeys"),
+    ("fixed_cost", "fixedCost"),
     ("on_failure", "onFailure"),
 ];
 

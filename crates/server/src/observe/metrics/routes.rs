@@ -36,6 +36,7 @@ fn series_of(route: &RouteConfig) -> impl Iterator<Item = String> {
     let of_route = |metric: &str| format!("{PREFIX}{metric}{{route=\"{name}\"");
     let mut series = vec![of_route("retries_total"), of_route("upstream_failures_total")];
     series.extend(route.is_adaptive().then(|| of_route("adaptive_factor")));
+    series.extend(route.has_late_cost().then(|| of_route("answer_costs_total")));
     for upstream in route.upstreams.iter().filter_map(|text| text.parse::<Upstream>().ok()) {
         let label = escaped(&upstream.label());
         let of_upstream = |metric| format!("{},upstream=\"{label}\"", of_route(metric));

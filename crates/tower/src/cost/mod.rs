@@ -1,0 +1,28 @@
+//! What an answer cost: where a response says it, and how that is read while the response passes.
+//!
+//! A [`CostSource`] names the place: a header field, a number in a JSON body, or the same in server-sent events. A
+//! [`CostReader`] looks at the bytes of the body as they pass. It holds no more than a key of JSON, whatever the body is. An
+//! [`Estimate`] is charged before the cost is known. This module must not know who pays.
+
+mod body;
+mod estimate;
+mod events;
+mod json;
+mod meter;
+mod pointer;
+mod reader;
+mod source;
+
+pub use self::body::MeteredBody;
+pub use self::estimate::{Estimate, EstimateError};
+pub use self::meter::{CostMeter, SettleFuture};
+pub use self::pointer::{JsonPointer, JsonPointerError};
+pub use self::reader::{CostReader, ReportedCost};
+pub use self::source::{CostSource, CostSourceError};
+
+/// The number of tokens that a text of digits is, at most `u64::MAX`. `None` if the text is not a whole number.
+fn parse_tokens(text: &str) -> Option<u64> {
+    let digits = text.trim();
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}

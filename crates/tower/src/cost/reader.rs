@@ -1,0 +1,89 @@
+//! Reads the cost out of a body while it passes.
+
+use super::events::EventReader;
+use super::json::JsonScanner;
+use super::pointer::JsonPointer;
+use super::source::PresetPlaces;
+
+/// Reads what an answer cost out of its body, piece by piece. Made by [`CostSource::reader`](super::CostSource::reader).
+///
+/// It looks at each piece once and holds none, so a body of any size takes the same memory: well below 64 KiB.
+#[derive(Debug)]
+pub struct CostReader {
+    scanner: JsonScanner,
+    /// `None` if the body is JSON by itself.
+    events: Option<EventReader>,
+}
+
+/// What an answer said of its cost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReportedCost {
+    /// The answer was complete.
+    Exact(u64),
+    /// The answer broke off after it had said this much. Counts in a stream only grow, so it cost no less.
+    AtLeast(u64),
+    /// It said nothing that could be read.
+    Unknown,
+}
+
+impl CostReader {
+    pub(super) fn json(places: impl IntoIterator<Item = (usize, JsonPointer)>) -> Self {
+        Self { scanner: JsonScanner::new(places), events: None }
+    }
+
+    pub(super) fn events(places: impl IntoIterator<Item = (usize, JsonPointer)>) -> Self {
+        Self { scanner: JsonScanner::new(places), events: Some(EventReader::default()) }
+    }
+
+    pub(super) fn preset(places: &PresetPlaces, has_events: bool) -> Self {
+        let places = places.iter().map(|(number, text)| (*number, text.parse().expect("a pointer of a preset")));
+        if has_events { Self::events(places) } else { Self::json(places) }
+    }
+
+    /// Reads the next piece of the body.
+    pub fn push(&mut self, piece: &[u8]) {
+        match &mut self.events {
+            None => self.scanner.push(piece),
+            Some(events) => events.push(piece, &mut self.scanner),
+        }
+    }
+
+    /// The cost that the body has told so far.
+    pub fn tokens(&self) -> Option<u64> {
+        self.scanner.found().into_iter().flatten().reduce(u64::saturating_add)
+    }
+
+    /// What the body said, if this was its end (`is_whole`) or it broke off here.
+    pub fn report(&self, is_whole: bool) -> ReportedCost {
+        match self.tokens() {
+            None => ReportedCost::Unknown,
+            Some(tokens) if is_whole => ReportedCost::Exact(tokens),
+            Some(tokens) => ReportedCost::AtLeast(tokens),
+        }
+    }
+}
+
+impl ReportedCost {
+    /// The tokens that a request costs in the end which was charged this many at first. `None` if the charge stays as it is:
+    /// an answer that broke off gives nothing back.
+    pub fn settles_at(self, charged: u64) -> Option<u64> {
+        match self {
+            Self::Exact(tokens) => Some(tokens),
+            Self::AtLeast(tokens) => Some(tokens).filter(|tokens| *tokens > charged),
+            Self::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_broke_off_costs_no_less_than_was_charged() {
+        assert_eq!(ReportedCost::Exact(20).settles_at(500), Some(20));
+        assert_eq!(ReportedCost::AtLeast(20).settles_at(500), None);
+        assert_eq!(ReportedCost::AtLeast(600).settles_at(500), Some(600));
+        assert_eq!(ReportedCost::Unknown.settles_at(500), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Where a response says what it cost.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::parse_tokens;
+use super::pointer::{JsonPointer, JsonPointerError};
+use super::reader::CostReader;
+
+/// The field in which services tell Spile what a request cost.
+const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost");
+
+/// Where a response says what it cost, in tokens.
+///
+/// ```
+/// # use spile_tower as spile;
+/// use spile::cost::CostSource;
+///
+/// let source: CostSource = "json:/usage/total_tokens".parse()?;
+/// let headers = http::HeaderMap::new();
+/// let mut reader = source.reader(&headers).expect("a body that is not encoded");
+/// reader.push(b"{\"text\":\"hello\",\"usage\":{\"total_");
+/// reader.push(b"tokens\":1250}}");
+/// assert_eq!(reader.tokens(), Some(1250));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum CostSource {
+    /// In a header field: `header:NAME`.
+    Header(HeaderName),
+    /// At this place of a JSON body: `json:/POINTER`. If the body has several documents one after the other, the last that
+    /// has the number counts.
+    Json(JsonPointer),
+    /// At this place of the data of server-sent events, in the last that has the number: `sse:/POINTER`.
+    Sse(JsonPointer),
+    /// As OpenAI's API says it, in JSON or in events: `total_tokens`.
+    OpenAi,
+    /// As Anthropic's API says it, in JSON or in events: the sum of `input_tokens` and `output_tokens`.
+    Anthropic,
+}
+
+/// Why a text names no place of a cost.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostSourceError {
+    /// The word is not known.
+    #[error("`{0}` is not a place where a response says its cost")]
+    Unknown(String),
+    /// The name of the header field is not one.
+    #[error("`{0}` is not a header name")]
+    Header(String),
+    /// The pointer is not one.
+    #[error(transparent)]
+    Pointer(#[from] JsonPointerError),
+}
+
+impl CostSource {
+    /// Whether the cost is in the body of a response.
+    pub const fn reads_body(&self) -> bool {
+        !matches!(self, Self::Header(_))
+    }
+
+    /// The cost that the header of a response says. `None` if the source is not a header field, or if the field is not a
+    /// whole number.
+    pub fn in_header(&self, headers: &HeaderMap) -> Option<u64> {
+        match self {
+            Self::Header(name) => parse_tokens(headers.get(name)?.to_str().ok()?),
+            _ => None,
+        }
+    }
+
+    /// A reader for the body of the response with this header. `None` if the cost is not in the body, or if the body is
+    /// [encoded](is_encoded) and cannot be read.
+    pub fn reader(&self, headers: &HeaderMap) -> Option<CostReader> {
+        if is_encoded(headers) {
+            return None;
+        }
+        match self {
+            Self::Header(_) => None,
+            Self::Json(pointer) => Some(CostReader::json([(0, pointer.clone())])),
+            Self::Sse(pointer) => Some(CostReader::events([(0, pointer.clone())])),
+            Self::OpenAi => Some(CostReader::preset(&OPENAI, has_events(headers))),
+            Self::Anthropic => Some(CostReader::preset(&ANTHROPIC, has_events(headers))),
+        }
+    }
+}
+
+/// The places of a preset, each with the index of its number. The cost is the sum of the numbers.
+pub(super) type PresetPlaces = [(usize, &'static str)];
+
+/// The second is in the last event of a streamed answer of the Responses API.
+const OPENAI: [(usize, &str); 2] = [(0, "/usage/total_tokens"), (0, "/response/usage/total_tokens")];
+
+/// In events, `message_start` has the counts within a message, and `message_delta` has them by themselves. They are
+/// cumulative: the last of each counts.
+const ANTHROPIC: [(usize, &str); 4] = [
+    (0, "/usage/input_tokens"),
+    (0, "/message/usage/input_tokens"),
+    (1, "/usage/output_tokens"),
+    (1, "/message/usage/output_tokens"),
+];
+
+/// Whether the body is compressed, or encoded in another way.
+pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
+    let is_identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    headers.get_all(CONTENT_ENCODING).iter().any(|value| !is_identity(value))
+}
+
+fn has_events(headers: &HeaderMap) -> bool {
+    let name = b"text/event-stream";
+    let starts = |value: &HeaderValue| value.as_bytes().get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    headers.get(CONTENT_TYPE).is_some_and(starts)
+}
+
+/// The field `X-RateLimit-Cost`.
+impl Default for CostSource {
+    fn default() -> Self {
+        Self::Header(X_RATELIMIT_COST)
+    }
+}
+
+impl FromStr for CostSource {
+    type Err = CostSourceError;
+
+    fn from_str(text: &str) -> Result<Self, CostSourceError> {
+        match text.split_once(':') {
+            None if text == "openai" => Ok(Self::OpenAi),
+            None if text == "anthropic" => Ok(Self::Anthropic),
+            Some(("header", name)) => {
+                name.parse().map(Self::Header).map_err(|_| CostSourceError::Header(name.to_owned()))
+            }
+            Some(("json", pointer)) => Ok(Self::Json(pointer.parse()?)),
+            Some(("sse", pointer)) => Ok(Self::Sse(pointer.parse()?)),
+            _ => Err(CostSourceError::Unknown(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for CostSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::Sse(pointer) => write!(f, "sse:{pointer}"),
+            Self::OpenAi => f.write_str("openai"),
+            Self::Anthropic => f.write_str("anthropic"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    fn tokens(source: &str, content_type: &'static str, body: &str) -> Option<u64> {
+        let source: CostSource = source.parse().unwrap();
+        let mut reader = source.reader(&headers(&[("content-type", content_type)])).unwrap();
+        body.as_bytes().chunks(7).for_each(|piece| reader.push(piece));
+        reader.tokens()
+    }
+
+    #[test]
+    fn every_spelling_reads_back_and_others_are_refused_by_name() {
+        for text in ["header:x-cost", "json:/usage/total_tokens", "sse:/a~1b/0", "openai", "anthropic"] {
+            assert_eq!(text.parse::<CostSource>().unwrap().to_string(), text);
+        }
+        for (text, why) in [
+            ("opnai", "`opnai` is not a place"),
+            ("header:a b", "`a b` is not a header name"),
+            ("json:usage", "`usage` does not start with `/`"),
+            ("sse:", "`` does not start with `/`"),
+            ("xml:/a", "`xml:/a` is not a place"),
+        ] {
+            let refused = text.parse::<CostSource>().unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_header_field_is_read_if_it_is_a_whole_number() {
+        let source = CostSource::default();
+        let cost = |value| source.in_header(&headers(&[("x-ratelimit-cost", value)]));
+        assert_eq!((cost("12"), cost(" 12 "), cost("-1"), cost("1.5"), cost("")), (Some(12), Some(12), None, None, None));
+        assert_eq!(cost("99999999999999999999"), Some(u64::MAX));
+    }
+
+    #[test]
+    fn an_encoded_body_is_not_read() {
+        for (encoding, is_read) in [("gzip", false), ("br", false), ("identity", true), ("Identity", true)] {
+            let reader = CostSource::OpenAi.reader(&headers(&[("content-encoding", encoding)]));
+            assert_eq!(reader.is_some(), is_read, "{encoding}");
+        }
+    }
+
+    #[test]
+    fn answers_of_openai_are_read_in_either_form() {
+        let whole = r#"{
+            "id": "chatcmpl-B9MBs8CjcvOU2jLn4n570S5qMJKcT", "object": "chat.completion", "created": 1741569952,
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "\"usage\": {\"total_tokens\": 1}"},
+                         "logprobs": null, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29,
+                      "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0}},
+            "service_tier": "default"
+        }"#;
+        assert_eq!(tokens("openai", "application/json", whole), Some(29));
+        let streamed = concat!(
+            "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\n",
+            "data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":19,\"completion_tokens\":12,\"total_tokens\":31}}\n\n",
+            "data: [DONE]\n\n",
+        );
+        assert_eq!(tokens("openai", "text/event-stream; charset=utf-8", streamed), Some(31));
+        let responses = concat!(
+            "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"usage\":null}}\n\n",
+            "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",",
+            "\"usage\":{\"input_tokens\":36,\"output_tokens\":87,\"total_tokens\":123}}}\n\n",
+        );
+        assert_eq!(tokens("openai", "text/event-stream", responses), Some(123));
+    }
+
+    #[test]
+    fn answers_of_anthropic_are_read_in_either_form() {
+        let whole = r#"{
+            "id": "msg_013Zva2CMHLNnXjNJJKqJ2EF", "type": "message", "role": "assistant",
+            "content": [{"type": "text", "text": "Hi! My name is {\"usage\":{\"input_tokens\":9}}."}],
+            "stop_reason": "end_turn", "stop_sequence": null, "usage": {"input_tokens": 2095, "output_tokens": 503}
+        }"#;
+        assert_eq!(tokens("anthropic", "application/json", whole), Some(2598));
+        let streamed = concat!(
+            "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[],",
+            "\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n",
+            "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,",
+            "\"delta\":{\"type\":\"text_delta\",\"text\":\"Hello\"}}\n\n",
+            "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+            "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},",
+            "\"usage\":{\"output_tokens\":15}}\n\n",
+            "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+        );
+        assert_eq!(tokens("anthropic", "text/event-stream", streamed), Some(40), "counts are cumulative");
+    }
+}
