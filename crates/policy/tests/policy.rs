@@ -777,7 +777,8 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
     assert_eq!(in_the_end, [70, 70, 1]);
     let above = policy.owed(&facts(Some(101)));
     assert!(matches!(above.refusal, Some(PolicyRefusal::NeverPasses(_))), "{:?}", above.refusal);
-    let explained = policy.owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(7)).expect("a request");
+    let explained =
+        policy.owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(7)).expect("a request");
     assert_eq!(costs(&explained), [7, 7, 7], "a cost that is asked about holds for all");
 }
 

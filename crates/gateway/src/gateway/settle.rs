@@ -57,7 +57,13 @@ impl<S: Store + 'static> Worker<S> {
 
 impl<S: Store> GatewayState<S> {
     /// Settles a request at the cost that its answer reported. `expected` if an answer without a cost is unusual.
-    async fn settle(&self, costs: &AnswerCosts, decision: &mut RateDecision, cost: ReportedCost, expected: bool) {
+    async fn settle(
+        &self,
+        costs: &AnswerCosts,
+        decision: &mut RateDecision,
+        cost: ReportedCost,
+        expected: bool,
+    ) {
         if let Some(tokens) = cost.settles_at(decision.charged())
             && self.limits.settle(decision, tokens).await.is_err()
         {

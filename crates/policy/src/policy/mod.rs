@@ -224,7 +224,8 @@ impl Policy {
         hosts: &[HostPattern],
     ) -> Option<(&Rule, &NamedLimit)> {
         let rules = self.rules_of_route(route, path, hosts).filter(|rule| !rule.shadow);
-        let limits_of = |rule| self.plans_of(rule, None).flat_map(Plan::limits).map(move |limit| (rule, limit));
+        let limits_of =
+            |rule| self.plans_of(rule, None).flat_map(Plan::limits).map(move |limit| (rule, limit));
         let rules = rules.flat_map(|rule| self.with_also(rule)).filter(|rule| !rule.fixed_cost);
         let limits = rules.flat_map(limits_of);
         limits.min_by_key(|(_, limit)| limit.limit().capacity())

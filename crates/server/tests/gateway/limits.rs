@@ -150,6 +150,28 @@ async fn a_cost_that_is_known_late_goes_into_the_debt_that_the_plan_allows() {
 }
 
 #[tokio::test]
+async fn an_answer_is_settled_at_what_its_body_says_and_counted() {
+    let spile = with_routes(
+        "[[routes]]\nname = \"model\"\npath = \"/\"\nupstream = \"UPSTREAM\"\ncost_from_response = \"json:/cost\"
+         estimate = 5\n[[routes.limits]]\nid = \"requests\"\nplans = [\"few\"]\nfixed_cost = true",
+    )
+    .await;
+    let left = async |cost: &str| {
+        let told = spile.get("/", &[("x-cost", cost)]).await;
+        assert_eq!(told.status, 200);
+        told.header("x-ratelimit-remaining").map(str::to_owned)
+    };
+    assert_eq!(left("4").await.as_deref(), Some("2"), "one of three requests, and five of ten tokens");
+    assert_eq!(left("").await.as_deref(), Some("1"), "ten tokens without four and the estimate are one, too");
+    assert_eq!(spile.get("/", &[]).await.status, 429, "the estimate of an answer without a cost stays");
+    let metrics = spile.metrics().await;
+    for result in ["settled", "no_number"] {
+        let series = format!("gateway_answer_costs_total{{route=\"model\",result=\"{result}\"}} 1");
+        assert!(metrics.contains(&series), "{series}\n{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn two_limits_that_share_a_bucket_charge_it_once_at_the_higher_cost() {
     let limit =
         |id: &str, cost: u8| format!("[[routes.limits]]\nid = \"{id}\"\nplans = [\"few\"]\ncost = {cost}\n");

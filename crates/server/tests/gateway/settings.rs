@@ -344,3 +344,68 @@ fn a_limit_that_lies_outside_its_route_is_warned_of() {
         assert_eq!(warned, idle, "{matcher}: {warnings:?}");
     }
 }
+
+/// A file with one route for each of these lines.
+fn routes_with(lines: &[&str]) -> String {
+    let route = |(at, line): (usize, &&str)| {
+        format!("[[routes]]\npath = \"/{at}\"\nupstream = \"http://127.0.0.1:1\"\n{line}\n")
+    };
+    lines.iter().enumerate().map(route).collect()
+}
+
+#[test]
+fn what_is_wrong_with_a_cost_or_an_estimate_is_said_with_its_line() {
+    let lines = [
+        "cost_from_response = \"opnai\"",
+        "cost_from_response = \"json:usage\"",
+        "cost_from_response = \"sse:/a~2\"",
+        "cost_from_response = \"header:a b\"",
+        "cost_from_response = 5",
+        "estimate = 0",
+        "estimate = \"body/0\"",
+        "estimate = \"lots\"",
+    ];
+    let said = [
+        "`opnai` is not a place where a response says its cost",
+        "the JSON pointer `usage` does not start with `/`",
+        "a `~` is not followed by 0 or 1",
+        "`a b` is not a header name",
+        "this takes a place, as in `openai`, true or false",
+        "0 is out of bounds",
+        "body/0 is out of bounds",
+        "`lots` is not an estimate",
+    ];
+    let faults: Vec<(usize, &str)> =
+        said.iter().enumerate().map(|(at, words)| (4 * at + 4, *words)).collect();
+    assert_faults(&routes_with(&lines), &faults);
+}
+
+#[test]
+fn a_cost_and_an_estimate_are_shown_as_they_are_written() {
+    for (written, shown) in [
+        ("cost_from_response = true", "cost_from_response = \"header:x-ratelimit-cost\""),
+        ("cost_from_response = false", "cost_from_response = false"),
+        ("cost_from_response = \"anthropic\"", "cost_from_response = \"anthropic\""),
+        ("cost_from_response = \"sse:/a/0\"\nestimate = 500", "estimate = 500"),
+        ("cost_from_response = \"openai\"\nestimate = \"header:X-Tokens\"", "estimate = \"header:x-tokens\""),
+        ("cost_from_response = \"openai\"\nestimate = \"body/4\"", "estimate = \"body/4\""),
+    ] {
+        let config = parse(&routes_with(&[written])).unwrap_or_else(|why| panic!("{why}")).to_string();
+        assert!(config.lines().any(|line| line == shown), "{written}: {config}");
+    }
+}
+
+#[test]
+fn an_estimate_that_is_never_settled_or_that_no_plan_covers_is_warned_of() {
+    let warnings = |text: &str| parse(text).unwrap_or_else(|why| panic!("{why}")).warnings();
+    let alone = warnings(&routes_with(&["estimate = 5"]));
+    assert!(
+        alone.iter().any(|warning| warning.contains("without `cost_from_response` the `estimate` stays")),
+        "{alone:?}"
+    );
+    let above = warnings(&routes_with(&["cost_from_response = \"openai\"\nestimate = 11"]));
+    let words = "the `estimate` of 11 is above the capacity of limit `free` (10): requests that rule `default` charges";
+    assert!(above.iter().any(|warning| warning.contains(words)), "{above:?}");
+    let covered = warnings(&routes_with(&["cost_from_response = \"openai\"\nestimate = 10"]));
+    assert!(covered.iter().all(|warning| !warning.contains("estimate")), "{covered:?}");
+}

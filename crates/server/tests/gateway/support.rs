@@ -127,8 +127,10 @@ pub(crate) async fn echo(name: &'static str) -> SocketAddr {
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().expect("text").into()))
             .collect();
-        let told = json!({"upstream": name, "path": request.uri().path(), "headers": headers});
         let cost = request.headers().get("x-cost").cloned();
+        let number = cost.as_ref().and_then(|cost| cost.to_str().ok()?.parse::<u64>().ok());
+        let told =
+            json!({"upstream": name, "path": request.uri().path(), "headers": headers, "cost": number});
         let mut answer = axum::response::Response::new(axum::body::Body::from(told.to_string()));
         answer.headers_mut().insert("server", http::HeaderValue::from_static("echo"));
         if let Some(cost) = cost {

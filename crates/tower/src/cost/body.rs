@@ -38,7 +38,10 @@ impl<B: Body<Data = Bytes>> Body for MeteredBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.body.as_mut().poll_frame(cx));
         if let (Some(meter), Some(Ok(frame))) = (this.meter.as_mut(), &frame)
@@ -49,7 +52,9 @@ impl<B: Body<Data = Bytes>> Body for MeteredBody<B> {
         match &frame {
             Some(Err(_)) => drop(this.meter.take()),
             None => this.meter.take().into_iter().for_each(CostMeter::finish),
-            Some(Ok(_)) if this.body.is_end_stream() => this.meter.take().into_iter().for_each(CostMeter::finish),
+            Some(Ok(_)) if this.body.is_end_stream() => {
+                this.meter.take().into_iter().for_each(CostMeter::finish)
+            }
             Some(Ok(_)) => {}
         }
         Poll::Ready(frame)

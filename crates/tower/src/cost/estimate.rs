@@ -121,7 +121,8 @@ mod tests {
         for text in ["500", "header:x-tokens", "body/4"] {
             assert_eq!(text.parse::<Estimate>().unwrap().to_string(), text);
         }
-        for text in ["", "many", "body", "body/0", "body/x", "0", "-1", "1000000001", "header:a b", "bytes/4"] {
+        for text in ["", "many", "body", "body/0", "body/x", "0", "-1", "1000000001", "header:a b", "bytes/4"]
+        {
             assert!(text.parse::<Estimate>().is_err(), "{text}");
         }
     }

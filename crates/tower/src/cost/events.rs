@@ -134,7 +134,16 @@ mod tests {
 
     #[test]
     fn fuzzed_events_are_read_the_same_however_they_are_cut() {
-        let words = ["data:", "data: ", "\r\n", "\n\n", "\r\r", "{\"usage\":{\"total_tokens\":1}}", "[DONE]", "event: x"];
+        let words = [
+            "data:",
+            "data: ",
+            "\r\n",
+            "\n\n",
+            "\r\r",
+            "{\"usage\":{\"total_tokens\":1}}",
+            "[DONE]",
+            "event: x",
+        ];
         fuzz("response-events", &words, |bytes| {
             let whole = found([bytes]);
             assert_eq!(found(pieces(bytes)), whole);

@@ -24,7 +24,10 @@ pub struct CostMeter {
 
 impl CostMeter {
     /// Calls `settle` with what `reader` has found when the answer ends.
-    pub fn new(reader: CostReader, settle: impl FnOnce(ReportedCost) -> SettleFuture + Send + 'static) -> Self {
+    pub fn new(
+        reader: CostReader,
+        settle: impl FnOnce(ReportedCost) -> SettleFuture + Send + 'static,
+    ) -> Self {
         Self { reader, is_whole: false, settle: Some(Box::new(settle)) }
     }
 

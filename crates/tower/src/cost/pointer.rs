@@ -64,7 +64,8 @@ impl PointerToken {
             return None;
         }
         let name = written.replace("~1", "/").replace("~0", "~");
-        let is_index = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
+        let is_index =
+            name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
         let index = is_index.then(|| name.parse().ok()).flatten();
         Some(Self { name: name.into(), index })
     }

@@ -36,7 +36,8 @@ impl CostReader {
     }
 
     pub(super) fn preset(places: &PresetPlaces, has_events: bool) -> Self {
-        let places = places.iter().map(|(number, text)| (*number, text.parse().expect("a pointer of a preset")));
+        let places =
+            places.iter().map(|(number, text)| (*number, text.parse().expect("a pointer of a preset")));
         if has_events { Self::events(places) } else { Self::json(places) }
     }
 

@@ -112,7 +112,9 @@ pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
 
 fn has_events(headers: &HeaderMap) -> bool {
     let name = b"text/event-stream";
-    let starts = |value: &HeaderValue| value.as_bytes().get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    let starts = |value: &HeaderValue| {
+        value.as_bytes().get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+    };
     headers.get(CONTENT_TYPE).is_some_and(starts)
 }
 
@@ -157,7 +159,10 @@ mod tests {
     use super::*;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+        fields
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
     }
 
     fn tokens(source: &str, content_type: &'static str, body: &str) -> Option<u64> {
@@ -188,7 +193,10 @@ mod tests {
     fn a_header_field_is_read_if_it_is_a_whole_number() {
         let source = CostSource::default();
         let cost = |value| source.in_header(&headers(&[("x-ratelimit-cost", value)]));
-        assert_eq!((cost("12"), cost(" 12 "), cost("-1"), cost("1.5"), cost("")), (Some(12), Some(12), None, None, None));
+        assert_eq!(
+            (cost("12"), cost(" 12 "), cost("-1"), cost("1.5"), cost("")),
+            (Some(12), Some(12), None, None, None)
+        );
         assert_eq!(cost("99999999999999999999"), Some(u64::MAX));
     }
 

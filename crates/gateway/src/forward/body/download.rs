@@ -46,7 +46,10 @@ pub(crate) struct AnswerMeter {
 #[derive(Debug)]
 enum DownloadSource {
     Http1(Http1Body),
-    Http2 { body: Http2Body, idle: SharedIdleTimer },
+    Http2 {
+        body: Http2Body,
+        idle: SharedIdleTimer,
+    },
     /// The client has disconnected, and a task reads the rest.
     Taken,
 }

@@ -22,7 +22,8 @@ use crate::support::{
 /// What a client may spend. The clock stands still, so nothing comes back.
 const BUDGET: u64 = 10_000;
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: g\r\nAccept-Encoding: gzip, br\r\n\r\n";
-const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+const EVENTS: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// A gateway with one route whose answers say what they cost, and what its clients have left.
 struct Budget {
@@ -127,7 +128,7 @@ fn event(data: &str) -> String {
 }
 
 fn chunk(text: &str) -> String {
-    format!("{:x}\r\n{text}\r\n", text.len())
+    format!("{:X}\r\n{text}\r\n", text.len())
 }
 
 /// The last event of a stream that cost so much.
@@ -181,13 +182,20 @@ async fn a_chunked_answer_is_settled_and_its_chunks_pass_as_they_come() {
     let mut upstream = Scripted::start().await;
     let budget = Budget::with_estimate(upstream.backend.upstream(), "openai", "500").await;
     let mut client = budget.ask().await;
-    assert!(upstream.is_asked().await.contains("accept-encoding: identity"), "a compressed body cannot be read");
+    assert!(
+        upstream.is_asked().await.contains("accept-encoding: identity"),
+        "a compressed body cannot be read"
+    );
     upstream.say("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
     read_until(&mut client, "\r\n\r\n").await;
     for piece in OPENAI.as_bytes().chunks(40) {
         let piece = std::str::from_utf8(piece).unwrap();
         upstream.say(chunk(piece));
-        assert_eq!(read_until(&mut client, &chunk(piece)).await, chunk(piece), "each piece before the next is sent");
+        assert_eq!(
+            read_until(&mut client, &chunk(piece)).await,
+            chunk(piece),
+            "each piece before the next is sent"
+        );
     }
     assert_eq!(budget.spent().await, 500);
     upstream.say("0\r\n\r\n");
@@ -264,9 +272,11 @@ async fn a_stream_that_is_reset_pays_what_its_answer_cost() {
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_keeps_the_estimate_unless_it_has_already_cost_more() {
-    for (told, spent, result) in
-        [(DELTA.to_owned(), 500, "no_number"), (usage(30), 500, "broken_off"), (usage(700), 700, "broken_off")]
-    {
+    for (told, spent, result) in [
+        (DELTA.to_owned(), 500, "no_number"),
+        (usage(30), 500, "broken_off"),
+        (usage(700), 700, "broken_off"),
+    ] {
         let mut upstream = Scripted::start().await;
         let budget = Budget::with_estimate(upstream.backend.upstream(), "openai", "500").await;
         let mut client = budget.ask().await;
@@ -332,7 +342,10 @@ async fn a_cost_in_a_header_of_any_name_is_charged_and_the_body_may_be_compresse
     .await;
     let budget = Budget::on(to(backend.upstream()), "header:x-tokens-used").await;
     let told = budget.gateway.get("/", &[("accept-encoding", "gzip")]).await;
-    assert_eq!((told.header("x-ratelimit-remaining"), told.header("x-tokens-used")), (Some("9930"), Some("70")));
+    assert_eq!(
+        (told.header("x-ratelimit-remaining"), told.header("x-tokens-used")),
+        (Some("9930"), Some("70"))
+    );
     assert_eq!(backend.last().header("accept-encoding"), Some("gzip"));
     assert_eq!(budget.answers("settled"), 1);
 }
@@ -349,7 +362,8 @@ async fn an_upstream_over_http_2_is_read_piece_by_piece_too() {
         while let Some(Ok((_, mut reply))) = connection.accept().await {
             let script = Arc::clone(&script);
             tokio::spawn(async move {
-                let head = http::Response::builder().header("content-type", "text/event-stream").body(()).unwrap();
+                let head =
+                    http::Response::builder().header("content-type", "text/event-stream").body(()).unwrap();
                 let mut stream = reply.send_response(head, false).unwrap();
                 let mut script = script.lock().await;
                 while let Some(piece) = script.recv().await {

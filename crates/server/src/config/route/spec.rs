@@ -207,8 +207,7 @@ enum WrittenCostPlace {
 }
 
 impl CostPlace {
-    const RIGHT: &'static str =
-        "`header:NAME`, `json:/POINTER`, `sse:/POINTER`, `openai`, `anthropic`, or true for `X-RateLimit-Cost`";
+    const RIGHT: &'static str = "`header:NAME`, `json:/POINTER`, `sse:/POINTER`, `openai`, `anthropic`, or true for `X-RateLimit-Cost`";
 
     fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<CostSource>, D::Error> {
         match WrittenCostPlace::deserialize(from)? {

@@ -221,7 +221,8 @@ fn when_routed(asked: &ExplainQuestion<'_>) -> Vec<String> {
         ));
     }
     if route.has_late_cost() {
-        let estimate = route.estimate().map_or(String::new(), |estimate| format!(" and `estimate = \"{estimate}\"`"));
+        let estimate =
+            route.estimate().map_or(String::new(), |estimate| format!(" and `estimate = \"{estimate}\"`"));
         advice.push(format!(
             "Route `{}` has `cost_from_response`{estimate}: the cost is corrected when the upstream has answered.",
             route.name()
