@@ -24,7 +24,6 @@ const MAX_BODY: u64 = 64 * 1024 * 1024;
 /// ```
 #[derive(Debug)]
 #[must_use = "a route does nothing until a gateway has it"]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Route {
     pub(crate) name: Box<str>,
     pub(crate) path: PathPattern,

@@ -51,11 +51,12 @@ impl<B: Body<Data = Bytes>> Body for MeteredBody<B> {
         }
         match &frame {
             Some(Err(_)) => drop(this.meter.take()),
-            None => this.meter.take().into_iter().for_each(CostMeter::finish),
-            Some(Ok(_)) if this.body.is_end_stream() => {
-                this.meter.take().into_iter().for_each(CostMeter::finish)
+            Some(Ok(_)) if !this.body.is_end_stream() => {}
+            Some(Ok(_)) | None => {
+                if let Some(meter) = this.meter.take() {
+                    meter.finish();
+                }
             }
-            Some(Ok(_)) => {}
         }
         Poll::Ready(frame)
     }

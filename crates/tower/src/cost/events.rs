@@ -147,7 +147,7 @@ mod tests {
         fuzz("response-events", &words, |bytes| {
             let whole = found([bytes]);
             assert_eq!(found(pieces(bytes)), whole);
-            (whole.is_some(), bytes.iter().filter(|byte| **byte == b'\n').count().min(8))
+            (whole.is_some(), memchr::memchr_iter(b'\n', bytes).count().min(8))
         });
     }
 

@@ -37,9 +37,9 @@ pub enum CostSource {
     Json(JsonPointer),
     /// At this place of the data of server-sent events, in the last that has the number: `sse:/POINTER`.
     Sse(JsonPointer),
-    /// As OpenAI's API says it, in JSON or in events: `total_tokens`.
+    /// As the API of `OpenAI` says it, in JSON or in events: `total_tokens`.
     OpenAi,
-    /// As Anthropic's API says it, in JSON or in events: the sum of `input_tokens` and `output_tokens`.
+    /// As the API of Anthropic says it, in JSON or in events: the sum of `input_tokens` and `output_tokens`.
     Anthropic,
 }
 

@@ -18,7 +18,7 @@ use crate::access_log::AccessRecord;
 use crate::upstream::{Http1Body, Http2Body, InFlightRequest};
 
 /// How long the rest of a body is read for its cost after its client has disconnected, within the route's timeouts.
-const READ_ON_FOR: Duration = Duration::from_mins(10);
+const READ_ON_FOR: Duration = Duration::from_secs(600);
 /// How many bytes of it are read.
 const READ_ON_BYTES: u64 = 64 * 1024 * 1024;
 

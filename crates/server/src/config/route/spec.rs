@@ -21,7 +21,6 @@ use crate::config::value::{
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct RouteSpec {
     /// What it is called in metrics, traces and the keys of its own limits.
     pub(super) name: Option<String>,
