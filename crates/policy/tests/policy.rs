@@ -785,10 +785,12 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
 #[test]
 fn the_smallest_limit_that_an_estimate_may_be_charged_to_is_found() {
     let requests = Rule { fixed_cost: true, ..rule("requests", "free") };
-    let policy = built(plans().rules([on(rule("tokens", "gold"), "/v1/*"), on(requests, "/v1/*")]));
+    let rules = [rule("default", "free"), on(rule("tokens", "gold"), "/v1/*"), on(requests, "/v1/*")];
+    let policy = built(plans().rules(rules));
     let path = spile_policy::PathPattern::prefix("/v1").expect("a pattern");
     let (rule, limit) = policy.smallest_limit_of_route("llm", &path, &[]).expect("a limit");
     assert_eq!((rule.id.as_str(), limit.name().as_str()), ("tokens", "gold/burst"));
     let elsewhere = spile_policy::PathPattern::prefix("/v2").expect("a pattern");
-    assert!(policy.smallest_limit_of_route("llm", &elsewhere, &[]).is_none());
+    let (rule, limit) = policy.smallest_limit_of_route("llm", &elsewhere, &[]).expect("a limit");
+    assert_eq!((rule.id.as_str(), limit.name().as_str()), ("default", "free"));
 }

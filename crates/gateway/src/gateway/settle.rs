@@ -51,7 +51,7 @@ impl<S: Store + 'static> Worker<S> {
             gateway.settle(&costs, &mut decision, cost, status.is_success()).await;
             drop(open);
         };
-        Some(AnswerMeter { cost: CostMeter::new(reader, move |cost| Box::pin(settle(cost))), closing })
+        Some(AnswerMeter::new(CostMeter::new(reader, move |cost| Box::pin(settle(cost))), closing))
     }
 }
 

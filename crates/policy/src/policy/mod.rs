@@ -216,14 +216,18 @@ impl Policy {
     }
 
     /// The smallest limit to which requests on a route with this path and these hosts may be charged an estimate, and the rule
-    /// that charges it. Plans that depend on the tenant are not known.
+    /// that charges it. Plans that depend on the tenant are not known, and if other rules are for the route, `default` is not
+    /// taken to be.
     pub fn smallest_limit_of_route(
         &self,
         route: &str,
         path: &PathPattern,
         hosts: &[HostPattern],
     ) -> Option<(&Rule, &NamedLimit)> {
-        let rules = self.rules_of_route(route, path, hosts).filter(|rule| !rule.shadow);
+        let rules = || self.rules_of_route(route, path, hosts).filter(|rule| !rule.shadow);
+        let is_other = |rule: &Rule| rule.id != DEFAULT_RULE && self.rule(&rule.id).is_some();
+        let has_other = rules().any(is_other);
+        let rules = rules().filter(|rule| !has_other || rule.id != DEFAULT_RULE);
         let limits_of =
             |rule| self.plans_of(rule, None).flat_map(Plan::limits).map(move |limit| (rule, limit));
         let rules = rules.flat_map(|rule| self.with_also(rule)).filter(|rule| !rule.fixed_cost);

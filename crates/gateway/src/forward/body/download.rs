@@ -38,9 +38,9 @@ pub(crate) struct Download {
 /// Reads what an answer cost while it passes, and settles the request at its end.
 #[derive(Debug)]
 pub(crate) struct AnswerMeter {
-    pub(crate) cost: CostMeter,
-    /// Turns true when the gateway stops. Then no rest is read any more.
-    pub(crate) closing: watch::Receiver<bool>,
+    cost: CostMeter,
+    /// Turns true when the gateway stops. `None` once a task reads the rest.
+    closing: Option<watch::Receiver<bool>>,
 }
 
 #[derive(Debug)]
@@ -145,12 +145,18 @@ impl Download {
     }
 }
 
+impl AnswerMeter {
+    /// A meter for the answers of a gateway that is `closing` when it stops. Then no rest is read any more.
+    pub(crate) const fn new(cost: CostMeter, closing: watch::Receiver<bool>) -> Self {
+        Self { cost, closing: Some(closing) }
+    }
+}
+
 impl Drop for Download {
     fn drop(&mut self) {
-        let Some(meter) = &self.meter else { return };
-        let closing = meter.closing.clone();
-        // Without a runtime nothing can be read, and what was charged stays.
-        if let Ok(runtime) = Handle::try_current() {
+        let Some(meter) = &mut self.meter else { return };
+        // A runtime that is shutting down drops the task at once, and the body in it starts no other.
+        if let (Some(closing), Ok(runtime)) = (meter.closing.take(), Handle::try_current()) {
             runtime.spawn(self.take_rest().read_on(closing));
         }
     }

@@ -432,6 +432,25 @@ async fn a_gateway_that_stops_waits_for_the_cost_of_an_answer_whose_client_has_g
     assert_eq!(budget.spent().await, 700);
 }
 
+#[test]
+fn a_runtime_that_ends_while_answers_are_under_way_leaves_the_estimate() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let gateway = runtime();
+    let (budget, client, upstream) = gateway.block_on(async {
+        let mut upstream = Scripted::start().await;
+        let budget = Budget::with_estimate(upstream.backend.upstream(), "openai", "500").await;
+        let mut client = budget.ask().await;
+        upstream.is_asked().await;
+        upstream.say(EVENTS);
+        upstream.say_event(DELTA);
+        read_until(&mut client, &chunk(&event(DELTA))).await;
+        (budget, client, upstream)
+    });
+    drop(gateway);
+    assert_eq!(runtime().block_on(budget.spent()), 500);
+    drop((client, upstream));
+}
+
 /// An upstream that streams an answer which costs 900, and ends each when it is told to.
 async fn streaming() -> (RawBackend, Arc<Mutex<u64>>, watch::Sender<bool>) {
     let begun: Arc<Mutex<u64>> = Arc::default();
