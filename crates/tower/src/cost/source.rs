@@ -74,7 +74,7 @@ impl CostSource {
     }
 
     /// A reader for the body of the response with this header. `None` if the cost is not in the body, or if the body is
-    /// [encoded](is_encoded) and cannot be read.
+    /// compressed and cannot be read.
     pub fn reader(&self, headers: &HeaderMap) -> Option<CostReader> {
         if is_encoded(headers) {
             return None;
@@ -105,7 +105,7 @@ const ANTHROPIC: [(usize, &str); 4] = [
 ];
 
 /// Whether the body is compressed, or encoded in another way.
-pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
+fn is_encoded(headers: &HeaderMap) -> bool {
     let is_identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     headers.get_all(CONTENT_ENCODING).iter().any(|value| !is_identity(value))
 }
