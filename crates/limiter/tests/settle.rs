@@ -1,7 +1,11 @@
 //! Settling asks the store for what has to change, and for no more.
 
+use std::fmt;
+use std::time::Duration;
+
 use spile_core::{
-    Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan, StoreError,
+    Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan, QuotaWindows,
+    StoreError, Window, Windows,
 };
 use spile_limiter::{Ask, RateLimiter, Settled, is_taken};
 use spile_memory::MemoryStore;
@@ -108,4 +112,54 @@ fn tokens_of_the_local_store_are_not_taken_from_the_shared_one() {
     let taken = |source| is_taken(&Decision::from_outcome(&charges, &outcome, source));
     assert!(taken(DecisionSource::Store));
     assert!(!taken(DecisionSource::Local));
+}
+
+/// Windows of a minute.
+#[derive(Debug)]
+struct Minutes;
+
+impl fmt::Display for Minutes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("minute")
+    }
+}
+
+impl Windows for Minutes {
+    fn window_at(&self, now: Micros) -> Window {
+        let start = now.get() - now.get() % 60_000_000;
+        Window { start: Micros::new(start), end: Micros::new(start + 60_000_000) }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn longest(&self) -> Duration {
+        self.period()
+    }
+}
+
+#[tokio::test]
+async fn what_was_charged_in_a_window_that_is_over_is_not_given_back_to_the_next() {
+    for (passed, left_over) in [(30, [4, 4]), (61, [5, 4])] {
+        let clock = FakeClock::at(Micros::from_secs(600));
+        let store = MemoryStore::builder().clock(clock.clone()).build();
+        let limiter = RateLimiter::builder().store(FaultyStore::new(store, |_| CallFault::None)).build();
+        let limits = [
+            ("minute", Limit::per_window(10, QuotaWindows::new(Minutes))),
+            ("rate", Limit::per(1, Duration::from_secs(3_600)).burst(10)),
+        ];
+        let both = Plan::chain("both", limits).unwrap();
+        let charged = |tokens| {
+            let mut chain = Chain::new(None);
+            chain.charge(&ResolvedKey::custom("user", "ann"), &both, tokens).unwrap();
+            chain
+        };
+        let chain = charged(4);
+        let decision = limiter.allow_charges(Ask::from(&chain)).await;
+        clock.advance(Duration::from_secs(passed));
+        assert!(limiter.allow_charges(Ask::from(&charged(5))).await.allowed());
+        limiter.settle(&chain, &decision, 1).await.unwrap();
+        assert_eq!(left(&limiter, &chain).await, left_over, "after {passed} s");
+    }
 }

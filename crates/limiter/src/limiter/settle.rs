@@ -1,6 +1,8 @@
 //! Settling: replaces what a request was charged at first by what it cost in the end.
 
-use spile_core::{Decision, DecisionSource, Reason, Store, StoreError};
+use std::ptr;
+
+use spile_core::{Decision, DecisionSource, LimitStatus, Reason, Store, StoreError};
 use spile_policy::{BucketCharge, Chain};
 
 use super::RateLimiter;
@@ -25,6 +27,8 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// If it cost less, the difference is given back. If it cost more, the difference is taken whether or not it is there,
     /// because the work is already done: a bucket then owes up to the [debt](spile_core::Limit::debt) of its limit.
+    ///
+    /// What was charged in an earlier window of a quota is not given back to a later one.
     pub async fn settle(
         &self,
         chain: &Chain,
@@ -41,13 +45,37 @@ impl<S: Store> RateLimiter<S> {
             left = Some(charged.decision);
         }
         if is_taken(decision) && chain.buckets().iter().any(|bucket| less(bucket) > 0) {
-            left = Some(self.refund_charges(chain.charges_at(less)).await?);
+            let over = self.windows_over(chain, decision).await;
+            let back =
+                |(at, bucket): (usize, &BucketCharge)| if over.contains(&at) { 0 } else { less(bucket) };
+            let back: Vec<u64> = chain.buckets().iter().enumerate().map(back).collect();
+            if back.iter().any(|tokens| *tokens > 0) {
+                let index =
+                    |bucket: &BucketCharge| chain.buckets().iter().position(|own| ptr::eq(own, bucket));
+                let back = |bucket: &BucketCharge| index(bucket).map_or(0, |at| back[at]);
+                left = Some(self.refund_charges(chain.charges_at(back)).await?);
+            }
         }
         settled.decision = left.and_then(|left| {
             let standing = left.limits().iter().zip(decision.limits());
             Decision::standing(standing.map(|(status, asked)| status.under_limit_of(asked)))
         });
         Ok(settled)
+    }
+
+    /// The indexes of the quotas whose window has ended since the decision, by the store's clock. The store is asked only if the
+    /// chain has a quota.
+    async fn windows_over(&self, chain: &Chain, decision: &Decision) -> Vec<usize> {
+        if chain.buckets().iter().all(|bucket| bucket.limit().limit().windows().is_none()) {
+            return Vec::new();
+        }
+        let now = self.peek_charges(chain.charges_at(|_| 0)).await;
+        let is_over = |then: &LimitStatus, now: &LimitStatus| {
+            let windows = then.limit().windows();
+            windows.is_some_and(|windows| !windows.window_at(then.at()).contains(now.at()))
+        };
+        let statuses = decision.limits().iter().zip(now.limits()).enumerate();
+        statuses.filter(|(_, (then, now))| is_over(then, now)).map(|(at, _)| at).collect()
     }
 }
 

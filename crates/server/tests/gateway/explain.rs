@@ -67,6 +67,13 @@ const FILE: &str = r#"
     plans = ["pro"]
 
     [[routes]]
+    name = "model"
+    path = "/model"
+    upstream = "UPSTREAM"
+    cost_from_response = "openai"
+    estimate = 3
+
+    [[routes]]
     path = "/private"
     upstream = "UPSTREAM"
     require_api_key = true
@@ -197,4 +204,15 @@ async fn a_cost_replaces_that_of_every_rule_and_a_request_without_a_route_is_sai
     assert!(told["route"].is_null() && told["advice"].to_string().contains("404"), "{told}");
     let answer = spile.admin("/admin/v1/explain?key=a&cost=1000000001").await;
     assert_eq!((answer.status, &answer.json()["field"]), (400, &json!("cost")));
+}
+
+#[tokio::test]
+async fn the_estimate_of_a_route_is_what_a_request_is_said_to_pay() {
+    let spile = started().await;
+    let told = explained(&spile, "key=ip:127.0.0.1&path=/model/x").await;
+    assert_eq!((&told["outcome"], &told["cost"]), (&json!("allowed"), &json!(3)), "{told}");
+    let advice = told["advice"].to_string();
+    assert!(advice.contains("Route `model` has `cost_from_response` and `estimate = \\\"3\\\"`"), "{advice}");
+    let left = spile.get("/model/x", &[]).await.header("x-ratelimit-remaining").map(str::to_owned);
+    assert_eq!(left.as_deref(), Some("1"), "four without the estimate");
 }
