@@ -725,6 +725,75 @@ mod descriptors {
         );
     }
 
+    fn budgets() -> Policy {
+        built(plans().rules([
+            by(Rule { late: true, ..costing(rule("tokens", "free"), 2) }, "edge", &["tokens"]),
+            by(Rule { late: true, shadow: true, ..rule("watched", "free") }, "edge", &["watched"]),
+            by(Rule { late: true, ..Rule::new("banned", RulePlans::Banned) }, "edge", &["banned"]),
+            by(Rule { any: true, ..rule("east", "free") }, "edge", &["east"]),
+            by(rule("path", "free"), "edge", &["path"]),
+            by(Rule { replaces: vec!["path".into()], ..rule("admin", "gold") }, "edge", &["admin"]),
+        ]))
+    }
+
+    #[test]
+    fn what_has_been_used_is_charged_late_and_a_question_without_hits_is_asked_with_the_others() {
+        let owed =
+            |sent: &[Descriptor<'_>]| budgets().owed_by_descriptors(b"edge", sent).expect("there is room");
+        // More than the plan can ever hold.
+        let done = owed(&[sent(&[("tokens", "ann")], Hits::Spend(7)), one(&[("watched", "ann")])]);
+        let [DescriptorOwed::Late(tokens), DescriptorOwed::Late(watched)] = &done.each[..] else {
+            panic!("{done:?}")
+        };
+        assert_eq!((tokens.buckets()[0].cost(), done.enforced.is_none()), (14, true));
+        assert_eq!((watched.is_shadow(), watched.buckets()[0].cost()), (true, 1));
+
+        let asked =
+            owed(&[sent(&[("tokens", "ann")], Hits::Spend(0)), sent(&[("path", "/")], Hits::Spend(0))]);
+        assert!(matches!(&asked.each[..], [DescriptorOwed::Enforced(_), DescriptorOwed::Enforced(_)]));
+        assert!(asked.enforced.is_some_and(|chain| !chain.is_peek()), "it is a question about a request");
+        let looked = owed(&[sent(&[("path", "/")], Hits::Spend(0))]);
+        assert!(looked.enforced.is_some_and(|chain| chain.is_peek()), "it only looks");
+
+        let back = owed(&[sent(&[("tokens", "ann")], Hits::Refund(2))]);
+        assert!(matches!(&back.each[..], [DescriptorOwed::Refund(_)]));
+        assert!(!owed(&[one(&[("banned", "ann")])]).can_pass());
+    }
+
+    #[test]
+    fn alternatives_are_in_no_chain_of_others() {
+        let sent = [one(&[("east", "x")]), one(&[("path", "/")])];
+        let owed = budgets().owed_by_descriptors(b"edge", &sent).expect("there is room");
+        let [DescriptorOwed::Any(east), DescriptorOwed::Enforced(_)] = &owed.each[..] else {
+            panic!("{owed:?}")
+        };
+        assert_eq!(lines(east), [line("edge|east=x", "free", 1)]);
+        assert_eq!(enforced(&owed), [line("edge|path=/", "free", 1)]);
+    }
+
+    #[test]
+    fn a_rule_replaces_another_for_the_requests_that_it_applies_to() {
+        let policy = budgets();
+        let (path, admin) = (one(&[("path", "/")]), one(&[("admin", "ann")]));
+        let owed =
+            |sent: &[Descriptor<'_>]| policy.owed_by_descriptors(b"edge", sent).expect("there is room");
+        let both = owed(&[path.clone(), admin.clone()]);
+        assert!(
+            matches!(&both.each[..], [DescriptorOwed::Unlimited, DescriptorOwed::Enforced(_)]),
+            "{both:?}"
+        );
+        assert_eq!(enforced(&both)[0], line("edge|admin=ann", "gold/burst", 1));
+        assert_eq!(enforced(&owed(&[path])), [line("edge|path=/", "free", 1)]);
+        // A limit that a descriptor brings along is no rule's.
+        let limit = Limit::per_minute(5).build().ok();
+        let own = Descriptor { limit: Some(DescriptorLimit { limit, unit: "minute" }), ..admin };
+        assert_eq!(enforced(&owed(&[one(&[("path", "/")]), own])).len(), 2);
+
+        let unknown = by(Rule { replaces: vec!["gone".into()], ..rule("a", "free") }, "edge", &["a"]);
+        let why = plans().rules([unknown]).build().expect_err("there is no such rule");
+        assert_eq!(why.to_string(), "rule `a` replaces `gone`, and there is no such rule");
+    }
+
     #[test]
     fn a_rule_of_more_limits_than_a_chain_takes_is_an_error_unless_it_only_watches() {
         let many: Vec<Plan> = (0..33).map(|index| plan(&format!("p{index}"), 1)).collect();

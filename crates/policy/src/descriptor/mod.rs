@@ -3,6 +3,7 @@
 mod pattern;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use smol_str::SmolStr;
 use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
 
 pub(crate) use self::pattern::{ANY, RawEntry};
@@ -12,6 +13,9 @@ use crate::key::ResolvedKey;
 use crate::owed::Chain;
 use crate::policy::{OVERRIDE, Policy};
 use crate::rule::{Rule, RulePlans};
+
+/// The ids of rules that do not apply to a request, because another of its descriptors has a rule that replaces them.
+type ReplacedRules<'p> = Vec<&'p SmolStr>;
 
 /// The entry whose value is the id of a tenant.
 const TENANT_ENTRY: &[u8] = b"tenant";
@@ -59,12 +63,16 @@ pub struct DescriptorsOwed {
 pub enum DescriptorOwed {
     /// No rule matches it.
     Unmatched,
-    /// Its rule does not limit it, or is in shadow mode and cannot be applied.
+    /// Its rule does not limit it, is replaced by another, or is in shadow mode and cannot be applied.
     Unlimited,
     /// The indexes of its buckets in the chain of all enforced descriptors.
     Enforced(Vec<usize>),
     /// The charges of a rule in shadow mode.
     Shadow(Chain),
+    /// The charges of a rule in the mode `any`. One of these that passes is enough for the request.
+    Any(Chain),
+    /// Charges for what has been used already. They are taken whether or not it is there.
+    Late(Chain),
     /// The charges to refund.
     Refund(Chain),
 }
@@ -77,21 +85,34 @@ impl Policy {
         descriptors: &[Descriptor<'_>],
     ) -> Result<DescriptorsOwed, ChargeError> {
         let mut owed = DescriptorsOwed::default();
+        let replaced = self.replaced_rules(domain, descriptors);
         for descriptor in descriptors {
-            let each = self.owed_by_descriptor(domain, descriptor, &mut owed.enforced)?;
+            let each = self.owed_by_descriptor(domain, descriptor, &replaced, &mut owed.enforced)?;
             owed.each.push(each);
         }
         Ok(owed)
+    }
+
+    /// The rules that are replaced by those of these descriptors. A limit that a descriptor brings along replaces none.
+    fn replaced_rules<'p>(&'p self, domain: &[u8], descriptors: &[Descriptor<'p>]) -> ReplacedRules<'p> {
+        if !self.has_replacing {
+            return Vec::new();
+        }
+        let by_rules = descriptors.iter().filter(|descriptor| descriptor.limit.is_none());
+        let matched = by_rules.filter_map(|one| self.rule_for_descriptor(domain, &one.entries));
+        matched.flat_map(|(rule, _)| &rule.replaces).collect()
     }
 
     fn owed_by_descriptor(
         &self,
         domain: &[u8],
         descriptor: &Descriptor<'_>,
+        replaced: &ReplacedRules<'_>,
         enforced: &mut Option<Chain>,
     ) -> Result<DescriptorOwed, ChargeError> {
         let matched = self.rule_for_descriptor(domain, &descriptor.entries);
         let (rule, entries) = match (matched, descriptor.limit) {
+            (Some((rule, _)), None) if replaced.contains(&&rule.id) => return Ok(DescriptorOwed::Unlimited),
             (Some((rule, entries)), _) => (Some(rule), entries),
             (None, Some(_)) => (None, descriptor.entries.clone()),
             (None, None) => return Ok(DescriptorOwed::Unmatched),
@@ -109,12 +130,17 @@ impl Policy {
             chain => chain?,
         };
         let shadow = chain.is_shadow();
+        let late = rule.is_some_and(|rule| rule.late);
+        let chain = chain.asks(late);
         Ok(match descriptor.hits {
             _ if chain.is_empty() => DescriptorOwed::Unlimited,
             Hits::Refund(_) => DescriptorOwed::Refund(chain),
+            // What has been used is charged in every mode. Without hits it is a question like any other.
+            Hits::Spend(1..) if late && !chain.is_closed() => DescriptorOwed::Late(chain),
             // A rule in shadow mode never blocks, even if it cannot be applied.
             Hits::Spend(_) if shadow && chain.never_passes().is_some() => DescriptorOwed::Unlimited,
             Hits::Spend(_) if shadow => DescriptorOwed::Shadow(chain),
+            Hits::Spend(_) if rule.is_some_and(|rule| rule.any) => DescriptorOwed::Any(chain),
             Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
                 None => {
                     let places = (0..chain.buckets().len()).collect();
@@ -216,6 +242,11 @@ impl DescriptorsOwed {
     /// How many descriptors match no rule.
     pub fn unmatched(&self) -> usize {
         self.each.iter().filter(|owed| matches!(owed, DescriptorOwed::Unmatched)).count()
+    }
+
+    /// Whether there are descriptors of which one that passes is enough.
+    pub fn has_alternatives(&self) -> bool {
+        self.each.iter().any(|owed| matches!(owed, DescriptorOwed::Any(_)))
     }
 
     /// Whether the enforced descriptors could pass together.

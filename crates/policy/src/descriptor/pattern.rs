@@ -23,6 +23,8 @@ pub struct EntryPattern {
     key: String,
     /// The pieces of the value between the stars. `None` if any value matches.
     value: Option<Vec<String>>,
+    /// The value in keys, in place of the one that was sent. `None` if that is in the key.
+    key_value: Option<String>,
 }
 
 /// The key and value of an entry of a request: any bytes that a caller sends.
@@ -34,14 +36,16 @@ pub(crate) type DescriptorSpecificity = (bool, usize, Vec<(bool, usize)>);
 impl DescriptorMatch {
     /// The entries that the key is made of, or `None` if the descriptor does not match. It matches if it has as many
     /// entries, in this order, and each fits. For a subset, each pattern must fit one of its entries.
-    pub(crate) fn matched<'e>(&self, entries: &[RawEntry<'e>]) -> Option<Vec<RawEntry<'e>>> {
+    pub(crate) fn matched<'e>(&'e self, entries: &[RawEntry<'e>]) -> Option<Vec<RawEntry<'e>>> {
         if self.subset {
-            let found = |pattern: &EntryPattern| entries.iter().find(|entry| pattern.fits(**entry)).copied();
+            let found = |pattern: &'e EntryPattern| {
+                entries.iter().find(|entry| pattern.fits(**entry)).map(|entry| pattern.keyed(*entry))
+            };
             return self.entries.iter().map(found).collect();
         }
-        let fits = entries.len() == self.entries.len()
-            && self.entries.iter().zip(entries).all(|(pattern, entry)| pattern.fits(*entry));
-        fits.then(|| entries.to_vec())
+        let both = || self.entries.iter().zip(entries);
+        let fits = entries.len() == self.entries.len() && both().all(|(pattern, entry)| pattern.fits(*entry));
+        fits.then(|| both().map(|(pattern, entry)| pattern.keyed(*entry)).collect())
     }
 
     /// Orders the rules of a domain. All entries are more specific than a subset, and more entries than fewer. Then
@@ -54,6 +58,28 @@ impl DescriptorMatch {
 }
 
 impl EntryPattern {
+    /// The same pattern, of which all values that match share a bucket.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.key_value = Some(self.value.as_ref().map_or_else(|| ANY.to_owned(), |pieces| pieces.join(ANY)));
+        self
+    }
+
+    /// Whether all values that match share a bucket.
+    pub const fn is_shared(&self) -> bool {
+        self.key_value.is_some()
+    }
+
+    /// The key of its entries.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// An entry as it is in the key of a bucket.
+    fn keyed<'e>(&'e self, (key, value): RawEntry<'e>) -> RawEntry<'e> {
+        (key, self.key_value.as_ref().map_or(value, String::as_bytes))
+    }
+
     fn fits(&self, (key, value): RawEntry<'_>) -> bool {
         self.key.as_bytes() == key && self.value.as_deref().is_none_or(|pieces| fits_pieces(pieces, value))
     }
@@ -93,7 +119,7 @@ impl FromStr for EntryPattern {
         if key.is_empty() || key.contains('*') {
             return Err(DescriptorMatchError(text.to_owned()));
         }
-        Ok(Self { key: key.to_owned(), value })
+        Ok(Self { key: key.to_owned(), value, key_value: None })
     }
 }
 
@@ -163,6 +189,16 @@ mod tests {
         let entries: [RawEntry<'_>; 3] = [(b"method", b"POST"), (b"trace", b"7"), (b"user", b"ann")];
         assert_eq!(posts.matched(&entries), Some(vec![entries[2], entries[0]]));
         assert_eq!(posts.matched(&entries[1..]), None);
+    }
+
+    #[test]
+    fn values_that_share_a_bucket_are_one_in_the_key() {
+        let mut files = matcher(&["path=/files/*", "user"]);
+        files.entries[0] = files.entries[0].clone().shared();
+        let entries: [RawEntry<'_>; 2] = [(b"path", b"/files/a"), (b"user", b"ann")];
+        assert_eq!(files.matched(&entries), Some(vec![(&b"path"[..], &b"/files/*"[..]), entries[1]]));
+        let any = DescriptorMatch { entries: vec![files.entries[1].clone().shared()], subset: true, ..files };
+        assert_eq!(any.matched(&entries), Some(vec![(&b"user"[..], &b"*"[..])]));
     }
 
     #[test]

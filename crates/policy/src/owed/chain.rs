@@ -17,6 +17,8 @@ pub struct Chain {
     tenant: Option<SmolStr>,
     on_failure: Option<FailurePolicy>,
     shadow: bool,
+    /// Set if it is a question about a request even if it spends nothing.
+    asks: bool,
     /// The factor by which limits are multiplied when they are charged.
     load: f64,
     keys: OneOrMany<ResolvedKey>,
@@ -54,6 +56,7 @@ impl Chain {
             tenant: None,
             on_failure: None,
             shadow: false,
+            asks: false,
             load: 1.0,
             keys: OneOrMany::new(),
             buckets: OneOrMany::new(),
@@ -81,6 +84,14 @@ impl Chain {
     #[inline]
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.shadow = shadow;
+        self
+    }
+
+    /// Makes it a question about a request even if it spends nothing: whether a token is there. Such a question is
+    /// decided and counted like one that spends.
+    #[must_use]
+    pub(crate) const fn asks(mut self, asks: bool) -> Self {
+        self.asks = asks;
         self
     }
 
@@ -142,6 +153,7 @@ impl Chain {
 
     /// Adds the charges of another chain. Costs for the same bucket add up. Returns the index of each added bucket.
     pub(crate) fn add(&mut self, other: &Self) -> Result<Vec<usize>, ChargeError> {
+        self.asks |= other.asks;
         let add = |bucket: &BucketCharge| {
             let key = self.key_index(&other.keys[bucket.key]);
             self.put(BucketCharge { key, ..bucket.clone() }, SameBucket::Sum)
@@ -179,9 +191,15 @@ impl Chain {
         self.buckets.is_empty()
     }
 
-    /// Whether nothing is spent: all costs are zero, or a bucket can never pass.
+    /// Whether it only looks: all costs are zero and it does not ask about a request, or a bucket can never pass.
     pub fn is_peek(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.cost == 0) || self.never_passes().is_some()
+        let spends_nothing = || self.buckets.iter().all(|bucket| bucket.cost == 0);
+        (!self.asks && spends_nothing()) || self.never_passes().is_some()
+    }
+
+    /// Whether a bucket denies every request.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.buckets.iter().any(|bucket| bucket.closed)
     }
 
     /// The highest cost of a bucket that what the request costs in the end can change.

@@ -91,6 +91,9 @@ impl PolicyBuilder {
             if let Some(other) = rule.also.iter().find(|id| !by_id.contains_key(*id)) {
                 return Err(PolicyError::Also { rule: rule.id.clone(), other: other.clone() });
             }
+            if let Some(other) = rule.replaces.iter().find(|id| !by_id.contains_key(*id)) {
+                return Err(PolicyError::Replaces { rule: rule.id.clone(), other: other.clone() });
+            }
         }
         if let Some(tenant) = tenants.iter().find(|tenant| !plans.contains_key(&tenant.plan)) {
             return Err(PolicyError::Plan { of: tenant.id.clone(), plan: tenant.plan.clone() });
@@ -103,6 +106,7 @@ impl PolicyBuilder {
             by_id,
             by_specificity: by_specificity(&rules),
             by_domain: by_domain(&rules),
+            has_replacing: rules.iter().any(|rule| !rule.replaces.is_empty()),
             tenant_by_key: tenants.iter().flat_map(keys).collect(),
             expects_tenants,
             tenants: tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),
@@ -162,6 +166,14 @@ pub enum PolicyError {
     /// The `also` list of a rule names a rule that does not exist.
     #[error("rule `{rule}` is charged with `{other}`, and there is no such rule")]
     Also {
+        /// The rule.
+        rule: SmolStr,
+        /// The other.
+        other: SmolStr,
+    },
+    /// The `replaces` list of a rule names a rule that does not exist.
+    #[error("rule `{rule}` replaces `{other}`, and there is no such rule")]
+    Replaces {
         /// The rule.
         rule: SmolStr,
         /// The other.

@@ -53,6 +53,8 @@ pub struct Policy {
     pub(crate) by_specificity: Vec<(Option<HostPattern>, usize)>,
     /// The rules for descriptors of each domain, the most specific first.
     pub(crate) by_domain: Map<String, Vec<usize>>,
+    /// Whether any rule replaces another.
+    pub(crate) has_replacing: bool,
     /// The limits of routes, by the name of the route.
     pub(crate) route_limits: Map<String, Vec<Rule>>,
     pub(crate) tenants: Map<SmolStr, Tenant>,
@@ -265,10 +267,10 @@ impl Policy {
 
     /// The most specific rule for a descriptor, and the entries that its key is made of.
     pub(crate) fn rule_for_descriptor<'e>(
-        &self,
+        &'e self,
         domain: &[u8],
         entries: &[RawEntry<'e>],
-    ) -> Option<(&Rule, Vec<RawEntry<'e>>)> {
+    ) -> Option<(&'e Rule, Vec<RawEntry<'e>>)> {
         let own = std::str::from_utf8(domain).ok().and_then(|domain| self.by_domain.get(domain));
         let any = self.by_domain.get(ANY);
         own.into_iter().chain(any).flatten().find_map(|&at| {

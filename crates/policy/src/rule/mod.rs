@@ -46,6 +46,12 @@ pub struct Rule {
     pub shadow: bool,
     /// Rules that are charged together with this one, all or nothing.
     pub also: Vec<SmolStr>,
+    /// For descriptors: their hits have been used already, and are charged whether or not they are there.
+    pub late: bool,
+    /// For descriptors: of those in one request whose rules have this mode, one that passes is enough.
+    pub any: bool,
+    /// For descriptors: rules that do not apply to other descriptors of a request that this rule applies to.
+    pub replaces: Vec<SmolStr>,
 }
 
 impl Rule {
@@ -61,6 +67,9 @@ impl Rule {
             on_failure: None,
             shadow: false,
             also: Vec::new(),
+            late: false,
+            any: false,
+            replaces: Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How long Envoy is kept waiting.
+//! How long Envoy is kept waiting, and what its clients are told.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub struct GrpcConfig {
     /// How long the store may take to answer; afterwards the failure policy decides.
     #[serde(with = "StoreSpan")]
     pub timeout: Duration,
+    /// Whether responses tell `X-RateLimit-…` and `RateLimit…`. `Retry-After` is told in any case.
+    pub rate_limit_headers: bool,
     /// The certificate that clients see; plain HTTP/2 if `None`.
     #[serde(skip)]
     pub tls: Option<TlsConfig>,
@@ -22,6 +24,6 @@ pub struct GrpcConfig {
 impl Default for GrpcConfig {
     fn default() -> Self {
         // Envoy itself waits for 20 ms, unless it is told otherwise, and then lets the request pass.
-        Self { timeout: Duration::from_millis(15), tls: None }
+        Self { timeout: Duration::from_millis(15), rate_limit_headers: true, tls: None }
     }
 }

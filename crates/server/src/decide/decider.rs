@@ -164,6 +164,16 @@ impl Decider {
         self.allow_ask(chain, Ask::from(chain).within(deadline)).await
     }
 
+    /// Takes what has been used already, whether or not it is there.
+    pub(crate) async fn charge_late(
+        &self,
+        chain: &Chain,
+        deadline: Duration,
+    ) -> Result<Decision, StoreError> {
+        let ask = Ask::for_chain(chain, chain.late_charges(BucketCharge::cost)).within(deadline);
+        Ok(self.limiter.charge_late(ask).await?.decision)
+    }
+
     /// Charges all that a request owes: the chain that is enforced and, each by itself, those in shadow mode. `None` if
     /// nothing is owed.
     pub(crate) async fn allow(&self, owed: &Owed) -> Option<Decision> {

@@ -1,12 +1,18 @@
 //! A message of Envoy's as the policy reads it.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use spile_core::{Charges, Limit};
+use spile_calendar::{Calendar, Period};
+use spile_core::{Charges, Limit, QuotaWindows};
 use spile_policy::{Descriptor, DescriptorLimit, Hits};
 use tonic::Status;
 
 use super::message::{Override, RateLimitDescriptor, RateLimitRequest, Unit};
+
+/// The months and the years of the calendar, in UTC.
+static MONTHS: LazyLock<QuotaWindows> = LazyLock::new(|| Calendar::new(Period::Month).windows());
+static YEARS: LazyLock<QuotaWindows> = LazyLock::new(|| Calendar::new(Period::Year).windows());
 
 /// The descriptors of a request, in order.
 pub(super) fn descriptors(request: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, Status> {
@@ -52,13 +58,17 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
     if descriptor.is_negative_hits { Hits::Refund(hits) } else { Hits::Spend(hits) }
 }
 
-/// `None` if there is no such unit.
+/// A rate, or a quota of the calendar for a month or a year, which have no length of their own. `None` if there is no such unit.
 fn own_limit(limit: Override) -> Option<DescriptorLimit> {
     let unit = Unit::try_from(limit.unit).ok()?;
-    let period = Duration::from_secs(unit.seconds()?);
     // More than any limit can hold is as good as the most.
     let tokens = u64::from(limit.requests_per_unit.min(Limit::MAX_TOKENS));
-    Some(DescriptorLimit { limit: Limit::per(tokens, period).build().ok(), unit: unit.name() })
+    let limit = match unit {
+        Unit::Month => Limit::per_window(tokens, *MONTHS),
+        Unit::Year => Limit::per_window(tokens, *YEARS),
+        _ => Limit::per(tokens, Duration::from_secs(unit.seconds()?)),
+    };
+    Some(DescriptorLimit { limit: limit.build().ok(), unit: unit.name() })
 }
 
 #[cfg(test)]
@@ -101,6 +111,9 @@ mod tests {
         assert_eq!(own(5, Unit::Minute), Some(DescriptorLimit { limit, unit: "minute" }));
         assert_eq!(own(0, Unit::Second), Some(DescriptorLimit { limit: None, unit: "second" }));
         assert_eq!(own(5, Unit::Unknown), None);
+        let months = Limit::per_window(5, Calendar::new(Period::Month).windows()).build().ok();
+        assert_eq!(own(5, Unit::Month), Some(DescriptorLimit { limit: months, unit: "month" }));
+        assert_eq!(own(0, Unit::Year), Some(DescriptorLimit { limit: None, unit: "year" }));
         let most = Limit::per_second(1_000_000_000).build().ok();
         assert_eq!(own(u32::MAX, Unit::Second), Some(DescriptorLimit { limit: most, unit: "second" }));
     }

@@ -78,18 +78,16 @@ impl Unit {
         }
     }
 
-    /// How long it is; a month has 30 days and a year 365, as Envoy's own service counts them.
+    /// How long it is. `None` for a month and a year, which the calendar knows.
     pub(super) const fn seconds(self) -> Option<u64> {
         const DAY: u64 = 86_400;
         Some(match self {
-            Self::Unknown => return None,
+            Self::Unknown | Self::Month | Self::Year => return None,
             Self::Second => 1,
             Self::Minute => 60,
             Self::Hour => 3_600,
             Self::Day => DAY,
             Self::Week => 7 * DAY,
-            Self::Month => 30 * DAY,
-            Self::Year => 365 * DAY,
         })
     }
 }
@@ -104,6 +102,9 @@ pub(super) struct RateLimitResponse {
     pub(super) statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
     pub(super) response_headers_to_add: Vec<HeaderValue>,
+    /// What Envoy's other filters and its access log may read.
+    #[prost(message, optional, tag = "6")]
+    pub(super) dynamic_metadata: Option<prost_types::Struct>,
 }
 
 /// Whether a request or a descriptor is over its limit.

@@ -10,9 +10,11 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use prost::Message;
-use spile_core::{Decision, Reason};
+use spile_core::Decision;
+use spile_limiter::is_taken;
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
 use spile_policy::{DescriptorOwed, DescriptorsOwed};
+use spile_tower::response::HeaderFields;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::body::Body;
@@ -21,6 +23,7 @@ use tonic::{Code as GrpcCode, Status};
 use tonic_reflection::server as reflection;
 use tower::ServiceExt;
 
+use super::charged::{AloneDecision, Charged};
 use super::descriptors::descriptors;
 use super::health::HealthServer;
 use super::message::{Code, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
@@ -54,6 +57,8 @@ struct RateLimitService {
     metrics: RpcMetrics,
     unmatched: Unmatched,
     timeout: Duration,
+    /// Which header fields clients are told.
+    fields: HeaderFields,
     /// Places for messages that are larger than most.
     large: Semaphore,
 }
@@ -71,7 +76,9 @@ impl Grpc {
         let health = health.max_decoding_message_size(MAX_OTHERS);
         let others = Routes::new(health).add_service(v1).add_service(v1alpha).prepare();
         let (timeout, large) = (config.timeout, Semaphore::new(MAX_LARGE));
-        let service = RateLimitService { decider, metrics, unmatched, timeout, large };
+        let shown = config.rate_limit_headers;
+        let fields = HeaderFields::default().x_ratelimit(shown).ietf(shown);
+        let service = RateLimitService { decider, metrics, unmatched, timeout, fields, large };
         Ok(Self { service: Arc::new(service), others })
     }
 
@@ -168,38 +175,51 @@ impl RateLimitService {
         let Ok(owed) = owed else { return Ok((over_limit(), Answered::Refused)) };
         self.unmatched.count(owed.unmatched());
 
-        let (decision, watched) = tokio::join!(self.spend(&owed), self.watch(&owed));
-        let mut response = RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() };
-        let mut answered = Answered::Other;
-        if let Some(decision) = &decision {
-            answered = match decision.reason() {
-                Reason::FailClosed => Answered::Unavailable,
-                _ if decision.allowed() && owed.can_pass() => Answered::Allowed,
-                _ => Answered::Limited,
-            };
-        }
-        // What is enforced is what the client is told of, if anything is.
-        if let Some(decision) = decision.as_ref().or_else(|| watched.last().map(|(_, decision)| decision)) {
-            response.response_headers_to_add = verdict::headers(decision, self.decider.wall_now());
-        }
-        let given_back = if matches!(answered, Answered::Limited | Answered::Unavailable) {
-            response.overall_code = Code::OverLimit.into();
-            Vec::new()
-        } else {
-            self.refund(&owed, deadline).await
+        let charged = self.charge(&owed, deadline).await;
+        let answered = charged.answered();
+        let mut response = RateLimitResponse {
+            overall_code: Code::Ok.into(),
+            statuses: charged.statuses(),
+            dynamic_metadata: charged.metadata(request),
+            ..Default::default()
         };
-        response.statuses = owed.each.iter().map(|_| verdict::unlimited()).collect();
-        if let (Some(chain), Some(decision)) = (&owed.enforced, &decision) {
-            for (status, owed) in response.statuses.iter_mut().zip(&owed.each) {
-                if let DescriptorOwed::Enforced(places) = owed {
-                    *status = verdict::status(chain, places, decision);
-                }
-            }
+        if let Some(decision) = charged.told() {
+            let wall = self.decider.wall_now();
+            response.response_headers_to_add = verdict::headers(decision, wall, self.fields);
         }
-        for (at, decision) in watched.into_iter().chain(given_back) {
+        if matches!(answered, Answered::Limited | Answered::Unavailable) {
+            response.overall_code = Code::OverLimit.into();
+            return Ok((response, answered));
+        }
+        for (at, decision) in self.refund(&owed, deadline).await {
             response.statuses[at] = verdict::status_alone(&decision);
         }
         Ok((response, answered))
+    }
+
+    /// Charges all that is owed. What is enforced is spent last if there are alternatives, and only if one of them passes: a
+    /// request that is denied pays for neither.
+    async fn charge<'o>(&self, owed: &'o DescriptorsOwed, deadline: Instant) -> Charged<'o> {
+        if !owed.has_alternatives() {
+            let (enforced, alone) = tokio::join!(self.spend(owed), self.decide_alone(owed));
+            return Charged::new(owed, alone).with_enforced(enforced);
+        }
+        let charged = Charged::new(owed, self.decide_alone(owed).await);
+        if charged.lacks_alternative() {
+            return charged;
+        }
+        let enforced = self.spend(owed).await;
+        let charged = charged.with_enforced(enforced);
+        if !charged.passes_enforced() {
+            let taken = charged.passed().filter(|one| is_taken(&one.decision));
+            let back = taken.filter_map(|one| match &owed.each[one.at] {
+                DescriptorOwed::Any(chain) => Some(timeout_at(deadline, self.decider.refund(Some(chain)))),
+                _ => None,
+            });
+            // If the store fails or is late, they stay charged.
+            let _given_back = join_all(back).await;
+        }
+        charged
     }
 
     /// Spends all that is enforced, or none of it.
@@ -207,11 +227,18 @@ impl RateLimitService {
         Some(self.decider.allow_within(owed.enforced.as_ref()?, self.timeout).await)
     }
 
-    /// Charges rules in shadow mode, each by itself: one of them must not deny what another allows.
-    async fn watch(&self, owed: &DescriptorsOwed) -> Vec<(usize, Decision)> {
-        let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
-            DescriptorOwed::Shadow(chain) => Some((at, self.decider.allow_within(chain, self.timeout).await)),
-            _ => None,
+    /// Decides descriptors by themselves: one in shadow mode must not deny what another allows, one alternative is enough, and
+    /// what has been used is charged whatever becomes of the request. A late charge that the store does not take is lost.
+    async fn decide_alone(&self, owed: &DescriptorsOwed) -> Vec<AloneDecision> {
+        let one = async |(at, owed): (usize, &DescriptorOwed)| {
+            let decision = match owed {
+                DescriptorOwed::Shadow(chain) | DescriptorOwed::Any(chain) => {
+                    self.decider.allow_within(chain, self.timeout).await
+                }
+                DescriptorOwed::Late(chain) => self.decider.charge_late(chain, self.timeout).await.ok()?,
+                _ => return None,
+            };
+            Some(AloneDecision::new(at, owed, decision))
         };
         join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use spile_core::{Decision, Limit, LimitStatus, Micros, Reason};
 use spile_policy::Chain;
-use spile_tower::response;
+use spile_tower::response::HeaderFields;
 
 use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, Unit};
 
@@ -30,6 +30,14 @@ pub(super) fn status_alone(decision: &Decision) -> DescriptorStatus {
     binding(|| decision.limits().iter(), decision)
 }
 
+/// The status of a descriptor whose hits had been used already: over the limit if more was used than was there.
+pub(super) fn status_late(decision: &Decision) -> DescriptorStatus {
+    match decision.limits().iter().max_by_key(|limit| limit.owed()).filter(|limit| limit.owed() > 0) {
+        Some(limit) => told(limit, true, decision),
+        None => status_alone(decision),
+    }
+}
+
 /// The status by the limit that binds among these.
 fn binding<'d, I>(limits: impl Fn() -> I, decision: &Decision) -> DescriptorStatus
 where
@@ -45,9 +53,9 @@ where
 }
 
 /// The fields that the client is to see.
-pub(super) fn headers(decision: &Decision, wall: Micros) -> Vec<HeaderValue> {
+pub(super) fn headers(decision: &Decision, wall: Micros, shown: HeaderFields) -> Vec<HeaderValue> {
     let mut fields = HeaderMap::new();
-    response::write_fields(decision, wall, &mut fields);
+    shown.write(decision, wall, &mut fields);
     let pair = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         let value = value.to_str().ok()?.to_owned();
         Some(HeaderValue { key: name.as_str().to_owned(), value })

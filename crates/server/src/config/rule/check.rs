@@ -7,7 +7,8 @@ use http::Method;
 use smol_str::SmolStr;
 use spile_core::{Cost, FailurePolicy, Plan, PlanName};
 use spile_policy::{
-    DEFAULT_RULE, DescriptorMatch, DescriptorMatchError, HostPattern, KeyList, Matcher, Rule, RulePlans,
+    DEFAULT_RULE, DescriptorMatch, DescriptorMatchError, EntryPattern, HostPattern, KeyList, Matcher, Rule,
+    RulePlans,
 };
 
 use super::{BANNED, MatchSpec, RuleMode, RuleSpec, TENANT, UNLIMITED};
@@ -53,11 +54,15 @@ pub(in crate::config) fn check_all(
         rules.extend(check(defined.name, defined.spec, &at, known, faults));
     }
     for defined in specs {
-        if let (Some(id), Some(also)) = (defined.name, &defined.spec.also) {
-            let others = check_references(id, also, &defined.at(&list).key("also"), &rules, faults);
-            if let Some(rule) = rules.iter_mut().find(|rule| rule.id == id) {
-                rule.also = others;
-            }
+        let (Some(id), at) = (defined.name, defined.at(&list)) else { continue };
+        let others = |listed: &Option<Vec<String>>, key, refuses: Refuses, faults: &mut Faults| {
+            let listed = listed.as_deref().unwrap_or_default();
+            check_references(id, listed, &at.key(key), &rules, refuses, faults)
+        };
+        let also = others(&defined.spec.also, "also", refuses_also, faults);
+        let replaces = others(&defined.spec.replaces, "replaces", refuses_replaced, faults);
+        if let Some(rule) = rules.iter_mut().find(|rule| rule.id == id) {
+            (rule.also, rule.replaces) = (also, replaces);
         }
     }
     rules
@@ -107,12 +112,24 @@ fn check(
     let matcher = matcher.unwrap_or_default();
     if matcher.descriptor.is_some() {
         check_descriptor_rule(spec, plans.as_ref(), at, faults);
+    } else {
+        refuse_descriptor_options(spec, at, faults);
     }
     let key = check_key(spec.key.as_deref().unwrap_or_default(), &at.key("key"), faults);
-    let (on_failure, shadow) =
-        (spec.on_failure.map(FailurePolicy::from), spec.mode == Some(RuleMode::Shadow));
-    let (fixed_cost, also) = (spec.fixed_cost.unwrap_or_default(), Vec::new());
-    Some(Rule { id: id?, matcher, key, plans: plans?, cost, fixed_cost, on_failure, shadow, also })
+    Some(Rule {
+        id: id?,
+        matcher,
+        key,
+        plans: plans?,
+        cost,
+        fixed_cost: spec.fixed_cost.unwrap_or_default(),
+        on_failure: spec.on_failure.map(FailurePolicy::from),
+        shadow: spec.mode == Some(RuleMode::Shadow),
+        also: Vec::new(),
+        late: spec.late == Some(true),
+        any: spec.mode == Some(RuleMode::Any),
+        replaces: Vec::new(),
+    })
 }
 
 fn check_plans(
@@ -220,9 +237,11 @@ fn check_match(spec: &MatchSpec, at: &At<'_>, faults: &mut Faults) -> Matcher {
             Err(why) => faults.add(&at, why, "for instance `api.example.com`"),
         }
     }
-    if spec.subset.is_some() && spec.domain.is_none() {
-        let fix = "add `domain` and `entries`, or leave it out";
-        faults.add(&at.key("subset"), "`subset` is for descriptors", fix);
+    for (key, is_set) in [("subset", spec.subset.is_some()), ("shared", spec.shared.is_some())] {
+        if is_set && spec.domain.is_none() {
+            let fix = "add `domain` and `entries`, or leave it out";
+            faults.add(&at.key(key), format_args!("`{key}` is for descriptors"), fix);
+        }
     }
     let descriptor = check_descriptor(spec, at, faults);
     if descriptor.is_some() && (path.is_some() || !methods.is_empty() || !hosts.is_empty()) {
@@ -262,7 +281,14 @@ fn check_descriptor(spec: &MatchSpec, at: &At<'_>, faults: &mut Faults) -> Optio
     let entry = |(at, entry): (At<'_>, &str)| {
         entry.parse().map_err(|why: DescriptorMatchError| faults.add(&at, why, fix)).ok()
     };
-    let entries = each(entries, &at.key("entries")).filter_map(entry).collect();
+    let mut entries: Vec<EntryPattern> = each(entries, &at.key("entries")).filter_map(entry).collect();
+    for (at, key) in each(spec.shared.as_deref().unwrap_or_default(), &at.key("shared")) {
+        if !entries.iter().any(|entry| entry.key() == key) {
+            faults.add(&at, format_args!("no entry has the key `{key}`"), "the key of one of the `entries`");
+        }
+        let share = |entry: EntryPattern| if entry.key() == key { entry.shared() } else { entry };
+        entries = entries.into_iter().map(share).collect();
+    }
     Some(DescriptorMatch { domain: domain.clone(), entries, subset: spec.subset == Some(true) })
 }
 
@@ -274,6 +300,20 @@ fn check_descriptor_rule(spec: &RuleSpec, plans: Option<&RulePlans>, at: &At<'_>
     if let Some(RulePlans::Tenant { anonymous: None }) = plans {
         let message = "descriptors that belong to no tenant need a plan, too";
         faults.add(at, message, "add `anonymous_plan`");
+    }
+}
+
+/// Only a request of Envoy's has several descriptors, and only Envoy says what has been used by hits.
+fn refuse_descriptor_options(spec: &RuleSpec, at: &At<'_>, faults: &mut Faults) {
+    let options = [
+        ("late", spec.late == Some(true)),
+        ("replaces", spec.replaces.is_some()),
+        ("mode", spec.mode == Some(RuleMode::Any)),
+    ];
+    for (key, _) in options.into_iter().filter(|(_, is_set)| *is_set) {
+        let what = if key == "mode" { "the mode `any`".to_owned() } else { format!("`{key}`") };
+        let fix = "add `domain` and `entries` to `match`, or leave it out";
+        faults.add(&at.key(key), format_args!("{what} is for descriptors"), fix);
     }
 }
 
@@ -289,27 +329,46 @@ fn check_key(words: &[String], at: &At<'_>, faults: &mut Faults) -> KeyList {
     KeyList::parse(words).unwrap_or_default()
 }
 
+/// Why a list cannot name this rule, and what to do, if it cannot.
+type Refuses = fn(&Rule) -> Option<(String, &'static str)>;
+
+fn refuses_also(other: &Rule) -> Option<(String, &'static str)> {
+    let mode = match (other.shadow, other.any) {
+        (true, _) => "shadow mode",
+        (false, true) => "the mode `any`",
+        (false, false) => return None,
+    };
+    let message = format!("rule `{}` is in {mode}, and cannot be charged with another", other.id);
+    Some((message, "`mode = \"enforce\"` there, or leave it out here"))
+}
+
+fn refuses_replaced(other: &Rule) -> Option<(String, &'static str)> {
+    let message = || format!("rule `{}` is for HTTP requests, which have one rule each", other.id);
+    other.matcher.descriptor.is_none().then(|| (message(), "leave it out"))
+}
+
+/// The rules that a list of a rule names.
 fn check_references(
     id: &str,
-    also: &[String],
+    listed: &[String],
     at: &At<'_>,
     rules: &[Rule],
+    refuses: Refuses,
     faults: &mut Faults,
 ) -> Vec<SmolStr> {
     let mut others = Vec::new();
-    for (at, other) in each(also, at) {
+    for (at, other) in each(listed, at) {
         match rules.iter().find(|rule| rule.id == other) {
-            _ if other == id => faults.add(&at, "a rule cannot be charged with itself", "leave it out"),
+            _ if other == id => faults.add(&at, "a rule cannot name itself here", "leave it out"),
             None => {
                 let guess = did_you_mean(other, rules.iter().map(|rule| rule.id.as_str()));
                 let fix = format!("{guess}it takes the id of another rule");
                 faults.add(&at, format_args!("no rule has the id `{other}`"), fix);
             }
-            Some(rule) if rule.shadow => {
-                let message = format!("rule `{other}` is in shadow mode, and cannot be charged with another");
-                faults.add(&at, message, "`mode = \"enforce\"` there, or leave it out here");
-            }
-            Some(rule) => others.push(rule.id.clone()),
+            Some(rule) => match refuses(rule) {
+                Some((message, fix)) => faults.add(&at, message, fix),
+                None => others.push(rule.id.clone()),
+            },
         }
     }
     others

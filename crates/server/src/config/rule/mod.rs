@@ -4,7 +4,7 @@ mod check;
 
 use serde::{Deserialize, Serialize};
 use spile_core::{FailurePolicy, PlanName};
-use spile_policy::{Matcher, Rule, RulePlans};
+use spile_policy::{EntryPattern, Matcher, Rule, RulePlans};
 use utoipa::ToSchema;
 
 pub(super) use self::check::{Known, check_all, check_limits, check_plan};
@@ -49,11 +49,16 @@ pub(crate) struct RuleSpec {
     fixed_cost: Option<bool>,
     /// Whether it blocks.
     mode: Option<RuleMode>,
+    /// Whether the hits of Envoy's descriptors have been used already (`apply_on_stream_done`): they are charged whether or not
+    /// they are there, into debt. No hits ask whether a token is there.
+    late: Option<bool>,
     /// What happens when the store fails. What the store's own setting says, if it is left out.
     #[serde(alias = "on_failure")]
     on_failure: Option<OnFailure>,
     /// Ids of rules that are charged with this one.
     also: Option<Vec<String>>,
+    /// Ids of rules that do not apply to the other descriptors of a request of Envoy's if this one applies.
+    replaces: Option<Vec<String>>,
     /// Where it comes from.
     #[schema(read_only)]
     pub(crate) source: Option<Source>,
@@ -79,6 +84,9 @@ struct MatchSpec {
     entries: Option<Vec<String>>,
     /// Whether such a descriptor may have other entries, too, in any order. The key is made of those listed.
     subset: Option<bool>,
+    /// Keys of such entries whose values are not told apart: all that match share a bucket.
+    #[schema(min_items = 1)]
+    shared: Option<Vec<String>>,
 }
 
 /// Whether a rule blocks.
@@ -89,6 +97,8 @@ enum RuleMode {
     Enforce,
     /// It decides and counts, and never blocks.
     Shadow,
+    /// Of the descriptors in a request of Envoy's whose rules have this mode, one within its limits is enough.
+    Any,
 }
 
 /// What happens when the store fails.
@@ -120,10 +130,27 @@ impl From<&Rule> for RuleSpec {
             anonymous_plan: anonymous.map(PlanName::to_string),
             cost: Some(rule.cost.get().into()),
             fixed_cost: rule.fixed_cost.then_some(true),
-            mode: Some(if rule.shadow { RuleMode::Shadow } else { RuleMode::Enforce }),
+            mode: Some(match (rule.shadow, rule.any) {
+                (true, _) => RuleMode::Shadow,
+                (false, true) => RuleMode::Any,
+                (false, false) => RuleMode::Enforce,
+            }),
+            late: rule.late.then_some(true),
             on_failure: rule.on_failure.map(OnFailure::from),
             also: listed(&rule.also),
+            replaces: listed(&rule.replaces),
             source: None,
+        }
+    }
+}
+
+impl RuleSpec {
+    /// The same without members that say what holds anyway.
+    pub(super) fn without_defaults(self) -> Self {
+        Self {
+            cost: self.cost.filter(|cost| *cost != 1),
+            mode: self.mode.filter(|mode| *mode != RuleMode::Enforce),
+            ..self
         }
     }
 }
@@ -138,6 +165,10 @@ impl From<&Matcher> for MatchSpec {
             domain: descriptor.map(|descriptor| descriptor.domain.clone()),
             entries: descriptor.map(|descriptor| texts(&descriptor.entries)),
             subset: descriptor.and_then(|descriptor| descriptor.subset.then_some(true)),
+            shared: descriptor.and_then(|descriptor| {
+                let shared = descriptor.entries.iter().filter(|entry| entry.is_shared());
+                listed(&shared.map(EntryPattern::key).collect::<Vec<_>>())
+            }),
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use bytes::BufMut;
+use prost_types::value::Kind;
 use tonic::codec::{Codec, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
@@ -68,6 +69,8 @@ pub(crate) struct Response {
     pub(crate) statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) headers: Vec<Pair>,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) dynamic_metadata: Option<prost_types::Struct>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -111,6 +114,19 @@ impl Response {
     pub(crate) fn told(&self) -> (i32, Vec<(i32, u32)>) {
         let each = self.statuses.iter().map(|status| (status.code, status.limit_remaining));
         (self.overall_code, each.collect())
+    }
+
+    /// The alternatives that are over their limits. `None` if there is no metadata.
+    pub(crate) fn violations(&self) -> Option<Vec<f64>> {
+        let Some(Kind::ListValue(list)) = &self.dynamic_metadata.as_ref()?.fields["quotaModeViolations"].kind
+        else {
+            panic!("{self:?}")
+        };
+        let number = |value: &prost_types::Value| match value.kind {
+            Some(Kind::NumberValue(number)) => number,
+            _ => panic!("{value:?}"),
+        };
+        Some(list.values.iter().map(number).collect())
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {

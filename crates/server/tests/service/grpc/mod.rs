@@ -1,6 +1,7 @@
 //! Envoy's rate limit service as Envoy sees it: a real gRPC client over TCP.
 
 mod bounds;
+mod budgets;
 pub(crate) mod client;
 mod decisions;
 mod envoy;

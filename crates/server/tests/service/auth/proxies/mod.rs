@@ -54,7 +54,12 @@ impl Site {
             .find_map(|host| UdpSocket::bind((host, PORT)).ok().map(|held| (host, held)))
             .expect("an address of 127.77.0.0/16 is free");
         let folder = tempfile::tempdir().expect("a folder");
-        Self { front: (host, PORT).into(), spile, app: app().await, folder, _held: held }
+        Self { front: (host, PORT).into(), spile, app: app("").await, folder, _held: held }
+    }
+
+    /// The same before an application that answers with this header field.
+    pub(crate) async fn with_field(self, field: &'static str) -> Self {
+        Self { app: app(field).await, ..self }
     }
 
     /// The guide's settings with this site's addresses in place of the guide's.
@@ -170,8 +175,8 @@ pub(crate) fn blocks<'g>(text: &'g str, language: &str) -> Vec<&'g str> {
         .collect()
 }
 
-/// An application that answers every request with a page.
-async fn app() -> SocketAddr {
+/// An application that answers every request with a page, and with this header field if it is not empty.
+async fn app(field: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port 0 is always free");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
@@ -181,7 +186,10 @@ async fn app() -> SocketAddr {
                 while !head.ends_with(b"\r\n\r\n")
                     && stream.read_buf(&mut head).await.is_ok_and(|read| read > 0)
                 {}
-                let page = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 8\r\n\r\nthe page";
+                let end = if field.is_empty() { "\r\n" } else { "\r\n\r\n" };
+                let page = format!(
+                    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 8\r\n{field}{end}the page"
+                );
                 // A proxy that has hung up has had enough.
                 let _written = stream.write_all(page.as_bytes()).await;
             });
