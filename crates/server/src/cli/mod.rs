@@ -7,6 +7,7 @@ mod buckets;
 mod client;
 mod config;
 mod connection;
+mod convert;
 mod direct;
 mod entries;
 mod explain;
@@ -32,6 +33,7 @@ use clap::{Parser, Subcommand};
 use self::ask::{AskArgs, Verb};
 use self::buckets::BucketArgs;
 use self::config::ConfigCommand;
+use self::convert::ConvertCommand;
 use self::explain::ExplainArgs;
 use self::health::HealthArgs;
 pub use self::outcome::CommandOutcome;
@@ -47,7 +49,7 @@ use crate::observe::{build_info, log};
 
 /// A distributed token-bucket rate limiter.
 ///
-/// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine), 2 something went wrong: also an answer that is
+/// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine; `convert`: not all can be said), 2 something went wrong: also an answer that is
 /// not in time, and a denial because the store failed (`fail_closed`).
 #[derive(Debug, Parser)]
 #[command(name = "spile", version, long_version = build_info::LONG_VERSION, propagate_version = true)]
@@ -64,6 +66,9 @@ enum CliCommand {
     /// Checks, shows or starts a configuration file.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Turns limits of another program into a configuration.
+    #[command(subcommand)]
+    Convert(ConvertCommand),
     /// Spends a key's tokens, and says whether it may.
     Check(AskArgs),
     /// Says whether a key might, and spends nothing.
@@ -111,6 +116,7 @@ impl Cli {
         match self.command {
             CliCommand::Serve(args) => args.run().map(CommandOutcome::done),
             CliCommand::Config(command) => command.run(),
+            CliCommand::Convert(command) => command.run(),
             CliCommand::Check(args) => args.run(Verb::Check),
             CliCommand::Peek(args) => args.run(Verb::Peek),
             CliCommand::Inspect(args) => args.inspect().map(CommandOutcome::done),

@@ -15,6 +15,8 @@ pub enum CommandOutcome {
     Refused,
     /// A file works, and entries of the registry would be in quarantine with it.
     Quarantined,
+    /// Something was converted, and not all of it could be said.
+    Incomplete,
 }
 
 impl CommandOutcome {
@@ -27,7 +29,9 @@ impl From<CommandOutcome> for ExitCode {
     fn from(outcome: CommandOutcome) -> Self {
         match outcome {
             CommandOutcome::Done => Self::SUCCESS,
-            CommandOutcome::Denied | CommandOutcome::Quarantined => Self::from(1),
+            CommandOutcome::Denied | CommandOutcome::Quarantined | CommandOutcome::Incomplete => {
+                Self::from(1)
+            }
             CommandOutcome::Undecided | CommandOutcome::Refused => Self::from(2),
         }
     }

@@ -61,6 +61,7 @@ pub use self::route::RouteConfig;
 use self::route::RouteFiles;
 use self::rule::Known;
 pub(crate) use self::rule::RuleSpec;
+pub(crate) use self::show::{PlanToml, RuleToml};
 use self::source::{At, PASS, Specs, Tables, UNMATCHED};
 pub use self::source::{ConfigError, NotText, Unreadable};
 pub(crate) use self::source::{Faults, environment};

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use serde::Serialize;
-use spile_policy::Tenant;
+use spile_core::Plan;
+use spile_policy::{Rule, Tenant};
 
 use super::bounds::BoundsSpec;
 use super::gateway::GatewaySpec;
@@ -52,10 +53,7 @@ impl fmt::Display for Config {
 
 impl Config {
     fn fmt_lists(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for plan in &self.plans {
-            let header = format!("[plans.{}]", quoted(plan.name().as_str()));
-            table(&header, &PlanSpec { name: None, ..PlanSpec::from(plan) }, f)?;
-        }
+        self.plans.iter().try_for_each(|plan| writeln!(f, "{}", PlanToml(plan)))?;
         self.rules.iter().try_for_each(|rule| table("[[rules]]", &RuleSpec::from(rule), f))?;
         self.tenants.iter().try_for_each(|tenant| show_tenant(tenant, f))?;
         if self.listen.gateway.is_some() || !self.routes.is_empty() || self.gateway.jwt.is_some() {
@@ -76,6 +74,26 @@ impl fmt::Display for RouteConfig {
 impl fmt::Display for JwtConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         members(&self.spec, f)
+    }
+}
+
+/// A plan as a file has it.
+pub(crate) struct PlanToml<'a>(pub(crate) &'a Plan);
+
+impl fmt::Display for PlanToml<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "[plans.{}]", quoted(self.0.name().as_str()))?;
+        members(&PlanSpec { name: None, ..PlanSpec::from(self.0) }, f)
+    }
+}
+
+/// A rule as a file has it, without members that say what holds anyway.
+pub(crate) struct RuleToml<'a>(pub(crate) &'a Rule);
+
+impl fmt::Display for RuleToml<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "[[rules]]")?;
+        members(&RuleSpec::from(self.0).without_defaults(), f)
     }
 }
 

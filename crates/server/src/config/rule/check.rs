@@ -55,6 +55,9 @@ pub(in crate::config) fn check_all(
     }
     for defined in specs {
         let (Some(id), at) = (defined.name, defined.at(&list)) else { continue };
+        if defined.spec.also.is_none() && defined.spec.replaces.is_none() {
+            continue;
+        }
         let others = |listed: &Option<Vec<String>>, key, refuses: Refuses, faults: &mut Faults| {
             let listed = listed.as_deref().unwrap_or_default();
             check_references(id, listed, &at.key(key), &rules, refuses, faults)

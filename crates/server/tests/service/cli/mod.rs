@@ -1,5 +1,6 @@
 //! The command line: what commands print, ask and end with.
 
+mod convert;
 mod process;
 mod server;
 mod store;

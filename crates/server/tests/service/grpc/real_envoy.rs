@@ -74,7 +74,8 @@ async fn start_with_budget(tokens: u32) -> (Spile, Proxy) {
 }
 
 fn indented(block: &str, by: usize) -> String {
-    block.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
+    let indent = " ".repeat(by);
+    block.lines().flat_map(|line| [&indent, line, "\n"]).collect()
 }
 
 /// Waits until Ann has so many tokens left: Envoy tells what a request cost when it is over.
