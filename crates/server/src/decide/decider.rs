@@ -164,16 +164,6 @@ impl Decider {
         self.allow_ask(chain, Ask::from(chain).within(deadline)).await
     }
 
-    /// Takes what has been used already, whether or not it is there.
-    pub(crate) async fn charge_late(
-        &self,
-        chain: &Chain,
-        deadline: Duration,
-    ) -> Result<Decision, StoreError> {
-        let ask = Ask::for_chain(chain, chain.late_charges(BucketCharge::cost)).within(deadline);
-        Ok(self.limiter.charge_late(ask).await?.decision)
-    }
-
     /// Charges all that a request owes: the chain that is enforced and, each by itself, those in shadow mode. `None` if
     /// nothing is owed.
     pub(crate) async fn allow(&self, owed: &Owed) -> Option<Decision> {
@@ -219,6 +209,16 @@ impl Decider {
         let Some(chain) = chain else { return Ok(ChargeDecision::new(0, self.unlimited())) };
         let cost = |bucket: &BucketCharge| tokens.map_or(bucket.cost(), |tokens| tokens.get().into());
         self.limiter.charge_late(Ask::for_chain(chain, chain.late_charges(cost))).await
+    }
+
+    /// Charges what has been used by the chain, with no more time for the store than this.
+    pub(crate) async fn charge_within(
+        &self,
+        chain: &Chain,
+        deadline: Duration,
+    ) -> Result<Decision, StoreError> {
+        let charges = chain.late_charges(BucketCharge::cost);
+        Ok(self.limiter.charge_late(Ask::for_chain(chain, charges).within(deadline)).await?.decision)
     }
 
     /// Spends a chain so that it can be settled by the same marker.

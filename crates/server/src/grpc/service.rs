@@ -201,14 +201,14 @@ impl RateLimitService {
     /// request that is denied pays for neither.
     async fn charge<'o>(&self, owed: &'o DescriptorsOwed, deadline: Instant) -> Charged<'o> {
         if !owed.has_alternatives() {
-            let (enforced, alone) = tokio::join!(self.spend(owed), self.decide_alone(owed));
+            let (enforced, alone) = tokio::join!(self.spend(owed, self.timeout), self.decide_alone(owed));
             return Charged::new(owed, alone).with_enforced(enforced);
         }
         let charged = Charged::new(owed, self.decide_alone(owed).await);
         if charged.lacks_alternative() {
             return charged;
         }
-        let enforced = self.spend(owed).await;
+        let enforced = self.spend(owed, deadline.duration_since(Instant::now())).await;
         let charged = charged.with_enforced(enforced);
         if !charged.passes_enforced() {
             let taken = charged.passed().filter(|one| is_taken(&one.decision));
@@ -223,8 +223,8 @@ impl RateLimitService {
     }
 
     /// Spends all that is enforced, or none of it.
-    async fn spend(&self, owed: &DescriptorsOwed) -> Option<Decision> {
-        Some(self.decider.allow_within(owed.enforced.as_ref()?, self.timeout).await)
+    async fn spend(&self, owed: &DescriptorsOwed, within: Duration) -> Option<Decision> {
+        Some(self.decider.allow_within(owed.enforced.as_ref()?, within).await)
     }
 
     /// Decides descriptors by themselves: one in shadow mode must not deny what another allows, one alternative is enough, and
@@ -235,7 +235,7 @@ impl RateLimitService {
                 DescriptorOwed::Shadow(chain) | DescriptorOwed::Any(chain) => {
                     self.decider.allow_within(chain, self.timeout).await
                 }
-                DescriptorOwed::Late(chain) => self.decider.charge_late(chain, self.timeout).await.ok()?,
+                DescriptorOwed::Late(chain) => self.decider.charge_within(chain, self.timeout).await.ok()?,
                 _ => return None,
             };
             Some(AloneDecision::new(at, owed, decision))

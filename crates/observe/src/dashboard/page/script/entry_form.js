@@ -33,7 +33,7 @@ const FIELDS = {
     },
     { path: "anonymousPlan", label: "Plan of callers that are no tenant", none: "none", options: plans => ["", ...plans] },
     { path: "cost", label: "Cost in tokens", number: true, placeholder: "1" },
-    { path: "mode", label: "Mode", none: "enforce (not written)", options: () => ["", "enforce", "shadow"] },
+    { path: "mode", label: "Mode", none: "enforce (not written)", options: () => ["", "enforce", "shadow", "any"] },
     { path: "onFailure", label: "If the store fails", none: "as for all rules", options: () => ["", "allow", "deny", "local"] },
   ],
 };
