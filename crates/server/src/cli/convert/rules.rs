@@ -257,6 +257,13 @@ impl<'a> DomainConversion<'a> {
         let (shadow, any) = (one.shadow, one.quota && !one.shadow);
         let late = branch.iter().any(|one| self.options.late_keys.contains(&one.key));
         let matcher = self.matcher(branch);
+        let is_mixed = |one: &&EnvoyDescriptor| {
+            branch.iter().any(|other| other.key == one.key && other.share_threshold != one.share_threshold)
+        };
+        if branch.iter().any(is_mixed) {
+            let what = "`share_threshold` holds for every entry of its key";
+            self.to.note(&one.file, one.line, what);
+        }
         let rule = Rule { matcher, shadow, any, late, ..Rule::new(&id, plans) };
         self.push(rule, branch, format!("{}:{}", one.file, one.line))
     }
@@ -686,7 +693,8 @@ descriptors:
 ";
         let limits = |conversion: &Conversion| -> Vec<(String, bool)> {
             let limit = |plan: &Plan| (plan.name().to_string(), plan.limits()[0].limit().windows().is_some());
-            let mut limits: Vec<_> = conversion.plans.iter().map(limit).collect();
+            let made = |plan: &&Plan| plan.name().as_str().contains("-per-");
+            let mut limits: Vec<_> = read_back(conversion).plans.iter().filter(made).map(limit).collect();
             limits.sort();
             limits
         };

@@ -65,6 +65,22 @@ fn a_file_becomes_a_configuration_that_works() {
 }
 
 #[test]
+fn months_are_quotas_and_so_is_the_rest_if_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (yaml, toml) = (folder.path().join("limits.yaml"), folder.path().join("spile.toml"));
+    fs::write(&yaml, MESSAGES.replacen("unit: day", "unit: month", 1)).expect("the folder is ours");
+    let text = stdout(&convert(&[path(&yaml)]));
+    assert!(text.contains("[plans.\"5-per-month\"]\nquota = 5\nper = \"month\"\n"), "{text}");
+    assert!(text.contains("refill = \"100/day\""), "{text}");
+    let written = convert(&[path(&yaml), "--windows", "--output", path(&toml)]);
+    assert_eq!(written.status.code(), Some(0), "{}", stderr(&written));
+    let text = fs::read_to_string(&toml).expect("it was written");
+    assert!(text.contains("quota = 100\nper = \"day\"\n"), "{text}");
+    let checked = Process::run(&["config", "check", path(&toml)]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+}
+
+#[test]
 fn a_folder_is_all_its_files_and_what_cannot_be_said_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in [("b.yml", ADDRESSES), ("a.yaml", MESSAGES), ("notes.txt", "no: yaml: at all")] {

@@ -54,6 +54,20 @@ plans = ["two"]
 mode = "any"
 
 [[rules]]
+id = "model-one"
+match = { domain = "ai", entries = ["model=1"] }
+plans = ["one"]
+mode = "any"
+late = true
+
+[[rules]]
+id = "model-two"
+match = { domain = "ai", entries = ["model=2"] }
+plans = ["two"]
+mode = "any"
+late = true
+
+[[rules]]
 id = "admin"
 match = { domain = "ai", entries = ["admin"] }
 plans = ["nine"]
@@ -184,6 +198,28 @@ async fn one_alternative_that_passes_is_enough() {
     assert_eq!(neither.violations(), Some(vec![0.0, 1.0]));
     assert_eq!(neither.header("retry-after"), Some("30"), "the one that passes first");
     assert_eq!(client.ask(ai(&[&[("address", "::1")]])).await.violations(), None);
+}
+
+#[tokio::test]
+async fn the_budget_of_the_service_that_answered_is_charged_and_the_others_take_over() {
+    let spile = start().await;
+    let client = client(&spile).await;
+    let ask = async || {
+        let mut both = ai(&[&[("model", "1")], &[("model", "2")]]);
+        both.descriptors
+            .iter_mut()
+            .for_each(|descriptor| descriptor.hits_addend = Some(Wrapped { value: 0 }));
+        let asked = client.ask(both).await;
+        (asked.overall_code, asked.violations().expect("alternatives"))
+    };
+    let answered_by = async |model: &str, tokens| client.ask(hits(ai(&[&[("model", model)]]), tokens)).await;
+    assert_eq!(ask().await, (OK, vec![]));
+    answered_by("1", 3).await;
+    assert_eq!(ask().await, (OK, vec![0.0]));
+    answered_by("2", 2).await;
+    assert_eq!(ask().await, (OVER_LIMIT, vec![0.0, 1.0]));
+    spile.advance(Duration::from_secs(30));
+    assert_eq!(ask().await, (OK, vec![0.0]), "the first still owes");
 }
 
 #[tokio::test]
