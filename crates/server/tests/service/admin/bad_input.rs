@@ -70,9 +70,10 @@ a text for a list of keys          | rules/x     | {"plans": ["free"], "key": "i
 a cost that can never pass         | rules/x     | {"plans": ["free"], "cost": 11}            | 422 | cost       | at most 10
 a negative cost                    | rules/x     | {"plans": ["free"], "cost": -1}            | 400 | cost       | 0 to 1000000000
 a cost above every capacity        | rules/x     | {"plans": ["free"], "cost": 1000000001}    | 422 | cost       | 1000000000
-a mode that there is not           | rules/x     | {"plans": ["free"], "mode": "watch"}       | 400 | mode       | `enforce` or `shadow`
+a mode that there is not           | rules/x     | {"plans": ["free"], "mode": "watch"}       | 400 | mode       | `enforce`, `shadow` or `any`
+a late rule for HTTP requests      | rules/x     | {"plans": ["free"], "late": true}          | 422 | late       | `late` is for descriptors
 a policy that there is not         | rules/x     | {"plans": ["free"], "onFailure": "panic"}  | 400 | onFailure  | `allow`, `deny` or `local`
-a rule that charges itself         | rules/x     | {"plans": ["free"], "also": ["x"]}         | 422 | also[0]    | with itself
+a rule that charges itself         | rules/x     | {"plans": ["free"], "also": ["x"]}         | 422 | also[0]    | a rule cannot name itself here
 a rule that there is not           | rules/x     | {"plans": ["free"], "also": ["nobody"]}    | 422 | also[0]    | another rule
 a path without a slash             | rules/x     | {"plans": ["free"], "match": {"path": "login"}} | 422 | match.path | starts with `/`
 a method with a space              | rules/x     | {"plans": ["free"], "match": {"methods": ["GE T"]}} | 422 | match.methods[0] | `POST`
