@@ -43,5 +43,7 @@ pub use key::{KeyList, KeyListError, ResolvedKey, identity};
 pub use owed::{BucketCharge, Chain, Owed, PolicyRefusal};
 pub use path::{AmbiguousPath, CleanPath, PathPattern, PatternError};
 pub use policy::{AskError, DEFAULT_RULE, Policy, PolicyBuilder, PolicyError, RESERVED_PLANS, THROTTLE};
-pub use rule::{HostError, HostPattern, Matcher, Rule, RulePlans, canonical_host, is_misspelt};
+pub use rule::{
+    DescriptorOptions, HostError, HostPattern, Matcher, Rule, RulePlans, canonical_host, is_misspelt,
+};
 pub use tenant::{ApiKeyHash, ApiKeyHashError, OverrideError, Tenant};

@@ -589,7 +589,9 @@ proptest! {
 mod descriptors {
     //! Tests what descriptors owe.
 
-    use spile_policy::{Descriptor, DescriptorLimit, DescriptorOwed, DescriptorsOwed, Hits};
+    use spile_policy::{
+        Descriptor, DescriptorLimit, DescriptorOptions, DescriptorOwed, DescriptorsOwed, Hits,
+    };
 
     use super::*;
 
@@ -725,14 +727,30 @@ mod descriptors {
         );
     }
 
+    fn with(rule: Rule, descriptors: DescriptorOptions) -> Rule {
+        Rule { descriptors, ..rule }
+    }
+
+    fn late(rule: Rule) -> Rule {
+        with(rule, DescriptorOptions { late: true, ..DescriptorOptions::default() })
+    }
+
+    fn replacing(rule: Rule, other: &str) -> Rule {
+        with(rule, DescriptorOptions { replaces: vec![other.into()], ..DescriptorOptions::default() })
+    }
+
     fn budgets() -> Policy {
         built(plans().rules([
-            by(Rule { late: true, ..costing(rule("tokens", "free"), 2) }, "edge", &["tokens"]),
-            by(Rule { late: true, shadow: true, ..rule("watched", "free") }, "edge", &["watched"]),
-            by(Rule { late: true, ..Rule::new("banned", RulePlans::Banned) }, "edge", &["banned"]),
-            by(Rule { any: true, ..rule("east", "free") }, "edge", &["east"]),
+            by(late(costing(rule("tokens", "free"), 2)), "edge", &["tokens"]),
+            by(Rule { shadow: true, ..late(rule("watched", "free")) }, "edge", &["watched"]),
+            by(late(Rule::new("banned", RulePlans::Banned)), "edge", &["banned"]),
+            by(
+                with(rule("east", "free"), DescriptorOptions { any: true, ..DescriptorOptions::default() }),
+                "edge",
+                &["east"],
+            ),
             by(rule("path", "free"), "edge", &["path"]),
-            by(Rule { replaces: vec!["path".into()], ..rule("admin", "gold") }, "edge", &["admin"]),
+            by(replacing(rule("admin", "gold"), "path"), "edge", &["admin"]),
         ]))
     }
 
@@ -789,7 +807,7 @@ mod descriptors {
         let own = Descriptor { limit: Some(DescriptorLimit { limit, unit: "minute" }), ..admin };
         assert_eq!(enforced(&owed(&[one(&[("path", "/")]), own])).len(), 2);
 
-        let unknown = by(Rule { replaces: vec!["gone".into()], ..rule("a", "free") }, "edge", &["a"]);
+        let unknown = by(replacing(rule("a", "free"), "gone"), "edge", &["a"]);
         let why = plans().rules([unknown]).build().expect_err("there is no such rule");
         assert_eq!(why.to_string(), "rule `a` replaces `gone`, and there is no such rule");
     }

@@ -100,7 +100,7 @@ impl Policy {
         }
         let by_rules = descriptors.iter().filter(|descriptor| descriptor.limit.is_none());
         let matched = by_rules.filter_map(|one| self.rule_for_descriptor(domain, &one.entries));
-        matched.flat_map(|(rule, _)| &rule.replaces).collect()
+        matched.flat_map(|(rule, _)| &rule.descriptors.replaces).collect()
     }
 
     fn owed_by_descriptor(
@@ -130,7 +130,7 @@ impl Policy {
             chain => chain?,
         };
         let shadow = chain.is_shadow();
-        let late = rule.is_some_and(|rule| rule.late);
+        let late = rule.is_some_and(|rule| rule.descriptors.late);
         let chain = chain.asks(late);
         Ok(match descriptor.hits {
             _ if chain.is_empty() => DescriptorOwed::Unlimited,
@@ -140,7 +140,7 @@ impl Policy {
             // A rule in shadow mode never blocks, even if it cannot be applied.
             Hits::Spend(_) if shadow && chain.never_passes().is_some() => DescriptorOwed::Unlimited,
             Hits::Spend(_) if shadow => DescriptorOwed::Shadow(chain),
-            Hits::Spend(_) if rule.is_some_and(|rule| rule.any) => DescriptorOwed::Any(chain),
+            Hits::Spend(_) if rule.is_some_and(|rule| rule.descriptors.any) => DescriptorOwed::Any(chain),
             Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
                 None => {
                     let places = (0..chain.buckets().len()).collect();

@@ -91,7 +91,7 @@ impl PolicyBuilder {
             if let Some(other) = rule.also.iter().find(|id| !by_id.contains_key(*id)) {
                 return Err(PolicyError::Also { rule: rule.id.clone(), other: other.clone() });
             }
-            if let Some(other) = rule.replaces.iter().find(|id| !by_id.contains_key(*id)) {
+            if let Some(other) = rule.descriptors.replaces.iter().find(|id| !by_id.contains_key(*id)) {
                 return Err(PolicyError::Replaces { rule: rule.id.clone(), other: other.clone() });
             }
         }
@@ -106,7 +106,7 @@ impl PolicyBuilder {
             by_id,
             by_specificity: by_specificity(&rules),
             by_domain: by_domain(&rules),
-            has_replacing: rules.iter().any(|rule| !rule.replaces.is_empty()),
+            has_replacing: rules.iter().any(|rule| !rule.descriptors.replaces.is_empty()),
             tenant_by_key: tenants.iter().flat_map(keys).collect(),
             expects_tenants,
             tenants: tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),

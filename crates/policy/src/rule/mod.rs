@@ -46,11 +46,18 @@ pub struct Rule {
     pub shadow: bool,
     /// Rules that are charged together with this one, all or nothing.
     pub also: Vec<SmolStr>,
-    /// For descriptors: their hits have been used already, and are charged whether or not they are there.
+    /// What else holds if it is for descriptors.
+    pub descriptors: DescriptorOptions,
+}
+
+/// What holds for rules of Envoy's descriptors alone.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct DescriptorOptions {
+    /// Their hits have been used already, and are charged whether or not they are there.
     pub late: bool,
-    /// For descriptors: of those in one request whose rules have this mode, one that passes is enough.
+    /// Of those in one request whose rules have this mode, one that passes is enough.
     pub any: bool,
-    /// For descriptors: rules that do not apply to other descriptors of a request that this rule applies to.
+    /// Rules that do not apply to other descriptors of a request that this rule applies to.
     pub replaces: Vec<SmolStr>,
 }
 
@@ -67,9 +74,7 @@ impl Rule {
             on_failure: None,
             shadow: false,
             also: Vec::new(),
-            late: false,
-            any: false,
-            replaces: Vec::new(),
+            descriptors: DescriptorOptions::default(),
         }
     }
 }

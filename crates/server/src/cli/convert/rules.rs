@@ -11,7 +11,9 @@ use std::time::Duration;
 use smol_str::SmolStr;
 use spile_calendar::{Calendar, Period};
 use spile_core::{Limit, LimitBuilder, Plan, PlanName};
-use spile_policy::{DEFAULT_RULE, DescriptorMatch, EntryPattern, Matcher, Rule, RulePlans};
+use spile_policy::{
+    DEFAULT_RULE, DescriptorMatch, DescriptorOptions, EntryPattern, Matcher, Rule, RulePlans,
+};
 
 use super::envoy::{EnvoyAmount, EnvoyDescriptor, EnvoyDomain, EnvoyLimit, EnvoyUnit};
 use crate::config::{PlanToml, RuleToml};
@@ -254,8 +256,11 @@ impl<'a> DomainConversion<'a> {
         }
         let place = self.to.rules.len();
         self.replacing.extend(limit.replaces.iter().map(|name| (place, name.as_str(), one)));
-        let (shadow, any) = (one.shadow, one.quota && !one.shadow);
-        let late = branch.iter().any(|one| self.options.late_keys.contains(&one.key));
+        let descriptors = DescriptorOptions {
+            late: branch.iter().any(|one| self.options.late_keys.contains(&one.key)),
+            any: one.quota && !one.shadow,
+            replaces: Vec::new(),
+        };
         let matcher = self.matcher(branch);
         let is_mixed = |one: &&EnvoyDescriptor| {
             branch.iter().any(|other| other.key == one.key && other.share_threshold != one.share_threshold)
@@ -264,7 +269,7 @@ impl<'a> DomainConversion<'a> {
             let what = "`share_threshold` holds for every entry of its key";
             self.to.note(&one.file, one.line, what);
         }
-        let rule = Rule { matcher, shadow, any, late, ..Rule::new(&id, plans) };
+        let rule = Rule { matcher, shadow: one.shadow, descriptors, ..Rule::new(&id, plans) };
         self.push(rule, branch, format!("{}:{}", one.file, one.line))
     }
 
@@ -323,7 +328,7 @@ impl<'a> DomainConversion<'a> {
                 }
                 Some(ids) => {
                     let rule = &mut self.to.rules[place].rule;
-                    rule.replaces.extend(ids.iter().filter(|id| **id != rule.id).cloned());
+                    rule.descriptors.replaces.extend(ids.iter().filter(|id| **id != rule.id).cloned());
                 }
             }
         }
@@ -615,9 +620,9 @@ descriptors:
         let config = read_back(&converted_with(text, &options));
         let rule =
             |id: &str| config.rules.iter().find(|rule| rule.id == id).unwrap_or_else(|| panic!("{id}"));
-        assert!(rule("slow").shadow && !rule("slow").late);
-        assert_eq!(rule("d.b").replaces, ["slow"]);
-        assert!(rule("d.c").any && rule("d.c").late);
+        assert!(rule("slow").shadow && !rule("slow").descriptors.late);
+        assert_eq!(rule("d.b").descriptors.replaces, ["slow"]);
+        assert!(rule("d.c").descriptors.any && rule("d.c").descriptors.late);
         let shared =
             rule("d.d-x-").matcher.descriptor.as_ref().map(|descriptor| descriptor.entries[0].is_shared());
         assert_eq!(shared, Some(true));

@@ -7,8 +7,8 @@ use http::Method;
 use smol_str::SmolStr;
 use spile_core::{Cost, FailurePolicy, Plan, PlanName};
 use spile_policy::{
-    DEFAULT_RULE, DescriptorMatch, DescriptorMatchError, EntryPattern, HostPattern, KeyList, Matcher, Rule,
-    RulePlans,
+    DEFAULT_RULE, DescriptorMatch, DescriptorMatchError, DescriptorOptions, EntryPattern, HostPattern,
+    KeyList, Matcher, Rule, RulePlans,
 };
 
 use super::{BANNED, MatchSpec, RuleMode, RuleSpec, TENANT, UNLIMITED};
@@ -65,7 +65,7 @@ pub(in crate::config) fn check_all(
         let also = others(&defined.spec.also, "also", refuses_also, faults);
         let replaces = others(&defined.spec.replaces, "replaces", refuses_replaced, faults);
         if let Some(rule) = rules.iter_mut().find(|rule| rule.id == id) {
-            (rule.also, rule.replaces) = (also, replaces);
+            (rule.also, rule.descriptors.replaces) = (also, replaces);
         }
     }
     rules
@@ -129,9 +129,11 @@ fn check(
         on_failure: spec.on_failure.map(FailurePolicy::from),
         shadow: spec.mode == Some(RuleMode::Shadow),
         also: Vec::new(),
-        late: spec.late == Some(true),
-        any: spec.mode == Some(RuleMode::Any),
-        replaces: Vec::new(),
+        descriptors: DescriptorOptions {
+            late: spec.late == Some(true),
+            any: spec.mode == Some(RuleMode::Any),
+            replaces: Vec::new(),
+        },
     })
 }
 
@@ -336,7 +338,7 @@ fn check_key(words: &[String], at: &At<'_>, faults: &mut Faults) -> KeyList {
 type Refuses = fn(&Rule) -> Option<(String, &'static str)>;
 
 fn refuses_also(other: &Rule) -> Option<(String, &'static str)> {
-    let mode = match (other.shadow, other.any) {
+    let mode = match (other.shadow, other.descriptors.any) {
         (true, _) => "shadow mode",
         (false, true) => "the mode `any`",
         (false, false) => return None,

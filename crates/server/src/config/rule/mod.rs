@@ -130,15 +130,15 @@ impl From<&Rule> for RuleSpec {
             anonymous_plan: anonymous.map(PlanName::to_string),
             cost: Some(rule.cost.get().into()),
             fixed_cost: rule.fixed_cost.then_some(true),
-            mode: Some(match (rule.shadow, rule.any) {
+            mode: Some(match (rule.shadow, rule.descriptors.any) {
                 (true, _) => RuleMode::Shadow,
                 (false, true) => RuleMode::Any,
                 (false, false) => RuleMode::Enforce,
             }),
-            late: rule.late.then_some(true),
+            late: rule.descriptors.late.then_some(true),
             on_failure: rule.on_failure.map(OnFailure::from),
             also: listed(&rule.also),
-            replaces: listed(&rule.replaces),
+            replaces: listed(&rule.descriptors.replaces),
             source: None,
         }
     }
