@@ -10,8 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use rustix::time::{ClockId, clock_gettime};
-use spile_bench::{Table, median};
+use spile_bench::{Table, median, thread_cpu_ns};
 use spile_core::{Limit, Plan, Store};
 use spile_limiter::{Ask, RateLimiter, RuleName};
 use spile_memory::MemoryStore;
@@ -87,7 +86,7 @@ fn run<S: Store>(limiter: &RateLimiter<S>, keys: &[String], load: &Load) -> f64 
             scope.spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
                 start.wait();
-                let began = cpu_ns();
+                let began = thread_cpu_ns();
                 runtime.block_on(async {
                     let offset = thread * keys.len() / load.threads;
                     for key in keys.iter().cycle().skip(offset).take(per_thread) {
@@ -95,19 +94,13 @@ fn run<S: Store>(limiter: &RateLimiter<S>, keys: &[String], load: &Load) -> f64 
                         let _decided = black_box(limiter.allow_charges(Ask::from(charges).rule(rule)).await);
                     }
                 });
-                (cpu_ns() - began) / per_thread as f64
+                (thread_cpu_ns() - began) / per_thread as f64
             })
         };
         let threads: Vec<_> = (0..load.threads).map(decide).collect();
         threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum()
     });
     spent / load.threads as f64
-}
-
-/// Nanoseconds that this thread has run.
-fn cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 fn store(keys: usize) -> MemoryStore {

@@ -36,7 +36,8 @@ pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError, QuotaWindows, W
 pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{
-    ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Store,
+    ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Spent,
+    Store,
     StoreError,
 };
 pub use units::{MicroTokens, Micros};

@@ -360,6 +360,18 @@ fn a_key_holds_every_character_but_those_of_category_cc() {
 }
 
 #[test]
+fn a_control_character_is_found_wherever_it_is() {
+    for length in 1..40 {
+        for (at, control) in (0..length).flat_map(|at| ['\0', '\u{1F}', '\u{7F}', '\u{85}'].map(|c| (at, c)))
+        {
+            let text: String = (0..length).map(|index| if index == at { control } else { '~' }).collect();
+            assert_eq!(Key::new(&text), Err(KeyError::Control { at, code: control.into() }));
+        }
+        assert!(Key::new(&"~".repeat(length)).is_ok() && Key::new(&"©".repeat(length)).is_ok());
+    }
+}
+
+#[test]
 fn a_lease_has_bounds_and_changes_nothing_else_about_a_limit() {
     let limit = Limit::per_second(50).burst(100);
     let leased = limit.lease(Duration::from_millis(100)).build().unwrap();

@@ -11,4 +11,4 @@ mod table;
 pub use snapshot::auto_save::AutoSave;
 pub use snapshot::file::{FileError, SnapshotFile};
 pub use snapshot::{RestoreError, Saved};
-pub use store::{MemoryStore, MemoryStoreBuilder, Spent, Usage};
+pub use store::{MemoryStore, MemoryStoreBuilder, Usage};

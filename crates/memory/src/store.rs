@@ -4,7 +4,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
     Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, EmbeddedStore, Key, Micros, NamedLimit,
-    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store,
+    Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Spent, Store,
     StoreError, SystemClock,
 };
 
@@ -50,18 +50,6 @@ impl std::ops::Add for Usage {
             evicted: self.evicted + other.evicted,
         }
     }
-}
-
-/// The outcome of a single charge.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct Spent {
-    /// Whether the bucket covered the cost.
-    pub allowed: bool,
-    /// The store's time when it decided.
-    pub at: Micros,
-    /// The bucket afterwards.
-    pub bucket: Bucket,
 }
 
 /// Settings of a [`MemoryStore`].
@@ -144,8 +132,7 @@ impl<C: Clock> MemoryStore<C> {
     #[inline]
     pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
         if let [charge] = &**charges {
-            let Spent { allowed, at, bucket } = self.spend_one(charge.key(), charge.limit(), charge.cost());
-            return Outcome { allowed, at, buckets: OneOrMany::one(bucket) };
+            return self.spend_one(charge.key(), charge.limit(), charge.cost()).into();
         }
         self.spend_chain(charges)
     }
@@ -156,7 +143,11 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Spends a single charge, without the overhead of a chain. A cost above the capacity is always denied.
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "its answer is then never written to memory and read again, which stalls"
+    )]
+    #[inline(always)]
     pub fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Spent {
         let fingerprint = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
@@ -280,6 +271,12 @@ impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
     fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         Some(Ok(self.spend_now(charges)))
+    }
+
+    #[expect(clippy::inline_always, reason = "as `spend_one`")]
+    #[inline(always)]
+    fn try_spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
+        Some(self.spend_one(key, limit, cost))
     }
 
     #[inline]

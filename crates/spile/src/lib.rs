@@ -85,7 +85,7 @@ pub use spile_core::{
     LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError,
     NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows,
     Reason, RefundId, RefundIdError, RefundOutcome, ReservationMarker, ReservationTtlError, SettleOutcome,
-    SlewedClock, Store, StoreError, SystemClock, UnknownPolicy, Window, Windows,
+    SlewedClock, Spent, Store, StoreError, SystemClock, UnknownPolicy, Window, Windows,
 };
 pub use spile_limiter::{
     Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision,

@@ -1,9 +1,7 @@
-//! Decisions in memory, side by side with `governor`: nanoseconds per decision and bytes per key.
+//! Decisions in memory, side by side with `governor`: nanoseconds of CPU per decision and bytes per key.
 //!
 //! `cargo run --profile dist -p spile-bench --bin decisions [-- --quick]`. Both sides get the same String keys in the
 //! same random order, in alternating rounds of one process; the figure is the median round.
-
-#![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
 mod round;
 mod subjects;
@@ -14,7 +12,9 @@ use cap::Cap;
 use spile_bench::{Table, median};
 
 use crate::round::{Round, keys};
-use crate::subjects::{Governor, GovernorCoarse, GovernorStd, SpileLimiter, SpileStore, Subject};
+use crate::subjects::{
+    Governor, GovernorCoarse, GovernorStd, SpileCheck, SpileLimiter, SpileStore, SpileTryAllow, Subject,
+};
 
 #[global_allocator]
 static ALLOCATED: Cap<System> = Cap::new(System, usize::MAX);
@@ -22,7 +22,15 @@ static ALLOCATED: Cap<System> = Cap::new(System, usize::MAX);
 fn main() {
     let quick = std::env::args().any(|arg| arg == "--quick");
     let sizes: &[usize] = if quick { &[1, 1_000, 1_000_000] } else { &[1, 1_000, 1_000_000, 10_000_000] };
-    let mut table = Table::new(&["keys", "threads", "who", "ns/decision", "speed of governor", "bytes/key"]);
+    let mut table = Table::new(&[
+        "keys",
+        "threads",
+        "who",
+        "ns/decision",
+        "speed of governor",
+        "of the store's time",
+        "bytes/key",
+    ]);
     for &size in sizes {
         let (first, later) = (keys(size, 1), keys(size, 2));
         for threads in [1, 2] {
@@ -36,12 +44,25 @@ fn main() {
     println!("{table}");
 }
 
-/// One row per subject; speeds are ratios to governor's fastest exact configuration.
-fn compare(round: &Round<'_>, rounds: usize) -> Vec<[String; 4]> {
+/// Who is compared. Speeds are ratios to governor's fastest exact configuration, times to those of the store alone.
+const SUBJECTS: [fn(usize) -> Box<dyn Subject>; 7] = [
+    GovernorStd::boxed,
+    Governor::boxed,
+    GovernorCoarse::boxed,
+    SpileStore::boxed,
+    SpileTryAllow::boxed,
+    SpileLimiter::boxed,
+    SpileCheck::boxed,
+];
+const BASELINE: usize = 1;
+const STORE: usize = 3;
+
+/// One row per subject.
+fn compare(round: &Round<'_>, rounds: usize) -> Vec<[String; 5]> {
     let mut subjects: Vec<(Box<dyn Subject>, usize)> = Vec::new();
-    for make in
-        [GovernorStd::boxed, Governor::boxed, GovernorCoarse::boxed, SpileLimiter::boxed, SpileStore::boxed]
-    {
+    // The last holds a million keys at most.
+    let count = SUBJECTS.len() - usize::from(round.keys.len() > 1_000_000);
+    for make in &SUBJECTS[..count] {
         let before = ALLOCATED.allocated();
         let subject = make(round.keys.len());
         subject.fill(round.first);
@@ -54,15 +75,18 @@ fn compare(round: &Round<'_>, rounds: usize) -> Vec<[String; 4]> {
             times.push(round.run(&**subject));
         }
     }
-    let medians: Vec<f64> = times.into_iter().map(median).collect();
-    let baseline = medians[1];
-    subjects
-        .iter()
-        .zip(medians)
-        .map(|((subject, bytes), ns)| {
-            let per_key = *bytes as f64 / round.keys.len() as f64;
-            let per_key = if round.keys.len() < 1_000 { "-".to_owned() } else { format!("{per_key:.0}") };
-            [subject.name().to_owned(), format!("{ns:.1}"), format!("{:.2}x", baseline / ns), per_key]
-        })
-        .collect()
+    let row = |(at, (subject, bytes)): (usize, &(Box<dyn Subject>, usize))| {
+        // The ratio of each round, because a busy machine slows the neighbours of a round alike.
+        let ratio = |of: &[f64], to: &[f64]| median(of.iter().zip(to).map(|(of, to)| of / to).collect());
+        let of_store = ratio(&times[at], &times[STORE]);
+        let per_key = *bytes as f64 / round.keys.len() as f64;
+        [
+            subject.name().to_owned(),
+            format!("{:.1}", median(times[at].clone())),
+            format!("{:.2}x", ratio(&times[BASELINE], &times[at])),
+            if at < STORE { "-".to_owned() } else { format!("{of_store:.2}x") },
+            if round.keys.len() < 1_000 { "-".to_owned() } else { format!("{per_key:.0}") },
+        ]
+    };
+    subjects.iter().enumerate().map(row).collect()
 }

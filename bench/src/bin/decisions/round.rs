@@ -2,7 +2,8 @@
 
 use std::sync::Barrier;
 use std::thread;
-use std::time::Instant;
+
+use spile_bench::thread_cpu_ns;
 
 use crate::subjects::Subject;
 
@@ -17,7 +18,7 @@ pub(crate) struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Nanoseconds of wall time per decision and thread.
+    /// Nanoseconds of CPU time per decision and thread. Wall time would also tell of other work on the machine.
     pub(crate) fn run(&self, subject: &dyn Subject) -> f64 {
         let per_thread = self.decisions / self.threads;
         let start = Barrier::new(self.threads);
@@ -28,9 +29,9 @@ impl Round<'_> {
                     let offset = thread * keys.len() / self.threads;
                     scope.spawn(move || {
                         start.wait();
-                        let began = Instant::now();
+                        let began = thread_cpu_ns();
                         subject.decide(keys, offset, per_thread);
-                        began.elapsed().as_nanos() as f64 / per_thread as f64
+                        (thread_cpu_ns() - began) / per_thread as f64
                     })
                 })
                 .collect();

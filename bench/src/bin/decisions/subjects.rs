@@ -8,8 +8,8 @@ use governor::clock::{QuantaClock, QuantaUpkeepClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter as GovernorLimiter};
-use spile_core::{Cost, Key, Limit, NamedLimit, Plan};
-use spile_limiter::RateLimiter;
+use spile_core::{Cost, Decision, Key, Limit, LimitBuilder, NamedLimit, Plan};
+use spile_limiter::{KeyedLimiter, RateLimiter};
 use spile_memory::MemoryStore;
 
 /// Somebody who decides about keys.
@@ -22,6 +22,8 @@ pub(crate) trait Subject: Sync {
     /// Decides `count` times, walking the keys from `offset`.
     fn decide(&self, keys: &[String], offset: usize, count: usize);
 }
+
+// A decision is looked at where it is, as a caller does: `black_box` of the decision itself would move it once more.
 
 /// Calls `decide` for `count` keys from `offset`, round and round.
 fn walk(keys: &[String], offset: usize, count: usize, mut decide: impl FnMut(&String)) {
@@ -98,8 +100,13 @@ impl Subject for GovernorCoarse {
     }
 }
 
+/// Large enough that every decision is an admission, and slow enough that no bucket fills up again and leaves.
+fn limit() -> LimitBuilder {
+    Limit::per(100_000_000, Duration::from_secs(10 * 365 * 86_400))
+}
+
 fn plan() -> Plan {
-    Plan::new("bench", Limit::per_second(1_000_000_000)).expect("in bounds")
+    Plan::new("bench", limit()).expect("in bounds")
 }
 
 /// The embedded store alone: the same work as governor's, a key and a limit at hand.
@@ -128,27 +135,74 @@ impl Subject for SpileStore {
     }
 }
 
-/// The whole question by plan name: look-up, deadline, policy and the full decision.
+fn limiter(keys: usize) -> RateLimiter<MemoryStore> {
+    let store = MemoryStore::builder().max_keys((keys * 5 / 4).max(100_000)).sweep(0).build();
+    RateLimiter::builder().store(store).plans([plan()]).build()
+}
+
+/// One limit for every key, and the full decision.
+pub(crate) struct SpileCheck(KeyedLimiter);
+
+impl SpileCheck {
+    pub(crate) fn boxed(_keys: usize) -> Box<dyn Subject> {
+        Box::new(Self(RateLimiter::per_key(limit()).expect("in bounds")))
+    }
+}
+
+impl Subject for SpileCheck {
+    fn name(&self) -> &'static str {
+        "Spile, `check`"
+    }
+
+    fn decide(&self, keys: &[String], offset: usize, count: usize) {
+        walk(keys, offset, count, |key| {
+            assert!(black_box(&self.0.check(key)).as_ref().is_ok_and(Decision::allowed));
+        });
+    }
+}
+
+/// The whole question by plan name without a future: look-up and the full decision.
+pub(crate) struct SpileTryAllow(RateLimiter<MemoryStore>);
+
+impl SpileTryAllow {
+    pub(crate) fn boxed(keys: usize) -> Box<dyn Subject> {
+        Box::new(Self(limiter(keys)))
+    }
+}
+
+impl Subject for SpileTryAllow {
+    fn name(&self) -> &'static str {
+        "Spile, `try_allow` by plan name"
+    }
+
+    fn decide(&self, keys: &[String], offset: usize, count: usize) {
+        walk(keys, offset, count, |key| {
+            assert!(black_box(&self.0.try_allow(key, "bench", 1)).as_ref().is_ok_and(Decision::allowed));
+        });
+    }
+}
+
+/// The same in a future, as it is asked with any store.
 pub(crate) struct SpileLimiter(RateLimiter<MemoryStore>);
 
 impl SpileLimiter {
     pub(crate) fn boxed(keys: usize) -> Box<dyn Subject> {
-        let store = MemoryStore::builder().max_keys((keys * 5 / 4).max(100_000)).sweep(0).build();
-        Box::new(Self(RateLimiter::builder().store(store).plans([plan()]).build()))
+        Box::new(Self(limiter(keys)))
     }
 }
 
 impl Subject for SpileLimiter {
     fn name(&self) -> &'static str {
-        "Spile, the limiter by plan name"
+        "Spile, `allow` by plan name"
     }
 
     fn decide(&self, keys: &[String], offset: usize, count: usize) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             for key in keys.iter().cycle().skip(offset).take(count) {
-                let decision = self.0.allow(key, ["bench"], 1).await.expect("a sound question");
-                assert!(black_box(decision).allowed());
+                assert!(
+                    black_box(&self.0.allow(key, "bench", 1).await).as_ref().is_ok_and(Decision::allowed)
+                );
             }
         });
     }

@@ -81,7 +81,8 @@ impl Bucket {
             return if is_over { capacity } else { self.held_under_quota(capacity).min(capacity) };
         }
         let held = self.held_under_rate(limit);
-        let elapsed_us = now.since_us(self.written_at) as f64;
+        // A signed number becomes a double in one step. No clock tells a time that is half of all numbers later.
+        let elapsed_us = now.since_us(self.written_at).min(i64::MAX as u64).cast_signed() as f64;
         // The cast rounds down as `floor` does. It saturates at the largest integer, which is far beyond any capacity.
         let gained = (elapsed_us * limit.rate()) as i64;
         let held = held.get().saturating_add(gained);

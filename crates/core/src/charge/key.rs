@@ -16,6 +16,7 @@ impl<'a> Key<'a> {
 
     /// The key, unless it is empty, too long or holds a control character. This is the rule for every identity, wherever
     /// it comes in.
+    #[inline]
     pub fn new(text: &'a str) -> Result<Self, KeyError> {
         match text.len() {
             0 => Err(KeyError::Empty),
@@ -51,11 +52,34 @@ impl fmt::Debug for Key<'_> {
 
 /// Keys are read on every decision, and one pass over the bytes shows that most have no control character. `C2` is the
 /// first byte of U+0080 to U+009F, and of some other characters.
+#[inline]
 fn refuse_control(text: &str) -> Result<(), KeyError> {
-    let doubtful = |byte: u8| byte < b' ' || byte == 0x7F || byte == 0xC2;
-    if !text.bytes().fold(false, |found, byte| found | doubtful(byte)) {
+    let bytes = text.as_bytes();
+    let (words, rest) = bytes.as_chunks();
+    let rest = match bytes.last_chunk() {
+        // The last word may overlap the one before it.
+        Some(last) => doubtful(*last),
+        None => rest.iter().fold(0, |found, &byte| found | doubtful([byte; 8])),
+    };
+    if words.iter().fold(rest, |found, word| found | doubtful(*word)) == 0 {
         return Ok(());
     }
+    find_control(text)
+}
+
+/// Zero if none of these bytes is below the space, 7F or C2. All eight are looked at together.
+#[inline]
+fn doubtful(bytes: [u8; 8]) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let word = u64::from_ne_bytes(bytes);
+    let (deleted, c2) = (word ^ (EACH * 0x7F), word ^ (EACH * 0xC2));
+    // A byte below what is taken from it borrows, and so sets its highest bit, which it did not have before.
+    let below = |word: u64, than: u64| word.wrapping_sub(EACH * than) & !word;
+    (below(word, 0x20) | below(deleted, 1) | below(c2, 1)) & (EACH * 0x80)
+}
+
+#[cold]
+fn find_control(text: &str) -> Result<(), KeyError> {
     match text.chars().enumerate().find(|(_, c)| c.is_control()) {
         Some((at, c)) => Err(KeyError::Control { at, code: c.into() }),
         None => Ok(()),

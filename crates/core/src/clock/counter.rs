@@ -14,6 +14,8 @@ const RESTARTED_US: i64 = 100_000;
 #[derive(Debug)]
 pub(super) struct AnchoredCounter {
     source: quanta::Clock,
+    /// Microseconds per tick of the counter, in units of 2^-64: one multiplication makes a time of a count.
+    us_per_tick: u64,
     /// What is added to the counter's microseconds. Wraps around if the counter is ahead of the time.
     offset_us: AtomicU64,
     /// The time that was told when the counter was last checked. Written ten times a second at most, so that threads
@@ -24,8 +26,11 @@ pub(super) struct AnchoredCounter {
 impl AnchoredCounter {
     /// A counter that reads `now` at this moment.
     pub(super) fn new(source: quanta::Clock, now: Micros) -> Self {
-        let offset_us = AtomicU64::new(now.get().wrapping_sub(counted_us(&source)));
-        Self { source, offset_us, checked_us: AtomicU64::new(now.get()) }
+        let us_per_tick = us_per_tick(&source);
+        let counter =
+            Self { source, us_per_tick, offset_us: AtomicU64::new(0), checked_us: AtomicU64::new(now.get()) };
+        counter.offset_us.store(now.get().wrapping_sub(counter.counted_us()), Ordering::Relaxed);
+        counter
     }
 
     /// The time now. `correct` is called ten times a second at most, with the time and the microseconds since its last
@@ -44,7 +49,13 @@ impl AnchoredCounter {
     #[inline]
     fn read_us(&self) -> (u64, u64) {
         let offset_us = self.offset_us.load(Ordering::Acquire);
-        (offset_us, counted_us(&self.source).wrapping_add(offset_us))
+        (offset_us, self.counted_us().wrapping_add(offset_us))
+    }
+
+    /// Microseconds that the counter has counted since it started.
+    #[inline]
+    fn counted_us(&self) -> u64 {
+        ((u128::from(self.source.raw()) * u128::from(self.us_per_tick)) >> 64) as u64
     }
 
     #[cold]
@@ -93,8 +104,11 @@ fn replaced(value: &AtomicU64, old: u64, new: u64) -> bool {
     value.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Microseconds that the counter has counted since it started.
-#[inline]
-fn counted_us(source: &quanta::Clock) -> u64 {
-    source.delta_as_nanos(0, source.raw()) / 1_000
+/// Microseconds per tick of the counter, in units of 2^-64, rounded up: the counts of a counter of nanoseconds are then exact
+/// for 200 days.
+fn us_per_tick(source: &quanta::Clock) -> u64 {
+    const TICKS_LOG2: u32 = 50;
+    let ns = u128::from(source.delta_as_nanos(0, 1 << TICKS_LOG2));
+    let units = (ns << (64 - TICKS_LOG2)).div_ceil(1_000);
+    u64::try_from(units).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
 use crate::{
-    Bucket, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, OneOrMany, Outcome,
+    Bucket, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, OneOrMany,
+    Outcome, Spent,
 };
 
 /// Why a request was allowed or denied.
@@ -84,8 +85,8 @@ pub struct LimitStatus {
 
 impl LimitStatus {
     #[inline]
-    fn new(charge: &Charge<'_>, bucket: Bucket, at: Micros) -> Self {
-        Self { limit: charge.limit().clone(), cost: charge.cost(), bucket, at }
+    fn new(limit: &NamedLimit, cost: Cost, bucket: Bucket, at: Micros) -> Self {
+        Self { limit: limit.clone(), cost, bucket, at }
     }
 
     /// The same bucket at the same moment, under the limit of `other`: a bucket keeps its tokens while its limit is scaled.
@@ -179,16 +180,25 @@ impl Decision {
         match (&charges[..], &outcome.buckets[..]) {
             // Most decisions have one limit; collecting an iterator of one would cost more than deciding.
             ([charge], [bucket]) => {
-                let status = LimitStatus::new(charge, *bucket, outcome.at);
-                Self::by_store(outcome.allowed, source, 0, OneOrMany::one(status))
+                let spent = Spent { allowed: outcome.allowed, at: outcome.at, bucket: *bucket };
+                Self::from_spent(charge.limit(), charge.cost(), spent, source)
             }
             _ => Self::from_chain(charges, outcome, source),
         }
     }
 
+    /// The decision that a store's answer about one charge amounts to.
+    #[inline]
+    pub fn from_spent(limit: &NamedLimit, cost: Cost, spent: Spent, source: DecisionSource) -> Self {
+        let status = LimitStatus::new(limit, cost, spent.bucket, spent.at);
+        Self::by_store(spent.allowed, source, 0, OneOrMany::one(status))
+    }
+
     #[inline(never)]
     fn from_chain(charges: &Charges<'_>, outcome: &Outcome, source: DecisionSource) -> Self {
-        let status = |(charge, &bucket): (&Charge<'_>, &Bucket)| LimitStatus::new(charge, bucket, outcome.at);
+        let status = |(charge, &bucket): (&Charge<'_>, &Bucket)| {
+            LimitStatus::new(charge.limit(), charge.cost(), bucket, outcome.at)
+        };
         let limits: OneOrMany<_> = charges.iter().zip(outcome.buckets.iter()).map(status).collect();
         Self::by_store(outcome.allowed, source, binding(&limits, outcome.allowed), limits)
     }

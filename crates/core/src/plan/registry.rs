@@ -1,11 +1,11 @@
 //! Where plans are looked up by name.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use arc_swap::cache::Cache;
 use foldhash::HashMap;
 use thread_local::ThreadLocal;
 
@@ -26,6 +26,12 @@ pub trait PlanRegistry: Send + Sync {
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
         self.plan(name).inspect(visit).is_some()
     }
+
+    /// The plan of that name in place, if this thread has it at hand. `None` says nothing: [`visit`](Self::visit) tells whether
+    /// there is one. A registry that lends plans lets a decision be made without a copy of any part of the plan.
+    fn lend(&self, _name: &str) -> Option<Ref<'_, Plan>> {
+        None
+    }
 }
 
 impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
@@ -40,6 +46,11 @@ impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
         (**self).visit(name, visit)
     }
+
+    #[inline]
+    fn lend(&self, name: &str) -> Option<Ref<'_, Plan>> {
+        (**self).lend(name)
+    }
 }
 
 /// Plans held in memory, replaceable while decisions are being made.
@@ -47,7 +58,9 @@ impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
 /// A replaced plan takes effect on the next decision. Buckets keep their tokens, up to the new capacity.
 #[derive(Default)]
 pub struct InMemoryPlans {
-    plans: Arc<ArcSwap<PlanTable>>,
+    plans: ArcSwap<PlanTable>,
+    /// How often the plans were replaced.
+    version: AtomicU64,
     seen: ThreadLocal<RefCell<ThreadCache>>,
 }
 
@@ -61,7 +74,8 @@ struct PlanTable {
 
 /// One thread's cached copy of the plans: threads that only read share no memory that is written to.
 struct ThreadCache {
-    plans: Cache<Arc<ArcSwap<PlanTable>>, Arc<PlanTable>>,
+    version: u64,
+    plans: Arc<PlanTable>,
     /// The position of the plan that was asked for last. The next decision is mostly about the same one.
     last: usize,
 }
@@ -69,24 +83,35 @@ struct ThreadCache {
 impl InMemoryPlans {
     /// A registry of these plans. Of two plans with one name, the later is kept.
     pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
-        let plans = Arc::new(ArcSwap::from_pointee(plans.into_iter().collect()));
-        Self { plans, seen: ThreadLocal::new() }
+        Self { plans: ArcSwap::from_pointee(plans.into_iter().collect()), ..Self::default() }
     }
 
     /// Replaces all plans in one step.
     pub fn replace_all(&self, plans: impl IntoIterator<Item = Plan>) {
         self.plans.store(Arc::new(plans.into_iter().collect()));
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Adds the plan, or replaces the one of the same name.
     pub fn put(&self, plan: &Plan) {
         self.plans.rcu(|table| table.plans().chain([plan]).cloned().collect::<PlanTable>());
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Removes the plan. Its buckets stay in the store until they are full again.
     pub fn remove(&self, name: &str) {
         let others = |plan: &&Plan| plan.name().as_str() != name;
         self.plans.rcu(|table| table.plans().filter(others).cloned().collect::<PlanTable>());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    fn seen(&self) -> &RefCell<ThreadCache> {
+        // The version is read first: plans that are newer than it are read once more.
+        self.seen.get_or(|| {
+            let version = self.version.load(Ordering::Acquire);
+            RefCell::new(ThreadCache { version, plans: self.plans.load_full(), last: 0 })
+        })
     }
 
     /// Every plan, by name.
@@ -107,31 +132,37 @@ impl PlanRegistry for InMemoryPlans {
     }
 
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
-        let seen = self.seen.get_or(|| RefCell::new(ThreadCache::of(&self.plans)));
-        match seen.try_borrow_mut() {
-            Ok(mut seen) => seen.find(name).map(visit).is_some(),
+        match self.seen().try_borrow_mut() {
+            Ok(mut seen) => seen.find(self, name).map(visit).is_some(),
             // The visitor of one plan looks up another: the cache is in use.
             Err(_) => self.plan(name).as_ref().map(visit).is_some(),
         }
     }
+
+    fn lend(&self, name: &str) -> Option<Ref<'_, Plan>> {
+        let seen = self.seen();
+        seen.try_borrow_mut().ok()?.find(self, name)?;
+        Ref::filter_map(seen.try_borrow().ok()?, ThreadCache::last).ok()
+    }
 }
 
 impl ThreadCache {
-    fn of(plans: &Arc<ArcSwap<PlanTable>>) -> Self {
-        Self { plans: Cache::new(Arc::clone(plans)), last: 0 }
+    #[inline]
+    fn find(&mut self, registry: &InMemoryPlans, name: &str) -> Option<&Plan> {
+        let version = registry.version.load(Ordering::Acquire);
+        if self.version != version {
+            *self = Self { version, plans: registry.plans.load_full(), last: 0 };
+        }
+        if self.plans.plans.get(self.last).is_none_or(|(last, _)| **last != *name) {
+            self.last = self.plans.find(name)?.0;
+        }
+        self.last()
     }
 
+    /// The plan that was found last.
     #[inline]
-    fn find(&mut self, name: &str) -> Option<&Plan> {
-        let table = self.plans.load();
-        if let Some((last, plan)) = table.plans.get(self.last)
-            && **last == *name
-        {
-            return Some(plan);
-        }
-        let (place, plan) = table.find(name)?;
-        self.last = place;
-        Some(plan)
+    fn last(&self) -> Option<&Plan> {
+        self.plans.plans.get(self.last).map(|(_, plan)| plan)
     }
 }
 

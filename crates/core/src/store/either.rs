@@ -1,8 +1,8 @@
 //! One of two stores, chosen at run time.
 
 use crate::{
-    ChargeOutcome, Charges, Cost, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker,
-    SettleOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Cost, Key, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Spent, Store, StoreError,
 };
 
 /// One of two stores, chosen at run time: one in this process, or one that several processes share.
@@ -34,6 +34,11 @@ impl<E: Store, S: Store> Store for EitherStore<E, S> {
     #[inline]
     fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         either!(self, store => store.try_spend(charges))
+    }
+
+    #[inline]
+    fn try_spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
+        either!(self, store => store.try_spend_one(key, limit, cost))
     }
 
     #[inline]

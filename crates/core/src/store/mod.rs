@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::either::EitherStore;
-pub use self::outcome::{ChargeOutcome, Outcome, PartialOutcome, RefundOutcome, SettleOutcome};
-use crate::{Charges, Cost, FailureReason, RefundId, ReservationMarker};
+pub use self::outcome::{ChargeOutcome, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Spent};
+use crate::{Charges, Cost, FailureReason, Key, NamedLimit, RefundId, ReservationMarker};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///
@@ -23,6 +23,13 @@ pub trait Store: Send + Sync {
     /// A store that wraps another should pass this on. Otherwise its callers wait for a future.
     #[inline]
     fn try_spend(&self, _charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        None
+    }
+
+    /// Spends one charge as [`try_spend`](Self::try_spend) does, without a chain: to make one costs as much as the answer. The
+    /// limit covers the cost when it is full.
+    #[inline]
+    fn try_spend_one(&self, _key: Key<'_>, _limit: &NamedLimit, _cost: Cost) -> Option<Spent> {
         None
     }
 
@@ -96,6 +103,11 @@ impl<S: Store> Store for Arc<S> {
     #[inline]
     fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         (**self).try_spend(charges)
+    }
+
+    #[inline]
+    fn try_spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
+        (**self).try_spend_one(key, limit, cost)
     }
 
     #[inline]

@@ -13,6 +13,24 @@ pub struct Outcome {
     pub buckets: OneOrMany<Bucket>,
 }
 
+/// What a step about one charge did. The same as an [`Outcome`] of one bucket, without the list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Spent {
+    /// Whether the bucket covered the cost.
+    pub allowed: bool,
+    /// The store's own time when it decided.
+    pub at: Micros,
+    /// The bucket afterwards.
+    pub bucket: Bucket,
+}
+
+impl From<Spent> for Outcome {
+    #[inline]
+    fn from(Spent { allowed, at, bucket }: Spent) -> Self {
+        Self { allowed, at, buckets: OneOrMany::one(bucket) }
+    }
+}
+
 /// What a partial spend took.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PartialOutcome {

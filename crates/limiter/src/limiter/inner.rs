@@ -1,5 +1,6 @@
 //! What all clones of a limiter share, and the course of one decision.
 
+use std::cell::Ref;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Charge, Charges, Decision, DecisionSource, Micros, Outcome, PlanRegistry, Store, StoreError,
+    Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, Outcome, PlanRegistry, Spent,
+    Store, StoreError,
 };
 use tokio::time::Instant;
 
@@ -168,7 +170,40 @@ impl<S: Store> LimiterInner<S> {
     }
 }
 
+/// A charge under a plan of one limit, and what the store answered without waiting.
+pub(super) struct SpentOne<'k, 'p> {
+    pub(super) key: Key<'k>,
+    pub(super) limit: Ref<'p, NamedLimit>,
+    pub(super) cost: Cost,
+    pub(super) spent: Spent,
+}
+
+impl SpentOne<'_, '_> {
+    #[inline]
+    fn decision(&self) -> Decision {
+        Decision::from_spent(&self.limit, self.cost, self.spent, DecisionSource::Store)
+    }
+}
+
 impl<S> LimiterInner<S> {
+    /// Turns the store's answer about one charge into a decision and reports it.
+    #[expect(clippy::inline_always, reason = "as `conclude`")]
+    #[inline(always)]
+    pub(super) fn conclude_one(&self, one: &SpentOne<'_, '_>) -> Decision {
+        if self.observer.is_some() {
+            self.report_one(one);
+        }
+        one.decision()
+    }
+
+    /// Makes the decision once more. With a reference to the one that is returned, that one would have to be moved.
+    #[inline(never)]
+    fn report_one(&self, one: &SpentOne<'_, '_>) {
+        let decision = &one.decision();
+        let charges = Charges::from(Charge::late(one.key, one.limit.clone(), one.cost));
+        self.count_or_tell(&charges, &AskOptions::default(), decision, one.spent.at);
+    }
+
     /// Forgets what is known of these buckets, when the call that changes them ends, however it ends.
     pub(super) const fn forgets<'a>(&'a self, charges: &'a Charges<'a>) -> ForgetsBuckets<'a> {
         ForgetsBuckets { cache: self.deny_cache.as_ref(), charges }

@@ -1,6 +1,8 @@
 //! One limit for every key, in this process: the two-line way in.
 
-use spile_core::{Charges, Cost, Decision, Key, KeyError, Limit, LimitError, LimitName, NamedLimit};
+use spile_core::{
+    Charge, Cost, Decision, DecisionSource, Key, KeyError, Limit, LimitError, LimitName, NamedLimit,
+};
 use spile_memory::MemoryStore;
 
 use super::RateLimiter;
@@ -41,18 +43,19 @@ impl RateLimiter<MemoryStore> {
 
 impl KeyedLimiter {
     /// Spends one token of `key`, if there is one.
-    ///
-    /// # Panics
-    /// Never: every limit holds at least one token.
     pub fn check(&self, key: &str) -> Result<Decision, KeyError> {
-        let charges =
-            Charges::one(Key::new(key)?, &self.limit, Cost::ONE).expect("every limit holds one token");
-        Ok(self.limiter.allow_now(&charges))
+        Ok(self.spend(Key::new(key)?, Cost::ONE))
     }
 
     /// Spends `tokens` of `key`, or none of them if there are fewer.
     pub fn check_n(&self, key: &str, tokens: u64) -> Result<Decision, LimiterError> {
-        let charges = Charges::one(Key::new(key)?, &self.limit, Cost::new(tokens)?)?;
-        Ok(self.limiter.allow_now(&charges))
+        let charge = Charge::new(Key::new(key)?, self.limit.clone(), Cost::new(tokens)?)?;
+        Ok(self.spend(charge.key(), charge.cost()))
+    }
+
+    #[inline]
+    fn spend(&self, key: Key<'_>, cost: Cost) -> Decision {
+        let spent = self.limiter.store().spend_one(key, &self.limit, cost);
+        Decision::from_spent(&self.limit, cost, spent, DecisionSource::Store)
     }
 }

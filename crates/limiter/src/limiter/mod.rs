@@ -12,6 +12,7 @@ mod reservation;
 mod settle;
 mod wait;
 
+use std::cell::Ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use tokio::time::Instant;
 
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
-use self::inner::{LimiterInner, SHORTEST_PAUSE, in_time};
+use self::inner::{LimiterInner, SHORTEST_PAUSE, SpentOne, in_time};
 pub use self::keyed::KeyedLimiter;
 pub use self::partial::{ChargeDecision, PartialDecision};
 pub use self::plan_list::PlanList;
@@ -67,17 +68,13 @@ impl<S: Store> RateLimiter<S> {
         plans: impl PlanList + Send,
         tokens: u64,
     ) -> Result<Decision, LimiterError> {
-        let inner = &self.inner;
-        // The charges are not moved: that would cost as much as the store's answer.
-        let charges = {
-            let charges = self.charges(key, plans, tokens);
-            if let Ok(charges) = &charges
-                && let Some(decision) = inner.spend_at_once(charges, &AskOptions::default())
-            {
-                return Ok(decision);
-            }
-            charges?
-        };
+        if let Some(one) = self.spend_one(key, &plans, tokens) {
+            return Ok(self.inner.conclude_one(&one));
+        }
+        let (inner, charges) = (&self.inner, self.charges(key, plans, tokens)?);
+        if let Some(decision) = inner.spend_at_once(&charges, &AskOptions::default()) {
+            return Ok(decision);
+        }
         match inner.decide_nearby(&charges, &AskOptions::default()) {
             Ok(decision) => Ok(decision),
             Err(share) => Ok(inner.wait_for(charges.into(), share).await),
@@ -368,6 +365,24 @@ impl<S: Store> RateLimiter<S> {
         Ok(Charges::new(late)?)
     }
 
+    /// Spends under a plan of one limit, if the store needs no waiting. `None` means that nothing was spent, also because the
+    /// question has a fault: making its charges tells which.
+    ///
+    /// No chain is made, and the decision is left to the caller: to move either costs as much as the store's answer.
+    #[expect(clippy::inline_always, reason = "as the store's answer must not be moved either")]
+    #[inline(always)]
+    fn spend_one<'k>(&self, key: &'k str, plans: &impl PlanList, tokens: u64) -> Option<SpentOne<'k, '_>> {
+        let (key, cost) = (Key::new(key).ok()?, Cost::new(tokens).ok()?);
+        let plan = self.inner.plans.lend(plans.only()?)?;
+        let limit =
+            Ref::filter_map(plan, |plan| plan.limits().first().filter(|_| plan.limits().len() == 1)).ok()?;
+        if !limit.limit().can_cover(cost) {
+            return None;
+        }
+        let spent = self.inner.store.try_spend_one(key, &limit, cost)?;
+        Some(SpentOne { key, limit, cost, spent })
+    }
+
     fn charges_of<'k>(
         &self,
         key: &'k str,
@@ -430,12 +445,12 @@ impl<S: EmbeddedStore> RateLimiter<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_allow(&self, key: &str, plans: impl PlanList, tokens: u64) -> Result<Decision, LimiterError> {
-        Ok(self.allow_now(&self.charges(key, plans, tokens)?))
-    }
-
-    pub(crate) fn allow_now(&self, charges: &Charges<'_>) -> Decision {
-        let outcome = self.inner.store.spend_now(charges);
-        self.inner.conclude(charges, &AskOptions::default(), Ok(outcome), DecisionSource::Store, None)
+        if let Some(one) = self.spend_one(key, &plans, tokens) {
+            return Ok(self.inner.conclude_one(&one));
+        }
+        let charges = self.charges(key, plans, tokens)?;
+        let outcome = self.inner.store.spend_now(&charges);
+        Ok(self.inner.conclude(&charges, &AskOptions::default(), Ok(outcome), DecisionSource::Store, None))
     }
 }
 

@@ -37,12 +37,20 @@ pub(crate) mod sealed {
     pub trait Names {
         /// Calls `visit` with each name, up to the first that fails.
         fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E>;
+
+        /// The name, if it is the only one.
+        fn only(&self) -> Option<&str>;
     }
 
     impl<T: Names + ?Sized> Names for &T {
         #[inline]
         fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             (**self).try_each(visit)
+        }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            (**self).only()
         }
     }
 
@@ -51,12 +59,22 @@ pub(crate) mod sealed {
         fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             visit(self)
         }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            Some(self)
+        }
     }
 
     impl Names for String {
         #[inline]
         fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             visit(self)
+        }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            Some(self)
         }
     }
 
@@ -65,12 +83,22 @@ pub(crate) mod sealed {
         fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             visit(self.as_str())
         }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            Some(self.as_str())
+        }
     }
 
     impl<N: AsRef<str>> Names for [N] {
         #[inline]
         fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             self.iter().try_for_each(|name| visit(name.as_ref()))
+        }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            if let [only] = self { Some(only.as_ref()) } else { None }
         }
     }
 
@@ -79,12 +107,22 @@ pub(crate) mod sealed {
         fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             self[..].try_each(visit)
         }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            self[..].only()
+        }
     }
 
     impl<N: AsRef<str>> Names for Vec<N> {
         #[inline]
         fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
             self[..].try_each(visit)
+        }
+
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            self[..].only()
         }
     }
 }
