@@ -86,11 +86,11 @@ impl CommandDecoder {
         if !self.take_line(bytes, longest, too_long)? {
             return Ok(None);
         }
-        let line = std::mem::take(&mut self.line);
         if !is_array {
-            return inline_command(&line);
+            return inline_command(&std::mem::take(&mut self.line));
         }
-        let count = integer(&line[1..]).filter(|count| *count <= REDIS_MAX_ARGUMENTS);
+        let count = integer(&self.line[1..]).filter(|count| *count <= REDIS_MAX_ARGUMENTS);
+        self.line.clear();
         match count {
             None => Err(ProtocolError("invalid multibulk length".to_owned())),
             // Redis ignores an empty command without a reply.
@@ -98,6 +98,8 @@ impl CommandDecoder {
             Some(count) => {
                 self.left = count.unsigned_abs();
                 self.too_large = self.left > MAX_ARGUMENTS as u64;
+                // Most commands have fewer arguments than this, and so need to allocate once.
+                self.arguments.reserve(self.left.min(8) as usize);
                 self.expecting = Expecting::Length;
                 Ok(None)
             }

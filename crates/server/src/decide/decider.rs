@@ -253,7 +253,19 @@ impl Decider {
         Decision::unlimited(self.wall_now())
     }
 
+    /// Asks the limiter, without a future if the store answers at once. A future is boxed: inline, it would make those of all
+    /// requests larger to move, also of those that need none.
     async fn allow_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
+        if !chain.is_peek()
+            && self.limiter.answers_at_once()
+            && let Some(decision) = self.limiter.try_allow_charges(&ask)
+        {
+            return decision;
+        }
+        Box::pin(self.wait_for(chain, ask)).await
+    }
+
+    async fn wait_for(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
         if chain.is_peek() {
             return self.limiter.peek_charges(ask).await;
         }

@@ -2,16 +2,16 @@
 //! long, or if a command takes too long to arrive.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, ErrorKind::TimedOut};
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use spile_listener::{ClientIo, DrainWatcher};
+use spile_listener::{ClientIo, DrainWatcher, IdleTimer};
 use spile_resp::{CommandDecoder, Frame, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
 use super::session::{AfterReply, ClientSession};
 
@@ -38,6 +38,9 @@ pub(super) struct ClientConnection<I> {
     stream: I,
     session: ClientSession,
     timeouts: ClientTimeouts,
+    /// Measures how long the client takes for the next command, or for the rest of one. Kept from command to command: a timer
+    /// for each would cost as much as the decision.
+    waiting: IdleTimer,
     decoder: CommandDecoder,
     /// Commands that have arrived completely and are not answered yet.
     frames: Vec<Frame>,
@@ -50,6 +53,7 @@ impl<I: ClientIo> ClientConnection<I> {
             stream,
             session,
             timeouts,
+            waiting: IdleTimer::after(timeouts.idle),
             decoder: CommandDecoder::default(),
             frames: Vec::new(),
             out: Vec::new(),
@@ -59,15 +63,14 @@ impl<I: ClientIo> ClientConnection<I> {
     /// Serves until the connection ends. While the listener drains, commands that have arrived are still answered,
     /// including one of which only a part has arrived.
     pub(super) async fn serve(mut self, mut watcher: DrainWatcher) -> io::Result<()> {
-        let mut deadline = Instant::now() + self.timeouts.idle;
         loop {
             let is_between = !self.decoder.is_within_command();
-            let reading = timeout_at(deadline, poll_fn(|cx| self.poll_read(cx)));
+            let reading = poll_fn(|cx| self.poll_read_in_time(cx));
             let read = if is_between {
                 let Some(read) = watcher.unless_draining(reading).await else { return Ok(()) };
-                read?
+                read
             } else {
-                reading.await?
+                reading.await
             };
             let read = match read {
                 Ok(0) => return Ok(()),
@@ -85,11 +88,18 @@ impl<I: ClientIo> ClientConnection<I> {
                 return self.close().await;
             }
             if !self.decoder.is_within_command() {
-                deadline = Instant::now() + self.timeouts.idle;
+                self.waiting.restart(self.timeouts.idle);
             } else if is_between || arrived {
                 // The timeout runs from the first byte of a command; further bytes do not extend it.
-                deadline = Instant::now() + self.timeouts.command;
+                self.waiting.restart(self.timeouts.command);
             }
+        }
+    }
+
+    fn poll_read_in_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, ReadError>> {
+        match self.poll_read(cx) {
+            Poll::Pending => self.waiting.poll_expired(cx).map(|()| Err(ReadError::Io(TimedOut.into()))),
+            read @ Poll::Ready(_) => read,
         }
     }
 
@@ -126,11 +136,15 @@ impl<I: ClientIo> ClientConnection<I> {
 
     async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
-            let write = async {
+            let mut write = pin!(async {
                 self.stream.write_all(&self.out).await?;
                 self.stream.flush().await
-            };
-            timeout(self.timeouts.unread, write).await??;
+            });
+            // Most replies are written at once, and need no timer.
+            match poll_fn(|cx| Poll::Ready(write.as_mut().poll(cx))).await {
+                Poll::Ready(written) => written?,
+                Poll::Pending => timeout(self.timeouts.unread, write).await??,
+            }
             self.out.clear();
             self.out.shrink_to(FLUSH_BYTES);
         }

@@ -154,7 +154,8 @@ impl ClientSession {
     ) -> (RespReply, Answered) {
         let decided = match command {
             DecisionCommand::Throttle => self.throttle(arguments, policy, in_bulk).await,
-            DecisionCommand::Rule(verb) => self.check(verb, arguments, policy, in_bulk).await,
+            // Boxed, because its future is large and is not needed for a throttle.
+            DecisionCommand::Rule(verb) => Box::pin(self.check(verb, arguments, policy, in_bulk)).await,
         };
         decided.unwrap_or_else(|wrong| (wrong, Answered::Refused))
     }

@@ -78,9 +78,8 @@ fn whole_seconds(span: Duration) -> i64 {
 }
 
 fn number(name: &str, text: &[u8], bounds: RangeInclusive<u64>) -> Result<u64, RespReply> {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i128>().ok());
-    let number =
-        number.and_then(|number| u64::try_from(number).ok()).filter(|number| bounds.contains(number));
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let number = number.filter(|number| bounds.contains(number));
     number.ok_or_else(|| {
         let shown = text[..text.len().min(32)].escape_ascii();
         let (least, most) = (bounds.start(), bounds.end());
