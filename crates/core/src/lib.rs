@@ -37,7 +37,6 @@ pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{
     ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Spent,
-    Store,
-    StoreError,
+    Store, StoreError,
 };
 pub use units::{MicroTokens, Micros};
