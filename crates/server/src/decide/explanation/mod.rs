@@ -6,11 +6,12 @@ mod subject;
 
 use std::time::Duration;
 
+use http::HeaderMap;
 use serde::Serialize;
 use spile_core::{ChargeError, Decision, LimitStatus};
 use spile_gateway::FoundRoute;
 use spile_observe::KeyDenial;
-use spile_policy::{AskError, Chain, Facts, Owed, Policy, PolicyRefusal};
+use spile_policy::{AskError, Chain, Facts, Owed, Policy, PolicyRefusal, Rule};
 use utoipa::ToSchema;
 
 use self::denials::SeenDenials;
@@ -185,7 +186,12 @@ impl Explanation {
         denials: Vec<KeyDenial>,
     ) -> Self {
         let (rule, route_limits) = (subject.rule(), subject.route_limits());
-        let own_cost = rule.or(route_limits.first().copied()).map_or(0, |rule| rule.cost.get().into());
+        let estimate = |rule: &Rule| {
+            let estimate = asked.route.filter(|_| !rule.fixed_cost).and_then(FoundRoute::estimate);
+            estimate.and_then(|estimate| estimate.of(&HeaderMap::new()))
+        };
+        let cost = |rule: &Rule| estimate(rule).unwrap_or(rule.cost).get().into();
+        let own_cost = rule.or(route_limits.first().copied()).map_or(0, cost);
         let tenant = subject::client_of(asked.key).strip_prefix("tenant:").and_then(|id| policy.tenant(id));
         Self {
             key: asked.key.to_owned(),
