@@ -94,5 +94,6 @@ fn verdict() -> RateLimitResponse {
         ]
         .map(field)
         .into(),
+        ..RateLimitResponse::default()
     }
 }
