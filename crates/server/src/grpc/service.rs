@@ -240,7 +240,11 @@ impl RateLimitService {
             };
             Some(AloneDecision::new(at, owed, decision))
         };
-        join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
+        // No future is made for the others: most are enforced together, and it would be large.
+        let alone = owed.each.iter().enumerate().filter(|(_, owed)| {
+            matches!(owed, DescriptorOwed::Shadow(_) | DescriptorOwed::Any(_) | DescriptorOwed::Late(_))
+        });
+        join_all(alone.map(one)).await.into_iter().flatten().collect()
     }
 
     /// Gives back, in what is left of the time. If the store fails it is lost, as it would be with a client that does not
