@@ -195,7 +195,7 @@ impl<'a> DomainConversion<'a> {
             self.note_what_is_lost(one);
             branch.push(one);
             if let Some(limit) = &one.limit {
-                self.write_limit(branch, limit)?;
+                self.write_limit(branch, branch, limit)?;
             }
             self.descend(&one.children.iter().collect::<Vec<_>>(), branch)?;
             branch.pop();
@@ -243,14 +243,16 @@ impl<'a> DomainConversion<'a> {
         }
     }
 
+    /// Writes the limit at the end of a branch, for values that fit `matched`: those of the branch itself, or fewer.
     fn write_limit(
         &mut self,
         branch: &[&'a EnvoyDescriptor],
+        matched: &[&'a EnvoyDescriptor],
         limit: &'a EnvoyLimit,
     ) -> Result<(), ConversionError> {
         let one = branch[branch.len() - 1];
         let plans = self.plans(one, limit.amount);
-        let id = self.id(limit.name.as_deref(), branch);
+        let id = self.id(limit.name.as_deref(), matched);
         if let Some(name) = &limit.name {
             self.by_name.entry(name).or_default().push(id.clone());
         }
@@ -261,7 +263,7 @@ impl<'a> DomainConversion<'a> {
             any: one.quota && !one.shadow,
             replaces: Vec::new(),
         };
-        let matcher = self.matcher(branch);
+        let matcher = self.matcher(branch, matched);
         let is_mixed = |one: &&EnvoyDescriptor| {
             branch.iter().any(|other| other.key == one.key && other.share_threshold != one.share_threshold)
         };
@@ -270,7 +272,7 @@ impl<'a> DomainConversion<'a> {
             self.to.note(&one.file, one.line, what);
         }
         let rule = Rule { matcher, shadow: one.shadow, descriptors, ..Rule::new(&id, plans) };
-        self.push(rule, branch, format!("{}:{}", one.file, one.line))
+        self.push(rule, matched, format!("{}:{}", one.file, one.line))
     }
 
     fn push(
@@ -306,13 +308,38 @@ impl<'a> DomainConversion<'a> {
                         continue;
                     }
                     let limited = rest.last().unwrap_or(low);
-                    let (id, matcher) = (self.id(None, &branch), self.matcher(&branch));
+                    let (id, matcher) = (self.id(None, &branch), self.matcher(&branch, &branch));
                     let comment = format!(
                         "{}:{} has no limit for this, and so that of {}:{} does not apply",
                         high.file, high.line, limited.file, limited.line
                     );
                     self.push(Rule { matcher, ..Rule::new(&id, RulePlans::Unlimited) }, &branch, comment)?;
+                    self.reopen_limits(before, high, &rest)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// A rule that closes `rest` below `high` would also be found for values for which `high` has a limit of its own, if it names an
+    /// earlier entry more exactly. Adds the rules of those limits for the values that fit both.
+    fn reopen_limits(
+        &mut self,
+        before: &[&'a EnvoyDescriptor],
+        high: &'a EnvoyDescriptor,
+        rest: &[&'a EnvoyDescriptor],
+    ) -> Result<(), ConversionError> {
+        for own in limited_below(high) {
+            let Some(both) = narrower(&own, rest) else { continue };
+            let on = |rest: &[&'a EnvoyDescriptor]| -> Branch<'a> {
+                before.iter().copied().chain([high]).chain(rest.iter().copied()).collect()
+            };
+            let (branch, matched) = (on(&own), on(&both));
+            let limit = branch.last().and_then(|one| one.limit.as_ref());
+            let is_found =
+                found_below(high, &both).is_some_and(|found| std::ptr::eq(found, branch[branch.len() - 1]));
+            if let Some(limit) = limit.filter(|_| is_found && !self.written.contains(&entries(&matched))) {
+                self.write_limit(&branch, &matched, limit)?;
             }
         }
         Ok(())
@@ -334,12 +361,13 @@ impl<'a> DomainConversion<'a> {
         }
     }
 
-    fn matcher(&self, branch: &[&EnvoyDescriptor]) -> Matcher {
+    /// Matches the values of `matched`. Those share a bucket that share one in the branch.
+    fn matcher(&self, branch: &[&EnvoyDescriptor], matched: &[&EnvoyDescriptor]) -> Matcher {
         let pattern = |(one, text): (&&EnvoyDescriptor, String)| {
             let pattern: EntryPattern = text.parse().ok()?;
             Some(if one.share_threshold { pattern.shared() } else { pattern })
         };
-        let entries = branch.iter().zip(entries(branch)).filter_map(pattern).collect();
+        let entries = branch.iter().zip(entries(matched)).filter_map(pattern).collect();
         let descriptor = DescriptorMatch { domain: self.domain.to_owned(), entries, subset: false };
         Matcher { descriptor: Some(descriptor), ..Matcher::default() }
     }
@@ -482,8 +510,23 @@ fn limited_below(one: &EnvoyDescriptor) -> Vec<Branch<'_>> {
     own.into_iter().chain(below).collect()
 }
 
+/// At each place the narrower of two entries. `None` if no values fit both ways, or none of two entries covers the other.
+fn narrower<'a>(one: &[&'a EnvoyDescriptor], other: &[&'a EnvoyDescriptor]) -> Option<Branch<'a>> {
+    let narrower = |(one, other): (&&'a EnvoyDescriptor, &&'a EnvoyDescriptor)| match one.key == other.key {
+        true if covers(one, other) => Some(*other),
+        true if covers(other, one) => Some(*one),
+        _ => None,
+    };
+    if one.len() == other.len() { one.iter().zip(other).map(narrower).collect() } else { None }
+}
+
 /// Whether the service finds a limit for these entries below a descriptor.
 fn finds_limit(from: &EnvoyDescriptor, rest: &[&EnvoyDescriptor]) -> bool {
+    found_below(from, rest).is_some_and(|found| found.limit.is_some())
+}
+
+/// The descriptor to which the service comes for these entries below another.
+fn found_below<'a>(from: &'a EnvoyDescriptor, rest: &[&EnvoyDescriptor]) -> Option<&'a EnvoyDescriptor> {
     let mut at = from;
     for entry in rest {
         let same_key = || at.children.iter().filter(|child| child.key == entry.key);
@@ -492,10 +535,10 @@ fn finds_limit(from: &EnvoyDescriptor, rest: &[&EnvoyDescriptor]) -> bool {
         let any = || same_key().find(|child| child.value.is_none());
         match exact.or_else(starred).or_else(any) {
             Some(child) => at = child,
-            None => return false,
+            None => return None,
         }
     }
-    at.limit.is_some()
+    Some(at)
 }
 
 #[cfg(test)]
