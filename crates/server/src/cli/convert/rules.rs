@@ -243,16 +243,16 @@ impl<'a> DomainConversion<'a> {
         }
     }
 
-    /// Writes the limit at the end of a branch, for values that fit `matched`: those of the branch itself, or fewer.
+    /// Writes the limit at the end of a branch, for descriptors that fit `values`: those of the branch itself, or fewer.
     fn write_limit(
         &mut self,
         branch: &[&'a EnvoyDescriptor],
-        matched: &[&'a EnvoyDescriptor],
+        values: &[&'a EnvoyDescriptor],
         limit: &'a EnvoyLimit,
     ) -> Result<(), ConversionError> {
         let one = branch[branch.len() - 1];
         let plans = self.plans(one, limit.amount);
-        let id = self.id(limit.name.as_deref(), matched);
+        let id = self.id(limit.name.as_deref(), values);
         if let Some(name) = &limit.name {
             self.by_name.entry(name).or_default().push(id.clone());
         }
@@ -263,7 +263,7 @@ impl<'a> DomainConversion<'a> {
             any: one.quota && !one.shadow,
             replaces: Vec::new(),
         };
-        let matcher = self.matcher(branch, matched);
+        let matcher = self.matcher(branch, values);
         let is_mixed = |one: &&EnvoyDescriptor| {
             branch.iter().any(|other| other.key == one.key && other.share_threshold != one.share_threshold)
         };
@@ -272,7 +272,7 @@ impl<'a> DomainConversion<'a> {
             self.to.note(&one.file, one.line, what);
         }
         let rule = Rule { matcher, shadow: one.shadow, descriptors, ..Rule::new(&id, plans) };
-        self.push(rule, matched, format!("{}:{}", one.file, one.line))
+        self.push(rule, values, format!("{}:{}", one.file, one.line))
     }
 
     fn push(
