@@ -23,10 +23,12 @@ mod short_text;
 mod store;
 mod units;
 
-pub use bucket::{Bucket, BucketSlot, charge, peek, refund, refund_once, settle, spend, spend_up_to};
+pub use bucket::{
+    Bucket, BucketSlot, acquire, charge, peek, refund, refund_once, settle, spend, spend_up_to,
+};
 pub use charge::{
-    Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, RefundId, RefundIdError, ReservationMarker,
-    ReservationTtlError,
+    Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, PermitId, PermitIdError, RefundId,
+    RefundIdError, ReservationMarker, ReservationTtlError,
 };
 pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
 pub use decision::{
@@ -36,7 +38,7 @@ pub use limit::{Limit, LimitBuilder, LimitError, LimitTextError, QuotaWindows, W
 pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{
-    ChargeOutcome, EitherStore, EmbeddedStore, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Spent,
-    Store, StoreError,
+    ChargeOutcome, EitherStore, EmbeddedStore, HeldPermit, Outcome, PartialOutcome, PermitStep,
+    RefundOutcome, SettleOutcome, Spent, Store, StoreError,
 };
 pub use units::{MicroTokens, Micros};

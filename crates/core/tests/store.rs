@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, ChargeOutcome, Charges, Cost, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
-    OneOrMany, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store,
-    StoreError,
+    Bucket, ChargeOutcome, Charges, Cost, FailureReason, HeldPermit, Key, Limit, LimitName, Micros,
+    NamedLimit, OneOrMany, Outcome, PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store, StoreError,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -56,6 +56,14 @@ impl Store for Stub {
         _: ReservationMarker,
         _: Cost,
     ) -> Result<SettleOutcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+
+    async fn permit(&self, _: &Charges<'_>, _: &PermitId, _: PermitStep) -> Result<Outcome, StoreError> {
+        Err(StoreError::BreakerOpen)
+    }
+
+    async fn holders(&self, _: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
         Err(StoreError::BreakerOpen)
     }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use spile_core::{
-    ChargeError, CostError, KeyError, PlanName, RefundIdError, ReservationTtlError, StoreError,
+    ChargeError, CostError, Decision, KeyError, LimitName, PlanName, RefundIdError, ReservationTtlError,
+    StoreError,
 };
 
 /// A mistake in the question. Nothing has been spent, and asking again does not help.
@@ -25,6 +26,14 @@ pub enum LimiterError {
     /// The cost is above what any limit can hold.
     #[error(transparent)]
     Cost(#[from] CostError),
+    /// The limit is a concurrency, and the question could not release a permit.
+    #[error(
+        "limit {0} is a concurrency: it takes a permit, which this question could not release; acquire one"
+    )]
+    NeedsPermit(LimitName),
+    /// No limit of the plans is a concurrency, so that there is no permit to take.
+    #[error("no limit of {0} is a concurrency, so that there is no permit to take")]
+    NoConcurrency(String),
     /// The cost is above the capacity of a limit, or there are no charges, or too many.
     #[error(transparent)]
     Charge(#[from] ChargeError),
@@ -40,6 +49,32 @@ pub enum StoreCallError {
     /// The store did not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Why there is no permit.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The question has a mistake.
+    #[error(transparent)]
+    Asked(#[from] LimiterError),
+    /// A limit denied it, or the store failed and the policy refuses requests.
+    #[error("denied, retry after {:?}", .0.retry_after())]
+    Denied(Box<Decision>),
+}
+
+impl AcquireError {
+    pub(crate) fn denied(decision: Decision) -> Self {
+        Self::Denied(Box::new(decision))
+    }
+
+    /// The decision that denied. `None` if the question has a mistake.
+    pub fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Denied(decision) => Some(decision),
+            Self::Asked(_) => None,
+        }
+    }
 }
 
 /// A plan that does not exist, and those that do.

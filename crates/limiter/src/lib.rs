@@ -30,13 +30,15 @@ mod error;
 mod lease;
 mod limiter;
 mod observer;
+mod permit;
 
 pub use ask::Ask;
 pub use clock::TokioClock;
-pub use error::{LimiterError, StoreCallError, UnknownPlan};
+pub use error::{AcquireError, LimiterError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
-    ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder, RefundDecision,
-    Reservation, Settled, Wait, is_taken,
+    Acquired, ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder,
+    RefundDecision, Reservation, Settled, Wait, is_taken,
 };
 pub use observer::{DecisionCounts, Observed, Observer, RuleName, Series};
+pub use permit::{Permit, PermitCounts, PermitStats};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spile_core::{
     Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, Decision, DecisionSource, FakeClock,
-    InMemoryPlans, KeyError, Limit, Outcome, PartialOutcome, Plan, Reason, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store, StoreError,
+    HeldPermit, InMemoryPlans, KeyError, Limit, Outcome, PartialOutcome, PermitId, PermitStep, Plan, Reason,
+    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 use spile_limiter::{
     Ask, DecisionCounts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -341,6 +341,19 @@ impl Store for Nodes {
         _: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         Ok(SettleOutcome { settled: true, uncovered: 0, outcome: self.answer(charges) })
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        _: &PermitId,
+        _: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        Ok(self.answer(charges))
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        Ok(charges.iter().map(|_| Vec::new()).collect())
     }
 
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {

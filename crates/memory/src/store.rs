@@ -3,9 +3,9 @@
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, EmbeddedStore, Key, Micros, NamedLimit,
-    Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Spent, Store,
-    StoreError, SystemClock,
+    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, EmbeddedStore, HeldPermit, Key, Micros,
+    NamedLimit, Outcome, PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome, ReservationMarker,
+    SettleOutcome, Spent, Store, StoreError, SystemClock,
 };
 
 use crate::table::entry::BucketEntry;
@@ -38,6 +38,10 @@ pub struct Usage {
     pub bytes: usize,
     /// Buckets that were evicted at the bound before they were full: each gave its key some tokens early.
     pub evicted: u64,
+    /// Permits held.
+    pub permits: usize,
+    /// Permits that ended because they were neither renewed nor released in time.
+    pub expired_permits: u64,
 }
 
 impl std::ops::Add for Usage {
@@ -48,6 +52,8 @@ impl std::ops::Add for Usage {
             keys: self.keys + other.keys,
             bytes: self.bytes + other.bytes,
             evicted: self.evicted + other.evicted,
+            permits: self.permits + other.permits,
+            expired_permits: self.expired_permits + other.expired_permits,
         }
     }
 }
@@ -122,16 +128,16 @@ impl<C> MemoryStoreBuilder<C> {
 impl<C: Clock> MemoryStore<C> {
     /// The current usage. Locks one shard at a time.
     pub fn usage(&self) -> Usage {
-        self.shards.iter().fold(Usage::default(), |sum, shard| {
-            let held = shard.lock();
-            sum + Usage { keys: held.keys(), bytes: held.bytes(), evicted: held.evicted() }
-        })
+        let now = self.clock.now();
+        self.shards.iter().fold(Usage::default(), |sum, shard| sum + shard.lock().usage(now))
     }
 
     /// Spends synchronously: this store waits only for locks.
     #[inline]
     pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
-        if let [charge] = &**charges {
+        if let [charge] = &**charges
+            && !charge.needs_permit()
+        {
             return self.spend_one(charge.key(), charge.limit(), charge.cost()).into();
         }
         self.spend_chain(charges)
@@ -142,7 +148,8 @@ impl<C: Clock> MemoryStore<C> {
         self.step(charges, spile_core::spend)
     }
 
-    /// Spends a single charge, without the overhead of a chain. A cost above the capacity is always denied.
+    /// Spends a single charge, without the overhead of a chain. A cost above the capacity is always denied. The limit is not a
+    /// concurrency.
     #[expect(
         clippy::inline_always,
         reason = "its answer is then never written to memory and read again, which stalls"
@@ -187,9 +194,54 @@ impl<C: Clock> MemoryStore<C> {
     ) -> T {
         let mut chain = LockedChain::new(self, charges);
         let now = self.clock.now();
+        chain.count_places(charges, None, now);
         let taken = step(charges, &mut chain.slots, now);
         chain.write_back(charges, now);
         taken
+    }
+
+    /// Takes, keeps or releases a permit.
+    pub fn permit_now(&self, charges: &Charges<'_>, id: &PermitId, step: PermitStep) -> Outcome {
+        let mut chain = LockedChain::new(self, charges);
+        let now = self.clock.now();
+        match step {
+            PermitStep::Acquire | PermitStep::Retake => {
+                chain.count_places(charges, Some(id), now);
+                let outcome = spile_core::acquire(charges, &mut chain.slots, now);
+                if outcome.allowed {
+                    chain.hold(charges, id, now);
+                }
+                chain.write_back(charges, now);
+                outcome
+            }
+            PermitStep::Renew => {
+                let allowed = chain.is_held(charges, id, now);
+                if allowed {
+                    chain.hold(charges, id, now);
+                }
+                Outcome { allowed, ..spile_core::peek(charges, &mut chain.slots, now) }
+            }
+            PermitStep::Release => {
+                let allowed = chain.release(charges, id, now);
+                let outcome = spile_core::refund(charges, &mut chain.slots, now);
+                chain.write_back(charges, now);
+                Outcome { allowed, ..outcome }
+            }
+        }
+    }
+
+    /// Who holds permits, for each charge.
+    pub fn holders_now(&self, charges: &Charges<'_>) -> Vec<Vec<HeldPermit>> {
+        let now = self.clock.now();
+        let held = |charge: &Charge<'_>| {
+            let (fingerprint, shard) = self.find(charge);
+            if charge.needs_permit() {
+                self.shards[shard].lock().holders(fingerprint, now)
+            } else {
+                Vec::new()
+            }
+        };
+        charges.iter().map(held).collect()
     }
 
     fn find(&self, charge: &Charge<'_>) -> (Fingerprint, usize) {
@@ -223,6 +275,11 @@ impl<C: Clock> MemoryStore<C> {
         &self.shards
     }
 
+    /// Adds a saved permit.
+    pub(crate) fn put_back_permit(&self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
+        self.shards[self.shard(fingerprint)].lock().hold(fingerprint, id, until);
+    }
+
     /// Adds saved buckets. Sorts them by shard, so that each shard is locked once.
     pub(crate) fn put_back(&self, entries: &mut [BucketEntry], now: Micros) {
         entries.sort_unstable_by_key(|entry| self.shard(entry.fingerprint()));
@@ -237,7 +294,9 @@ impl<C: Clock> MemoryStore<C> {
     /// Peeks synchronously.
     pub fn peek_now(&self, charges: &Charges<'_>) -> Outcome {
         let mut chain = LockedChain::new(self, charges);
-        spile_core::peek(charges, &mut chain.slots, self.clock.now())
+        let now = self.clock.now();
+        chain.count_places(charges, None, now);
+        spile_core::peek(charges, &mut chain.slots, now)
     }
 
     /// Whether the store has a bucket for each charge. A bucket that was never spent from has none, and one that is full
@@ -317,6 +376,19 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(self.step(&marker.settle(charges, actual), spile_core::settle))
     }
 
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        Ok(self.permit_now(charges, id, step))
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        Ok(self.holders_now(charges))
+    }
+
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         LockedChain::new(self, charges).forget();
         Ok(())
@@ -350,9 +422,52 @@ impl<'a> LockedChain<'a> {
         held.bucket(fingerprint)
     }
 
+    /// Fills in how many places each concurrency has left, or how many this permit could take.
+    fn count_places(&mut self, charges: &Charges<'_>, permit: Option<&PermitId>, now: Micros) {
+        for (index, charge) in charges.iter().enumerate() {
+            if charge.needs_permit() {
+                let (fingerprint, held) = self.held(index);
+                let limit = charge.limit().limit();
+                let bucket = match permit {
+                    Some(id) => held.places_for(id, fingerprint, limit, now),
+                    None => held.places(fingerprint, limit, now),
+                };
+                self.slots[index] = BucketSlot::read(Some(bucket));
+            }
+        }
+    }
+
+    /// Notes a permit of each concurrency, or prolongs it.
+    fn hold(&mut self, charges: &Charges<'_>, id: &PermitId, now: Micros) {
+        for (index, charge) in charges.iter().enumerate() {
+            if let Some(hold) = charge.limit().limit().hold() {
+                let (fingerprint, held) = self.held(index);
+                held.hold(fingerprint, id, now + hold);
+            }
+        }
+    }
+
+    /// Whether a permit is held in every concurrency.
+    fn is_held(&mut self, charges: &Charges<'_>, id: &PermitId, now: Micros) -> bool {
+        charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit()).all(|(index, _)| {
+            let (fingerprint, held) = self.held(index);
+            held.is_held(fingerprint, id, now)
+        })
+    }
+
+    /// Ends a permit, and tells whether it was held in any concurrency.
+    fn release(&mut self, charges: &Charges<'_>, id: &PermitId, now: Micros) -> bool {
+        let mut released = false;
+        for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit()) {
+            let (fingerprint, held) = self.held(index);
+            released |= held.release(fingerprint, id, now);
+        }
+        released
+    }
+
     /// Writes the changed buckets, and forgets those that were removed. An unchanged bucket with a cost was denied.
     fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
-        for (index, charge) in charges.iter().enumerate() {
+        for (index, charge) in charges.iter().enumerate().filter(|(_, charge)| !charge.needs_permit()) {
             let (BucketSlot { bucket, dirty }, limit) = (self.slots[index], charge.limit().limit());
             let (fingerprint, held) = self.held(index);
             match bucket {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spile_core::{
-    Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, Outcome,
+    Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, Outcome, PermitId,
+    PermitStep,
 };
 use spile_memory::{AutoSave, FileError, MemoryStore, RestoreError, SnapshotFile};
 use spile_testkit::fuzz::fuzz;
@@ -138,11 +139,11 @@ fn a_snapshot() -> Vec<u8> {
 fn what_is_no_snapshot_is_told_from_a_damaged_and_a_newer_one() {
     let refused = |bytes: &[u8]| on(&FakeClock::default()).restore(bytes).expect_err("it cannot be restored");
     let mut newer = a_snapshot();
-    newer[8] = 2;
+    newer[8] = 3;
     let mut longer = a_snapshot();
     longer.push(0);
     assert!(matches!(refused(b"root:x:0:0:root:/root:/bin/bash\n"), RestoreError::Foreign));
-    assert!(matches!(refused(&newer), RestoreError::Newer(2)));
+    assert!(matches!(refused(&newer), RestoreError::Newer(3)));
     assert!(matches!(refused(&[]), RestoreError::Damaged(_)));
     assert!(matches!(refused(&longer), RestoreError::Damaged(_)));
 }
@@ -366,4 +367,30 @@ fn a_snapshot_that_others_could_read_is_for_its_owner_alone_after_a_save_and_whe
     assert_eq!(mode(&path), 0o600);
     open_to_all();
     assert_eq!(mode(&file.set_aside().expect("the folder is ours")), 0o600);
+}
+
+#[test]
+fn permits_are_held_across_a_restart_until_their_time_is_up() {
+    let (before, after) = (FakeClock::at(Micros::from_secs(50)), FakeClock::at(Micros::from_secs(1_000)));
+    let jobs = named("jobs", Limit::concurrent(2).build().expect("in bounds"));
+    let asked = before.now();
+    let id = |number| PermitId::new(asked, number, "worker-7").expect("a holder");
+    let line = charge("ann", &jobs, 1);
+    let store = on(&before).build();
+    assert!(store.permit_now(&line, &id(1), PermitStep::Acquire).allowed);
+    before.advance(Duration::from_secs(10));
+    assert!(store.permit_now(&line, &id(2), PermitStep::Acquire).allowed);
+    let bytes = saved(&store);
+    // Clocks that count from different moments: times are told by the wall clock, which the fake one is itself.
+    before.advance(Duration::from_secs(5));
+    after.set(before.now());
+    let store = on(&after).restore(&*bytes).expect("a snapshot");
+    assert_eq!(store.usage().permits, 2);
+    assert!(!store.permit_now(&line, &id(3), PermitStep::Acquire).allowed);
+    let holders: Vec<_> = store.holders_now(&line)[0].iter().map(|held| held.id.clone()).collect();
+    assert_eq!(holders, [id(1), id(2)]);
+    assert!(store.permit_now(&line, &id(2), PermitStep::Renew).allowed);
+    after.advance(Duration::from_secs(15));
+    assert!(store.permit_now(&line, &id(3), PermitStep::Acquire).allowed, "the first has ended");
+    assert_eq!((store.usage().permits, store.usage().expired_permits), (2, 1));
 }

@@ -3,12 +3,15 @@
 
 mod step;
 
-pub use self::step::{BucketSlot, charge, peek, refund, refund_once, settle, spend, spend_up_to};
+pub use self::step::{BucketSlot, acquire, charge, peek, refund, refund_once, settle, spend, spend_up_to};
 use crate::{Cost, Limit, MicroTokens, Micros, QuotaWindows};
 
 /// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that
 /// the clock will catch up with; more would lock the caller out.
 const REBASE_AFTER_US: u64 = 1_000_000;
+
+/// When a caller should ask again for a permit: nobody knows when one is released.
+const ASK_AGAIN_US: u64 = 1_000_000;
 
 /// Stands in a bucket for a quota of which nothing has been used; what has been used is below it. What has been used must not
 /// change with the limit: a caller that moves to a larger plan within a month gets the larger quota, less what it has used.
@@ -44,6 +47,11 @@ impl Bucket {
             Some(_) => MicroTokens::new(UNUSED - (limit.capacity_micro().get() - there.get())),
         };
         Self { held, written_at: now }
+    }
+
+    /// The places that are free under a concurrency while so many permits are held.
+    pub const fn places(limit: &Limit, held: u32, now: Micros) -> Self {
+        Self { held: MicroTokens::from_tokens(limit.capacity().saturating_sub(held)), written_at: now }
     }
 
     /// Micro-tokens held when last written, in the form that a store keeps: four milliards of tokens below zero is a quota of
@@ -168,6 +176,9 @@ impl Bucket {
         if let Some(windows) = limit.windows() {
             // A bucket that was written in the next window, by a clock that is a little ahead, is full when that has ended.
             return windows.window_at(now.max(self.written_at)).end.since_us(now);
+        }
+        if limit.is_concurrency() {
+            return ASK_AGAIN_US;
         }
         let missing = (wanted.get() - self.held_under_rate(limit).get()).max(0);
         self.written_at.plus_us(limit.time_to_gain_us(missing)).since_us(now)

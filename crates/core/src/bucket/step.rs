@@ -26,15 +26,23 @@ impl BucketSlot {
 ///
 /// A denial writes nothing, with one exception: a bucket far ahead of the clock is rebased. Otherwise its key would stay
 /// locked until the clock caught up. A charge of cost zero never writes.
+///
+/// A concurrency must have a free place, but no permit is taken: that takes an id, and so [`acquire`].
 pub fn spend(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Outcome {
-    spend_all(charges, slots, now)
+    spend_all(charges, slots, now, false)
 }
 
-fn spend_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> Outcome {
+/// Spends as [`spend`] does, and takes a place of each concurrency of the chain. Their slots hold the
+/// [free places](Bucket::places), with one more if the permit is held already. If it is allowed, the store notes the permit.
+pub fn acquire(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Outcome {
+    spend_all(charges, slots, now, true)
+}
+
+fn spend_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros, takes_places: bool) -> Outcome {
     let mut stands = standings(charges, slots, now);
     let allowed = covered(charges, &stands, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
-        if charge.cost() == Cost::ZERO {
+        if charge.cost() == Cost::ZERO || charge.needs_permit() && !takes_places {
             continue;
         }
         let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(charge.limit().limit(), now));
@@ -65,6 +73,9 @@ pub fn spend_up_to(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros)
     let tokens = charges.iter().zip(stands.iter()).map(most).min().unwrap_or(0);
     let granted = Cost::new(tokens).unwrap_or(Cost::ZERO);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
+        if charge.needs_permit() {
+            continue;
+        }
         let rebased = slot.bucket.is_some_and(|bucket| bucket.lies_ahead_of(charge.limit().limit(), now));
         if granted > Cost::ZERO
             && let Some(spent) = stand.spend(charge.limit().limit(), granted, now)
@@ -84,7 +95,7 @@ pub fn charge(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> C
     let mut stands = standings(charges, slots, now);
     let mut uncovered = MicroTokens::default();
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
-        if charge.cost() > Cost::ZERO {
+        if charge.cost() > Cost::ZERO && !charge.needs_permit() {
             let (left, missing) = stand.charge(charge.limit().limit(), charge.cost(), now);
             *stand = left;
             *slot = BucketSlot { bucket: Some(left), dirty: true };
@@ -105,7 +116,7 @@ pub fn refund(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> O
 pub fn refund_once(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> RefundOutcome {
     let (first, charges) = marked.split_at(1);
     let (first_slot, slots) = slots.split_at_mut(1);
-    let given = spend_all(first, first_slot, now).allowed;
+    let given = spend_all(first, first_slot, now, false).allowed;
     let outcome = if given {
         refund_all(charges, slots, now)
     } else {
@@ -132,6 +143,9 @@ pub fn settle(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Se
             let (limit, reserved) = (charge.limit().limit(), charge.cost().get());
             let less = tokens(reserved.saturating_sub(actual));
             let more = tokens(actual.saturating_sub(reserved));
+            if charge.needs_permit() {
+                continue;
+            }
             let is_of_this_window =
                 limit.windows().is_none_or(|windows| marker.written_at() >= windows.window_at(now).start);
             if more > Cost::ZERO {
@@ -158,7 +172,7 @@ fn tokens(difference: u32) -> Cost {
 fn refund_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> Outcome {
     let mut stands = standings(charges, slots, now);
     for ((charge, slot), stand) in charges.iter().zip(slots).zip(stands.iter_mut()) {
-        if slot.bucket.is_some() && charge.cost() > Cost::ZERO {
+        if slot.bucket.is_some() && charge.cost() > Cost::ZERO && !charge.needs_permit() {
             *stand = stand.refund(charge.limit().limit(), charge.cost(), now);
             *slot = BucketSlot { bucket: Some(*stand), dirty: true };
         }

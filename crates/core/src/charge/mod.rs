@@ -2,11 +2,13 @@
 
 mod cost;
 mod key;
+mod permit_id;
 mod refund_id;
 mod reservation_marker;
 
 pub use self::cost::{Cost, CostError};
 pub use self::key::{Key, KeyError};
+pub use self::permit_id::{PermitId, PermitIdError};
 pub use self::refund_id::{RefundId, RefundIdError};
 pub use self::reservation_marker::{ReservationMarker, ReservationTtlError};
 use crate::{LimitName, NamedLimit, OneOrMany};
@@ -20,10 +22,11 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    /// The charge, unless the cost is more than the limit can ever hold.
+    /// The charge, unless the cost is more than the limit can ever hold. Of a concurrency it is one permit, whatever the cost.
     #[inline]
     pub fn new(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Result<Self, ChargeError> {
         if limit.limit().can_cover(cost) {
+            let cost = limit.limit().taken_by(cost);
             Ok(Self { key, limit, cost })
         } else {
             Err(above_capacity(&limit, cost))
@@ -33,7 +36,14 @@ impl<'a> Charge<'a> {
     /// A charge for what has been used already, which may be more than the limit can ever hold. To be given to
     /// [`Store::charge`](crate::Store::charge).
     pub const fn late(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Self {
+        let cost = limit.limit().taken_by(cost);
         Self { key, limit, cost }
+    }
+
+    /// True if its limit is a concurrency: it takes a permit, which is released later.
+    #[inline]
+    pub const fn needs_permit(&self) -> bool {
+        self.limit.limit().is_concurrency()
     }
 
     /// Who pays.
@@ -110,8 +120,20 @@ impl<'a> Charges<'a> {
         if !limit.limit().can_cover(cost) {
             return Err(above_capacity(limit, cost));
         }
+        let cost = limit.limit().taken_by(cost);
         // Made in place, because moving a charge costs as much as a decision.
         Ok(Self(OneOrMany::one(Charge { key, limit: limit.clone(), cost })))
+    }
+
+    /// The first charge that takes a permit. `None` if the chain has no concurrency.
+    #[inline]
+    pub fn first_permit(&self) -> Option<&Charge<'a>> {
+        self.0.iter().find(|charge| charge.needs_permit())
+    }
+
+    /// The charges that take a permit, or those that take none. `None` if there are none of the kind.
+    pub fn only(&self, takes_permit: bool) -> Option<Self> {
+        Self::distinct(self.iter().filter(|charge| charge.needs_permit() == takes_permit).cloned()).ok()
     }
 
     /// Adds a charge, unless the chain is full. A bucket that is in the chain already is charged once, at the higher

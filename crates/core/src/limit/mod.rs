@@ -11,8 +11,8 @@ pub use self::quota::{QuotaWindows, Window, Windows};
 pub use self::text::LimitTextError;
 use crate::{Cost, MicroTokens};
 
-/// A rate: a capacity (the burst) and a refill, tokens per period. Or a quota: so many tokens in each window of a calendar.
-/// Optionally a lease, which does not change what may pass, and a debt.
+/// A rate: a capacity (the burst) and a refill, tokens per period. Or a quota: so many tokens in each window of a calendar. Or a
+/// concurrency: so many permits at once. Optionally a lease, which does not change what may pass, and a debt.
 ///
 /// ```
 /// # use spile_core as spile;
@@ -27,9 +27,11 @@ use crate::{Cost, MicroTokens};
 pub struct Limit {
     capacity: u32,
     refill: u32,
+    /// For a concurrency, how long a permit is held.
     period_us: u64,
     /// Micro-tokens per microsecond, which is tokens per second. Derived from the three above, kept because
-    /// every decision multiplies by it and both sides must multiply by the same double.
+    /// every decision multiplies by it and both sides must multiply by the same double. Zero for a concurrency: its permits
+    /// come back when they are released.
     rate: f64,
     /// How long an instance may keep tokens that it took in advance. Zero if it takes none.
     lease_us: u32,
@@ -44,6 +46,13 @@ impl Limit {
     pub const MAX_TOKENS: u32 = 1_000_000_000;
     /// The shortest and the longest lease.
     pub const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+    /// The shortest and the longest time for which a permit is held without being renewed.
+    pub const HOLDS: std::ops::RangeInclusive<Duration> =
+        Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
+    /// How long a permit is held unless [`LimitBuilder::hold`] says otherwise.
+    pub const DEFAULT_HOLD: Duration = Duration::from_secs(30);
+    /// The most permits of a concurrency.
+    pub const MAX_PERMITS: u32 = 1_000_000;
     /// The fastest refill, in tokens per second.
     pub const MAX_RATE: f64 = 1e9;
     /// The longest time that a drained bucket may take to be full again: ten years.
@@ -71,7 +80,21 @@ impl Limit {
 
     /// `tokens` come back every `period`, evenly: one token each `period / tokens`, not all at its end.
     pub const fn per(tokens: u64, period: Duration) -> LimitBuilder {
-        LimitBuilder { capacity: tokens, refill: tokens, period, lease: None, debt: None, windows: None }
+        LimitBuilder {
+            capacity: tokens,
+            refill: tokens,
+            period,
+            lease: None,
+            debt: None,
+            windows: None,
+            concurrency: false,
+        }
+    }
+
+    /// A concurrency: at most `permits` are held at once. Each is held until it is released, or until its
+    /// [hold time](LimitBuilder::hold) has passed since it was last renewed.
+    pub const fn concurrent(permits: u64) -> LimitBuilder {
+        LimitBuilder { concurrency: true, ..Self::per(permits, Self::DEFAULT_HOLD) }
     }
 
     /// A quota: `tokens` in each of these windows, whenever they are spent.
@@ -106,12 +129,32 @@ impl Limit {
         self.windows
     }
 
-    /// Tokens that come back per [`period`](Self::period).
+    /// How long a permit of a concurrency is held unless it is renewed or released. `None` for a rate or a quota.
+    #[inline]
+    pub const fn hold(&self) -> Option<Duration> {
+        if self.is_concurrency() { Some(self.period()) } else { None }
+    }
+
+    /// True if it limits how many are at work at once, and so needs a permit.
+    #[inline]
+    pub const fn is_concurrency(&self) -> bool {
+        // No rate is zero.
+        self.rate == 0.0
+    }
+
+    /// What a request of this cost takes of it: one permit of a concurrency, whatever the cost.
+    #[inline]
+    pub(crate) const fn taken_by(&self, cost: Cost) -> Cost {
+        if self.is_concurrency() { Cost::ONE } else { cost }
+    }
+
+    /// Tokens that come back per [`period`](Self::period). Zero for a concurrency.
     pub const fn refill(&self) -> u32 {
         self.refill
     }
 
-    /// The time in which [`refill`](Self::refill) tokens come back. For a quota that is how long its windows are as a rule.
+    /// The time in which [`refill`](Self::refill) tokens come back. For a quota that is how long its windows are as a rule, for a
+    /// concurrency how long a permit is held.
     pub const fn period(&self) -> Duration {
         Duration::from_micros(self.period_us)
     }
@@ -154,13 +197,17 @@ impl Limit {
     /// Whether a request of this cost could ever pass.
     #[inline]
     pub const fn can_cover(&self, cost: Cost) -> bool {
-        cost.get() <= self.capacity
+        self.taken_by(cost).get() <= self.capacity
     }
 
-    /// The time in which a drained bucket is full again, rounded up. For a quota the longest of its windows.
+    /// The time in which a drained bucket is full again, rounded up. For a quota the longest of its windows, for a concurrency
+    /// how long a permit is held.
     pub fn fill_time(&self) -> Duration {
         if let Some(windows) = self.windows {
             return windows.longest();
+        }
+        if let Some(hold) = self.hold() {
+            return hold;
         }
         Duration::from_micros(self.time_to_gain_us(self.capacity_micro().get()))
     }
@@ -177,6 +224,9 @@ impl Limit {
         if let Some(windows) = self.windows {
             let share = Self::in_windows(capacity, windows);
             return Self { debt: debt(share), ..share };
+        }
+        if self.is_concurrency() {
+            return Self { capacity, ..*self };
         }
         // Dividing the rate by lengthening the period keeps it exact where dividing the refill would round.
         let period_us = u128::from(self.period_us) * u128::from(replicas);
@@ -224,6 +274,11 @@ impl Limit {
         Self { capacity, refill, period_us, rate, lease_us: 0, debt: capacity, windows: None }
     }
 
+    /// The concurrency of these parts.
+    const fn held_for(capacity: u32, hold_us: u64) -> Self {
+        Self { capacity, refill: 0, period_us: hold_us, rate: 0.0, lease_us: 0, debt: 0, windows: None }
+    }
+
     /// The quota of these parts.
     fn in_windows(capacity: u32, windows: QuotaWindows) -> Self {
         let period_us = u64::try_from(windows.period().as_micros()).unwrap_or(u64::MAX).max(1);
@@ -232,17 +287,21 @@ impl Limit {
 }
 
 impl fmt::Display for Limit {
-    /// Reads `capacity, refill/period`, as in `10, 1/s`; a quota `capacity per window`, as in `1000 per month in Europe/Berlin`.
+    /// Reads `capacity, refill/period`, as in `10, 1/s`; a quota `capacity per window`, as in `1000 per month in Europe/Berlin`;
+    /// a concurrency `capacity at once, held 30s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(windows) = self.windows {
             return write!(f, "{} per {windows}", self.capacity);
         }
-        write!(f, "{}, {}/", self.capacity, self.refill)?;
+        match self.hold() {
+            Some(_) => write!(f, "{} at once, held ", self.capacity)?,
+            None => write!(f, "{}, {}/", self.capacity, self.refill)?,
+        }
         match self.period_us {
-            1_000_000 => f.write_str("s"),
-            60_000_000 => f.write_str("min"),
-            3_600_000_000 => f.write_str("h"),
-            86_400_000_000 => f.write_str("day"),
+            1_000_000 if !self.is_concurrency() => f.write_str("s"),
+            60_000_000 if !self.is_concurrency() => f.write_str("min"),
+            3_600_000_000 if !self.is_concurrency() => f.write_str("h"),
+            86_400_000_000 if !self.is_concurrency() => f.write_str("day"),
             us if us % 1_000_000 == 0 => write!(f, "{}s", us / 1_000_000),
             us if us % 1_000 == 0 => write!(f, "{}ms", us / 1_000),
             us => write!(f, "{us}us"),
@@ -260,6 +319,7 @@ pub struct LimitBuilder {
     lease: Option<Duration>,
     debt: Option<u64>,
     windows: Option<QuotaWindows>,
+    concurrency: bool,
 }
 
 impl LimitBuilder {
@@ -276,16 +336,27 @@ impl LimitBuilder {
         self
     }
 
+    /// Holds a permit of a [concurrency](Limit::concurrent) for this long unless it is renewed or released: 1 second to 1 day, in
+    /// whole milliseconds.
+    pub const fn hold(mut self, time: Duration) -> Self {
+        self.period = time;
+        self.concurrency = true;
+        self
+    }
+
     /// Late charges may take up to `tokens` beyond what is there: 0 to [`Limit::MAX_TOKENS`]. If not set, as many as the capacity.
     pub const fn debt(mut self, tokens: u64) -> Self {
         self.debt = Some(tokens);
         self
     }
 
-    /// Sets the lease and the windows of another limit, and its debt if that is not just its capacity.
+    /// Sets the lease, the windows or the hold time of another limit, and its debt if that is not just its capacity.
     pub const fn like(mut self, other: &Limit) -> Self {
         self.lease = other.lease();
         self.windows = other.windows;
+        if let Some(hold) = other.hold() {
+            return self.hold(hold);
+        }
         if other.debt != other.capacity {
             self.debt = Some(other.debt as u64);
         }
@@ -294,6 +365,9 @@ impl LimitBuilder {
 
     /// The limit, if it lies within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
+        if self.concurrency {
+            return self.build_concurrency();
+        }
         let capacity = bounded(self.capacity).ok_or(LimitError::Capacity(self.capacity))?;
         let mut limit = match self.windows {
             Some(_) if self.lease.is_some() => return Err(LimitError::LeasedQuota),
@@ -304,6 +378,19 @@ impl LimitBuilder {
             limit.debt = limit.repayable(debt).ok_or(LimitError::Debt(debt))?;
         }
         Ok(limit)
+    }
+
+    fn build_concurrency(self) -> Result<Limit, LimitError> {
+        let permits = bounded(self.capacity).filter(|permits| *permits <= Limit::MAX_PERMITS);
+        let permits = permits.ok_or(LimitError::Permits(self.capacity))?;
+        if self.lease.is_some() || self.debt.is_some() {
+            return Err(LimitError::ConcurrencyOption);
+        }
+        let is_whole = self.period.subsec_nanos().is_multiple_of(1_000_000);
+        if !(is_whole && Limit::HOLDS.contains(&self.period)) {
+            return Err(LimitError::Hold(self.period));
+        }
+        Ok(Limit::held_for(permits, self.period.as_micros() as u64))
     }
 
     fn build_rate(self, capacity: u32) -> Result<Limit, LimitError> {
@@ -361,6 +448,18 @@ pub enum LimitError {
     /// The tokens of a quota are not taken in advance: those at an idle instance would be lost to the window.
     #[error("a quota has no lease")]
     LeasedQuota,
+    /// The number of permits is zero or too large.
+    #[error("concurrency {0} is outside 1 to {max} permits", max = Limit::MAX_PERMITS)]
+    Permits(u64),
+    /// The hold time is too short to be renewed in time, or so long that a lost permit would block others for days.
+    #[error("a hold time of {0:?} is outside 1 s to 1 day in whole milliseconds")]
+    Hold(Duration),
+    /// Permits are neither taken in advance nor owed.
+    #[error("a concurrency has neither a lease nor a debt")]
+    ConcurrencyOption,
+    /// The question is answered without a permit, so that none could be released.
+    #[error("a concurrency needs a permit: `acquire` takes one")]
+    NeedsPermit,
     /// The lease is too short to save a call, or so long that tokens would lie idle.
     #[error("a lease of {0:?} is outside 1 ms to 10 s")]
     Lease(Duration),

@@ -1,8 +1,8 @@
 //! One of two stores, chosen at run time.
 
 use crate::{
-    ChargeOutcome, Charges, Cost, Key, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Spent, Store, StoreError,
+    ChargeOutcome, Charges, Cost, HeldPermit, Key, NamedLimit, Outcome, PartialOutcome, PermitId, PermitStep,
+    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Spent, Store, StoreError,
 };
 
 /// One of two stores, chosen at run time: one in this process, or one that several processes share.
@@ -77,6 +77,19 @@ impl<E: Store, S: Store> Store for EitherStore<E, S> {
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         either!(self, store => store.settle(charges, marker, actual).await)
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        either!(self, store => store.permit(charges, id, step).await)
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        either!(self, store => store.holders(charges).await)
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::either::EitherStore;
-pub use self::outcome::{ChargeOutcome, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Spent};
-use crate::{Charges, Cost, FailureReason, Key, NamedLimit, RefundId, ReservationMarker};
+pub use self::outcome::{
+    ChargeOutcome, HeldPermit, Outcome, PartialOutcome, RefundOutcome, SettleOutcome, Spent,
+};
+use crate::{Charges, Cost, FailureReason, Key, NamedLimit, PermitId, RefundId, ReservationMarker};
 
 /// Where buckets live. One call is one atomic step: every charge is spent, or none is.
 ///
@@ -74,8 +76,41 @@ pub trait Store: Send + Sync {
         actual: Cost,
     ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send;
 
-    /// Forgets the bucket of each charge, so that its key starts full. Costs do not matter.
+    /// Takes, keeps or releases a permit of each concurrency of the chain, in one step with what the step does to the other
+    /// charges. The outcome tells whether it did: see [`PermitStep`]. What is renewed or released is not counted: its places are
+    /// told as free. After any error it can be asked again, except for
+    /// [`PermitStep::Acquire`].
+    fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send;
+
+    /// Who holds permits, for each charge: up to a thousand that end first. None for charges that take no permit.
+    fn holders(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<Vec<Vec<HeldPermit>>, StoreError>> + Send;
+
+    /// Forgets the bucket of each charge, so that its key starts full, and frees all its permits. Costs do not matter.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// What is done about a permit. A permit ends when its limit's hold time has passed since it was taken or last renewed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PermitStep {
+    /// Spends every charge and takes a place of each concurrency for a permit whose id is new, or does nothing. Allowed as by
+    /// [`Store::spend`].
+    Acquire,
+    /// Keeps a permit that is held, and takes one that is not if there is a place. Otherwise as `Acquire`.
+    Retake,
+    /// Keeps a permit for another hold time. Allowed if it is held in every concurrency of the chain; otherwise nothing is done.
+    /// No tokens are spent.
+    Renew,
+    /// Ends a permit. Allowed if it was held in any concurrency of the chain. Charges that take no permit are refunded: they are
+    /// left out if their tokens were used.
+    Release,
 }
 
 /// A store in this process: it answers without waiting and never fails, so it can be asked without a future.
@@ -152,6 +187,22 @@ impl<S: Store> Store for Arc<S> {
         actual: Cost,
     ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send {
         (**self).settle(charges, marker, actual)
+    }
+
+    fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        (**self).permit(charges, id, step)
+    }
+
+    fn holders(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<Vec<Vec<HeldPermit>>, StoreError>> + Send {
+        (**self).holders(charges)
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

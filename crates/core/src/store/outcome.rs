@@ -1,6 +1,6 @@
 //! What a store answers: what the step did, and the buckets after it.
 
-use crate::{Bucket, Micros, OneOrMany};
+use crate::{Bucket, Micros, OneOrMany, PermitId};
 
 /// What one atomic step did, and the buckets after it, in the order of the charges.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -67,4 +67,13 @@ pub struct RefundOutcome {
     pub given: bool,
     /// The buckets after it.
     pub outcome: Outcome,
+}
+
+/// A permit that is held now.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HeldPermit {
+    /// Who holds it, and since when.
+    pub id: PermitId,
+    /// When it ends unless it is renewed, by the store's clock.
+    pub until: Micros,
 }

@@ -14,6 +14,7 @@ use super::inner::LimiterInner;
 use crate::deny_cache::DenyCache;
 use crate::lease::Leases;
 use crate::observer::Observer;
+use crate::permit::PermitKeeper;
 
 /// Builds a [`RateLimiter`]. Everything but the store has a default.
 #[must_use = "call build()"]
@@ -161,6 +162,7 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
             leases: is_remote.then(|| Leases::new(self.lease_share, self.deadline)),
             start_work,
             renewals: Mutex::default(),
+            permits: PermitKeeper::default(),
             store: self.store,
             plans: self.plans,
             deadline: self.deadline,

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, NamedLimit, StoreError,
+    Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, NamedLimit, PermitId, PermitStep,
+    StoreError,
 };
 use spile_memory::MemoryStore;
 
 use super::PartialDecision;
+use crate::permit::PlacesIn;
 
 /// The failure policy, and what it needs to decide without the store.
 pub(crate) struct Fallback {
@@ -32,6 +34,33 @@ impl Fallback {
             _ => self.let_pass(charges, why),
         };
         decision.with_may_have_run(why.may_have_run())
+    }
+
+    /// The decision in place of the store's about a chain that takes a permit, and where its places are counted.
+    pub(crate) fn acquire(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        policy: FailurePolicy,
+        why: &StoreError,
+    ) -> (Decision, PlacesIn) {
+        if policy != FailurePolicy::Local {
+            return (self.allow(charges, policy, why), PlacesIn::Nowhere);
+        }
+        let share = self.share_of(charges);
+        let outcome = self.local.permit_now(&share, id, PermitStep::Acquire);
+        let decision = Decision::from_outcome(&share, &outcome, DecisionSource::Local);
+        (decision.taken_locally(why.reason()).with_may_have_run(why.may_have_run()), PlacesIn::Local)
+    }
+
+    /// Renews places that are counted here. False if they are not.
+    pub(crate) fn renew(&self, charges: &Charges<'_>, id: &PermitId) -> bool {
+        self.local.permit_now(&self.share_of(charges), id, PermitStep::Renew).allowed
+    }
+
+    /// Releases places that are counted here. False if they are not.
+    pub(crate) fn release(&self, charges: &Charges<'_>, id: &PermitId) -> bool {
+        self.local.permit_now(&self.share_of(charges), id, PermitStep::Release).allowed
     }
 
     /// The same as [`allow`](Self::allow), without spending.

@@ -20,6 +20,7 @@ use crate::ask::{Ask, AskOptions};
 use crate::deny_cache::{DenyCache, SentQuestion};
 use crate::lease::{Leases, Portion};
 use crate::observer::{DecisionCounts, Observed, Observer};
+use crate::permit::PermitKeeper;
 
 /// The shortest pause between two tries of a caller that waits.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -38,6 +39,8 @@ pub(crate) struct LimiterInner<S> {
     pub(crate) start_work: fn(&Arc<Self>, BackgroundWork),
     /// Buckets whose notes in the deny cache are to be renewed.
     pub(crate) renewals: Mutex<Vec<Portion>>,
+    /// The permits that this process holds.
+    pub(crate) permits: PermitKeeper,
     pub(crate) observer: Option<Box<dyn Observer>>,
     /// Where the limiter counts on behalf of the observer. `None` if the observer hears of every decision.
     pub(crate) counts: Option<Arc<DecisionCounts>>,
@@ -278,7 +281,7 @@ impl Drop for ForgetsBuckets<'_> {
 }
 
 /// Runs a call of the store within a deadline. A call that is ready at once starts no timer, and so needs no runtime.
-pub(super) async fn in_time<T>(
+pub(crate) async fn in_time<T>(
     deadline: Duration,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

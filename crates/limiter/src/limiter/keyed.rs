@@ -34,7 +34,10 @@ impl RateLimiter<MemoryStore> {
     pub fn per_key<E: Into<LimitError>>(
         limit: impl TryInto<Limit, Error = E>,
     ) -> Result<KeyedLimiter, LimitError> {
-        let limit = limit.try_into().map_err(Into::into)?;
+        let limit: Limit = limit.try_into().map_err(Into::into)?;
+        if limit.is_concurrency() {
+            return Err(LimitError::NeedsPermit);
+        }
         let name = LimitName::new("per_key").expect("letters and `_` are a name");
         let limiter = RateLimiter::builder().store(MemoryStore::new()).build();
         Ok(KeyedLimiter { limiter, limit: NamedLimit::new(name, limit) })

@@ -1,5 +1,6 @@
 //! The limiter: asks the store within a deadline, and turns a failure into a decision that says so.
 
+mod acquire;
 mod background;
 mod builder;
 mod fallback;
@@ -24,9 +25,11 @@ use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 use tokio::time::Instant;
 
+pub use self::acquire::Acquired;
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
-use self::inner::{LimiterInner, SHORTEST_PAUSE, SpentOne, in_time};
+pub(crate) use self::inner::{LimiterInner, in_time};
+use self::inner::{SHORTEST_PAUSE, SpentOne};
 pub use self::keyed::KeyedLimiter;
 pub use self::partial::{ChargeDecision, PartialDecision};
 pub use self::plan_list::PlanList;
@@ -61,7 +64,8 @@ impl RateLimiter<()> {
 impl<S: Store> RateLimiter<S> {
     /// Spends `tokens` of `key` under every limit of these plans, or under none of them.
     ///
-    /// A failing store is never an error here: the failure policy turns it into a decision that says so.
+    /// A failing store is never an error here: the failure policy turns it into a decision that says so. A plan with a
+    /// concurrency is one: that takes a permit, and so [`acquire`](Self::acquire).
     pub async fn allow(
         &self,
         key: &str,
@@ -71,7 +75,7 @@ impl<S: Store> RateLimiter<S> {
         if let Some(one) = self.spend_one(key, &plans, tokens) {
             return Ok(self.inner.conclude_one(&one));
         }
-        let (inner, charges) = (&self.inner, self.charges(key, plans, tokens)?);
+        let (inner, charges) = (&self.inner, without_permit(self.charges(key, plans, tokens)?)?);
         if let Some(decision) = inner.spend_at_once(&charges, &AskOptions::default()) {
             return Ok(decision);
         }
@@ -100,7 +104,7 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
     ) -> impl Future<Output = Result<PartialDecision, LimiterError>> + Send {
         let charges = self.reachable_charges(key, plans, tokens);
-        async move { Ok(self.spend_up_to_charges(charges?).await) }
+        async move { Ok(self.spend_up_to_charges(without_permit(charges?)?).await) }
     }
 
     /// Takes `tokens` that have been used already, under every limit of these plans: always, and into debt where they are not
@@ -165,7 +169,7 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
-        let ask = Ask::from(self.charges(key, plans, tokens)?);
+        let ask = Ask::from(without_permit(self.charges(key, plans, tokens)?)?);
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let decision = self.allow_charges(ask.clone()).await;
@@ -376,7 +380,7 @@ impl<S: Store> RateLimiter<S> {
         let plan = self.inner.plans.lend(plans.only()?)?;
         let limit =
             Ref::filter_map(plan, |plan| plan.limits().first().filter(|_| plan.limits().len() == 1)).ok()?;
-        if !limit.limit().can_cover(cost) {
+        if !limit.limit().can_cover(cost) || limit.limit().is_concurrency() {
             return None;
         }
         let spent = self.inner.store.try_spend_one(key, &limit, cost)?;
@@ -414,6 +418,15 @@ impl<S: Store> RateLimiter<S> {
     }
 }
 
+/// The charges, unless they take a permit, which could not be released.
+#[inline]
+fn without_permit(charges: Charges<'_>) -> Result<Charges<'_>, LimiterError> {
+    match charges.first_permit() {
+        None => Ok(charges),
+        Some(charge) => Err(LimiterError::NeedsPermit(charge.limit().name().clone())),
+    }
+}
+
 /// Adds a charge for each limit of the plan.
 #[inline]
 fn extend<'k>(
@@ -448,7 +461,7 @@ impl<S: EmbeddedStore> RateLimiter<S> {
         if let Some(one) = self.spend_one(key, &plans, tokens) {
             return Ok(self.inner.conclude_one(&one));
         }
-        let charges = self.charges(key, plans, tokens)?;
+        let charges = without_permit(self.charges(key, plans, tokens)?)?;
         let outcome = self.inner.store.spend_now(&charges);
         Ok(self.inner.conclude(&charges, &AskOptions::default(), Ok(outcome), DecisionSource::Store, None))
     }

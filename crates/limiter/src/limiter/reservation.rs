@@ -46,7 +46,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         for plan in plans.to_names() {
             self.extend_chain(&mut chain, &key, &plan, tokens)?;
         }
-        chain.priced(tokens)?;
+        super::without_permit(chain.priced(tokens)?)?;
         let decision = self.reserve_chain(&chain, marker).await;
         let open = decision.allowed();
         Ok(Reservation { limiter: self.clone(), chain, marker, decision, open, cancel_on_drop: false })

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, Cost, FakeClock, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Clock, Cost, FakeClock, HeldPermit, Micros, Outcome, PartialOutcome, PermitId,
+    PermitStep, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 use spile_testkit::store::ModelStore;
 
@@ -133,6 +133,19 @@ impl Store for RemoteStore {
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         self.call(async { self.model.settle(charges, marker, actual).await }).await
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        self.call(async { self.model.permit(charges, id, step).await }).await
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        self.call(async { self.model.holders(charges).await }).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! Snapshots: all buckets of a store as bytes, for another process to restore.
 //!
-//! A header (magic, version, seeds, time), one block of buckets per shard, and a trailer with their number. Each part
-//! has a checksum. Numbers are little-endian. Keys are not saved, only fingerprints: a snapshot shows no key, but its
+//! A header (magic, version, seeds, time), one block of buckets per shard, a trailer with their number, and the permits that
+//! are held. Each part has a checksum. Numbers are little-endian. Keys are not saved, only fingerprints: a snapshot shows no key, but its
 //! holder can test guessed ones.
 
 pub(crate) mod auto_save;
@@ -9,14 +9,16 @@ pub(crate) mod file;
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 
-use spile_core::{Clock, Key, Limit, LimitName, Micros, NamedLimit};
+use spile_core::{Clock, Key, Limit, LimitName, Micros, NamedLimit, PermitId};
 
 use crate::store::{MemoryStore, MemoryStoreBuilder};
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::{Fingerprint, Fingerprinter, Seeds};
 
 const MAGIC: [u8; 8] = *b"spile\0bk";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version without permits.
+const WITHOUT_PERMITS: u32 = 1;
 /// Marks the trailer: the count of an empty block, which is never written.
 const END: u32 = 0;
 
@@ -77,8 +79,30 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         to.write_all(&end(buckets))?;
+        let permits = self.permits_block();
+        to.write_all(&permits)?;
+        digest.update(&permits[..permits.len() - size_of::<u32>()]);
         to.flush()?;
         Ok(Saved { buckets, digest: digest.finalize() })
+    }
+
+    /// The permits of all shards, with their number ahead of them.
+    fn permits_block(&self) -> Vec<u8> {
+        let (mut count, mut block) = (0_u32, vec![0; size_of::<u32>()]);
+        for shard in self.shards() {
+            for (fingerprint, id, until) in shard.lock().permits().iter() {
+                for word in [fingerprint.place, fingerprint.check, until.get()] {
+                    block.extend(word.to_le_bytes());
+                }
+                // No id has as many as 256 bytes.
+                block.push(id.as_str().len() as u8);
+                block.extend(id.as_str().as_bytes());
+                count += 1;
+            }
+        }
+        block[..size_of::<u32>()].copy_from_slice(&count.to_le_bytes());
+        seal(&mut block);
+        block
     }
 }
 
@@ -117,13 +141,41 @@ impl<C: Clock> MemoryStoreBuilder<C> {
             return Err(RestoreError::Damaged("buckets are missing"));
         }
         from.check()?;
+        if header.version > WITHOUT_PERMITS {
+            let since_us = here.get().cast_signed() - header.now.get().cast_signed();
+            restore_permits(&mut from, &store, since_us)?;
+        }
         from.end()?;
         Ok(store)
     }
 }
 
+/// Adds the permits of a snapshot, whose clock was behind by so many microseconds.
+fn restore_permits<C: Clock>(
+    from: &mut ChecksumReader<impl Read>,
+    store: &MemoryStore<C>,
+    behind_us: i64,
+) -> Result<(), RestoreError> {
+    let mut permits = Vec::new();
+    for _ in 0..u32::from_le_bytes(from.take()?) {
+        let mut word = || from.take().map(u64::from_le_bytes);
+        let (fingerprint, until) = (Fingerprint { place: word()?, check: word()? }, word()?);
+        let [bytes] = from.take()?;
+        let text = (0..bytes).map(|_| from.take().map(|[byte]| byte)).collect::<Result<Vec<u8>, _>>()?;
+        let id = std::str::from_utf8(&text).ok().and_then(|text| PermitId::parse(text).ok());
+        let id = id.ok_or(RestoreError::Damaged("no permit is like this"))?;
+        permits.push((fingerprint, id, Micros::new(until.saturating_add_signed(behind_us))));
+    }
+    from.check()?;
+    for (fingerprint, id, until) in permits {
+        store.put_back_permit(fingerprint, &id, until);
+    }
+    Ok(())
+}
+
 /// The header of a snapshot.
 struct SnapshotHeader {
+    version: u32,
     seeds: Seeds,
     /// The fingerprint of a fixed key, to check that keys are still hashed in the same way.
     probe: Fingerprint,
@@ -134,12 +186,12 @@ struct SnapshotHeader {
 
 impl SnapshotHeader {
     fn new(fingerprinter: &Fingerprinter, now: Micros, wall: Micros) -> Self {
-        Self { seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
+        Self { version: VERSION, seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::from(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.version.to_le_bytes());
         let words = [self.probe.place, self.probe.check, self.now.get(), self.wall.get()];
         bytes.extend(self.seeds.0.into_iter().chain(words).flat_map(u64::to_le_bytes));
         seal(&mut bytes);
@@ -160,7 +212,7 @@ impl SnapshotHeader {
         let probe = Fingerprint { place: word()?, check: word()? };
         let (now, wall) = (Micros::new(word()?), Micros::new(word()?));
         from.check()?;
-        Ok(Self { seeds, probe, now, wall })
+        Ok(Self { version, seeds, probe, now, wall })
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod fingerprint;
+pub(crate) mod permits;
 pub(crate) mod shard;
 
 use smallvec::SmallVec;

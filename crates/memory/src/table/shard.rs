@@ -1,11 +1,13 @@
 //! A shard: a table of buckets behind its own lock.
 
 use parking_lot::{Mutex, MutexGuard};
-use spile_core::{Bucket, Limit, Micros};
+use spile_core::{Bucket, HeldPermit, Limit, MicroTokens, Micros, PermitId};
 
+use crate::store::Usage;
 use crate::table::BucketTable;
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::Fingerprint;
+use crate::table::permits::PermitTable;
 
 /// A locked table on its own cache lines, so that shards do not slow each other down by false sharing.
 #[derive(Debug)]
@@ -22,11 +24,18 @@ pub(crate) struct ShardState {
     sweep: usize,
     /// Buckets that were evicted before they were full again.
     evicted: u64,
+    permits: PermitTable,
 }
 
 impl Shard {
     pub(crate) const fn new(most: usize, sweep: usize) -> Self {
-        Self(Mutex::new(ShardState { table: BucketTable::new(), most, sweep, evicted: 0 }))
+        Self(Mutex::new(ShardState {
+            table: BucketTable::new(),
+            most,
+            sweep,
+            evicted: 0,
+            permits: PermitTable::new(),
+        }))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ShardState> {
@@ -77,8 +86,64 @@ impl ShardState {
         }
     }
 
+    /// Forgets a bucket, and frees all its permits.
     pub(crate) fn forget(&mut self, fingerprint: Fingerprint) {
         self.table.remove(fingerprint);
+        self.permits.free(fingerprint);
+    }
+
+    /// The free places of a concurrency.
+    pub(crate) fn places(&self, fingerprint: Fingerprint, limit: &Limit, now: Micros) -> Bucket {
+        Bucket::places(limit, self.permits.count(fingerprint, now), now)
+    }
+
+    /// The places of a concurrency that this permit could take, with its own if it is held. There are none if the shard has no
+    /// room for another permit.
+    pub(crate) fn places_for(
+        &mut self,
+        id: &PermitId,
+        fingerprint: Fingerprint,
+        limit: &Limit,
+        now: Micros,
+    ) -> Bucket {
+        self.permits.end_expired(fingerprint, now);
+        self.permits.sweep(self.sweep, now);
+        let is_held = self.permits.is_held(fingerprint, id, now);
+        if !is_held && self.permits.len() >= self.most {
+            self.permits.sweep(usize::MAX, now);
+            if self.permits.len() >= self.most {
+                return Bucket::places(limit, limit.capacity(), now);
+            }
+        }
+        let held = self.permits.count(fingerprint, now);
+        if held >= limit.capacity() {
+            self.permits.end_within(fingerprint, limit.fill_time(), now);
+        }
+        let places = Bucket::places(limit, held, now).held().get();
+        let own = if is_held { MicroTokens::PER_TOKEN } else { 0 };
+        Bucket::new(MicroTokens::new(places + own), now)
+    }
+
+    /// Notes a permit until then, or prolongs it.
+    pub(crate) fn hold(&mut self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
+        self.permits.hold(fingerprint, id, until);
+    }
+
+    pub(crate) fn is_held(&self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
+        self.permits.is_held(fingerprint, id, now)
+    }
+
+    /// Ends a permit, and tells whether it was held.
+    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
+        self.permits.release(fingerprint, id, now)
+    }
+
+    pub(crate) fn holders(&self, fingerprint: Fingerprint, now: Micros) -> Vec<HeldPermit> {
+        self.permits.holders(fingerprint, now)
+    }
+
+    pub(crate) const fn permits(&self) -> &PermitTable {
+        &self.permits
     }
 
     /// Appends a copy of every slot to `to`, free ones too: the fastest way, since the lock is held meanwhile.
@@ -91,15 +156,14 @@ impl ShardState {
         self.table.slots().len()
     }
 
-    pub(crate) const fn keys(&self) -> usize {
-        self.table.len()
-    }
-
-    pub(crate) const fn bytes(&self) -> usize {
-        self.table.bytes()
-    }
-
-    pub(crate) const fn evicted(&self) -> u64 {
-        self.evicted
+    pub(crate) fn usage(&mut self, now: Micros) -> Usage {
+        self.permits.sweep(usize::MAX, now);
+        Usage {
+            keys: self.table.len(),
+            bytes: self.table.bytes(),
+            evicted: self.evicted,
+            permits: self.permits.len(),
+            expired_permits: self.permits.expired(),
+        }
     }
 }

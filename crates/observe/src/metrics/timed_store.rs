@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, Cost, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
+    ChargeOutcome, Charges, Clock, Cost, HeldPermit, Micros, Outcome, PartialOutcome, PermitId, PermitStep,
+    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
 };
 
 use super::names::STORE_DURATION;
@@ -38,6 +38,7 @@ pub struct TimedStore<S> {
     peek: Histogram,
     refund: Histogram,
     reset: Histogram,
+    permit: Histogram,
 }
 
 impl<S: Store> TimedStore<S> {
@@ -58,8 +59,8 @@ impl<S: Store> TimedStore<S> {
 
     fn new(store: S, watch: Watch, every_call: bool) -> Self {
         let op = |op: &'static str| watch.register(|| histogram!(STORE_DURATION, "op" => op));
-        let [spend, peek, refund, reset] = ["spend", "peek", "refund", "reset"].map(op);
-        Self { store, watch, clock: SystemClock::new(), every_call, spend, peek, refund, reset }
+        let [spend, peek, refund, reset, permit] = ["spend", "peek", "refund", "reset", "permit"].map(op);
+        Self { store, watch, clock: SystemClock::new(), every_call, spend, peek, refund, reset, permit }
     }
 
     /// Records the call only if it was answered: a store that answers later is timed by the future.
@@ -221,6 +222,22 @@ impl<S: Store> Store for TimedStore<S> {
         actual: Cost,
     ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send {
         self.timed(&self.refund, self.store.settle(charges, marker, actual))
+    }
+
+    fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
+        self.timed(&self.permit, self.store.permit(charges, id, step))
+    }
+
+    fn holders(
+        &self,
+        charges: &Charges<'_>,
+    ) -> impl Future<Output = Result<Vec<Vec<HeldPermit>>, StoreError>> + Send {
+        self.timed(&self.peek, self.store.holders(charges))
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {

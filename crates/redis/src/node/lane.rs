@@ -318,6 +318,9 @@ impl Lane {
         let counters = &self.config.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);
+        if replies.expired_permits > 0 {
+            counters.expired_permits.add(replies.expired_permits);
+        }
         if replies.repairs > 0 {
             counters.repairs.add(replies.repairs);
         }

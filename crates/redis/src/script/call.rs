@@ -39,6 +39,8 @@ pub(crate) struct CallReply {
     pub(crate) replies: Vec<ScriptReply>,
     /// How many buckets the script found broken and repaired.
     pub(crate) repairs: u64,
+    /// How many permits it found that had ended by themselves.
+    pub(crate) expired_permits: u64,
 }
 
 /// A reply that does not fit the call.
@@ -121,11 +123,18 @@ impl ScriptCall {
             msgpack::push_int(&mut decisions, request.operation as u64);
             msgpack::push_int(&mut decisions, request.charges.len() as u64);
             for (charge, place) in request.charges.iter().zip(&mut places) {
-                msgpack::push_int(&mut decisions, hashes.bucket(*place) as u64);
+                match hashes.bucket(*place) {
+                    Ok(number) => msgpack::push_int(&mut decisions, number as u64),
+                    Err(number) => msgpack::push_double(&mut decisions, number),
+                }
                 msgpack::push_int(&mut decisions, limit_position(&mut limits, charge.limit) as u64);
                 msgpack::push_int(&mut decisions, charge.cost_micro.unsigned_abs());
             }
             entries += 2 + 3 * request.charges.len();
+            if let Some(permit) = &request.permit {
+                msgpack::push_name(&mut decisions, permit.as_str().as_bytes());
+                entries += 1;
+            }
         }
         let header = [self.sequence, now_us, limits.len() as u64, hashes.plain() as u64];
         let mut arguments = Vec::with_capacity(40 + 24 * limits.len() + decisions.len());
@@ -164,6 +173,7 @@ impl ScriptCall {
         };
         let at = Micros::new(next(0, LAST_US)?.unsigned_abs());
         let repairs = next(0, LAST_US)?.unsigned_abs();
+        let expired_permits = next(0, LAST_US)?.unsigned_abs();
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
             let granted = next(0, u32::MAX.into())? as u32;
@@ -176,7 +186,7 @@ impl ScriptCall {
             }
             replies.push(ScriptReply { granted, at, buckets });
         }
-        numbers.next().is_none().then_some(CallReply { replies, repairs })
+        numbers.next().is_none().then_some(CallReply { replies, repairs, expired_permits })
     }
 }
 

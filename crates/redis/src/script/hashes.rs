@@ -1,4 +1,4 @@
-//! The hashes of one call, and the numbers by which the script knows their buckets.
+//! The hashes and the sets of permits of one call, and the numbers by which the script knows their buckets.
 
 use std::collections::HashMap;
 
@@ -11,6 +11,8 @@ use crate::script::request::WireCharge;
 #[derive(Default)]
 pub(crate) struct CallHashes<'a> {
     hashes: Vec<CallHash<'a>>,
+    /// The keys of sets of permits.
+    permits: Vec<&'a [u8]>,
     seen: HashMap<&'a [u8], usize, foldhash::quality::RandomState>,
 }
 
@@ -27,11 +29,13 @@ struct HashBucket<'a> {
     before: Option<&'a [u8]>,
 }
 
-/// Which hash, and which of its buckets.
+/// Where the script finds a bucket.
 #[derive(Clone, Copy)]
-pub(crate) struct BucketPlace {
-    hash: usize,
-    bucket: usize,
+pub(crate) enum BucketPlace {
+    /// Which hash, and which of its buckets.
+    Hash { hash: usize, bucket: usize },
+    /// Which set of permits.
+    Permits(usize),
 }
 
 impl CallHash<'_> {
@@ -52,6 +56,13 @@ impl<'a> CallHashes<'a> {
     /// Adds the bucket of a charge, unless it is there.
     pub(crate) fn add(&mut self, charge: &'a WireCharge) -> BucketPlace {
         let (key, name) = (charge.key.hash(), charge.key.name());
+        if charge.limit.limit.is_concurrency() {
+            let known = self.permits.iter().position(|known| *known == key);
+            return BucketPlace::Permits(known.unwrap_or_else(|| {
+                self.permits.push(key);
+                self.permits.len() - 1
+            }));
+        }
         let hash = *self.seen.entry(key).or_insert(self.hashes.len());
         if hash == self.hashes.len() {
             self.hashes.push(CallHash { key, buckets: SmallVec::new(), first: 0 });
@@ -65,7 +76,7 @@ impl<'a> CallHashes<'a> {
         if charge.carries_over {
             buckets[bucket].before = charge.key.before_sharing();
         }
-        BucketPlace { hash, bucket }
+        BucketPlace::Hash { hash, bucket }
     }
 
     /// Numbers the buckets in the order of the keys. Nothing may be added afterwards.
@@ -79,9 +90,12 @@ impl<'a> CallHashes<'a> {
         }
     }
 
-    /// The number of a bucket.
-    pub(crate) fn bucket(&self, place: BucketPlace) -> usize {
-        self.hashes[place.hash].first + place.bucket
+    /// The number of a bucket. That of a set of permits is below zero: how many keys from the end its key is.
+    pub(crate) fn bucket(&self, place: BucketPlace) -> Result<usize, f64> {
+        match place {
+            BucketPlace::Hash { hash, bucket } => Ok(self.hashes[hash].first + bucket),
+            BucketPlace::Permits(set) => Err(set as f64 - self.permits.len() as f64),
+        }
     }
 
     /// How many hashes hold one bucket without a name.
@@ -89,12 +103,13 @@ impl<'a> CallHashes<'a> {
         self.hashes.iter().filter(|hash| hash.is_plain()).count()
     }
 
-    /// All keys: plain hashes, shared hashes, and keys from before hashes were shared.
+    /// All keys: plain hashes, shared hashes, keys from before hashes were shared, and sets of permits.
     pub(crate) fn keys(&self) -> Vec<&'a [u8]> {
         let mut keys = Vec::with_capacity(self.hashes.len());
         keys.extend(self.hashes.iter().filter(|hash| hash.is_plain()).map(|hash| hash.key));
         keys.extend(self.shared().map(|hash| hash.key));
         keys.extend(self.shared().flat_map(|hash| &hash.buckets).filter_map(|bucket| bucket.before));
+        keys.extend(&self.permits);
         keys
     }
 

@@ -72,6 +72,11 @@ impl BucketKey {
         Self { hash_bytes: hash.len(), bytes: hash }
     }
 
+    /// The same bucket with a key of its own: permits are not kept in a hash.
+    pub(crate) fn unshared(self) -> Self {
+        Self::alone(self.bytes)
+    }
+
     /// The key of the hash.
     pub(crate) fn hash(&self) -> &[u8] {
         &self.bytes[..self.hash_bytes]

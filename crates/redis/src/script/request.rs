@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Charge, Limit, Micros, OneOrMany};
+use spile_core::{Bucket, Charge, Limit, Micros, OneOrMany, PermitId, PermitStep};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,6 +27,21 @@ pub(crate) enum ScriptOp {
     Charge = 8,
     /// The first charge is the marker of a reservation, the second the count of open ones.
     Settle = 9,
+    Acquire = 10,
+    Retake = 11,
+    Renew = 12,
+    Release = 13,
+}
+
+impl From<PermitStep> for ScriptOp {
+    fn from(step: PermitStep) -> Self {
+        match step {
+            PermitStep::Acquire => Self::Acquire,
+            PermitStep::Retake => Self::Retake,
+            PermitStep::Renew => Self::Renew,
+            PermitStep::Release => Self::Release,
+        }
+    }
 }
 
 /// One atomic operation on buckets of one node.
@@ -34,6 +49,8 @@ pub(crate) enum ScriptOp {
 pub(crate) struct Request {
     pub(crate) operation: ScriptOp,
     pub(crate) charges: SmallVec<[WireCharge; 1]>,
+    /// The permit that the last four operations are about.
+    pub(crate) permit: Option<PermitId>,
     state: AtomicU8,
 }
 
@@ -45,7 +62,12 @@ const CANCELLED: u8 = 2;
 
 impl Request {
     pub(crate) fn new(operation: ScriptOp, charges: SmallVec<[WireCharge; 1]>) -> Self {
-        Self { operation, charges, state: AtomicU8::new(UNSENT) }
+        Self { operation, charges, permit: None, state: AtomicU8::new(UNSENT) }
+    }
+
+    /// The same request, about this permit.
+    pub(crate) fn about(self, permit: Option<PermitId>) -> Self {
+        Self { permit, ..self }
     }
 
     /// Whether a limit is a quota, so that the script must be told the windows around its time.
@@ -59,7 +81,7 @@ impl Request {
         for charge in &mut charges {
             charge.limit.set_time(now);
         }
-        Self::new(self.operation, charges)
+        Self::new(self.operation, charges).about(self.permit.clone())
     }
 
     /// The cluster slot of all its keys.
@@ -117,7 +139,10 @@ impl WireCharge {
     /// The charge, asked by a store that has been there for `uptime`. A bucket that was written before that has expired
     /// after its time to live.
     pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>, uptime: Duration) -> Self {
-        let key = prefix.bucket_key(charge.key(), charge.limit().name());
+        let mut key = prefix.bucket_key(charge.key(), charge.limit().name());
+        if charge.needs_permit() {
+            key = key.unshared();
+        }
         let limit = WireLimit::from(charge.limit().limit());
         let carries_over = key.before_sharing().is_some() && uptime <= Duration::from_millis(limit.ttl_ms);
         Self { key, limit, cost_micro: charge.cost().micro().get(), carries_over }
@@ -166,7 +191,12 @@ const LAST_US: u64 = (1 << 53) - 1;
 
 /// Twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at least once per fill
 /// time then needs a new `PEXPIRE` only once per fill time.
+///
+/// For a concurrency it is the hold time itself, which the script has to know.
 fn ttl_ms(limit: &Limit) -> u64 {
+    if let Some(hold) = limit.hold() {
+        return hold.as_millis() as u64;
+    }
     let fill = limit.fill_time();
     let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
     2_000 * whole_seconds.max(1)

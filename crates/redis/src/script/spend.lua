@@ -1,18 +1,21 @@
 -- Runs one or many operations in one atomic step. Each operation is a chain of charges: all are spent, or none is. Must
--- agree bit for bit with `spend`, `spend_up_to`, `charge`, `refund`, `refund_once` and `settle` of `spile_core`.
+-- agree bit for bit with `spend`, `spend_up_to`, `charge`, `refund`, `refund_once`, `settle` and `acquire` of `spile_core`.
 --
 -- KEYS      the hashes of buckets, each listed, read and written once, however many operations use it: first those of one
---           bucket, then those that several limits of a plan share, then keys from before limits shared hashes.
+--           bucket, then those that several limits of a plan share, then keys from before limits shared hashes. Last the
+--           sorted sets of permits.
 -- ARGV[1]   one msgpack array, since a single unpack costs less than an argument per number:
 --             sequence, now_us (0: ask TIME), number of limits, number of hashes with one bucket,
---             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms, debt (micro-tokens),
+--             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms, debt (micro-tokens); the rate
+--             of a concurrency is 0, and in place of ttl_ms it has how long a permit is held, in milliseconds,
 --             number of shapes, per shape: number of buckets and their names in the hash (empty for that of `t` and `ts`),
 --             number of shared hashes, per shared hash: its shape, and 0, or 1 and per bucket the key that held it before or 0,
---             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens). Buckets are
---             numbered in the order of KEYS,
+--             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens), then for
+--             operations about a permit its id. Buckets are numbered in the order of KEYS, sets of permits from -1 down to the
+--             number of sets: -1 is the last key,
 --             per quota:    the starts of four windows and the end of the last. In place of its rate a quota has their place,
 --             below zero.
--- Returns   sequence, now_us, repairs, then per decision the grant (1 allowed, 0 denied; for a partial spend the
+-- Returns   sequence, now_us, repairs, permits that had ended by themselves, then per decision the grant (1 allowed, 0 denied; for a partial spend the
 --           tokens granted, for a late charge those that no debt covers, for a settled reservation one more than that;
 --           4294967295 if nothing was done because now is
 --           outside the windows of a quota) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
@@ -21,12 +24,16 @@
 -- A bucket is `t` (micro-tokens, below zero if it owes some; `used` and micro-tokens for a quota) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
 -- limits has one hash for a key, with `name:t` and `name:ts` for each limit. Numbers stay below 2^53: microseconds are
 -- exact in a Lua double, nanoseconds since the epoch are not.
--- Everything is read and decided before the first write, because a script is atomic but is not rolled back.
+-- The permits of a concurrency are a sorted set: the id of each, by the microsecond in which it ends.
+-- Everything is read and decided before the first write, because a script is atomic but is not rolled back. Permits are
+-- written by the decision that takes them: each is a step of its own, and a later one of the same call may release it.
 -- Tables and functions are made where they are needed: making one takes as long as a step of a decision, and most calls decide
 -- about buckets of rates that have a hash of their own.
 
 local OUTSIDE_WINDOWS = 4294967295
 local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE, SETTLE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- The first operation about a permit.
+local ACQUIRE, RETAKE, RENEW, RELEASE = 10, 11, 12, 13
 local ABSENT, LIVE, BROKEN = 0, 1, 2
 local REBASE_AFTER_US = 1000000
 local TOKEN = 1000000
@@ -163,12 +170,16 @@ else
   end
 end
 
-local out, o = { args[1], now, 0 }, 3
+local out, o = { args[1], now, 0, 0 }, 4
 local available = {}
 local last = #args
+local has_permits = false
 for limit = 5, 1 + 4 * args[3], 4 do
-  if args[limit + 1] < 0 then
+  local rate = args[limit + 1]
+  if rate < 0 then
     last = last - 5
+  elseif rate == 0 then
+    has_permits = true
   end
 end
 
@@ -186,32 +197,130 @@ if last < #args then
   end
 end
 
+-- How many permits of each set are held, as far as they have been counted.
+local permits = NONE
+local places, is_held, hold_permit
+if has_permits then
+  permits = {}
+  -- The sets from which permits were removed whose time was up, and the hold time to which those of a full set were shortened.
+  local cleaned, shortened = {}, {}
+
+  -- The micro-tokens of the free places of a concurrency. The first decision that asks for a set counts its permits.
+  places = function(b, capacity, hold_ms, takes)
+    local count = permits[b]
+    if not count then
+      local key = KEYS[#KEYS + 1 + b]
+      count = pcall('ZCARD', key)
+      if type(count) == 'table' then
+        if not string.find(count.err, 'WRONGTYPE', 1, true) then
+          error(count)
+        end
+        call('DEL', key)
+        out[3] = out[3] + 1
+        count = 0
+      end
+      if count > 0 and not takes then
+        count = call('ZCOUNT', key, format('(%d', now), '+inf')
+      elseif count > 0 then
+        local ended = call('ZREMRANGEBYSCORE', key, '-inf', format('%d', now))
+        out[4], cleaned[b] = out[4] + ended, true
+        count = count - ended
+      end
+      permits[b] = count
+    elseif takes and not cleaned[b] then
+      out[4] = out[4] + call('ZREMRANGEBYSCORE', KEYS[#KEYS + 1 + b], '-inf', format('%d', now))
+      cleaned[b] = true
+    end
+    if takes and count * TOKEN >= capacity and shortened[b] ~= hold_ms then
+      -- If the clock has stepped back, permits would be held far beyond their time.
+      local key, latest = KEYS[#KEYS + 1 + b], now + hold_ms * 1000
+      local late = call('ZRANGEBYSCORE', key, format('(%d', latest + REBASE_AFTER_US), '+inf')
+      for n = 1, #late do
+        call('ZADD', key, format('%d', latest), late[n])
+      end
+      shortened[b] = hold_ms
+    end
+    return max(capacity - count * TOKEN, 0)
+  end
+
+  -- Whether a permit is held.
+  is_held = function(b, id)
+    local ends = pcall('ZSCORE', KEYS[#KEYS + 1 + b], id)
+    return type(ends) == 'string' and tonumber(ends) > now
+  end
+
+  -- Notes a permit until its time is up, or prolongs it.
+  hold_permit = function(b, id, hold_ms, is_new)
+    local key = KEYS[#KEYS + 1 + b]
+    call('ZADD', key, format('%d', now + hold_ms * 1000), id)
+    shortened[b] = nil
+    if is_new then
+      permits[b] = permits[b] + 1
+    end
+    -- Permits that were taken under a longer hold time are not cut short.
+    if is_new and permits[b] == 1 or call('PTTL', key) < hold_ms + 2 then
+      call('PEXPIRE', key, 2 * hold_ms + 2)
+    end
+  end
+end
+
 while i < last do
   local op, first, past = args[i], i + 2, i + 2 + 3 * args[i + 1]
   i = past
   o = o + 1
+  local id
+  if op >= ACQUIRE then
+    id = args[past]
+    i = past + 1
+  end
   if op == RESET then
     out[o] = 1
     for at = first, past - 1, 3 do
       local b = args[at]
-      held[b], dirty[b] = nil, true
+      if b < 0 then
+        call('DEL', KEYS[#KEYS + 1 + b])
+        if permits[b] then
+          permits[b] = 0
+        end
+      else
+        held[b], dirty[b] = nil, true
+      end
     end
   elseif op == TIME_TO_LIVE then
     out[o] = 1
     for at = first, past - 1, 3 do
       local b = args[at]
       local there = held[b] or broken[b]
-      out[o + 1], out[o + 2] = there and call('PTTL', moved_from[b] or KEYS[home[b] or b]) + 2 or 0, now
+      if b < 0 then
+        out[o + 1], out[o + 2] = call('PTTL', KEYS[#KEYS + 1 + b]) + 2, now
+      else
+        out[o + 1], out[o + 2] = there and call('PTTL', moved_from[b] or KEYS[home[b] or b]) + 2 or 0, now
+      end
       o = o + 2
     end
   else
     -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
     local allowed, grant, outside, n = true, MOST_HELD, false, 0
+    local step_of_permit = id and op
+    if id then
+      op = op == RELEASE and REFUND or op == RENEW and PEEK or SPEND
+    end
+    local renews, released = true, false
     for at = first, past - 1, 3 do
       local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
       local capacity, rate = args[limit], args[limit + 1]
       local t, there = held[b], capacity
-      if rate < 0 then
+      if rate == 0 then
+        -- What is renewed or released is not counted, and told as full.
+        if step_of_permit == RENEW then
+          renews = renews and is_held(b, id)
+        elseif step_of_permit ~= RELEASE then
+          there = places(b, capacity, args[limit + 2], id)
+        end
+        if step_of_permit == RETAKE and is_held(b, id) then
+          there = there + TOKEN
+        end
+      elseif rate < 0 then
         local start = window(limit)
         outside = outside or not start
         if t and t <= UNUSED then
@@ -268,6 +377,9 @@ while i < last do
       end
       out[o] = allowed and 1 or 0
     end
+    if step_of_permit == RENEW and not outside then
+      out[o] = renews and 1 or 0
+    end
 
     local grant_at, reserved_at = o, op == SETTLE and written[args[first]]
     n = 0
@@ -298,6 +410,27 @@ while i < last do
           -- What was reserved in an earlier window of a quota is not given back to this one.
           step, cost = REFUND, cost - actual
         end
+      end
+      if rate == 0 then
+        local there, hold_ms = available[n], args[limit + 2]
+        if id and not outside then
+          if step_of_permit == RELEASE then
+            local was_held = is_held(b, id)
+            if was_held then
+              call('ZREM', KEYS[#KEYS + 1 + b], id)
+              released = true
+              permits[b] = permits[b] and permits[b] - 1
+            end
+          elseif step_of_permit == RENEW then
+            if renews then
+              hold_permit(b, id, hold_ms, false)
+            end
+          elseif allowed then
+            hold_permit(b, id, hold_ms, step_of_permit == ACQUIRE or not is_held(b, id))
+            there = there - TOKEN
+          end
+        end
+        t, ts, step, cost = there, now, PEEK, 0
       end
       local known, rebased = t ~= nil, false
       if not known then
@@ -382,6 +515,9 @@ while i < last do
       end
       out[o + 1], out[o + 2] = t, ts
       o = o + 2
+    end
+    if step_of_permit == RELEASE and not outside then
+      out[grant_at] = released and 1 or 0
     end
   end
 end

@@ -1,6 +1,7 @@
 //! The store: charges in, outcomes out. One deadline bounds everything in between.
 
 pub(crate) mod builder;
+mod holders;
 mod refund_once;
 mod split_chain;
 pub(crate) mod stats;
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, ChargeOutcome, Charges, Cost, Micros, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
+    Bucket, ChargeOutcome, Charges, Cost, HeldPermit, Micros, Outcome, PartialOutcome, PermitId, PermitStep,
+    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -62,6 +63,7 @@ impl RedisStore {
             answered: counters.answered.count(),
             calls: counters.calls.count(),
             repairs: counters.repairs.count(),
+            expired_permits: counters.expired_permits.count(),
             dials: counters.dials.count(),
             connections_lost: counters.connections_lost.count(),
             waiting: self.inner.waiting.load(Ordering::Relaxed) as u64,
@@ -125,11 +127,21 @@ impl RedisStore {
         operation: ScriptOp,
         charges: &Charges<'_>,
     ) -> Result<ScriptReply, StoreError> {
+        self.step_about(operation, charges, None).await
+    }
+
+    /// Runs one operation, about a permit if it has one.
+    async fn step_about(
+        &self,
+        operation: ScriptOp,
+        charges: &Charges<'_>,
+        permit: Option<&PermitId>,
+    ) -> Result<ScriptReply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
         let uptime = self.inner.started.elapsed();
         let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge, uptime));
-        let mut request = Request::new(operation, wire.collect());
+        let mut request = Request::new(operation, wire.collect()).about(permit.cloned());
         if request.has_quotas() {
             request = request.at_time(self.inner.believed_time());
         }
@@ -187,6 +199,19 @@ impl Store for RedisStore {
         let own = reply.buckets.len() - charges.len();
         reply.buckets = reply.buckets.iter().skip(own).copied().collect();
         Ok(SettleOutcome { settled, uncovered, outcome: Outcome { allowed: true, ..outcome(reply) } })
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        self.step_about(step.into(), charges, Some(id)).await.map(outcome)
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        self.list_holders(charges).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, MicroTokens, Micros, OneOrMany, StoreError};
+use spile_core::{Bucket, MicroTokens, Micros, OneOrMany, PermitId, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::script::request::{Request, ScriptOp, ScriptReply, WireCharge};
@@ -32,11 +32,15 @@ struct ChainPart {
     /// Their positions in the chain.
     positions: Vec<usize>,
     charges: SmallVec<[WireCharge; 1]>,
+    /// The permit that the operation is about.
+    permit: Option<PermitId>,
 }
 
 impl ChainPart {
     fn request(&self, operation: ScriptOp) -> Arc<Request> {
-        Arc::new(Request::new(operation, self.charges.clone()))
+        let is_about_permit = operation as u8 >= ScriptOp::Acquire as u8;
+        let permit = self.permit.clone().filter(|_| is_about_permit);
+        Arc::new(Request::new(operation, self.charges.clone()).about(permit))
     }
 
     /// A request for the same charges at a cost of `tokens` each.
@@ -48,11 +52,12 @@ impl ChainPart {
 
     /// Splits the part by key, in the order of the chain.
     fn by_key(self) -> Vec<Self> {
+        let empty = || Self { permit: self.permit.clone(), ..Self::default() };
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
             // The keys that buckets had before are given up: two keys of one part could be on two nodes.
             let charge = WireCharge { carries_over: false, ..charge };
-            by_key.entry(charge.key.hash().to_vec()).or_default().push(position, charge);
+            by_key.entry(charge.key.hash().to_vec()).or_insert_with(empty).push(position, charge);
         }
         let mut parts: Vec<Self> = by_key.into_values().collect();
         parts.sort_by_key(|part| part.positions[0]);
@@ -71,7 +76,7 @@ impl ChainPart {
             ..charge.clone()
         };
         let charges = self.positions.iter().zip(&self.charges).map(charge).collect();
-        Self { positions: self.positions.clone(), charges }
+        Self { positions: self.positions.clone(), charges, permit: None }
     }
 
     fn has_cost(&self) -> bool {
@@ -96,11 +101,12 @@ impl ChainPart {
 
 impl SplitChain {
     pub(crate) fn new(inner: Arc<StoreInner>, request: Request, deadline: Instant) -> Self {
-        let Request { operation, charges, .. } = request;
+        let Request { operation, charges, permit, .. } = request;
+        let empty = || ChainPart { permit: permit.clone(), ..ChainPart::default() };
         let count = charges.len();
         let mut by_slot: BTreeMap<u16, ChainPart> = BTreeMap::new();
         for (position, charge) in charges.into_iter().enumerate() {
-            by_slot.entry(slot_of(charge.key.hash())).or_default().push(position, charge);
+            by_slot.entry(slot_of(charge.key.hash())).or_insert_with(empty).push(position, charge);
         }
         Self { inner, operation, parts: by_slot.into_values().collect(), charges: count, deadline }
     }
@@ -113,7 +119,13 @@ impl SplitChain {
             }
         }
         match self.operation {
-            ScriptOp::Spend => self.spend().await,
+            ScriptOp::Spend => self.spend(ScriptOp::Spend, ScriptOp::Refund).await,
+            ScriptOp::Acquire => self.spend(ScriptOp::Acquire, ScriptOp::Release).await,
+            ScriptOp::Release => {
+                let replies = self.each(ScriptOp::Release).await?;
+                let released = replies.iter().map(|reply| reply.granted).max();
+                Ok(self.merged(&replies, released.unwrap_or(0)))
+            }
             ScriptOp::SpendUpTo => self.spend_up_to().await,
             ScriptOp::RefundOnce => self.refund_once().await,
             ScriptOp::Settle => self.settle().await,
@@ -122,12 +134,15 @@ impl SplitChain {
                 let uncovered = replies.iter().map(|reply| reply.granted).max();
                 Ok(self.merged(&replies, uncovered.unwrap_or(0)))
             }
-            ScriptOp::Peek | ScriptOp::Refund | ScriptOp::Reset | ScriptOp::TimeToLive => {
-                self.each(self.operation).await.map(|replies| {
-                    let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
-                    self.merged(&replies, granted)
-                })
-            }
+            ScriptOp::Peek
+            | ScriptOp::Refund
+            | ScriptOp::Reset
+            | ScriptOp::TimeToLive
+            | ScriptOp::Retake
+            | ScriptOp::Renew => self.each(self.operation).await.map(|replies| {
+                let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
+                self.merged(&replies, granted)
+            }),
         }
     }
 
@@ -140,19 +155,19 @@ impl SplitChain {
         Ok(replies)
     }
 
-    async fn spend(&mut self) -> Result<ScriptReply, StoreError> {
+    async fn spend(&mut self, operation: ScriptOp, undone_by: ScriptOp) -> Result<ScriptReply, StoreError> {
         let mut pending = PendingRefunds::new(self);
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
             let at = replies.len();
             let reply =
-                pending.discard_if_may_have_run(self.ask(at, |part| part.request(ScriptOp::Spend)).await)?;
+                pending.discard_if_may_have_run(self.ask(at, |part| part.request(operation)).await)?;
             let allowed = reply.granted > 0;
             replies.push(reply);
             if !allowed {
                 return self.denied(pending, replies).await;
             }
-            pending.refunds.push(self.parts[at].request(ScriptOp::Refund));
+            pending.refunds.push(self.parts[at].request(undone_by));
         }
         pending.discard();
         Ok(self.merged(&replies, 1))

@@ -18,6 +18,8 @@ pub struct Stats {
     pub calls: u64,
     /// Buckets that had a wrong type, corrupt numbers or an unknown version, and were reset to full.
     pub repairs: u64,
+    /// Permits that ended because they were neither renewed nor released in time. Told when their key is next used.
+    pub expired_permits: u64,
     /// Sockets that the store tried to open.
     pub dials: u64,
     /// Connections that were open and were lost.
@@ -65,6 +67,7 @@ pub(crate) struct Counters {
     pub(crate) answered: Counter,
     pub(crate) calls: Counter,
     pub(crate) repairs: Counter,
+    pub(crate) expired_permits: Counter,
     pub(crate) dials: Counter,
     pub(crate) connections_lost: Counter,
     pub(crate) error_replies: [Counter; RedisErrorKind::ALL.len()],

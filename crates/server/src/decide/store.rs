@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, Cost, EitherStore, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, SlewedClock, Store, StoreError,
+    ChargeOutcome, Charges, Clock, Cost, EitherStore, HeldPermit, Outcome, PartialOutcome, PermitId,
+    PermitStep, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, SlewedClock, Store, StoreError,
 };
 use spile_memory::{MemoryStore, Usage};
 use spile_observe::trace::{self, SpanKind};
@@ -193,6 +193,19 @@ impl Store for ServerStore {
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         self.timed(Operation::Refund, self.kind.settle(charges, marker, actual)).await
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        self.timed(Operation::Permit, self.kind.permit(charges, id, step)).await
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        self.timed(Operation::Peek, self.kind.holders(charges)).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -18,6 +18,7 @@ mod chains;
 mod clocks;
 mod keys;
 mod late_charges;
+mod permits;
 mod quotas;
 mod refunds;
 mod reservations;
@@ -30,6 +31,7 @@ pub use chains::*;
 pub use clocks::*;
 pub use keys::*;
 pub use late_charges::*;
+pub use permits::*;
 pub use quotas::*;
 pub use refunds::*;
 pub use reservations::*;
@@ -88,6 +90,19 @@ macro_rules! store_contract {
             a_reservation_of_an_earlier_window_gives_nothing_back_to_this_one
             open_reservations_of_a_key_are_bounded
             of_many_that_settle_a_reservation_at_once_one_does
+            at_most_so_many_permits_are_held_at_once
+            a_released_permit_frees_its_place_once
+            a_permit_ends_when_its_hold_time_has_passed_and_not_a_microsecond_before
+            a_permit_that_is_renewed_in_time_is_held_for_another_hold_time
+            a_permit_and_tokens_are_taken_together_or_not_at_all
+            a_permit_that_is_taken_again_counts_once
+            permits_across_keys_are_taken_together_or_not_at_all
+            what_takes_no_permit_takes_no_place
+            a_reset_frees_all_permits
+            holders_are_told_with_the_time_at_which_they_end
+            a_limit_that_shrinks_takes_no_permit_from_its_holder
+            a_clock_that_steps_back_holds_no_place_for_ever
+            of_many_that_ask_for_a_permit_at_once_as_many_get_one_as_may
             a_clock_that_steps_back_over_the_start_of_a_window_mints_nothing
             a_clock_that_steps_back_a_little_mints_nothing
             a_clock_that_steps_far_back_locks_nobody_out

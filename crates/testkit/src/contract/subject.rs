@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Decision, DecisionSource, FakeClock, Key, Limit, LimitBuilder, LimitName,
-    NamedLimit, PartialOutcome, RefundId, ReservationMarker, Store,
+    Charge, Charges, Clock, Cost, Decision, DecisionSource, FakeClock, Key, Limit, LimitBuilder, LimitName,
+    Micros, NamedLimit, PartialOutcome, PermitStep, RefundId, ReservationMarker, Store,
 };
+
+use super::permits::permit_id;
 
 /// A store and the clock that it tells the time by.
 #[derive(Debug)]
@@ -101,6 +103,50 @@ impl<S: Store> StoreUnderTest<S> {
         let actual = Cost::new(actual).expect("the cost is within bounds");
         let settled = self.store.settle(&charges(lines), marker, actual).await.expect("the store answers");
         settled.settled.then_some(settled.uncovered)
+    }
+
+    /// One step of the permit with this number.
+    pub async fn permit(&self, charges: &Charges<'_>, number: u128, step: PermitStep) -> Decision {
+        let id = permit_id(number);
+        let outcome = self.store.permit(charges, &id, step).await.expect("the store answers");
+        Decision::from_outcome(charges, &outcome, DecisionSource::Store)
+    }
+
+    /// Takes a permit that is new.
+    pub async fn acquire(&self, lines: &[ChargeSpec<'_>], number: u128) -> bool {
+        self.permit(&charges(lines), number, PermitStep::Acquire).await.allowed()
+    }
+
+    /// Takes a permit that may be held already.
+    pub async fn retake(&self, lines: &[ChargeSpec<'_>], number: u128) -> bool {
+        self.permit(&charges(lines), number, PermitStep::Retake).await.allowed()
+    }
+
+    /// Keeps a permit, and says whether it was held.
+    pub async fn renew(&self, lines: &[ChargeSpec<'_>], number: u128) -> bool {
+        self.permit(&charges(lines), number, PermitStep::Renew).await.allowed()
+    }
+
+    /// Ends a permit, and says whether it was held.
+    pub async fn release(&self, lines: &[ChargeSpec<'_>], number: u128) -> bool {
+        self.permit(&charges(lines), number, PermitStep::Release).await.allowed()
+    }
+
+    /// The numbers of the permits that are held, and when they end, for each charge.
+    pub async fn holders(&self, lines: &[ChargeSpec<'_>]) -> Vec<Vec<(u128, Micros)>> {
+        let holders = self.store.holders(&charges(lines)).await.expect("the store answers");
+        let number = |id: &spile_core::PermitId| {
+            (0..1_000).find(|number| permit_id(*number) == *id).expect("a permit of this test")
+        };
+        let told = |held: Vec<spile_core::HeldPermit>| {
+            held.iter().map(|permit| (number(&permit.id), permit.until)).collect()
+        };
+        holders.into_iter().map(told).collect()
+    }
+
+    /// The time by the store's clock.
+    pub fn now(&self) -> Micros {
+        self.clock.now()
     }
 
     /// Forgets one bucket.

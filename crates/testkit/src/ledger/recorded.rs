@@ -1,8 +1,8 @@
 //! A store whose answers are written down.
 
 use spile_core::{
-    ChargeOutcome, Charges, Cost, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker,
-    SettleOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Cost, HeldPermit, Outcome, PartialOutcome, PermitId, PermitStep, RefundId,
+    RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 
 use super::Ledger;
@@ -73,6 +73,19 @@ impl<S: Store> Store for Recorded<S> {
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         self.store.settle(charges, marker, actual).await
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        self.store.permit(charges, id, step).await
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        self.store.holders(charges).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

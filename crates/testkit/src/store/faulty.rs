@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    ChargeOutcome, Charges, Cost, FakeClock, Outcome, PartialOutcome, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store, StoreError,
+    ChargeOutcome, Charges, Cost, FakeClock, HeldPermit, Outcome, PartialOutcome, PermitId, PermitStep,
+    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 
 use super::ModelStore;
@@ -131,6 +131,19 @@ impl<S: Store> Store for FaultyStore<S> {
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         self.call(|| self.store.settle(charges, marker, actual)).await
+    }
+
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        self.call(|| self.store.permit(charges, id, step)).await
+    }
+
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        self.call(|| self.store.holders(charges)).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

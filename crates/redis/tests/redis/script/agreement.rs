@@ -9,8 +9,8 @@ use futures_util::future::join_all;
 use spile_calendar::{CalendarLimit, Period};
 use spile_core::{
     Bucket, Charge, ChargeOutcome, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens,
-    Micros, NamedLimit, Outcome, PartialOutcome, RefundId, RefundOutcome, ReservationMarker, SettleOutcome,
-    Store,
+    Micros, NamedLimit, Outcome, PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome,
+    ReservationMarker, SettleOutcome, Store,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -30,7 +30,9 @@ const MARKERS: [&str; 6] = [
     "reservations:1024s",
     "reservations:131072s",
 ];
-const NAMES: [&str; 4] = ["free", "gold", "gold/burst", "gold/daily"];
+const NAMES: [&str; 6] = ["free", "gold", "gold/burst", "gold/daily", "gold/jobs", "jobs"];
+/// The names of concurrencies.
+const PERMITS: [&str; 2] = ["gold/jobs", "jobs"];
 
 /// Operations that are asked at once, so that they share a call and in it their buckets.
 const MOST_AT_ONCE: usize = 24;
@@ -60,7 +62,7 @@ struct Step {
     charges: Charges<'static>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     Spend,
     Peek,
@@ -74,6 +76,8 @@ enum Kind {
     Reserve(ReservationMarker),
     /// At up to twice the cost, for one key, by one of the same ids.
     Settle(ReservationMarker, Cost),
+    /// A new permit, or one of the latest.
+    Permit(PermitId, PermitStep),
     Reset,
 }
 
@@ -92,6 +96,8 @@ struct Trace {
     server: RedisServer,
     seed: u64,
     random: Rng,
+    /// How many permits have been asked for.
+    permits: u64,
 }
 
 /// The three stores of one round, on one clock.
@@ -106,7 +112,8 @@ impl Trace {
     fn on(flavour: Flavour) -> Self {
         let seed = std::env::var("SPILE_SEED").ok().and_then(|text| text.parse().ok());
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-        Self { server: RedisServer::builder().flavour(flavour).start(), seed, random: Rng::with_seed(seed) }
+        let server = RedisServer::builder().flavour(flavour).start();
+        Self { server, seed, random: Rng::with_seed(seed), permits: 0 }
     }
 
     async fn run(mut self, operations: usize) {
@@ -171,7 +178,7 @@ impl Trace {
     }
 
     fn step(&mut self) -> Step {
-        let kind = match self.random.u32(0..26) {
+        let kind = match self.random.u32(0..34) {
             0..12 => Kind::Spend,
             12..14 => Kind::Peek,
             14..17 => Kind::SpendUpTo,
@@ -180,6 +187,7 @@ impl Trace {
             19..21 => Kind::Charge,
             21..23 => Kind::Reserve(self.marker()),
             23..25 => Kind::Settle(self.marker(), Cost::ZERO),
+            25..33 => self.permit(),
             _ => Kind::Reset,
         };
         let mut charges = self.charges();
@@ -199,6 +207,20 @@ impl Trace {
             charges = Charges::distinct(charges.iter().map(late).collect::<Vec<_>>()).expect("a chain");
         }
         Step { kind, charges }
+    }
+
+    fn permit(&mut self) -> Kind {
+        let step = [PermitStep::Acquire, PermitStep::Retake, PermitStep::Renew, PermitStep::Release]
+            [self.random.usize(..4)];
+        let number = match step {
+            PermitStep::Acquire => {
+                self.permits += 1;
+                self.permits
+            }
+            _ => self.permits.saturating_sub(self.random.u64(0..6)),
+        };
+        let id = PermitId::new(Micros::from_secs(1), number.into(), "").expect("no holder is sound");
+        Kind::Permit(id, step)
     }
 
     fn marker(&mut self) -> ReservationMarker {
@@ -269,10 +291,11 @@ impl Trace {
     /// Two limits under each name, as while a plan is being changed, and now and then any other.
     fn charge(&mut self, key: &'static str, name: &str) -> Charge<'static> {
         // Half of all charges are under limits that nobody chose.
-        let limit = match self.random.u32(0..8) {
-            0 => limits(name)[1],
-            1..5 => limits(name)[0],
-            _ => self.limit(),
+        let limit = if PERMITS.contains(&name) {
+            let hold = Duration::from_secs([600, 600, 1_200][self.random.usize(..3)]);
+            Limit::concurrent(self.random.u64(1..4)).hold(hold).build().expect("within bounds")
+        } else {
+            self.rate_or_quota(name)
         };
         let capacity = u64::from(limit.capacity());
         let cost = match self.random.u32(0..10) {
@@ -286,13 +309,35 @@ impl Trace {
         Charge::new(Key::new(key).expect("a sound key"), named, cost).expect("a cost that is covered")
     }
 
+    fn rate_or_quota(&mut self, name: &str) -> Limit {
+        match self.random.u32(0..8) {
+            0 => limits(name)[1],
+            1..5 => limits(name)[0],
+            _ => self.limit(),
+        }
+    }
+
     fn compare_what_is_stored(&self, round: &Round) {
         for key in KEYS {
-            for name in NAMES.into_iter().chain(MARKERS) {
+            for name in PERMITS {
+                let stored = self.stored_permits(key, name);
+                let model = round.model.permits(key, name).into_iter();
+                let model: Vec<_> = model.map(|held| (held.id.to_string(), held.until.get())).collect();
+                assert_eq!(stored, model, "seed {}: {key} {name}", self.seed);
+            }
+            for name in NAMES.into_iter().filter(|name| !PERMITS.contains(name)).chain(MARKERS) {
                 let stored = self.stored(key, name);
                 assert_eq!(stored, round.model.bucket(key, name), "seed {}: {key} {name}", self.seed);
             }
         }
+    }
+
+    fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
+        let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
+        let set = format!("spile:{{{tag}}}:{name}");
+        let reply = self.server.command(&["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
+        let pairs = reply.list().chunks(2);
+        pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()
     }
 
     fn stored(&self, key: &str, name: &str) -> Option<Bucket> {
@@ -322,7 +367,7 @@ impl Trace {
 impl Step {
     async fn take(&self, store: &impl Store) -> Did {
         let charges = &self.charges;
-        match self.kind {
+        match &self.kind {
             Kind::Spend => Did::Step(store.spend(charges).await.expect("an answer")),
             Kind::Peek => Did::Step(store.peek(charges).await.expect("an answer")),
             Kind::Refund => Did::Step(store.refund(charges).await.expect("an answer")),
@@ -334,8 +379,9 @@ impl Step {
             Kind::Reserve(marker) => {
                 Did::Step(store.spend(&marker.reserve(charges)).await.expect("an answer"))
             }
+            Kind::Permit(id, step) => Did::Step(store.permit(charges, id, *step).await.expect("an answer")),
             Kind::Settle(marker, actual) => {
-                Did::Settle(store.settle(charges, marker, actual).await.expect("an answer"))
+                Did::Settle(store.settle(charges, *marker, *actual).await.expect("an answer"))
             }
             Kind::SpendUpTo => Did::SpendUpTo(store.spend_up_to(charges).await.expect("an answer")),
             Kind::Reset => {

@@ -16,6 +16,7 @@ pub(crate) enum Operation {
     Peek,
     Refund,
     Reset,
+    Permit,
 }
 
 impl Operation {
@@ -26,6 +27,7 @@ impl Operation {
             Self::Peek => "store peek",
             Self::Refund => "store refund",
             Self::Reset => "store reset",
+            Self::Permit => "store permit",
         }
     }
 }

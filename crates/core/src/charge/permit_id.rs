@@ -1,0 +1,117 @@
+//! The id of a permit: tells it from every other, who holds it, and since when.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Key, Micros};
+
+/// Tells a permit from every other: 32 hexadecimal digits, of which the first 12 are the milliseconds since the Unix epoch at
+/// which it was asked for, and behind an `@` the name of its holder if it has one.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PermitId(Arc<str>);
+
+impl PermitId {
+    /// The longest name of a holder, in bytes.
+    pub const MAX_HOLDER_BYTES: usize = 64;
+
+    const DIGITS: usize = 32;
+    const TIME_DIGITS: usize = 12;
+
+    /// The id of a permit that is asked for now. `random` has to differ from that of every other permit. An empty holder is
+    /// none.
+    pub fn new(now: Micros, random: u128, holder: &str) -> Result<Self, PermitIdError> {
+        Self::check_holder(holder)?;
+        let millis = now.get() / 1_000 & 0xFFFF_FFFF_FFFF;
+        let random = random & 0xFFFF_FFFF_FFFF_FFFF_FFFF;
+        let at = if holder.is_empty() { "" } else { "@" };
+        Ok(Self(format!("{millis:012x}{random:020x}{at}{holder}").into()))
+    }
+
+    /// The id that this text is.
+    pub fn parse(text: &str) -> Result<Self, PermitIdError> {
+        let (digits, holder) = text.split_at_checked(Self::DIGITS).ok_or(PermitIdError::Form)?;
+        if !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(PermitIdError::Form);
+        }
+        match holder.strip_prefix('@') {
+            Some("") => return Err(PermitIdError::Form),
+            Some(holder) => Self::check_holder(holder)?,
+            None if holder.is_empty() => {}
+            None => return Err(PermitIdError::Form),
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// An error that says why this cannot be the name of a holder.
+    pub fn check_holder(holder: &str) -> Result<(), PermitIdError> {
+        if holder.len() > Self::MAX_HOLDER_BYTES || Key::control_in(holder).is_some() {
+            return Err(PermitIdError::Holder(holder.len()));
+        }
+        Ok(())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the holder. `None` if it has none.
+    pub fn holder(&self) -> Option<&str> {
+        self.0[Self::DIGITS..].strip_prefix('@')
+    }
+
+    /// When it was asked for, by the clock of the instance that asked.
+    pub fn since(&self) -> Micros {
+        let millis = u64::from_str_radix(&self.0[..Self::TIME_DIGITS], 16);
+        Micros::new(1_000 * millis.unwrap_or_default())
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text is not the id of a permit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PermitIdError {
+    /// It does not begin with the digits of an id, or what follows is not a holder.
+    #[error("the id of a permit is 32 hexadecimal digits, and behind an `@` its holder if it has one")]
+    Form,
+    /// The name of the holder is too long, or has a control character.
+    #[error(
+        "the holder of a permit has {0} bytes; it takes 0 to {max} without control characters",
+        max = PermitId::MAX_HOLDER_BYTES
+    )]
+    Holder(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_its_holder_and_its_time_and_reads_back() {
+        let now = Micros::new(1_763_415_000_123_456);
+        for (holder, shown) in [("web-1", Some("web-1")), ("", None), ("job@7 {x}", Some("job@7 {x}"))] {
+            let id = PermitId::new(now, u128::MAX, holder).expect("a sound holder");
+            assert_eq!(id.holder(), shown);
+            assert_eq!(id.since(), Micros::new(1_763_415_000_123_000));
+            assert_eq!(PermitId::parse(id.as_str()), Ok(id));
+        }
+    }
+
+    #[test]
+    fn what_is_not_an_id_is_refused_with_the_form_or_the_bound() {
+        let digits = "0".repeat(32);
+        for text in ["", "x", &digits[1..], &format!("{digits}x"), &format!("{digits}@"), &"A".repeat(32)] {
+            assert_eq!(PermitId::parse(text), Err(PermitIdError::Form), "{text}");
+        }
+        let long = format!("{digits}@{}", "h".repeat(65));
+        let why = PermitId::parse(&long).expect_err("its holder is too long").to_string();
+        assert_eq!(why, "the holder of a permit has 65 bytes; it takes 0 to 64 without control characters");
+        assert!(PermitId::new(Micros::default(), 7, "a\nb").is_err());
+    }
+}

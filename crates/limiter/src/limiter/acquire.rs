@@ -1,0 +1,280 @@
+//! Acquiring: spends a chain and takes a permit of each of its concurrencies, in one step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_core::{Charges, Decision, DecisionSource, Outcome, PermitId, PermitStep, Store, StoreError};
+use spile_policy::Chain;
+use tokio::time::Instant;
+
+use super::inner::{LimiterInner, in_time};
+use super::{PlanList, RateLimiter, Wait};
+use crate::ask::Ask;
+use crate::error::{AcquireError, LimiterError};
+use crate::permit::{HeldPlaces, Permit, PermitStats, ReleaseWork};
+
+/// How long permits are released when the process ends.
+const RELEASE_TIME: Duration = Duration::from_secs(1);
+
+/// A decision, and the permit that it took.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Acquired {
+    /// The decision.
+    pub decision: Decision,
+    /// `None` if it is denied, or if the chain has no concurrency.
+    pub permit: Option<Permit>,
+}
+
+impl<S: Store + 'static> RateLimiter<S> {
+    /// Takes a permit of every concurrency of these plans, and a token of every other limit, or nothing.
+    ///
+    /// ```
+    /// # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; }
+    /// # use spile::{Limit, MemoryStore, Plan, RateLimiter};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let plans = [Plan::new("exports", Limit::concurrent(1))?];
+    /// let limiter = RateLimiter::builder().store(MemoryStore::new()).plans(plans).build();
+    ///
+    /// let permit = limiter.acquire("user:123", "exports").await?;
+    /// assert!(limiter.acquire("user:123", "exports").await.is_err());
+    /// drop(permit);
+    /// assert!(limiter.acquire("user:123", "exports").await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire(&self, key: &str, plans: impl PlanList + Send) -> Result<Permit, AcquireError> {
+        let charges = self.permit_charges(key, plans)?;
+        let Acquired { decision, permit } = self.acquire_charges(Ask::from(charges)).await;
+        permit.ok_or_else(|| AcquireError::denied(decision))
+    }
+
+    /// Acquires as [`acquire`](Self::acquire) does, and waits for a place if there is none. Those that wait for one key in this
+    /// process are served in the order in which they came, and only the first of them asks the store.
+    ///
+    /// Nobody knows when a permit is released, so the denial is returned only when the time is over.
+    pub async fn acquire_when_ready(
+        &self,
+        key: &str,
+        plans: impl PlanList + Send,
+        wait: Wait,
+    ) -> Result<Permit, AcquireError> {
+        let charges = self.permit_charges(key, plans)?;
+        let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
+        let permits = &self.inner.permits;
+        let waiting = permits.turns.wait(&charges, async |mut turn| {
+            let mut has_waited = false;
+            loop {
+                let Acquired { decision, permit } = self.acquire_charges(Ask::from(charges.clone())).await;
+                let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
+                match permit {
+                    Some(permit) => return Ok(permit),
+                    None if decision.may_have_run() || left.is_zero() => return Err(decision),
+                    None => {}
+                }
+                if !std::mem::replace(&mut has_waited, true) {
+                    let limits = charges.iter().filter(|charge| charge.needs_permit());
+                    let limits = limits.map(|charge| charge.limit().name());
+                    permits.stats.count_limits(limits, |counts| counts.waited += 1);
+                }
+                if decision.binding().limit().is_concurrency() {
+                    turn.pause(left).await;
+                } else if decision.retry_after() > left {
+                    return Err(decision);
+                } else {
+                    tokio::time::sleep(decision.retry_after().saturating_add(wait.drawn_jitter()).min(left))
+                        .await;
+                }
+            }
+        });
+        let answer = match wait.at_most {
+            // Those in front may take all the time.
+            Some(limit) => tokio::time::timeout(limit + self.inner.deadline, waiting).await.ok(),
+            None => Some(waiting.await),
+        };
+        match answer {
+            Some(answer) => answer.map_err(AcquireError::denied),
+            None => Err(AcquireError::denied(self.peek_charges(charges.clone()).await)),
+        }
+    }
+
+    /// Acquires charges that the caller made: all of them and a permit, or nothing. A chain without a concurrency is spent as by
+    /// [`allow_charges`](Self::allow_charges).
+    pub async fn acquire_charges(&self, ask: Ask<'_>) -> Acquired {
+        self.acquire_as(ask, "").await
+    }
+
+    /// Acquires charges, for a holder of this name if it has one: up to [64 bytes](PermitId::MAX_HOLDER_BYTES), which operators
+    /// see.
+    pub async fn acquire_as(&self, ask: Ask<'_>, holder: &str) -> Acquired {
+        if ask.charges.first_permit().is_none() {
+            return Acquired { decision: self.allow_charges(ask).await, permit: None };
+        }
+        let (decision, places) = self.inner.acquire(&ask, holder, true).await;
+        let permit = places.map(|places| {
+            let release: Arc<dyn ReleaseWork> = Arc::<LimiterInner<S>>::clone(&self.inner);
+            Permit::new(places, decision.clone(), release)
+        });
+        Acquired { decision, permit }
+    }
+
+    /// Takes a permit that the caller renews and releases by its id. `None` if it is denied.
+    pub async fn acquire_unkept(&self, ask: Ask<'_>, holder: &str) -> (Decision, Option<PermitId>) {
+        let (decision, places) = self.inner.acquire(&ask, holder, false).await;
+        // Not released when it is dropped: it belongs to the caller.
+        let id = places.map(|places| {
+            places.end();
+            places.id().clone()
+        });
+        (decision, id)
+    }
+
+    /// Gives the permits of this process back to the store, as far as it can be reached, and waits for those that are being
+    /// released. To be called before the process ends. It takes a second at most.
+    pub async fn release_permits(&self) {
+        for places in self.inner.permits.all() {
+            if places.end() {
+                Arc::clone(&self.inner).release_later(places);
+            }
+        }
+        let released = async {
+            while self.inner.permits.releasing() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _done = tokio::time::timeout(RELEASE_TIME, released).await;
+    }
+
+    /// The charges of one key under these plans, one token each, which must have a concurrency.
+    fn permit_charges<'k>(&self, key: &'k str, plans: impl PlanList) -> Result<Charges<'k>, LimiterError> {
+        let names = plans.to_names();
+        let charges = self.charges(key, plans, 1)?;
+        match charges.first_permit() {
+            Some(_) => Ok(charges),
+            None => Err(LimiterError::NoConcurrency(names.join(", "))),
+        }
+    }
+}
+
+impl<S: Store> RateLimiter<S> {
+    /// Keeps a permit for another hold time. False if it is not held any more.
+    pub async fn renew_permit(&self, chain: &Chain, id: &PermitId) -> Result<bool, StoreError> {
+        self.permit_step(chain, id, PermitStep::Renew).await
+    }
+
+    /// Ends a permit. False if it was not held any more.
+    pub async fn release_permit(&self, chain: &Chain, id: &PermitId) -> Result<bool, StoreError> {
+        self.permit_step(chain, id, PermitStep::Release).await
+    }
+
+    /// What permits of this process are held, and what became of the others.
+    pub fn permit_stats(&self) -> PermitStats {
+        self.inner.permits.stats.snapshot()
+    }
+
+    async fn permit_step(&self, chain: &Chain, id: &PermitId, step: PermitStep) -> Result<bool, StoreError> {
+        let charges = chain.charges_at(|_| 1);
+        let Some(charges) = charges.only(true) else { return Ok(false) };
+        let (inner, local) = (&self.inner, &self.inner.fallback);
+        // It may have been taken while the store did not answer.
+        let done_locally = match step {
+            PermitStep::Release => local.release(&charges, id),
+            _ => local.renew(&charges, id),
+        };
+        let answer = in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
+        if step == PermitStep::Release {
+            inner.permits.turns.released(&charges);
+        }
+        match answer {
+            Err(_) if done_locally => Ok(true),
+            answer => Ok(answer?.allowed || done_locally),
+        }
+    }
+}
+
+impl<S: Store + 'static> LimiterInner<S> {
+    /// Decides about a chain with a concurrency. If it is allowed, the places are held, and kept if that is asked for.
+    async fn acquire(
+        self: &Arc<Self>,
+        ask: &Ask<'_>,
+        holder: &str,
+        keeps: bool,
+    ) -> (Decision, Option<Arc<HeldPlaces>>) {
+        let (charges, options) = (&ask.charges, &ask.options);
+        let now = self.fallback.clock.now();
+        let rest = charges.only(false);
+        if let Some(rest) = &rest
+            && let Some(denial) = self.denied_nearby(rest, now)
+        {
+            let decision = self.conclude(rest, options, Ok(denial), DecisionSource::DenyCache, Some(now));
+            return (decision, None);
+        }
+        let id = PermitId::new(self.fallback.clock.wall(), fastrand::u128(..), holder)
+            .or_else(|_| PermitId::new(self.fallback.clock.wall(), fastrand::u128(..), ""));
+        let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
+        let places = Arc::new(HeldPlaces::new(id, charges, now));
+        let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
+        let question = rest.as_ref().and_then(|rest| self.question(rest));
+        let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
+        let answer = in_time(options.deadline(self.deadline), asked).await;
+        guard.is_armed = false;
+        drop(guard);
+        let heard_at = self.fallback.clock.now();
+        let is_taken;
+        let decision = match answer {
+            Ok(outcome) => {
+                is_taken = outcome.allowed;
+                if let Some(rest) = &rest {
+                    self.learn(rest, &part_of(charges, &outcome), question);
+                }
+                self.conclude(charges, options, Ok(outcome), DecisionSource::Store, Some(heard_at))
+            }
+            Err(why) => {
+                let policy = options.policy(&self.fallback);
+                let (decision, counted_in) = self.fallback.acquire(charges, places.id(), policy, &why);
+                is_taken = decision.allowed();
+                places.set_counted_in(counted_in);
+                if !is_taken && why.may_have_run() {
+                    // The store may hold a place for a request that is refused.
+                    places.set_unanswered();
+                    Arc::clone(self).release_later(Arc::clone(&places));
+                }
+                let decision = if options.shadow { decision.shadowed() } else { decision };
+                self.tell(charges, options, &decision, heard_at);
+                decision
+            }
+        };
+        if !is_taken {
+            return (decision, None);
+        }
+        if keeps {
+            self.permits.add(self, &places);
+        } else {
+            self.permits.stats.count(&places, |counts| counts.acquired += 1);
+        }
+        (decision, Some(places))
+    }
+}
+
+/// The buckets of an outcome that are not places.
+fn part_of(charges: &Charges<'_>, outcome: &Outcome) -> Outcome {
+    let buckets = charges.iter().zip(outcome.buckets.iter()).filter(|(charge, _)| !charge.needs_permit());
+    Outcome { buckets: buckets.map(|(_, bucket)| *bucket).collect(), ..*outcome }
+}
+
+/// Releases places if the caller goes away before it has the answer.
+struct AcquireGuard<'a, S: Store + 'static> {
+    limiter: &'a Arc<LimiterInner<S>>,
+    places: &'a Arc<HeldPlaces>,
+    is_armed: bool,
+}
+
+impl<S: Store + 'static> Drop for AcquireGuard<'_, S> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.places.set_unanswered();
+            Arc::clone(self.limiter).release_later(Arc::clone(self.places));
+        }
+    }
+}

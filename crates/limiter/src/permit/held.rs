@@ -1,0 +1,160 @@
+//! The places that one permit holds, and how long they are known to be held.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use spile_core::{Charge, Charges, Cost, Key, LimitName, Micros, NamedLimit, PermitId};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// Where the places are counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum PlacesIn {
+    /// In the store.
+    Store = 0,
+    /// In the embedded store that replaces a failed one.
+    Local = 1,
+    /// Nowhere: the store failed, and the policy lets requests pass.
+    Nowhere = 2,
+}
+
+/// The places that one permit holds.
+#[derive(Debug)]
+pub(crate) struct HeldPlaces {
+    id: PermitId,
+    places: Vec<(Box<str>, NamedLimit)>,
+    hold: Duration,
+    valid_until: AtomicU64,
+    /// When it is to be renewed next.
+    renew_at: AtomicU64,
+    counted_in: AtomicU8,
+    /// Set if the store's answer did not come: the question may reach it after the release.
+    unanswered: AtomicBool,
+    /// Set once it was not renewed in time.
+    lost: AtomicBool,
+    /// Set once it was released or dropped.
+    ended: AtomicBool,
+    loss: Notify,
+    runtime: Option<tokio::runtime::Handle>,
+}
+
+impl HeldPlaces {
+    /// The places of a chain's concurrencies, asked for at `sent`. The store counts the hold time from later than that.
+    pub(crate) fn new(id: PermitId, charges: &Charges<'_>, sent: Micros) -> Self {
+        let permits = || charges.iter().filter(|charge| charge.needs_permit());
+        let places = permits().map(|charge| (charge.key().as_str().into(), charge.limit().clone())).collect();
+        let hold = permits().filter_map(|charge| charge.limit().limit().hold()).min().unwrap_or_default();
+        Self {
+            id,
+            places,
+            hold,
+            valid_until: AtomicU64::new((sent + hold).get()),
+            renew_at: AtomicU64::new((sent + hold / 3).get()),
+            counted_in: AtomicU8::new(PlacesIn::Store as u8),
+            unanswered: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            loss: Notify::new(),
+            runtime: tokio::runtime::Handle::try_current().ok(),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> &PermitId {
+        &self.id
+    }
+
+    /// The shortest hold time of its limits.
+    pub(crate) const fn hold(&self) -> Duration {
+        self.hold
+    }
+
+    /// The runtime that it was taken on. A permit may be dropped elsewhere.
+    pub(crate) const fn runtime(&self) -> Option<&tokio::runtime::Handle> {
+        self.runtime.as_ref()
+    }
+
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &LimitName> {
+        self.places.iter().map(|(_, limit)| limit.name())
+    }
+
+    /// Its charges. `None` if it has none, which cannot be.
+    pub(crate) fn charges(&self) -> Option<Charges<'_>> {
+        let charges = self
+            .places
+            .iter()
+            .filter_map(|(key, limit)| Some(Charge::late(Key::new(key).ok()?, limit.clone(), Cost::ONE)));
+        Charges::distinct(charges).ok()
+    }
+
+    pub(crate) fn valid_until(&self) -> Micros {
+        Micros::new(self.valid_until.load(Ordering::Acquire))
+    }
+
+    /// The time for which it is still held. `None` if it is lost.
+    pub(crate) fn time_left(&self, now: Micros) -> Option<Duration> {
+        let left_us = self.valid_until().since_us(now);
+        (left_us > 0 && !self.lost.load(Ordering::Acquire)).then(|| Duration::from_micros(left_us))
+    }
+
+    pub(crate) fn is_held(&self, now: Micros) -> bool {
+        self.time_left(now).is_some()
+    }
+
+    /// It was renewed by a question that was sent then, and is counted there.
+    pub(crate) fn renewed(&self, sent: Micros, counted_in: PlacesIn) {
+        self.counted_in.store(counted_in as u8, Ordering::Release);
+        self.valid_until.fetch_max((sent + self.hold).get(), Ordering::AcqRel);
+        self.renew_after(sent, self.hold / 3);
+    }
+
+    /// Has it renewed so long after then.
+    pub(crate) fn renew_after(&self, then: Micros, pause: Duration) {
+        self.renew_at.store((then + pause).get(), Ordering::Release);
+    }
+
+    pub(crate) fn is_due(&self, now: Micros) -> bool {
+        self.renew_at.load(Ordering::Acquire) <= now.get()
+    }
+
+    pub(crate) fn counted_in(&self) -> PlacesIn {
+        match self.counted_in.load(Ordering::Acquire) {
+            0 => PlacesIn::Store,
+            1 => PlacesIn::Local,
+            _ => PlacesIn::Nowhere,
+        }
+    }
+
+    pub(crate) fn set_counted_in(&self, counted_in: PlacesIn) {
+        self.counted_in.store(counted_in as u8, Ordering::Release);
+    }
+
+    pub(crate) fn set_unanswered(&self) {
+        self.unanswered.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire)
+    }
+
+    /// Notes that it was not renewed in time. Returns whether that is new.
+    pub(crate) fn lose(&self) -> bool {
+        let is_new = !self.lost.swap(true, Ordering::AcqRel);
+        self.loss.notify_waiters();
+        is_new
+    }
+
+    /// Resolves when it is lost after this call.
+    pub(crate) fn loss(&self) -> Notified<'_> {
+        self.loss.notified()
+    }
+
+    /// Notes that it is released. Returns whether that is new.
+    pub(crate) fn end(&self) -> bool {
+        !self.ended.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}

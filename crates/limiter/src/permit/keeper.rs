@@ -1,0 +1,261 @@
+//! Keeps the permits of this process: renews them in time, and releases them.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use spile_core::{Charges, Micros, PermitStep, Store, StoreError};
+use tokio::task::JoinSet;
+
+use super::stats::StatsTable;
+use super::turns::Turns;
+use super::{HeldPlaces, PlacesIn};
+use crate::limiter::{LimiterInner, in_time};
+
+/// How often permits are looked at. Those that are due within this time are renewed together.
+const TICK: Duration = Duration::from_millis(250);
+/// How many renewals are under way at once. The store puts them into as few calls as it can.
+const AT_ONCE: usize = 1_000;
+/// The first pause before a release is tried again, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The permits that this process holds.
+#[derive(Debug, Default)]
+pub(crate) struct PermitKeeper {
+    held: Mutex<HashMap<usize, Arc<HeldPlaces>, foldhash::fast::RandomState>>,
+    is_running: AtomicBool,
+    releasing: AtomicUsize,
+    pub(crate) stats: StatsTable,
+    pub(crate) turns: Turns,
+}
+
+/// What a permit needs of the limiter that it came from, whatever the store.
+pub(crate) trait ReleaseWork: Send + Sync {
+    /// The time by the clock of this machine.
+    fn now(&self) -> Micros;
+
+    /// Releases places in the background, and tries again until their hold time is over.
+    fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>);
+
+    /// Releases places. If that fails, it is tried again in the background.
+    fn release_now(
+        self: Arc<Self>,
+        places: Arc<HeldPlaces>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+}
+
+impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
+    fn now(&self) -> Micros {
+        self.fallback.clock.now()
+    }
+
+    fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>) {
+        self.permits.remove(&places);
+        self.release_locally(&places);
+        if self.store.answers_at_once() {
+            // The answer is there at once, so that no task is needed, nor a runtime.
+            let mut release = Box::pin(self.release(&places));
+            if let Poll::Ready(_done) = release.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return;
+            }
+        }
+        let Some(runtime) = places.runtime().cloned() else { return };
+        let releasing = Releasing::new(Arc::clone(&self));
+        runtime.spawn(async move {
+            self.release_until_done(&places).await;
+            drop(releasing);
+        });
+    }
+
+    fn release_now(
+        self: Arc<Self>,
+        places: Arc<HeldPlaces>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
+        self.permits.remove(&places);
+        Box::pin(async move {
+            let done = self.release(&places).await;
+            if done.is_err() {
+                self.release_later(places);
+            }
+            done
+        })
+    }
+}
+
+impl PermitKeeper {
+    /// Keeps places until they end.
+    pub(crate) fn add<S: Store + 'static>(&self, limiter: &Arc<LimiterInner<S>>, places: &Arc<HeldPlaces>) {
+        self.stats.count(places, |counts| {
+            counts.held += 1;
+            counts.acquired += 1;
+        });
+        self.held.lock().insert(number(places), Arc::clone(places));
+        if !self.is_running.swap(true, Ordering::AcqRel) {
+            match places.runtime() {
+                Some(runtime) => drop(runtime.spawn(keep(Arc::downgrade(limiter)))),
+                None => self.is_running.store(false, Ordering::Release),
+            }
+        }
+    }
+
+    /// Stops keeping places.
+    fn remove(&self, places: &Arc<HeldPlaces>) {
+        if self.held.lock().remove(&number(places)).is_some() {
+            self.stats.count(places, |counts| {
+                counts.held -= 1;
+                counts.released += 1;
+            });
+        }
+    }
+
+    /// All that are kept.
+    pub(crate) fn all(&self) -> Vec<Arc<HeldPlaces>> {
+        self.held.lock().values().cloned().collect()
+    }
+
+    /// How many releases the store has not heard of yet.
+    pub(crate) fn releasing(&self) -> usize {
+        self.releasing.load(Ordering::Acquire)
+    }
+
+    fn due(&self, now: Micros) -> Vec<Arc<HeldPlaces>> {
+        self.held.lock().values().filter(|places| places.is_due(now)).cloned().collect()
+    }
+}
+
+/// Counts a release that is under way.
+struct Releasing<S>(Arc<LimiterInner<S>>);
+
+impl<S> Releasing<S> {
+    fn new(limiter: Arc<LimiterInner<S>>) -> Self {
+        limiter.permits.releasing.fetch_add(1, Ordering::AcqRel);
+        Self(limiter)
+    }
+}
+
+impl<S> Drop for Releasing<S> {
+    fn drop(&mut self) {
+        self.0.permits.releasing.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn number(places: &Arc<HeldPlaces>) -> usize {
+    Arc::as_ptr(places) as usize
+}
+
+/// Renews permits as long as there are any.
+async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(limiter) = limiter.upgrade() else { return };
+        let keeper = &limiter.permits;
+        let due = keeper.due(limiter.fallback.clock.now() + TICK);
+        for some in due.chunks(AT_ONCE) {
+            let mut renewals = JoinSet::new();
+            for places in some {
+                renewals.spawn(renew(Arc::clone(&limiter), Arc::clone(places)));
+            }
+            while renewals.join_next().await.is_some() {}
+        }
+        if keeper.held.lock().is_empty() {
+            keeper.is_running.store(false, Ordering::Release);
+            // One that was added just before has not started another task.
+            if keeper.held.lock().is_empty() || keeper.is_running.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+}
+
+/// Renews one permit. One that is not held any more is taken again if there is a place: its holder is still at work.
+async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<HeldPlaces>) {
+    let Some(charges) = places.charges() else { return };
+    let sent = limiter.fallback.clock.now();
+    let answer = limiter.renew_places(&places, &charges).await;
+    let now = limiter.fallback.clock.now();
+    if places.has_ended() {
+        // It was released while it was being renewed, and may have been taken again after that.
+        if places.counted_in() != PlacesIn::Store || matches!(answer, Ok(true) | Err(_)) {
+            limiter.release_later(places);
+        }
+        return;
+    }
+    match answer {
+        Ok(true) => places.renewed(sent, PlacesIn::Store),
+        Ok(false) | Err(_) => {
+            if limiter.renew_locally(&places, &charges) {
+                places.renewed(sent, PlacesIn::Local);
+            } else {
+                // Several tries are left before its time is over.
+                places.renew_after(now, places.hold() / 9);
+            }
+        }
+    }
+    let is_over = !places.is_held(now);
+    if (is_over || matches!(answer, Ok(false))) && places.counted_in() != PlacesIn::Local && places.lose() {
+        limiter.permits.stats.count(&places, |counts| counts.lost += 1);
+    }
+}
+
+impl<S: Store + 'static> LimiterInner<S> {
+    /// Renews places in the store, or takes them again. True if they are held there now.
+    async fn renew_places(&self, places: &HeldPlaces, charges: &Charges<'_>) -> Result<bool, StoreError> {
+        let step = async |step| in_time(self.deadline, self.store.permit(charges, places.id(), step)).await;
+        if places.counted_in() == PlacesIn::Store && step(PermitStep::Renew).await?.allowed {
+            return Ok(true);
+        }
+        let was_held = places.is_held(self.fallback.clock.now());
+        let taken = step(PermitStep::Retake).await?.allowed;
+        if taken && !was_held && places.lose() {
+            // The place counts again, but another may have had it meanwhile.
+            self.permits.stats.count(places, |counts| counts.lost += 1);
+        }
+        if taken && places.counted_in() == PlacesIn::Local {
+            self.fallback.release(charges, places.id());
+        }
+        Ok(taken)
+    }
+
+    /// Renews places in the embedded store of the policy `local`. False if they are not counted there.
+    fn renew_locally(&self, places: &HeldPlaces, charges: &Charges<'_>) -> bool {
+        places.counted_in() == PlacesIn::Local && self.fallback.renew(charges, places.id())
+    }
+
+    /// Releases places that are counted in the embedded store of the policy `local`.
+    fn release_locally(&self, places: &HeldPlaces) {
+        if let Some(charges) = places.charges().filter(|_| places.counted_in() == PlacesIn::Local) {
+            self.fallback.release(&charges, places.id());
+        }
+    }
+
+    /// Releases places once.
+    async fn release(&self, places: &HeldPlaces) -> Result<(), StoreError> {
+        self.release_locally(places);
+        let Some(charges) = places.charges() else { return Ok(()) };
+        // Also if they are counted elsewhere: the store may have got a question whose answer was lost.
+        let released = self.store.permit(&charges, places.id(), PermitStep::Release);
+        in_time(self.deadline, released).await?;
+        self.permits.turns.released(&charges);
+        Ok(())
+    }
+
+    /// Tries to release places until that is done, or their hold time is over.
+    async fn release_until_done(&self, places: &HeldPlaces) {
+        let give_up = self.fallback.clock.now() + places.hold();
+        let mut pause = FIRST_PAUSE;
+        while self.release(places).await.is_err() && self.fallback.clock.now() < give_up {
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+        if places.is_unanswered() {
+            // Two questions on two connections may arrive in another order.
+            tokio::time::sleep(self.deadline).await;
+            let _late = self.release(places).await;
+        }
+    }
+}

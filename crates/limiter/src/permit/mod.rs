@@ -1,0 +1,81 @@
+//! Permits: places of a concurrency that this process holds, renews and releases.
+
+mod held;
+mod keeper;
+mod stats;
+mod turns;
+
+use std::sync::Arc;
+
+use spile_core::{Decision, Micros, PermitId, StoreError};
+
+pub(crate) use self::held::{HeldPlaces, PlacesIn};
+pub(crate) use self::keeper::{PermitKeeper, ReleaseWork};
+pub use self::stats::{PermitCounts, PermitStats};
+
+/// A place of every concurrency of a chain, until it is dropped or released. It is renewed in the background.
+///
+/// If it cannot be renewed within its hold time, because the store does not answer or this process was suspended, others may
+/// take the place: [`is_held`](Self::is_held) and [`lost`](Self::lost) tell that. Work that must not overlap stops then.
+#[must_use = "a permit is released when it is dropped"]
+pub struct Permit {
+    places: Arc<HeldPlaces>,
+    decision: Decision,
+    release: Arc<dyn ReleaseWork>,
+}
+
+impl Permit {
+    pub(crate) fn new(places: Arc<HeldPlaces>, decision: Decision, release: Arc<dyn ReleaseWork>) -> Self {
+        Self { places, decision, release }
+    }
+
+    /// The decision that took it.
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Tells it from every other permit.
+    pub fn id(&self) -> &PermitId {
+        self.places.id()
+    }
+
+    /// True as long as its hold time has not passed since it was taken or last renewed. Once false, it stays so.
+    pub fn is_held(&self) -> bool {
+        self.places.is_held(self.release.now())
+    }
+
+    /// Returns when it is not held any more, although it was neither released nor dropped.
+    pub async fn lost(&self) {
+        loop {
+            // Made before the look at the time, so that no loss in between is missed.
+            let lost = self.places.loss();
+            let Some(left) = self.places.time_left(self.release.now()) else { return };
+            // Renewals prolong the time, so it is looked at again when it should be over.
+            let _looked = tokio::time::timeout(left, lost).await;
+        }
+    }
+
+    /// Releases it, and waits until the store has heard of it. Dropping it does the same in the background.
+    pub async fn release(self) -> Result<(), StoreError> {
+        let (places, release) = (Arc::clone(&self.places), Arc::clone(&self.release));
+        if places.end() {
+            release.release_now(places).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.places.end() {
+            Arc::clone(&self.release).release_later(Arc::clone(&self.places));
+        }
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let until: Micros = self.places.valid_until();
+        f.debug_struct("Permit").field("id", self.id()).field("until", &until).finish_non_exhaustive()
+    }
+}

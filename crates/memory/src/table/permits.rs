@@ -1,0 +1,148 @@
+//! The permits of one shard: for each bucket a set, by id and by the time at which they end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::time::Duration;
+
+use spile_core::{HeldPermit, Micros, PermitId};
+
+use crate::table::fingerprint::Fingerprint;
+
+/// How far ahead of its hold time a permit may end before it is shortened. Less is jitter of the clock.
+const JITTER: Duration = Duration::from_secs(1);
+/// The most permits that are listed.
+const LISTED: usize = 1_000;
+
+/// The permits of all buckets of a shard.
+#[derive(Debug)]
+pub(crate) struct PermitTable {
+    sets: BTreeMap<Fingerprint, PermitSet>,
+    len: usize,
+    expired: u64,
+    /// The bucket after which the next sweep starts.
+    cursor: Fingerprint,
+}
+
+/// The permits of one bucket. Those whose time is up stay until a place is asked for: they do not count.
+#[derive(Debug, Default)]
+struct PermitSet {
+    until: BTreeMap<PermitId, Micros>,
+    by_time: BTreeSet<(Micros, PermitId)>,
+}
+
+impl PermitTable {
+    pub(crate) const fn new() -> Self {
+        Self { sets: BTreeMap::new(), len: 0, expired: 0, cursor: Fingerprint::NONE }
+    }
+
+    /// How many permits there are, with those whose time is up.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many permits have been found to have ended by themselves.
+    pub(crate) const fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// Removes the permits of a bucket whose time is up.
+    pub(crate) fn end_expired(&mut self, fingerprint: Fingerprint, now: Micros) {
+        let Some(set) = self.sets.get_mut(&fingerprint) else { return };
+        let mut ended = 0;
+        while let Some((until, _)) = set.by_time.first()
+            && *until <= now
+            && let Some((_, id)) = set.by_time.pop_first()
+        {
+            set.until.remove(&id);
+            ended += 1;
+        }
+        self.remove_if_empty(fingerprint);
+        self.len -= ended;
+        self.expired += ended as u64;
+    }
+
+    /// Removes the permits whose time is up from the next so many buckets.
+    pub(crate) fn sweep(&mut self, buckets: usize, now: Micros) {
+        for _ in 0..buckets.min(self.sets.len()) {
+            let after = (Bound::Excluded(self.cursor), Bound::Unbounded);
+            let next = self.sets.range(after).next().or_else(|| self.sets.iter().next());
+            let Some((&fingerprint, _)) = next else { return };
+            self.cursor = fingerprint;
+            self.end_expired(fingerprint, now);
+        }
+    }
+
+    /// Makes the permits of a bucket end within this time. They end later only if the clock has stepped back or their limit has
+    /// been changed.
+    pub(crate) fn end_within(&mut self, fingerprint: Fingerprint, hold: Duration, now: Micros) {
+        let is_late = |permit: &HeldPermit| permit.until > now + hold + JITTER;
+        let late: Vec<_> = self.holders(fingerprint, now).into_iter().filter(is_late).collect();
+        for permit in late {
+            self.hold(fingerprint, &permit.id, now + hold);
+        }
+    }
+
+    /// How many permits of a bucket are held.
+    pub(crate) fn count(&self, fingerprint: Fingerprint, now: Micros) -> u32 {
+        let live = |set: &PermitSet| {
+            let ended = set.by_time.iter().take_while(|(until, _)| *until <= now).count();
+            (set.by_time.len() - ended) as u32
+        };
+        self.sets.get(&fingerprint).map_or(0, live)
+    }
+
+    pub(crate) fn is_held(&self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
+        let until = self.sets.get(&fingerprint).and_then(|set| set.until.get(id));
+        until.is_some_and(|until| *until > now)
+    }
+
+    /// Notes a permit until then, or prolongs it.
+    pub(crate) fn hold(&mut self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
+        let set = self.sets.entry(fingerprint).or_default();
+        match set.until.insert(id.clone(), until) {
+            Some(before) => drop(set.by_time.remove(&(before, id.clone()))),
+            None => self.len += 1,
+        }
+        set.by_time.insert((until, id.clone()));
+    }
+
+    /// Ends a permit, and tells whether it was held.
+    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
+        if !self.is_held(fingerprint, id, now) {
+            return false;
+        }
+        if let Some(set) = self.sets.get_mut(&fingerprint)
+            && let Some(until) = set.until.remove(id)
+        {
+            set.by_time.remove(&(until, id.clone()));
+            self.len -= 1;
+        }
+        self.remove_if_empty(fingerprint);
+        true
+    }
+
+    /// Ends all permits of a bucket.
+    pub(crate) fn free(&mut self, fingerprint: Fingerprint) {
+        self.len -= self.sets.remove(&fingerprint).map_or(0, |set| set.until.len());
+    }
+
+    /// The permits of a bucket that end first.
+    pub(crate) fn holders(&self, fingerprint: Fingerprint, now: Micros) -> Vec<HeldPermit> {
+        let by_time = self.sets.get(&fingerprint).into_iter().flat_map(|set| &set.by_time);
+        let held = by_time.skip_while(|(until, _)| *until <= now);
+        held.take(LISTED).map(|(until, id)| HeldPermit { id: id.clone(), until: *until }).collect()
+    }
+
+    /// All permits.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Fingerprint, &PermitId, Micros)> {
+        self.sets
+            .iter()
+            .flat_map(|(fingerprint, set)| set.until.iter().map(|(id, until)| (*fingerprint, id, *until)))
+    }
+
+    fn remove_if_empty(&mut self, fingerprint: Fingerprint) {
+        if self.sets.get(&fingerprint).is_some_and(|set| set.until.is_empty()) {
+            self.sets.remove(&fingerprint);
+        }
+    }
+}
