@@ -23,6 +23,8 @@ pub struct Facts<'a> {
     /// The header whose value is the key under the rule `default`, instead of the rule's own key.
     pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
     pub(crate) load: f64,
+    /// Whether a permit can be held until the request has ended.
+    pub(crate) holds: bool,
     /// Replaces the cost of each rule until the answer has told what it cost.
     pub(crate) estimate: Option<Cost>,
     /// Who pays, and what, if the request is only described.
@@ -94,6 +96,7 @@ impl<'a> Facts<'a> {
             credential: Credential::Accepted,
             sent: None,
             load: 1.0,
+            holds: false,
             estimate: None,
             assumed: None,
         }
@@ -145,6 +148,14 @@ impl<'a> Facts<'a> {
     #[must_use]
     pub const fn load_factor(mut self, factor: f64) -> Self {
         self.load = factor;
+        self
+    }
+
+    /// Permits can be held until the request has ended: it passes through here. Without this, a request that needs a permit is
+    /// refused, because none could be released.
+    #[must_use]
+    pub const fn holds_permits(mut self) -> Self {
+        self.holds = true;
         self
     }
 

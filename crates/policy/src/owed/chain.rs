@@ -8,6 +8,7 @@ use spile_core::{
 };
 
 use crate::key::ResolvedKey;
+use crate::policy::AskError;
 
 /// The charges of one request, for which rule and tenant, and what applies if the store fails. It owns all data, so
 /// that it can be kept until the request is settled.
@@ -193,7 +194,8 @@ impl Chain {
 
     /// Whether it only looks: all costs are zero and it does not ask about a request, or a bucket can never pass.
     pub fn is_peek(&self) -> bool {
-        let spends_nothing = || self.buckets.iter().all(|bucket| bucket.cost == 0);
+        let takes_permit = |bucket: &BucketCharge| bucket.limit.limit().is_concurrency();
+        let spends_nothing = || self.buckets.iter().all(|bucket| bucket.cost == 0 || takes_permit(bucket));
         (!self.asks && spends_nothing()) || self.never_passes().is_some()
     }
 
@@ -216,6 +218,25 @@ impl Chain {
     /// The buckets, in the order of a decision's limits.
     pub fn buckets(&self) -> &[BucketCharge] {
         &self.buckets
+    }
+
+    /// The first limit that is a concurrency, so that the request needs a permit.
+    #[inline]
+    pub fn first_permit(&self) -> Option<&NamedLimit> {
+        self.buckets.iter().map(BucketCharge::limit).find(|limit| limit.limit().is_concurrency())
+    }
+
+    /// The chain, unless it takes a permit: for questions that could not release one.
+    pub fn without_permit(self) -> Result<Self, AskError> {
+        match self.first_permit() {
+            None => Ok(self),
+            Some(limit) => Err(AskError::NeedsPermit(limit.name().clone())),
+        }
+    }
+
+    /// The chain, if it takes a permit.
+    pub fn with_permit(self) -> Result<Self, AskError> {
+        if self.first_permit().is_some() { Ok(self) } else { Err(AskError::NoConcurrency) }
     }
 
     /// The first bucket whose cost is above its capacity, or that is closed.
@@ -319,8 +340,11 @@ impl Chain {
 }
 
 impl BucketCharge {
+    /// A bucket of the chain. A concurrency takes one permit, whatever the request costs.
     #[inline]
     const fn new(key: usize, limit: NamedLimit, cost: u64, fixed: bool) -> Self {
+        let takes_permit = limit.limit().is_concurrency();
+        let (cost, fixed) = if takes_permit { (1, true) } else { (cost, fixed) };
         Self { key, limit, cost, fixed, closed: false }
     }
 
@@ -362,10 +386,11 @@ impl BucketCharge {
     /// the whole limit covers it, so that such a request passes later. The bucket stays the same, so that no tokens are
     /// lost or gained when the factor changes.
     ///
-    /// A quota has been sold, and does not shrink.
+    /// A quota has been sold, and does not shrink. Permits come back only when the work is done, so fewer of them would not be
+    /// noticed soon.
     #[inline]
     fn scaled(&self, factor: f64) -> NamedLimit {
-        if factor >= 1.0 || self.limit.limit().windows().is_some() {
+        if factor >= 1.0 || self.limit.limit().windows().is_some() || self.limit.limit().is_concurrency() {
             self.limit.clone()
         } else {
             self.scaled_down(factor)

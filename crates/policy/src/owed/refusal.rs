@@ -1,7 +1,7 @@
 //! Why a request is refused, whatever its buckets hold.
 
 use smol_str::SmolStr;
-use spile_core::{ChargeError, KeyError};
+use spile_core::{ChargeError, KeyError, LimitName};
 
 /// Why a request is refused even if its buckets would allow it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -39,6 +39,12 @@ pub enum PolicyRefusal {
     Banned {
         /// The rule.
         rule: SmolStr,
+    },
+    /// A limit is a concurrency, and no permit could be released when the request has ended.
+    #[error("limit {limit} is a concurrency: it needs a permit, which could not be released here")]
+    NeedsPermit {
+        /// The limit.
+        limit: LimitName,
     },
     /// The rules that apply have more limits than one decision can charge.
     #[error(transparent)]

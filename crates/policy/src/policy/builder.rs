@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 
 use smol_str::SmolStr;
-use spile_core::{FailurePolicy, Plan, PlanName};
+use spile_core::{FailurePolicy, LimitName, Plan, PlanName};
 
 use super::{Map, Policy};
-use crate::rule::{HostPattern, Rule};
+use crate::rule::{HostPattern, Rule, RulePlans};
 use crate::tenant::Tenant;
 
 /// Builds a [`Policy`]. Without rules nothing is limited.
@@ -98,6 +98,10 @@ impl PolicyBuilder {
         if let Some(tenant) = tenants.iter().find(|tenant| !plans.contains_key(&tenant.plan)) {
             return Err(PolicyError::Plan { of: tenant.id.clone(), plan: tenant.plan.clone() });
         }
+        let policy_plans = PlansOfRules { plans: &plans, rules: &rules, by_id: &by_id, tenants: &tenants };
+        if let Some((rule, limit)) = policy_plans.permit_of_descriptors() {
+            return Err(PolicyError::DescriptorPermit { rule, limit });
+        }
         let keys = |tenant: &Tenant| {
             let id = tenant.id.clone();
             tenant.api_keys.clone().into_iter().map(move |key| (key, id.clone()))
@@ -151,6 +155,45 @@ fn by_domain(rules: &[Rule]) -> Map<String, Vec<usize>> {
     found
 }
 
+/// What the rules of a policy that is being built may charge.
+struct PlansOfRules<'p> {
+    plans: &'p Map<PlanName, Plan>,
+    rules: &'p [Rule],
+    by_id: &'p Map<SmolStr, usize>,
+    tenants: &'p [Tenant],
+}
+
+impl PlansOfRules<'_> {
+    /// The first rule for descriptors that may charge a concurrency, and that limit. Envoy asks and never says when the request
+    /// has ended, so that no permit could be released.
+    fn permit_of_descriptors(&self) -> Option<(SmolStr, LimitName)> {
+        let rules = self.rules.iter().filter(|rule| rule.matcher.descriptor.is_some());
+        rules.into_iter().find_map(|rule| {
+            let mut charged = vec![rule];
+            let mut at = 0;
+            while let Some(&next) = charged.get(at) {
+                for other in next.also.iter().filter_map(|id| self.by_id.get(id)).map(|&at| &self.rules[at]) {
+                    if !charged.iter().any(|there| there.id == other.id) {
+                        charged.push(other);
+                    }
+                }
+                at += 1;
+            }
+            let limit = charged.into_iter().find_map(|rule| self.permit_of(rule))?;
+            Some((rule.id.clone(), limit))
+        })
+    }
+
+    fn permit_of(&self, rule: &Rule) -> Option<LimitName> {
+        let by_tenant = matches!(rule.plans, RulePlans::Tenant { .. });
+        let tenants = self.tenants.iter().filter(|_| by_tenant);
+        let of_tenants = tenants.filter_map(|tenant| tenant.own().or_else(|| self.plans.get(&tenant.plan)));
+        let known = rule.plans.known().iter().filter_map(|plan| self.plans.get(plan));
+        let limits = known.chain(of_tenants).flat_map(Plan::limits);
+        limits.filter(|limit| limit.limit().is_concurrency()).map(|limit| limit.name().clone()).next()
+    }
+}
+
 /// Why a policy cannot be built.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -170,6 +213,17 @@ pub enum PolicyError {
         rule: SmolStr,
         /// The other.
         other: SmolStr,
+    },
+    /// A rule for descriptors charges a concurrency.
+    #[error(
+        "rule `{rule}` is for descriptors and charges `{limit}`, which is a concurrency: Envoy does not tell when a request has \
+         ended, so that no permit could be released"
+    )]
+    DescriptorPermit {
+        /// The rule.
+        rule: SmolStr,
+        /// The limit.
+        limit: LimitName,
     },
     /// The `replaces` list of a rule names a rule that does not exist.
     #[error("rule `{rule}` replaces `{other}`, and there is no such rule")]

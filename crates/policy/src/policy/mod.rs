@@ -233,7 +233,7 @@ impl Policy {
         let limits_of =
             |rule| self.plans_of(rule, None).flat_map(Plan::limits).map(move |limit| (rule, limit));
         let rules = rules.flat_map(|rule| self.with_also(rule)).filter(|rule| !rule.fixed_cost);
-        let limits = rules.flat_map(limits_of);
+        let limits = rules.flat_map(limits_of).filter(|(_, limit)| !limit.limit().is_concurrency());
         limits.min_by_key(|(_, limit)| limit.limit().capacity())
     }
 
@@ -329,7 +329,14 @@ impl Policy {
             let bucket = owed.enforced.as_ref()?.never_passes()?;
             Some(PolicyRefusal::NeverPasses(bucket.above_capacity()))
         };
-        let refusal = paid.err().or_else(never);
+        let needs_permit = || {
+            let limit = owed.enforced.as_ref().filter(|_| !facts.holds)?.first_permit()?;
+            Some(PolicyRefusal::NeedsPermit { limit: limit.name().clone() })
+        };
+        let refusal = paid.err().or_else(never).or_else(needs_permit);
+        if !facts.holds {
+            owed.shadow.retain(|chain| chain.first_permit().is_none());
+        }
         if refusal.is_some() {
             owed.enforced = None;
         }

@@ -42,6 +42,14 @@ pub enum AskError {
     /// The rule denies every request.
     #[error("rule `{0}` denies every request")]
     Banned(SmolStr),
+    /// A limit is a concurrency, and the question could not release a permit.
+    #[error(
+        "limit {0} is a concurrency: it takes a permit, which this question could not release; acquire one"
+    )]
+    NeedsPermit(LimitName),
+    /// No limit is a concurrency, so that there is no permit to take.
+    #[error("none of its limits is a concurrency, so that there is no permit to take")]
+    NoConcurrency,
 }
 
 impl AskError {
@@ -50,7 +58,7 @@ impl AskError {
         match self {
             Self::Identity(_) | Self::TenantsOnly(_) => "identity",
             Self::UnknownRule(_) | Self::RuleId(_) | Self::Banned(_) => "ruleId",
-            Self::UnknownPlan(_) | Self::Chain(_) => "plans",
+            Self::UnknownPlan(_) | Self::Chain(_) | Self::NeedsPermit(_) | Self::NoConcurrency => "plans",
             Self::Cost(_) | Self::NeverPasses(_) => "cost",
         }
     }
@@ -112,7 +120,7 @@ impl Policy {
         }
         let key = Some(key).filter(|_| facts.address.is_none());
         let payer = AssumedPayer { key, cost: cost.map(Cost::new).transpose()? };
-        Ok(self.owed(&Facts { assumed: Some(&payer), ..facts }))
+        Ok(self.owed(&Facts { assumed: Some(&payer), holds: true, ..facts }))
     }
 
     /// What an identity owes under these plans.
