@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::overlay::Defined;
 use super::source::{At, Faults};
 use super::spec::Source;
-use super::value::{LeaseSpan, tables};
+use super::value::{HoldSpan, LeaseSpan, tables};
 
 /// How many tokens a bucket may hold.
 const TOKENS: &str = "1 to 1000000000";
@@ -49,6 +49,13 @@ pub(crate) struct PlanSpec {
     pub(super) zone: Option<String>,
     /// When a period of a quota starts. If it is left out, on the first of the month, at midnight, on Monday or on 1 January.
     pub(super) anchor: Option<AnchorSpec>,
+    /// A concurrency: at most so many at once, in place of `capacity` and `refill`.
+    #[schema(minimum = 1, maximum = 1_000_000, examples(5))]
+    pub(super) concurrency: Option<u64>,
+    /// How long a permit of a concurrency is held if it is neither renewed nor released: `30s`, which is the default.
+    #[serde(deserialize_with = "HoldSpan::deserialize_some", serialize_with = "HoldSpan::serialize_some")]
+    #[schema(value_type = Option<String>, format = "hold", examples("30s"))]
+    pub(super) hold: Option<Duration>,
     /// A chain, in place of a limit of its own.
     #[serde(deserialize_with = "tables")]
     #[schema(min_items = 1, max_items = 32)]
@@ -91,6 +98,13 @@ pub(crate) struct LimitSpec {
     zone: Option<String>,
     /// When a period of a quota starts. If it is left out, on the first of the month, at midnight, on Monday or on 1 January.
     anchor: Option<AnchorSpec>,
+    /// A concurrency: at most so many at once, in place of `capacity` and `refill`.
+    #[schema(minimum = 1, maximum = 1_000_000, examples(5))]
+    concurrency: Option<u64>,
+    /// How long a permit of a concurrency is held if it is neither renewed nor released: `30s`, which is the default.
+    #[serde(deserialize_with = "HoldSpan::deserialize_some", serialize_with = "HoldSpan::serialize_some")]
+    #[schema(value_type = Option<String>, format = "hold", examples("30s"))]
+    hold: Option<Duration>,
 }
 
 impl From<&Plan> for PlanSpec {
@@ -98,10 +112,22 @@ impl From<&Plan> for PlanSpec {
         let name = Some(plan.name().to_string());
         match plan.limits() {
             [only] if only.name().as_str() == plan.name().as_str() => {
-                let LimitSpec { name: _, capacity, refill, lease, debt, quota, per, zone, anchor } =
-                    LimitSpec::own(only);
-                let (limits, source) = (None, None);
-                Self { name, capacity, refill, lease, debt, quota, per, zone, anchor, limits, source }
+                let own = LimitSpec::own(only);
+                Self {
+                    name,
+                    capacity: own.capacity,
+                    refill: own.refill,
+                    lease: own.lease,
+                    debt: own.debt,
+                    quota: own.quota,
+                    per: own.per,
+                    zone: own.zone,
+                    anchor: own.anchor,
+                    concurrency: own.concurrency,
+                    hold: own.hold,
+                    limits: None,
+                    source: None,
+                }
             }
             limits => {
                 let limit = |limit: &NamedLimit| LimitSpec {
@@ -127,6 +153,8 @@ impl PlanSpec {
             per: self.per.clone(),
             zone: self.zone.clone(),
             anchor: self.anchor.clone(),
+            concurrency: self.concurrency,
+            hold: self.hold,
         }
     }
 }
@@ -182,6 +210,10 @@ impl LimitSpec {
                 ..Self::default()
             };
         }
+        if let Some(hold) = limit.hold() {
+            let hold = Some(hold).filter(|hold| *hold != Limit::DEFAULT_HOLD);
+            return Self { concurrency: Some(capacity.into()), hold, ..Self::default() };
+        }
         // The text is `10, 1/s`: the capacity and the refill.
         let refill = text.split_once(", ").map_or(text.as_str(), |(_, refill)| refill);
         Self {
@@ -201,11 +233,40 @@ impl LimitSpec {
 
     pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
         let Self { capacity, ref refill, lease, debt, quota, .. } = *self;
+        if self.concurrency.is_some() || self.hold.is_some() {
+            return self.check_concurrency(at, faults);
+        }
         if quota.is_some() || self.per.is_some() || self.zone.is_some() || self.anchor.is_some() {
             return self.check_quota(at, faults);
         }
         let limit = check_limit(capacity, refill.as_deref(), at, faults)?;
         with_options(limit, lease, debt, at, faults)
+    }
+
+    fn check_concurrency(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
+        let of_others = [
+            ("capacity", self.capacity.is_some()),
+            ("refill", self.refill.is_some()),
+            ("lease", self.lease.is_some()),
+            ("debt", self.debt.is_some()),
+            ("quota", self.quota.is_some()),
+            ("per", self.per.is_some()),
+            ("zone", self.zone.is_some()),
+            ("anchor", self.anchor.is_some()),
+        ];
+        if let Some((key, _)) = of_others.into_iter().find(|(_, is_there)| *is_there) {
+            let fix = "a limit is a rate (`capacity`, `refill`), a quota (`quota`, `per`) or a concurrency (`concurrency`, `hold`); \
+                       a plan can have several";
+            faults.add(&at.key(key), format_args!("a concurrency has no `{key}`"), fix);
+            return None;
+        }
+        let permits = faults.required(at, "concurrency", self.concurrency)?;
+        let built = Limit::concurrent(permits).hold(self.hold.unwrap_or(Limit::DEFAULT_HOLD)).build();
+        let refuse = |why| match why {
+            LimitError::Hold(_) => faults.add(&at.key("hold"), why, "1s to 1day, in whole milliseconds"),
+            why => faults.add(&at.key("concurrency"), why, "1 to 1000000"),
+        };
+        built.map_err(refuse).ok()
     }
 
     fn check_quota(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
@@ -268,7 +329,8 @@ fn check(name: &str, spec: &PlanSpec, at: &At<'_>, faults: &mut Faults) -> Optio
     let plan = match &spec.limits {
         Some(_) if !own.is_empty() => {
             let message = format!("plan `{name}` has a limit of its own and a list of limits");
-            let fix = "write one limit (`capacity` and `refill`, or `quota` and `per`), or `limits`";
+            let fix =
+                "write one limit (`capacity` and `refill`, `quota` and `per`, or `concurrency`), or `limits`";
             faults.add(&at.spelling(), message, fix);
             return None;
         }
@@ -311,7 +373,7 @@ fn check_limit(
 ) -> Option<Limit> {
     let Some(refill) = refill else {
         if !faults.has(&at.key("refill")) {
-            let fix = "add `refill = \"1/s\"`, or for a quota `quota = 1000` and `per = \"month\"`";
+            let fix = "add `refill = \"1/s\"`, or for a quota `quota = 1000` and `per = \"month\"`, or `concurrency = 5`";
             faults.add(&at.key("refill"), "the limit has no refill", fix);
         }
         return None;

@@ -90,6 +90,8 @@ pub(super) struct Span<const LEAST: u64, const MOST: u64>;
 pub(super) type StoreSpan = Span<1, 60_000>;
 /// How long tokens may be kept that were taken in advance: the bounds of `spile_core::Limit::LEASES`.
 pub(super) type LeaseSpan = Span<1, 10_000>;
+/// How long a permit may be held without being renewed: the bounds of `spile_core::Limit::HOLDS`.
+pub(super) type HoldSpan = Span<1_000, 86_400_000>;
 /// What a whole request may take, or be told to wait.
 pub(super) type RequestSpan = Span<1, 3_600_000>;
 
