@@ -24,7 +24,8 @@ mod store;
 mod units;
 
 pub use bucket::{
-    Bucket, BucketSlot, acquire, charge, peek, refund, refund_once, settle, spend, spend_up_to,
+    Bucket, BucketSlot, PermitSet, acquire, charge, peek, permit, refund, refund_once, settle, spend,
+    spend_up_to,
 };
 pub use charge::{
     Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, PermitId, PermitIdError, RefundId,

@@ -384,3 +384,53 @@ fn a_lease_has_bounds_and_changes_nothing_else_about_a_limit() {
         assert_eq!(why.to_string(), format!("a lease of {outside:?} is outside 1 ms to 10 s"));
     }
 }
+
+#[test]
+fn a_concurrency_has_permits_and_a_hold_time_and_nothing_else() {
+    let limit = Limit::concurrent(5).build().unwrap();
+    assert_eq!((limit.capacity(), limit.hold()), (5, Some(Duration::from_secs(30))));
+    assert_eq!((limit.refill(), limit.debt(), limit.lease()), (0, 0, None));
+    assert_eq!(limit.to_string(), "5 at once, held 30s");
+    let long = Limit::concurrent(1).hold(Duration::from_millis(90_500)).build().unwrap();
+    assert_eq!(long.to_string(), "1 at once, held 90500ms");
+    assert_eq!(long.fill_time(), Duration::from_millis(90_500));
+    assert!(Limit::per_second(5).build().unwrap().hold().is_none());
+    let hold = |hold| Limit::concurrent(1).hold(hold);
+    for (built, why) in [
+        (Limit::concurrent(0), "concurrency 0 is outside 1 to 1000000 permits"),
+        (Limit::concurrent(1_000_001), "concurrency 1000001 is outside 1 to 1000000 permits"),
+        (
+            hold(Duration::from_millis(999)),
+            "a hold time of 999ms is outside 1 s to 1 day in whole milliseconds",
+        ),
+        (
+            hold(Duration::from_micros(1_000_001)),
+            "a hold time of 1.000001s is outside 1 s to 1 day in whole milliseconds",
+        ),
+        (Limit::concurrent(1).debt(1), "a concurrency has neither a lease nor a debt"),
+        (Limit::concurrent(1).lease(Duration::from_secs(1)), "a concurrency has neither a lease nor a debt"),
+    ] {
+        assert_eq!(built.build().unwrap_err().to_string(), why);
+    }
+}
+
+#[test]
+fn a_share_of_a_concurrency_has_at_least_one_permit() {
+    let limit = Limit::concurrent(7).build().unwrap();
+    let shares = [1, 2, 7, 100].map(|replicas| limit.share_of(replicas).capacity());
+    assert_eq!(shares, [7, 3, 1, 1]);
+    assert_eq!(limit.share_of(3).hold(), limit.hold());
+    assert_eq!(Limit::per_second(1).burst(9).like(&limit).build().unwrap().hold(), limit.hold());
+}
+
+#[test]
+fn a_permit_is_one_whatever_the_request_costs() {
+    let jobs = NamedLimit::new(LimitName::new("jobs").unwrap(), Limit::concurrent(2).build().unwrap());
+    let key = Key::new("ann").unwrap();
+    for cost in [0, 1, 1_000] {
+        let cost = Cost::new(cost).unwrap();
+        assert_eq!(Charge::new(key, jobs.clone(), cost).unwrap().cost(), Cost::ONE);
+        assert_eq!(Charge::late(key, jobs.clone(), cost).cost(), Cost::ONE);
+        assert_eq!(Charges::one(key, &jobs, cost).unwrap()[0].cost(), Cost::ONE);
+    }
+}

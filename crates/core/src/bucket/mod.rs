@@ -1,8 +1,10 @@
 //! The bucket: two integers and the arithmetic that both this crate and `spend.lua` do, in the same order on
 //! the same doubles, so that they agree bit for bit.
 
+mod permits;
 mod step;
 
+pub use self::permits::{PermitSet, permit};
 pub use self::step::{BucketSlot, acquire, charge, peek, refund, refund_once, settle, spend, spend_up_to};
 use crate::{Cost, Limit, MicroTokens, Micros, QuotaWindows};
 

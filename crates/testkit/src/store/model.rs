@@ -2,40 +2,45 @@
 
 use std::collections::HashMap;
 use std::future::ready;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
     Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, HeldPermit, Micros, Outcome,
-    PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store,
-    StoreError,
+    PartialOutcome, PermitId, PermitSet, PermitStep, RefundId, RefundOutcome, ReservationMarker,
+    SettleOutcome, Store, StoreError,
 };
 
 /// Buckets in a map that never evicts. Slow, unbounded and obviously correct.
 #[derive(Debug)]
 pub struct ModelStore<C> {
     clock: C,
-    buckets: Mutex<HashMap<(String, String), Bucket>>,
-    permits: Mutex<HashMap<(String, String), Vec<HeldPermit>>>,
+    state: Mutex<ModelState>,
+}
+
+#[derive(Debug, Default)]
+struct ModelState {
+    buckets: HashMap<(String, String), Bucket>,
+    permits: HashMap<(String, String), PermitSet>,
 }
 
 impl<C: Clock> ModelStore<C> {
     /// An empty store that tells the time by `clock`.
     pub fn new(clock: C) -> Self {
-        Self { clock, buckets: Mutex::default(), permits: Mutex::default() }
+        Self { clock, state: Mutex::default() }
     }
 
     /// What is stored for a key under a limit.
     pub fn bucket(&self, key: &str, limit: &str) -> Option<Bucket> {
-        self.buckets.lock().get(&(key.to_owned(), limit.to_owned())).copied()
+        self.state.lock().buckets.get(&(key.to_owned(), limit.to_owned())).copied()
     }
 
-    /// The permits that are stored for a key under a limit, with those whose time is up.
+    /// The permits that are stored for a key under a limit, with those whose time is up, the first to end first.
     pub fn permits(&self, key: &str, limit: &str) -> Vec<HeldPermit> {
-        let mut permits =
-            self.permits.lock().get(&(key.to_owned(), limit.to_owned())).cloned().unwrap_or_default();
-        permits.sort_by_key(|permit| (permit.until, permit.id.clone()));
-        permits
+        let state = self.state.lock();
+        state
+            .permits
+            .get(&(key.to_owned(), limit.to_owned()))
+            .map_or_else(Vec::new, |set| set.holders(Micros::new(0)))
     }
 
     fn step<T>(
@@ -43,100 +48,45 @@ impl<C: Clock> ModelStore<C> {
         charges: &Charges<'_>,
         step: impl FnOnce(&Charges<'_>, &mut [BucketSlot], Micros) -> T,
     ) -> T {
-        self.step_with(charges, self.clock.now(), |_| 0, step)
-    }
-
-    /// A step in which so many permits count as free although they are held.
-    fn step_with<T>(
-        &self,
-        charges: &Charges<'_>,
-        now: Micros,
-        retaken: impl Fn(&Charge<'_>) -> u32,
-        step: impl FnOnce(&Charges<'_>, &mut [BucketSlot], Micros) -> T,
-    ) -> T {
-        let mut buckets = self.buckets.lock();
-        let read = |charge: &Charge<'_>| {
-            if charge.needs_permit() {
-                let (limit, held) = (charge.limit().limit(), self.held(charge, now).len() as u32);
-                // A permit that is held keeps its place, also if there are fewer places than before.
-                let free = limit.capacity().saturating_sub(held).saturating_add(retaken(charge));
-                let held = limit.capacity().saturating_sub(free);
-                return BucketSlot::read(Some(Bucket::places(limit, held, now)));
-            }
-            BucketSlot::read(buckets.get(&name(charge)).copied())
-        };
-        let mut slots: Vec<BucketSlot> = charges.iter().map(read).collect();
+        let (mut state, now) = (self.state.lock(), self.clock.now());
+        let mut slots = state.slots(charges, now);
         let taken = step(charges, &mut slots, now);
-        for (charge, slot) in charges.iter().zip(slots).filter(|(charge, _)| !charge.needs_permit()) {
-            match slot.bucket {
-                Some(bucket) if slot.dirty => drop(buckets.insert(name(charge), bucket)),
-                None if slot.dirty => drop(buckets.remove(&name(charge))),
-                _ => {}
-            }
-        }
+        state.write(charges, slots);
         taken
     }
 
-    /// The permits whose time is not up.
-    fn held(&self, charge: &Charge<'_>, now: Micros) -> Vec<HeldPermit> {
-        let permits = self.permits.lock();
-        let held = permits.get(&name(charge)).into_iter().flatten();
-        held.filter(|permit| permit.until > now).cloned().collect()
-    }
-
     fn permit_step(&self, charges: &Charges<'_>, id: &PermitId, step: PermitStep) -> Outcome {
-        let now = self.clock.now();
-        let own = |charge: &Charge<'_>| {
-            self.held(charge, now).iter().filter(|permit| permit.id == *id).count() as u32
-        };
-        let concerned = || charges.iter().filter(|charge| charge.needs_permit());
-        let end = |charge: &Charge<'_>| {
-            if let Some(held) = self.permits.lock().get_mut(&name(charge)) {
-                held.retain(|permit| permit.id != *id);
-            }
-        };
-        // What is renewed or released is not counted.
-        let all = |_: &Charge<'_>| u32::MAX;
-        if step == PermitStep::Release {
-            let allowed = concerned().any(|charge| own(charge) > 0);
-            concerned().filter(|charge| own(charge) > 0).for_each(end);
-            return Outcome { allowed, ..self.step_with(charges, now, all, spile_core::refund) };
-        }
-        if step != PermitStep::Renew {
-            concerned().for_each(|charge| self.clean(charge, now));
-        }
-        let outcome = match step {
-            PermitStep::Renew => {
-                let allowed = concerned().all(|charge| own(charge) > 0);
-                Outcome { allowed, ..self.step_with(charges, now, all, spile_core::peek) }
-            }
-            _ => self.step_with(charges, now, own, spile_core::acquire),
-        };
-        if outcome.allowed {
-            for charge in concerned() {
-                end(charge);
-                let until = now + charge.limit().limit().fill_time();
-                let held = HeldPermit { id: id.clone(), until };
-                self.permits.lock().entry(name(charge)).or_default().push(held);
-            }
-        }
+        let (mut state, now) = (self.state.lock(), self.clock.now());
+        let mut slots = state.slots(charges, now);
+        let mut sets: Vec<_> = charges.iter().map(|charge| state.set(charge)).collect();
+        let outcome = spile_core::permit(charges, id, step, &mut slots, &mut sets, now);
+        state.write(charges, slots);
+        state.permits.extend(charges.iter().map(name).zip(sets));
         outcome
     }
+}
 
-    /// Removes permits whose time is up. If all places are taken, permits that end later than their hold time are shortened: the
-    /// clock has stepped back.
-    fn clean(&self, charge: &Charge<'_>, now: Micros) {
-        let limit = charge.limit().limit();
-        if let Some(held) = self.permits.lock().get_mut(&name(charge)) {
-            held.retain(|permit| permit.until > now);
-        }
-        if self.held(charge, now).len() < limit.capacity() as usize {
-            return;
-        }
-        let until = now + limit.fill_time();
-        for permit in self.permits.lock().get_mut(&name(charge)).into_iter().flatten() {
-            if permit.until > until + Duration::from_secs(1) {
-                permit.until = until;
+impl ModelState {
+    fn slots(&self, charges: &Charges<'_>, now: Micros) -> Vec<BucketSlot> {
+        let read = |charge: &Charge<'_>| {
+            if charge.needs_permit() {
+                return BucketSlot::read(Some(self.set(charge).places(charge.limit().limit(), now)));
+            }
+            BucketSlot::read(self.buckets.get(&name(charge)).copied())
+        };
+        charges.iter().map(read).collect()
+    }
+
+    fn set(&self, charge: &Charge<'_>) -> PermitSet {
+        self.permits.get(&name(charge)).cloned().unwrap_or_default()
+    }
+
+    fn write(&mut self, charges: &Charges<'_>, slots: Vec<BucketSlot>) {
+        for (charge, slot) in charges.iter().zip(slots).filter(|(charge, _)| !charge.needs_permit()) {
+            match slot.bucket {
+                Some(bucket) if slot.dirty => drop(self.buckets.insert(name(charge), bucket)),
+                None if slot.dirty => drop(self.buckets.remove(&name(charge))),
+                _ => {}
             }
         }
     }
@@ -199,20 +149,15 @@ impl<C: Clock> Store for ModelStore<C> {
         &self,
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<Vec<Vec<HeldPermit>>, StoreError>> + Send {
-        let now = self.clock.now();
-        let held = |charge: &Charge<'_>| {
-            let mut held = self.held(charge, now);
-            held.sort_by_key(|permit| (permit.until, permit.id.clone()));
-            held
-        };
-        ready(Ok(charges.iter().map(held).collect()))
+        let (state, now) = (self.state.lock(), self.clock.now());
+        ready(Ok(charges.iter().map(|charge| state.set(charge).holders(now)).collect()))
     }
 
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
-        let mut buckets = self.buckets.lock();
+        let mut state = self.state.lock();
         for charge in charges.iter() {
-            buckets.remove(&name(charge));
-            self.permits.lock().remove(&name(charge));
+            state.buckets.remove(&name(charge));
+            state.permits.remove(&name(charge));
         }
         ready(Ok(()))
     }
