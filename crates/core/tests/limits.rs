@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, CostError, InMemoryPlans, Key, KeyError, Limit, LimitError,
-    LimitTextError, Plan, PlanError, PlanName, PlanRegistry,
+    LimitName, LimitTextError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry,
 };
 
 #[test]
