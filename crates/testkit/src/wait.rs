@@ -35,6 +35,19 @@ pub fn until_true(what: &str, mut met: impl FnMut() -> bool) -> Duration {
     until(what, PATIENCE, || met().then_some(())).1
 }
 
+/// Waits for a condition for so long at most, and tells whether it was met.
+pub fn within(patience: Duration, mut met: impl FnMut() -> bool) -> bool {
+    let clock = SystemClock::new();
+    let started = clock.now();
+    while !met() {
+        if Duration::from_micros(clock.now().since_us(started)) >= patience {
+            return false;
+        }
+        pause();
+    }
+    true
+}
+
 /// Sleeps, for a fault that must last or a load that is measured.
 #[allow(
     clippy::disallowed_methods,

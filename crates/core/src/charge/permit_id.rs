@@ -21,7 +21,7 @@ impl PermitId {
     /// none.
     pub fn new(now: Micros, random: u128, holder: &str) -> Result<Self, PermitIdError> {
         Self::check_holder(holder)?;
-        let millis = now.get() / 1_000 & 0xFFFF_FFFF_FFFF;
+        let millis = (now.get() / 1_000) & 0xFFFF_FFFF_FFFF;
         let random = random & 0xFFFF_FFFF_FFFF_FFFF_FFFF;
         let at = if holder.is_empty() { "" } else { "@" };
         Ok(Self(format!("{millis:012x}{random:020x}{at}{holder}").into()))

@@ -221,6 +221,12 @@ impl<S: Store + 'static> LimiterInner<S> {
         guard.is_armed = false;
         drop(guard);
         let heard_at = self.fallback.clock.now();
+        // A process that was suspended may hear of a permit that has ended meanwhile.
+        let has_ended = |outcome: &Outcome| outcome.allowed && !places.is_held(heard_at);
+        let answer = match answer {
+            Ok(outcome) if has_ended(&outcome) => Err(StoreError::TimedOut(self.deadline)),
+            answer => answer,
+        };
         let is_taken;
         let decision = match answer {
             Ok(outcome) => {

@@ -9,6 +9,8 @@ use super::{ChargeSpec, StoreUnderTest};
 
 const HOLD: Duration = Duration::from_secs(30);
 const MICROSECOND: Duration = Duration::from_micros(1);
+/// A microsecond less than the hold time.
+const JUST_BEFORE: Duration = Duration::from_micros(29_999_999);
 
 fn at_once(permits: u64) -> LimitBuilder {
     Limit::concurrent(permits).hold(HOLD)
@@ -55,7 +57,7 @@ pub async fn a_permit_ends_when_its_hold_time_has_passed_and_not_a_microsecond_b
 ) {
     let line = jobs(1);
     assert!(subject.acquire(&line, 1).await);
-    subject.wait(HOLD - MICROSECOND);
+    subject.wait(JUST_BEFORE);
     assert!(!subject.acquire(&line, 2).await);
     assert_eq!(subject.left("ann", at_once(1)).await, 0);
     subject.wait(MICROSECOND);
@@ -72,10 +74,10 @@ pub async fn a_permit_that_is_renewed_in_time_is_held_for_another_hold_time(
     let line = jobs(1);
     assert!(subject.acquire(&line, 1).await);
     for _ in 0..10 {
-        subject.wait(HOLD - MICROSECOND);
+        subject.wait(JUST_BEFORE);
         assert!(subject.renew(&line, 1).await);
     }
-    subject.wait(HOLD - MICROSECOND);
+    subject.wait(JUST_BEFORE);
     assert!(!subject.acquire(&line, 2).await);
     subject.wait(MICROSECOND);
     assert!(!subject.renew(&line, 1).await, "too late");
@@ -117,7 +119,7 @@ pub async fn a_permit_that_is_taken_again_counts_once(subject: StoreUnderTest<im
         assert!(subject.retake(&line, 1).await, "it is held: it is prolonged");
     }
     assert_eq!(subject.left("ann", at_once(2)).await, 0);
-    subject.wait(HOLD - MICROSECOND);
+    subject.wait(JUST_BEFORE);
     assert!(subject.retake(&line, 1).await);
     subject.wait(MICROSECOND);
     assert!(subject.acquire(&line, 3).await, "the other one has ended");
@@ -211,7 +213,7 @@ pub async fn a_clock_that_steps_back_holds_no_place_for_ever(subject: StoreUnder
     assert!(subject.acquire(&line, 1).await);
     subject.clock.step_back(Duration::from_secs(3_600));
     assert!(!subject.acquire(&line, 2).await, "it is still held");
-    subject.wait(HOLD - MICROSECOND);
+    subject.wait(JUST_BEFORE);
     assert!(!subject.acquire(&line, 2).await);
     subject.wait(MICROSECOND);
     assert!(subject.acquire(&line, 2).await);
