@@ -12,7 +12,7 @@ use crate::{Cost, Limit, MicroTokens, Micros, QuotaWindows};
 /// the clock will catch up with; more would lock the caller out.
 const REBASE_AFTER_US: u64 = 1_000_000;
 
-/// When a caller should ask again for a permit: nobody knows when one is released.
+/// When a caller should ask again for a permit. It cannot be known when one is released.
 const ASK_AGAIN_US: u64 = 1_000_000;
 
 /// Stands in a bucket for a quota of which nothing has been used; what has been used is below it. What has been used must not

@@ -53,7 +53,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// Acquires as [`acquire`](Self::acquire) does, and waits for a place if there is none. Those that wait for one key in this
     /// process are served in the order in which they came, and only the first of them asks the store.
     ///
-    /// Nobody knows when a permit is released, so the denial is returned only when the time is over.
+    /// It cannot be known when a permit is released, so the denial is returned only when the time is over.
     pub async fn acquire_when_ready(
         &self,
         key: &str,

@@ -191,7 +191,7 @@ pub async fn holders_are_told_with_the_time_at_which_they_end(subject: StoreUnde
     assert_eq!(subject.holders(&chain).await, [vec![], vec![]]);
 }
 
-/// Whoever has a permit keeps it when the limit shrinks, and no other gets one.
+/// A holder keeps its permit when the limit shrinks, and no other caller gets one.
 pub async fn a_limit_that_shrinks_takes_no_permit_from_its_holder(subject: StoreUnderTest<impl Store>) {
     for id in 1..=4 {
         assert!(subject.acquire(&jobs(4), id).await);
