@@ -339,6 +339,29 @@ async fn a_question_that_could_not_release_a_permit_is_a_mistake() {
     assert_eq!(held(&model, "mixed/jobs"), 0);
 }
 
+/// A limiter may outlive a runtime, as one in a `static` does in tests.
+#[test]
+fn permits_are_renewed_after_the_runtime_of_earlier_ones_has_ended() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let (remote, model, limiter) = first.block_on(async {
+        let (remote, model, clock) = remote();
+        (Arc::clone(&remote), model, limiter_of(&remote, clock).build())
+    });
+    let early = first.block_on(limiter.acquire("ann", "mixed")).unwrap();
+    drop(first);
+    second.block_on(async {
+        let late = limiter.acquire("ann", "mixed").await.unwrap();
+        let calls = remote.calls();
+        tokio::time::sleep(3 * HOLD).await;
+        assert!(remote.calls() > calls + 5, "they are renewed: {}", remote.calls() - calls);
+        drop((early, late));
+        settle_down().await;
+        assert_eq!(held(&model, "mixed/jobs"), 0);
+    });
+}
+
 #[test]
 fn a_permit_of_an_embedded_store_needs_no_runtime() {
     let limiter = RateLimiter::builder().store(spile_memory::MemoryStore::new()).plans(plans()).build();

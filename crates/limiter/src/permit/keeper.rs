@@ -64,7 +64,9 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
                 return;
             }
         }
-        let Some(runtime) = places.runtime().cloned() else { return };
+        // The runtime that it was taken on may have ended.
+        let here = tokio::runtime::Handle::try_current().ok();
+        let Some(runtime) = here.or_else(|| places.runtime().cloned()) else { return };
         let releasing = Releasing::new(Arc::clone(&self));
         runtime.spawn(async move {
             self.release_until_done(&places).await;
@@ -94,10 +96,11 @@ impl PermitKeeper {
             counts.held += 1;
             counts.acquired += 1;
         });
-        self.held.lock().insert(number(places), Arc::clone(places));
+        let mut held = self.held.lock();
+        held.insert(number(places), Arc::clone(places));
         if !self.is_running.swap(true, Ordering::AcqRel) {
             match places.runtime() {
-                Some(runtime) => drop(runtime.spawn(keep(Arc::downgrade(limiter)))),
+                Some(runtime) => drop(runtime.spawn(keep(Running(Arc::downgrade(limiter))))),
                 None => self.is_running.store(false, Ordering::Release),
             }
         }
@@ -148,11 +151,22 @@ fn number(places: &Arc<HeldPlaces>) -> usize {
     Arc::as_ptr(places) as usize
 }
 
+/// Lets the next permit start another task if this one ends with its runtime.
+struct Running<S>(Weak<LimiterInner<S>>);
+
+impl<S> Drop for Running<S> {
+    fn drop(&mut self) {
+        if let Some(limiter) = self.0.upgrade() {
+            limiter.permits.is_running.store(false, Ordering::Release);
+        }
+    }
+}
+
 /// Renews permits as long as there are any.
-async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>) {
+async fn keep<S: Store + 'static>(running: Running<S>) {
     loop {
         tokio::time::sleep(TICK).await;
-        let Some(limiter) = limiter.upgrade() else { return };
+        let Some(limiter) = running.0.upgrade() else { return };
         let keeper = &limiter.permits;
         let due = keeper.due(limiter.fallback.clock.now() + TICK);
         for some in due.chunks(AT_ONCE) {
@@ -162,12 +176,10 @@ async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>) {
             }
             while renewals.join_next().await.is_some() {}
         }
-        if keeper.held.lock().is_empty() {
-            keeper.is_running.store(false, Ordering::Release);
-            // One that was added just before has not started another task.
-            if keeper.held.lock().is_empty() || keeper.is_running.swap(true, Ordering::AcqRel) {
-                return;
-            }
+        // The lock is held until the end of this task is noted, so that a permit that is added then starts another.
+        let held = keeper.held.lock();
+        if held.is_empty() {
+            return drop((running, held));
         }
     }
 }
