@@ -205,15 +205,27 @@ if has_permits then
   -- The sets from which permits were removed whose time was up, and the hold time to which those of a full set were shortened.
   local cleaned, shortened = {}, {}
 
+  -- What Redis answers, or nil if the key has another type. Other errors end the script.
+  local function ask(...)
+    local reply = pcall(...)
+    if type(reply) == 'table' and reply.err then
+      if not string.find(reply.err, 'WRONGTYPE', 1, true) then
+        call(...)
+      end
+      return nil
+    end
+    return reply
+  end
+
   -- The micro-tokens of the free places of a concurrency. The first decision that asks for a set counts its permits.
   places = function(b, capacity, hold_ms, takes)
     local count = permits[b]
     if not count then
       local key = KEYS[#KEYS + 1 + b]
-      count = pcall('ZCARD', key)
-      if type(count) == 'table' then
-        if not string.find(count.err, 'WRONGTYPE', 1, true) then
-          error(count)
+      count = ask('ZCARD', key)
+      if not count then
+        if not takes then
+          return capacity
         end
         call('DEL', key)
         out[3] = out[3] + 1
@@ -245,8 +257,8 @@ if has_permits then
 
   -- Whether a permit is held.
   is_held = function(b, id)
-    local ends = pcall('ZSCORE', KEYS[#KEYS + 1 + b], id)
-    return type(ends) == 'string' and tonumber(ends) > now
+    local ends = ask('ZSCORE', KEYS[#KEYS + 1 + b], id)
+    return ends and tonumber(ends) > now
   end
 
   -- Notes a permit until its time is up, or prolongs it.

@@ -1,4 +1,5 @@
 mod agreement;
 mod expiry;
+mod permits;
 mod repairs;
 mod shared_hash;
