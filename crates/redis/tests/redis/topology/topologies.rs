@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
+use spile_core::{
+    Charges, Clock, Cost, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep, Store, StoreError,
+    SystemClock,
+};
 use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer, Takeover};
 use spile_testkit::wait;
@@ -75,6 +78,21 @@ async fn a_unix_socket_a_password_and_a_database() {
     assert!(!keyspace.text().contains("db0:"), "{keyspace:?}");
 }
 
+/// Takes, keeps, lists and releases permits, and finds all places taken.
+async fn holds_permits(store: &RedisStore) {
+    let limit = Limit::concurrent(1).hold(Duration::from_secs(1)).build().unwrap();
+    let limit = NamedLimit::new(LimitName::new("jobs").unwrap(), limit);
+    let jobs = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
+    let id = |number| PermitId::new(Micros::from_secs(1), number, "").unwrap();
+    let step = async |number, step| store.permit(&jobs, &id(number), step).await.unwrap().allowed;
+    assert!(step(1, PermitStep::Acquire).await && !step(2, PermitStep::Acquire).await);
+    assert!(step(1, PermitStep::Renew).await && step(1, PermitStep::Retake).await);
+    store.peek(&jobs).await.unwrap();
+    assert_eq!(store.holders(&jobs).await.unwrap()[0].len(), 1);
+    assert!(step(1, PermitStep::Release).await && step(3, PermitStep::Acquire).await);
+    store.reset(&jobs).await.unwrap();
+}
+
 /// The guide's line for that user, word for word.
 fn acl(user: &str) -> &'static str {
     let guide = include_str!("../../../../../docs/guide/redis.md");
@@ -97,6 +115,7 @@ async fn the_guides_acl_line_allows_all_that_a_store_does_and_nothing_else_is_ne
         store.reset(&asked).await.unwrap();
         server.command(&["LPUSH", "spile:{ann}:limit", "x"]);
         assert!(spends(&store).await, "a repair, on {flavour:?}");
+        holds_permits(&store).await;
         let outside = patient(&url).prefix("elsewhere").build().unwrap();
         assert!(matches!(outside.spend(&asked).await, Err(StoreError::Unavailable { .. })), "{flavour:?}");
     }
@@ -108,6 +127,7 @@ async fn the_guides_acl_line_for_clusters_is_enough_for_a_cluster() {
     let url = cluster.url().replace("://", "://spile-cluster:CHANGE-ME@");
     let store = patient(&url).prefix("spile").build().unwrap();
     until_it_spends(&store).await;
+    holds_permits(&store).await;
     cluster.fail_over(cluster.slot_of("spile:{ann}:limit"), Takeover::Graceful);
     until_it_spends(&store).await;
 }
