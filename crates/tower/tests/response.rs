@@ -39,10 +39,41 @@ async fn spent(plan: Plan, costs: &[u64]) -> Decision {
     last.unwrap()
 }
 
+/// What a caller is told who holds the only permit, and what the next caller is told.
+async fn acquired() -> (Decision, Decision) {
+    let jobs =
+        Plan::chain("gold", [("burst", Limit::per_second(20).burst(100)), ("jobs", Limit::concurrent(1))]);
+    let limiter = limiter([jobs.unwrap()]);
+    let held = limiter.acquire("k", "gold").await.unwrap();
+    let denied = limiter.acquire("k", "gold").await.unwrap_err();
+    (held.decision().clone(), denied.decision().unwrap().clone())
+}
+
 fn fields(decision: &Decision) -> HeaderMap {
     let mut headers = HeaderMap::new();
     response::write_fields(decision, NOW, &mut headers);
     headers
+}
+
+#[tokio::test]
+async fn a_concurrency_has_a_unit_and_no_window_and_may_be_asked_again_after_a_second() {
+    let (allowed, denied) = acquired().await;
+    let headers = fields(&allowed);
+    let policies = "\"gold/burst\";q=100;w=5, \"gold/jobs\";q=1;qu=\"concurrent-requests\"";
+    assert_eq!(headers["ratelimit-policy"], policies);
+    assert_eq!(headers["ratelimit"], "\"gold/burst\";r=99;t=1, \"gold/jobs\";r=0");
+    assert_eq!(headers["x-ratelimit-limit"], "1");
+    assert_eq!(headers["x-ratelimit-remaining"], "0");
+
+    let headers = fields(&denied);
+    assert_eq!(headers["ratelimit"], "\"gold/burst\";r=99, \"gold/jobs\";r=0");
+    assert_eq!(headers["retry-after"], "1");
+    assert_eq!(headers["x-ratelimit-reset"], "1765469721");
+    let body = response::body(&denied, NOW);
+    assert!(body.contains(
+        "\"detail\":\"Too many requests at once: the concurrency limit is 1. Please retry after 1 second.\""
+    ));
+    assert!(body.contains("\"violated-policies\":[\"gold/jobs\"]"));
 }
 
 #[tokio::test]

@@ -4,12 +4,12 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use http::{Extensions, Response};
 use http_body::Body;
 use spile_core::{Decision, Store};
-use spile_limiter::{Ask, LimiterError, Settled, StoreCallError, is_taken};
+use spile_limiter::{Ask, LimiterError, Permit, Settled, StoreCallError, is_taken};
 use spile_policy::Chain;
 
 use super::state::LayerState;
@@ -36,6 +36,8 @@ pub struct Admission {
     chain: Chain,
     layer: Arc<dyn Settle>,
     settled: SettleOnce,
+    /// Belongs to the response. A handler that keeps the request does not keep the permit.
+    permit: Weak<Permit>,
     outer: Option<Box<Self>>,
 }
 
@@ -43,6 +45,14 @@ impl Admission {
     /// The decision that let the request in.
     pub const fn decision(&self) -> &Decision {
         &self.decision
+    }
+
+    /// The permit of this layer, if a limit of the request is a concurrency. `None` once the response has ended.
+    ///
+    /// The layer holds it until the last byte of the response, its error or its drop. What goes on after that must hold the
+    /// permit itself: the task of a WebSocket, whose response ends with its head, or work that is only started by the request.
+    pub fn permit(&self) -> Option<Arc<Permit>> {
+        self.permit.upgrade()
     }
 
     /// The admission of the next outer layer. `None` if there is no other layer.
@@ -107,7 +117,8 @@ impl Admission {
         response.map(|body| MeteredBody::new(body, meter))
     }
 
-    /// Spends `tokens` more under every limit of this layer, or under none. The decision says which.
+    /// Spends `tokens` more under every limit of this layer, or under none. The decision says which. A concurrency has its
+    /// permit already, and is not asked.
     pub async fn charge(&self, tokens: u64) -> Result<Decision, LimiterError> {
         self.layer.charge(self, tokens).await
     }
@@ -123,8 +134,10 @@ impl Admission {
         decision: Decision,
         chain: Chain,
         layer: Arc<LayerState<S>>,
+        permit: Option<&Arc<Permit>>,
     ) -> Self {
-        Self { decision, chain, layer, settled: SettleOnce::default(), outer: None }
+        let permit = permit.map(Arc::downgrade).unwrap_or_default();
+        Self { decision, chain, layer, settled: SettleOnce::default(), permit, outer: None }
     }
 
     /// Puts this admission into the extensions. An admission of an outer layer is kept inside of it.
@@ -168,6 +181,7 @@ impl Clone for Admission {
             chain: self.chain.clone(),
             layer: Arc::clone(&self.layer),
             settled: self.settled.shared(),
+            permit: self.permit.clone(),
             outer: self.outer.clone(),
         }
     }
@@ -215,8 +229,10 @@ impl<S: Store> Settle for LayerState<S> {
 
     fn charge<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Decision, LimiterError>> {
         Box::pin(async move {
-            let ask = Ask::for_chain(&to.chain, to.chain.priced(tokens)?);
-            Ok(self.limiter.allow_charges(ask).await)
+            match to.chain.priced(tokens)?.only(false) {
+                Some(charges) => Ok(self.limiter.allow_charges(Ask::for_chain(&to.chain, charges)).await),
+                None => Ok(to.decision.clone()),
+            }
         })
     }
 

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use spile_core::{Decision, Store};
-use spile_limiter::Ask;
+use spile_limiter::{Acquired, Ask, Permit};
 use spile_policy::Chain;
 use tower_service::Service;
 
@@ -35,13 +35,27 @@ pin_project! {
     enum ResponseState<Svc, S, B, F> {
         Deciding { deciding: Box<Deciding<Svc, S, B>> },
         Passing { #[pin] inner: F, told: Option<Rendered> },
+        Holding { held: Pin<Box<HeldCall<F>>> },
         Refused { response: Option<Box<Response<Bytes>>> },
     }
 }
 
+pin_project! {
+    /// A request that is being served while a permit is held. A panic of the service or a drop ends the permit with this.
+    struct HeldCall<F> {
+        #[pin]
+        inner: F,
+        told: Option<Rendered>,
+        permit: Option<Arc<Permit>>,
+    }
+}
+
+/// A decision that is waited for.
+pub(crate) type Verdict<S> = Pin<Box<dyn Future<Output = LateDecision<S>> + Send>>;
+
 /// A request that waits for its decision, and the service that is ready for it.
 pub(crate) struct Deciding<Svc, S, B> {
-    pub(crate) verdict: Pin<Box<dyn Future<Output = LateDecision<S>> + Send>>,
+    pub(crate) verdict: Verdict<S>,
     /// `None` once the decision is there.
     pub(crate) held: Option<(Svc, Parts, B)>,
 }
@@ -62,11 +76,17 @@ where
         Self { state: ResponseState::Refused { response: Some(Box::new(response)) } }
     }
 
+    fn holding(inner: Svc::Future, told: Rendered, permit: Arc<Permit>) -> Self {
+        let held = Box::pin(HeldCall { inner, told: Some(told), permit: Some(permit) });
+        Self { state: ResponseState::Holding { held } }
+    }
+
     /// The future of a request after its decision: it goes to the service, or is refused.
     #[inline]
     pub(crate) fn decided(
         shared: &Arc<LayerState<S>>,
         decision: Decision,
+        permit: Option<Permit>,
         chain: Chain,
         ready: &mut Svc,
         mut parts: Parts,
@@ -80,8 +100,14 @@ where
             return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
         }
         let told = shared.fields.render(&decision, now);
-        Admission::new(decision, chain, Arc::clone(shared)).leave_in(&mut parts.extensions);
-        Self::passing(ready.call(Request::from_parts(parts, body)), Some(told))
+        let permit = permit.map(Arc::new);
+        let admission = Admission::new(decision, chain, Arc::clone(shared), permit.as_ref());
+        admission.leave_in(&mut parts.extensions);
+        let inner = ready.call(Request::from_parts(parts, body));
+        match permit {
+            None => Self::passing(inner, Some(told)),
+            Some(permit) => Self::holding(inner, told, permit),
+        }
     }
 }
 
@@ -90,13 +116,20 @@ pub(crate) struct LateDecision<S> {
     shared: Arc<LayerState<S>>,
     chain: Chain,
     decision: Decision,
+    permit: Option<Permit>,
 }
 
-impl<S: Store> LateDecision<S> {
+impl<S: Store + 'static> LateDecision<S> {
     /// Asks the limiter. A failing store is not an error: the failure policy turns it into a decision.
     pub(crate) async fn of(shared: Arc<LayerState<S>>, chain: Chain) -> Self {
         let decision = shared.limiter.allow_charges(Ask::from(&chain)).await;
-        Self { shared, chain, decision }
+        Self { shared, chain, decision, permit: None }
+    }
+
+    /// Asks the same about a chain with a concurrency, which takes a permit.
+    pub(crate) async fn with_permit(shared: Arc<LayerState<S>>, chain: Chain) -> Self {
+        let Acquired { decision, permit, .. } = shared.limiter.acquire_charges(Ask::from(&chain)).await;
+        Self { shared, chain, decision, permit }
     }
 }
 
@@ -120,6 +153,7 @@ where
                     }
                     return Poll::Ready(Ok(response));
                 }
+                ResponseStateProj::Holding { held } => return held.as_mut().poll(cx),
                 ResponseStateProj::Refused { response } => {
                     let response = response.take().expect("a future is not polled after it is ready");
                     return Poll::Ready(Ok(response.map(R::from_bytes)));
@@ -130,15 +164,37 @@ where
     }
 }
 
+impl<F, R, E> Future for HeldCall<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+    R: ReplyBody,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let result = ready!(this.inner.poll(cx));
+        let (permit, told) = (this.permit.take(), this.told.take());
+        let mut response = result?;
+        if let Some(told) = told {
+            told.write(response.headers_mut());
+        }
+        Poll::Ready(Ok(match permit {
+            Some(permit) => response.map(|body| body.holding(permit)),
+            None => response,
+        }))
+    }
+}
+
 impl<Svc, S, B> Deciding<Svc, S, B>
 where
     Svc: Service<Request<B>>,
     S: Store + 'static,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ResponseState<Svc, S, B, Svc::Future>> {
-        let LateDecision { shared, chain, decision } = ready!(self.verdict.as_mut().poll(cx));
+        let LateDecision { shared, chain, decision, permit } = ready!(self.verdict.as_mut().poll(cx));
         let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
-        let decided = ResponseFuture::decided(&shared, decision, chain, &mut ready, parts, body);
+        let decided = ResponseFuture::decided(&shared, decision, permit, chain, &mut ready, parts, body);
         Poll::Ready(decided.state)
     }
 }

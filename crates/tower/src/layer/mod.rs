@@ -42,6 +42,10 @@ use crate::rule::Rule;
 ///
 /// Several rules in one layer are one decision: all of them are charged, or none is. Several layers on one route decide one
 /// after the other, and what the outer one has spent stays spent if the inner one denies.
+///
+/// If a limit is a concurrency, the layer holds a permit until the last byte of the response, the response's error or its drop, a
+/// panic of the service, or the drop of the response's future, which is what a client's hang-up becomes. The response of an
+/// upgrade ends with its head: what talks over the connection then holds [`Admission::permit`] itself.
 pub struct RateLimitLayer<S> {
     shared: Arc<LayerState<S>>,
 }

@@ -12,7 +12,7 @@ use spile_limiter::Ask;
 use spile_policy::Chain;
 use tower_service::Service;
 
-use super::future::{Deciding, LateDecision, ResponseFuture};
+use super::future::{Deciding, LateDecision, ResponseFuture, Verdict};
 use super::state::{LayerState, Unchargeable};
 use crate::response::{Cause, ReplyBody};
 
@@ -59,7 +59,7 @@ where
 
 impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
     /// Asks the limiter. A store in memory answers without waiting: then the service that is ready is called right here, and
-    /// is not cloned. The charges are made once in either case.
+    /// is not cloned. The charges are made once in either case. Permits are always waited for: they cost more than that.
     // Inlined, because otherwise the request would be copied at each step.
     #[inline]
     fn allow<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
@@ -67,20 +67,33 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         Svc: Service<Request<B>> + Clone,
     {
         if self.shared.limiter.answers_at_once()
+            && chain.first_permit().is_none()
             && let Some(decision) = self.shared.limiter.try_allow_charges(&Ask::from(&chain))
         {
-            return ResponseFuture::decided(&self.shared, decision, chain, &mut self.inner, parts, body);
+            return ResponseFuture::decided(
+                &self.shared,
+                decision,
+                None,
+                chain,
+                &mut self.inner,
+                parts,
+                body,
+            );
         }
         self.wait(chain, parts, body)
     }
 
-    /// Waits for a store that does not answer without waiting.
+    /// Waits for a store that does not answer without waiting, or for a permit.
     #[cold]
     fn wait<B>(&mut self, chain: Chain, parts: Parts, body: B) -> ResponseFuture<Svc, S, B>
     where
         Svc: Service<Request<B>> + Clone,
     {
-        let verdict = Box::pin(LateDecision::of(Arc::clone(&self.shared), chain));
+        let shared = Arc::clone(&self.shared);
+        let verdict: Verdict<S> = match chain.first_permit() {
+            None => Box::pin(LateDecision::of(shared, chain)),
+            Some(_) => Box::pin(LateDecision::with_permit(shared, chain)),
+        };
         // The clone has not been polled ready. The service that has been must be called.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);

@@ -1,5 +1,7 @@
 //! The bodies of 429 and 503: a problem of RFC 9457, with the plain fields that clients look for.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
@@ -58,11 +60,17 @@ fn unavailable() -> String {
     )
 }
 
-/// How long to wait, in words.
+/// What there is too much of, and how long to wait, in words.
 pub(super) fn retry_message(decision: &Decision) -> String {
+    let limit = decision.binding().limit();
+    let too_many = if limit.is_concurrency() {
+        Cow::from(format!("Too many requests at once: the concurrency limit is {}.", limit.capacity()))
+    } else {
+        Cow::from("Too many requests.")
+    };
     match retry_after_secs(decision).unwrap_or(1) {
-        1 => "Too many requests. Please retry after 1 second.".to_owned(),
-        seconds => format!("Too many requests. Please retry after {seconds} seconds."),
+        1 => format!("{too_many} Please retry after 1 second."),
+        seconds => format!("{too_many} Please retry after {seconds} seconds."),
     }
 }
 

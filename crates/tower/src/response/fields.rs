@@ -177,9 +177,14 @@ fn parameter(text: &mut HeaderText, name: &[u8], number: u64) {
 
 /// `"gold/burst";q=100;w=2`: at most `q` at once, and all of it back within `w` seconds. A window of less than
 /// a second cannot be written, and is left out.
+///
+/// `"gold/jobs";q=5;qu="concurrent-requests"`: at most `q` requests at work. They come back when they end, in no window.
 fn policy(status: &LimitStatus, text: &mut HeaderText) {
     let limit = status.limit();
     parameter(text, b";q=", u64::from(limit.capacity()));
+    if limit.is_concurrency() {
+        return text.push(b";qu=\"concurrent-requests\"");
+    }
     let window = status.window();
     if window.as_secs() >= 1 {
         parameter(text, b";w=", secs_ceil(window));
@@ -188,13 +193,17 @@ fn policy(status: &LimitStatus, text: &mut HeaderText) {
 
 /// `"gold/burst";r=73;t=1`: `r` tokens left; `t` seconds until the cost is there after a refusal, else until the bucket is full.
 ///
-/// A refusal gives a time only for the limits that refused: `Retry-After` must not come before any `t`.
+/// A refusal gives a time only for the limits that refused: `Retry-After` must not come before any `t`. A concurrency has no
+/// `t`: when a request ends is not known.
 fn state(decision: &Decision, status: &LimitStatus, text: &mut HeaderText) {
     if decision.reason() == Reason::FailClosed {
         parameter(text, b";r=", 0);
         return parameter(text, b";t=", retry_after_secs(decision).unwrap_or(1));
     }
     parameter(text, b";r=", status.remaining());
+    if status.limit().is_concurrency() {
+        return;
+    }
     if decision.allowed() {
         parameter(text, b";t=", secs_ceil(status.reset_after()));
     } else if !status.retry_after().is_zero() {
