@@ -115,7 +115,7 @@ impl<S: Store + 'static> Worker<S> {
     }
 
     /// Proxies in a separate task, so that the cost that the upstream reports is charged even if the client
-    /// disconnects.
+    /// disconnects. The client's permits end then.
     async fn proxy_in_task(
         self: &Arc<Self>,
         config: Arc<ActiveConfig>,
@@ -126,6 +126,7 @@ impl<S: Store + 'static> Worker<S> {
         body: ClientBody,
     ) -> Response<ResponseBody> {
         let worker = Arc::clone(self);
+        let _permits = admitted.decision.as_ref().map(|decision| decision.release_on_drop());
         // A gateway that shuts down waits for the task as it does for tunnels.
         let open = self.tunnels.subscribe();
         let exchange = async move {
@@ -139,7 +140,11 @@ impl<S: Store + 'static> Worker<S> {
                 let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
                 self.finish_response(&config, context, &parts, route, decision, result)
             }
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+            Err(ended) => match ended.try_into_panic() {
+                Ok(panicked) => std::panic::resume_unwind(panicked),
+                // Only a runtime that shuts down cancels the task, and it drops this future too.
+                Err(_cancelled) => std::future::pending().await,
+            },
         }
     }
 
@@ -157,6 +162,10 @@ impl<S: Store + 'static> Worker<S> {
         let refused = result.is_err();
         let cause = result.as_ref().err().map(|why| (why.status(), why.cause()));
         let mut response = result.unwrap_or_else(|why| config.refuse(why, route, context.grpc).map(own_body));
+        // A refusal holds no permit: its work is done.
+        if let (Some(decision), Either::Right(download)) = (decision, response.body_mut()) {
+            download.hold(decision.take_permits());
+        }
         if let Some(decision) = decision
             && route.is_none_or(|route| route.rate_limit_headers)
         {
@@ -256,7 +265,8 @@ impl<S: Store + 'static> Worker<S> {
             .principal(principal.or_else(reported))
             .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
             .load_factor(route.load_factor(now))
-            .estimate(estimate);
+            .estimate(estimate)
+            .holds_permits();
         let mut owed = config.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();
         let decision = gateway.limits.allow(owed).await;
@@ -319,7 +329,7 @@ impl<S: Store + 'static> Worker<S> {
         let version = mem::replace(answer.response.version_mut(), Version::HTTP_11);
         let in_header = cost_source.and_then(|source| source.in_header(answer.response.headers()));
         sanitize::sanitize_response(answer.response.headers_mut(), version);
-        let meter = match (decision, cost_source, &route.answer_costs) {
+        let meter = match (decision.as_deref_mut(), cost_source, &route.answer_costs) {
             (Some(decision), Some(source), Some(costs)) => {
                 let (status, headers) = (answer.response.status(), answer.response.headers());
                 let head = AnswerHead { source, in_header, status, headers };
@@ -327,7 +337,7 @@ impl<S: Store + 'static> Worker<S> {
             }
             _ => None,
         };
-        self.client_response(route, answer, upgrade, deadline, meter)
+        self.client_response(route, answer, upgrade, deadline, meter, decision.as_deref())
     }
 
     /// The upstream's answer. Not an `async fn`, which would keep its arguments twice in its future.
@@ -382,6 +392,7 @@ impl<S: Store + 'static> Worker<S> {
         upgrade: Option<UpgradeRequest>,
         deadline: Deadline,
         meter: Option<AnswerMeter>,
+        decision: Option<&RateDecision>,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let max_idle = route.settings.timeouts.idle;
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -391,15 +402,16 @@ impl<S: Store + 'static> Worker<S> {
         }
         // An upstream that switches protocols without having been asked to is broken.
         let upgrade = upgrade.ok_or(GatewayRefusal::BadAnswer)?;
-        self.start_tunnel(answer, upgrade, max_idle)
+        self.start_tunnel(answer, upgrade, max_idle, decision)
     }
 
-    /// Connects the two ends of an upgraded connection.
+    /// Connects the two ends of an upgraded connection. The tunnel holds the permits of its request.
     fn start_tunnel(
         &self,
         answer: UpstreamResponse,
         upgrade: UpgradeRequest,
         max_idle: Duration,
+        decision: Option<&RateDecision>,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let (head, upstream, in_flight) = answer.into_upgraded();
         let upstream = upstream.ok_or(GatewayRefusal::BadAnswer)?;
@@ -407,12 +419,13 @@ impl<S: Store + 'static> Worker<S> {
         upgrade.write(response.headers_mut());
         let mut closed = self.tunnels.subscribe();
         let client = upgrade.into_client();
+        let permits = decision.map(RateDecision::take_permits);
         tokio::spawn(async move {
             tokio::select! {
                 () = tunnel(client, upstream, max_idle) => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
-            drop(in_flight);
+            drop((in_flight, permits));
         });
         Ok(response)
     }

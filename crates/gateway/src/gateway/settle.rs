@@ -55,7 +55,7 @@ impl<S: Store + 'static> Worker<S> {
     }
 }
 
-impl<S: Store> GatewayState<S> {
+impl<S: Store + 'static> GatewayState<S> {
     /// Settles a request at the cost that its answer reported. `expected` if an answer without a cost is unusual.
     async fn settle(
         &self,

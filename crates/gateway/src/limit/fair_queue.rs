@@ -81,11 +81,11 @@ struct Waiter {
 }
 
 /// Takes the permit of a waiting request. `None` once the request has one.
-type PermitSlot = Mutex<Option<oneshot::Sender<(usize, Permit)>>>;
+type PermitSlot = Mutex<Option<oneshot::Sender<(usize, UpstreamPermit)>>>;
 
 /// A request in flight at the upstream. The permit is returned when dropped.
 #[derive(Debug)]
-pub(crate) struct Permit(Option<(Arc<FairQueue>, CallerKey)>);
+pub(crate) struct UpstreamPermit(Option<(Arc<FairQueue>, CallerKey)>);
 
 /// All queues are full, or the request has waited too long.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -93,7 +93,7 @@ pub(crate) struct NoPermit;
 
 /// The result of entering a queue.
 enum Enqueued {
-    Granted(Permit),
+    Granted(UpstreamPermit),
     Queued(Ticket),
     Full,
 }
@@ -102,7 +102,7 @@ enum Enqueued {
 pub(crate) async fn acquire_any(
     queues: &[(usize, &Arc<FairQueue>)],
     caller: &CallerKey,
-) -> Result<(usize, Permit), NoPermit> {
+) -> Result<(usize, UpstreamPermit), NoPermit> {
     for (index, queue) in queues {
         if let Some(permit) = queue.try_acquire(caller) {
             return Ok((*index, permit));
@@ -115,7 +115,7 @@ pub(crate) async fn acquire_any(
 async fn wait_for_any(
     queues: &[(usize, &Arc<FairQueue>)],
     caller: &CallerKey,
-) -> Result<(usize, Permit), NoPermit> {
+) -> Result<(usize, UpstreamPermit), NoPermit> {
     let mut request = QueuedRequest { caller, queues: Vec::new() };
     let (sender, receiver) = oneshot::channel();
     let slot = Arc::new(Mutex::new(Some(sender)));
@@ -171,7 +171,7 @@ impl FairQueue {
     }
 
     /// A permit, if there is one for this caller.
-    fn try_acquire(self: &Arc<Self>, caller: &CallerKey) -> Option<Permit> {
+    fn try_acquire(self: &Arc<Self>, caller: &CallerKey) -> Option<UpstreamPermit> {
         let mut state = self.state.lock();
         self.grant(&mut state, caller)
     }
@@ -190,14 +190,14 @@ impl FairQueue {
         Enqueued::Queued(ticket)
     }
 
-    fn grant(self: &Arc<Self>, state: &mut FairQueueState, caller: &CallerKey) -> Option<Permit> {
+    fn grant(self: &Arc<Self>, state: &mut FairQueueState, caller: &CallerKey) -> Option<UpstreamPermit> {
         if state.free == 0 || state.held_by(caller) >= self.settings.places_per_caller() {
             return None;
         }
         state.free -= 1;
         *state.held.entry(caller.clone()).or_default() += 1;
         self.update_gauges(state);
-        Some(Permit(Some((Arc::clone(self), caller.clone()))))
+        Some(UpstreamPermit(Some((Arc::clone(self), caller.clone()))))
     }
 
     /// Gives a returned permit to the next waiting request, if there is one.
@@ -206,7 +206,7 @@ impl FairQueue {
         state.return_permit(from);
         while let Some((caller, waiter)) = state.next_waiter(self.settings.places_per_caller()) {
             let Some(sender) = waiter.slot.lock().take() else { continue };
-            let permit = Permit(Some((Arc::clone(self), caller.clone())));
+            let permit = UpstreamPermit(Some((Arc::clone(self), caller.clone())));
             let Err((_, mut unwanted)) = sender.send((waiter.index, permit)) else {
                 state.free -= 1;
                 *state.held.entry(caller).or_default() += 1;
@@ -297,7 +297,7 @@ impl FairQueueState {
     }
 }
 
-impl Drop for Permit {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         if let Some((queue, caller)) = self.0.take() {
             queue.release(&caller);
@@ -319,7 +319,7 @@ mod tests {
         CallerKey::Tenant(name.into())
     }
 
-    async fn acquire(queue: &Arc<FairQueue>, name: &str) -> Result<Permit, NoPermit> {
+    async fn acquire(queue: &Arc<FairQueue>, name: &str) -> Result<UpstreamPermit, NoPermit> {
         acquire_any(&[(0, queue)], &caller(name)).await.map(|(_, permit)| permit)
     }
 

@@ -13,5 +13,5 @@ pub use fair_queue::Concurrency;
 pub(crate) use adaptive::AdaptiveLimit;
 pub(crate) use answer_costs::AnswerCosts;
 pub(crate) use caller_key::CallerKey;
-pub(crate) use fair_queue::{FairQueue, Permit, acquire_any};
+pub(crate) use fair_queue::{FairQueue, UpstreamPermit, acquire_any};
 pub(crate) use rate::{RateDecision, RateLimits};

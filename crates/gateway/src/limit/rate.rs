@@ -1,13 +1,15 @@
 //! Rate limits: asks the limiter about what a request owes, and tells the client the decision.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
+use parking_lot::Mutex;
 use spile_core::{Clock, Decision, Micros, Reason, Store, StoreError};
-use spile_limiter::{Ask, RateLimiter, Settled};
+use spile_limiter::{Acquired, Ask, Permit, RateLimiter, Settled};
 use spile_observe::trace::{self, SpanKind, Tracer};
 use spile_policy::{Chain, Owed};
 use spile_tower::response::{HeaderFields, is_grpc};
@@ -28,18 +30,27 @@ pub(crate) struct RateDecision {
     decision: Decision,
     chain: Chain,
     now: Micros,
+    /// `None` if no limit is a concurrency. Clones share it.
+    permits: Option<RequestPermits>,
 }
 
-impl<S: Store> RateLimits<S> {
+/// The permits of a request, until its response takes them.
+///
+/// They end with this if the request is refused, if it panics or if its client disconnects before there is a response. After
+/// that, they end with the body or the tunnel that took them.
+type RequestPermits = Arc<Mutex<Vec<Permit>>>;
+
+impl<S: Store + 'static> RateLimits<S> {
     /// Charges the request what it owes. `None` if no limit applies.
     pub(crate) async fn allow(&self, owed: Owed) -> Option<Box<RateDecision>> {
         let Owed { enforced, shadow, .. } = owed;
         if shadow.is_empty() && self.tracer.is_none() {
             let chain = enforced?;
             if self.limiter.answers_at_once()
+                && chain.first_permit().is_none()
                 && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
             {
-                return Some(self.decision(decision, chain));
+                return Some(self.decision(decision, None, chain));
             }
             return Some(Box::pin(self.allow_chain(chain)).await);
         }
@@ -76,33 +87,61 @@ impl<S: Store> RateLimits<S> {
     }
 
     async fn allow_chain(&self, chain: Chain) -> Box<RateDecision> {
-        let decision = self.ask_limiter(Ask::from(&chain)).await;
-        self.decision(decision, chain)
+        if self.tracer.is_none() {
+            return self.ask_limiter(chain).await;
+        }
+        let noted = async {
+            let decided = self.ask_limiter(chain).await;
+            trace::note("spile.reason", || decided.reason());
+            trace::note("spile.limit", || decided.limit().to_owned());
+            decided
+        };
+        Box::pin(trace::span("decision", SpanKind::Internal, noted)).await
     }
 
-    /// Charges the enforced chain, and each shadow one by itself, so that one denial prevents no other charge.
+    async fn ask_limiter(&self, chain: Chain) -> Box<RateDecision> {
+        let ask = Ask::from(&chain);
+        if chain.first_permit().is_none() {
+            let decision = self.limiter.allow_charges(ask).await;
+            return self.decision(decision, None, chain);
+        }
+        // Boxed, so that the futures of requests that take no permit stay small.
+        let Acquired { decision, permit, .. } = Box::pin(self.limiter.acquire_charges(ask)).await;
+        self.decision(decision, permit, chain)
+    }
+
+    /// Charges the enforced chain, and each shadow one by itself, so that one denial prevents no other charge. The decision
+    /// has the permits of all of them.
     async fn allow_each(&self, enforced: Option<Chain>, shadow: Vec<Chain>) -> Option<Box<RateDecision>> {
         let enforced = async { Some(self.allow_chain(enforced?).await) };
         let shadow = join_all(shadow.into_iter().map(|chain| self.allow_chain(chain)));
         let (enforced, shadow) = futures_util::future::join(enforced, shadow).await;
-        enforced.or_else(|| shadow.into_iter().next_back())
+        let permits: Vec<_> =
+            enforced.iter().chain(&shadow).flat_map(|decided| decided.take_permits()).collect();
+        let mut decided = enforced.or_else(|| shadow.into_iter().next_back())?;
+        decided.permits = shared(permits);
+        Some(decided)
     }
 
-    fn decision(&self, decision: Decision, chain: Chain) -> Box<RateDecision> {
-        Box::new(RateDecision { decision, chain, now: self.clock.wall() })
+    fn decision(&self, decision: Decision, permit: Option<Permit>, chain: Chain) -> Box<RateDecision> {
+        let permits = shared(Vec::from_iter(permit));
+        Box::new(RateDecision { decision, chain, now: self.clock.wall(), permits })
     }
+}
 
-    async fn ask_limiter(&self, ask: Ask<'_>) -> Decision {
-        if self.tracer.is_none() {
-            return self.limiter.allow_charges(ask).await;
-        }
-        let noted = async {
-            let decision = self.limiter.allow_charges(ask).await;
-            trace::note("spile.reason", || decision.reason().as_str());
-            trace::note("spile.limit", || decision.binding().name().to_string());
-            decision
-        };
-        Box::pin(trace::span("decision", SpanKind::Internal, noted)).await
+/// The permits of a request. `None` if there are none.
+fn shared(permits: Vec<Permit>) -> Option<RequestPermits> {
+    (!permits.is_empty()).then(|| Arc::new(Mutex::new(permits)))
+}
+
+/// Ends the permits that no response has taken, when it is dropped.
+struct ReleaseOnDrop(RequestPermits);
+
+impl Drop for ReleaseOnDrop {
+    fn drop(&mut self) {
+        // Released outside of the lock.
+        let permits = mem::take(&mut *self.0.lock());
+        drop(permits);
     }
 }
 
@@ -122,6 +161,16 @@ impl RateDecision {
 
     pub(crate) const fn allowed(&self) -> bool {
         self.decision.allowed()
+    }
+
+    /// Takes the permits, for the response to hold them.
+    pub(crate) fn take_permits(&self) -> Vec<Permit> {
+        self.permits.as_ref().map(|permits| mem::take(&mut *permits.lock())).unwrap_or_default()
+    }
+
+    /// What ends the permits that no response has taken, when it is dropped.
+    pub(crate) fn release_on_drop(&self) -> impl Send + Sync + 'static + use<> {
+        self.permits.clone().map(ReleaseOnDrop)
     }
 
     /// The highest cost that was charged.

@@ -8,7 +8,7 @@ use metrics::gauge;
 use super::address::Upstream;
 use super::health::UpstreamHealth;
 use crate::gateway::metrics::QueueGauges;
-use crate::limit::{Concurrency, FairQueue, Permit};
+use crate::limit::{Concurrency, FairQueue, UpstreamPermit};
 
 /// An upstream of a route: its health and the requests in flight, as all workers see them.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct UpstreamEndpoint {
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     endpoint: Arc<UpstreamEndpoint>,
-    _permit: Option<Permit>,
+    _permit: Option<UpstreamPermit>,
 }
 
 impl UpstreamEndpoint {
@@ -59,7 +59,7 @@ impl UpstreamEndpoint {
     }
 
     /// Counts a request in flight.
-    pub(crate) fn start_request(self: &Arc<Self>, permit: Option<Permit>) -> InFlightRequest {
+    pub(crate) fn start_request(self: &Arc<Self>, permit: Option<UpstreamPermit>) -> InFlightRequest {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlightRequest { endpoint: Arc::clone(self), _permit: permit }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
+use spile_limiter::Permit;
 use spile_listener::{Deadline, PacedBody};
 use spile_tower::cost::CostMeter;
 use tokio::runtime::Handle;
@@ -33,6 +34,8 @@ pub(crate) struct Download {
     record: AccessRecord,
     /// Reads what the answer cost, until its end. Boxed, because few routes have one.
     meter: Option<Box<AnswerMeter>>,
+    /// The permits of the request, until the client has the last byte or has disconnected.
+    permits: Vec<Permit>,
 }
 
 /// Reads what an answer cost while it passes, and settles the request at its end.
@@ -77,6 +80,7 @@ impl Download {
             deadline: Deadline::after(None),
             record: AccessRecord::default(),
             meter: None,
+            permits: Vec::new(),
         };
         download.release_at_end();
         download
@@ -100,12 +104,24 @@ impl Download {
         self
     }
 
+    /// Holds the permits of the request until the body ends or is dropped.
+    pub(crate) fn hold(&mut self, permits: Vec<Permit>) {
+        self.permits = permits;
+        self.release_at_end();
+    }
+
     /// Ends the request in flight as soon as the body has ended. A body that says it has ended is not polled again.
     fn release_at_end(&mut self) {
         if self.is_end_stream() {
-            self.in_flight = None;
+            self.release();
             self.finish_meter();
         }
+    }
+
+    /// Ends the request in flight, and its permits.
+    fn release(&mut self) {
+        self.in_flight = None;
+        self.permits.clear();
     }
 
     /// Settles the request, for its answer has come to its end.
@@ -115,7 +131,7 @@ impl Download {
         }
     }
 
-    /// Takes the rest of the body away from the client.
+    /// Takes the rest of the body away from the client, but not its permits.
     #[cold]
     fn take_rest(&mut self) -> Self {
         Self {
@@ -124,6 +140,7 @@ impl Download {
             deadline: mem::replace(&mut self.deadline, Deadline::after(None)),
             record: AccessRecord::default(),
             meter: self.meter.take(),
+            permits: Vec::new(),
         }
     }
 
@@ -206,9 +223,12 @@ impl Body for Download {
                 }
                 self.release_at_end();
             }
-            Some(Err(_)) => (self.in_flight, self.meter) = (None, None),
+            Some(Err(_)) => {
+                self.release();
+                self.meter = None;
+            }
             None => {
-                self.in_flight = None;
+                self.release();
                 self.finish_meter();
             }
         }

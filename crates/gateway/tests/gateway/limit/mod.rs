@@ -1,5 +1,7 @@
 //! Rate limits, costs that answers tell, adaptive limits and caps on concurrency.
 
 mod answer_costs;
+mod disconnects;
 mod overload;
+mod permits;
 mod rate;

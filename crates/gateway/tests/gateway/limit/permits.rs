@@ -1,0 +1,387 @@
+//! Permits: a request under a concurrency holds one until its last byte, and no request holds one after its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use spile_core::{Limit, Plan};
+use spile_gateway::{Bounds, Concurrency, Gateway, Route, Timeouts, Upstream};
+use spile_limiter::RateLimiter;
+use spile_memory::MemoryStore;
+use spile_policy::Rule;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::support::{Backend, RawBackend, Running, in_time, policy, read_until, running, to, under, until};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: g\r\n\r\n";
+
+/// How long a permit may be held after its client has gone.
+const GONE_WITHIN: Duration = Duration::from_millis(100);
+
+/// A gateway whose callers may have two requests at work, and its store.
+struct Jobs {
+    gateway: Running,
+    limiter: RateLimiter<Arc<MemoryStore>>,
+}
+
+impl Jobs {
+    async fn on(route: Route) -> Self {
+        Self::under(route, [under("default", "gold")]).await
+    }
+
+    async fn under<const N: usize>(route: Route, rules: [Rule; N]) -> Self {
+        let limiter = RateLimiter::builder().store(Arc::new(MemoryStore::new())).build();
+        let mut bounds = Bounds::default();
+        bounds.drain = Duration::from_millis(100);
+        let builder = Gateway::builder(limiter.clone()).bounds(bounds).route(route);
+        let builder = builder.policy(policy(plans(), rules));
+        Self { gateway: running(builder).await, limiter }
+    }
+
+    /// Sends these bytes on a connection of their own.
+    async fn send(&self, bytes: &[u8]) -> TcpStream {
+        let mut client = TcpStream::connect(self.gateway.address).await.unwrap();
+        client.write_all(bytes).await.unwrap();
+        client
+    }
+
+    fn held(&self) -> usize {
+        self.limiter.store().usage().permits
+    }
+
+    async fn comes_to_hold(&self, permits: usize) {
+        until(&format!("{permits} permits to be held"), || async { self.held() == permits }).await;
+    }
+
+    /// Hangs up, and waits until the permit is gone.
+    async fn hang_up(&self, client: TcpStream, phase: &str) {
+        assert_eq!(self.held(), 1, "{phase}");
+        drop(client);
+        let gone = tokio::time::timeout(GONE_WITHIN, self.comes_to_hold(0)).await;
+        assert!(gone.is_ok(), "{phase}: the permit is still held after {GONE_WITHIN:?}");
+    }
+}
+
+fn plans() -> [Plan; 2] {
+    let gold = [("daily", Limit::per_day(1_000)), ("jobs", Limit::concurrent(2))];
+    [Plan::chain("gold", gold).unwrap(), Plan::new("all", Limit::concurrent(5)).unwrap()]
+}
+
+/// An upstream that tells of each request, and answers it with what the test sends. It hangs up if that is empty.
+struct Told {
+    backend: RawBackend,
+    asked: mpsc::UnboundedReceiver<mpsc::UnboundedSender<&'static str>>,
+}
+
+impl Told {
+    async fn start() -> Self {
+        let (tell, asked) = mpsc::unbounded_channel();
+        let backend = RawBackend::start(move |mut stream| {
+            let tell = tell.clone();
+            async move {
+                loop {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        let Ok(byte) = stream.read_u8().await else { return };
+                        head.push(byte);
+                    }
+                    let (answer, mut pieces) = mpsc::unbounded_channel::<&'static str>();
+                    let _gone = tell.send(answer);
+                    while let Some(piece) = pieces.recv().await {
+                        if piece.is_empty() || stream.write_all(piece.as_bytes()).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        Self { backend: backend.await, asked }
+    }
+
+    fn upstream(&self) -> Upstream {
+        self.backend.upstream()
+    }
+
+    /// The next request, to be answered.
+    async fn asked(&mut self) -> mpsc::UnboundedSender<&'static str> {
+        in_time("a request to reach the upstream", self.asked.recv()).await.unwrap()
+    }
+}
+
+/// The first half of an answer.
+const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfirst";
+
+#[tokio::test]
+async fn a_permit_is_held_until_the_last_byte_and_a_third_request_is_told_that_two_are_at_work() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream())).await;
+    let (mut first, _second) = (jobs.send(GET).await, jobs.send(GET).await);
+    let answer = told.asked().await;
+    let _silent = told.asked().await;
+    assert_eq!(jobs.held(), 2, "before there is an answer");
+
+    let denied = jobs.gateway.get("/", &[]).await;
+    assert_eq!((denied.status.as_u16(), denied.header("retry-after")), (429, Some("1")));
+    let policies = "\"gold/daily\";q=1000;w=86400, \"gold/jobs\";q=2;qu=\"concurrent-requests\"";
+    assert_eq!(denied.header("ratelimit-policy"), Some(policies));
+    assert_eq!(denied.header("ratelimit"), Some("\"gold/daily\";r=998, \"gold/jobs\";r=0"));
+    assert_eq!(
+        (denied.header("x-ratelimit-limit"), denied.header("x-ratelimit-remaining")),
+        (Some("2"), Some("0"))
+    );
+    let message = "Too many requests at once: the concurrency limit is 2. Please retry after 1 second.";
+    assert_eq!(denied.json()["message"], message);
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["gold/jobs"]));
+    let call = jobs.gateway.get("/", &[("content-type", "application/grpc")]).await;
+    assert_eq!((call.header("grpc-status"), call.header("grpc-message")), (Some("8"), Some(message)));
+
+    answer.send(HALF).unwrap();
+    let head = read_until(&mut first, "first").await;
+    assert!(head.contains("ratelimit: \"gold/daily\";r=999;t=87, \"gold/jobs\";r=1\r\n"), "{head}");
+    assert_eq!(jobs.held(), 2, "half of the answer is there");
+    answer.send("again").unwrap();
+    read_until(&mut first, "again").await;
+    jobs.comes_to_hold(1).await;
+    assert_eq!(jobs.limiter.permit_stats().values().map(|counts| counts.lost).sum::<u64>(), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_its_permit_in_every_phase_of_a_request() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream())).await;
+    let client = jobs.send(GET).await;
+    let _silent = told.asked().await;
+    jobs.hang_up(client, "before the head of the answer").await;
+
+    let mut client = jobs.send(GET).await;
+    told.asked().await.send(HALF).unwrap();
+    read_until(&mut client, "first").await;
+    jobs.hang_up(client, "in the middle of the answer").await;
+
+    let client = jobs.send(b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 9\r\n\r\nhalf").await;
+    let _silent = told.asked().await;
+    jobs.hang_up(client, "in the middle of its body").await;
+
+    let mut client = jobs.send(GET).await;
+    told.asked().await.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+    jobs.comes_to_hold(0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_in_the_queue_or_during_a_retry_ends_its_permit() {
+    let mut told = Told::start().await;
+    let mut cap = Concurrency::default();
+    cap.per_upstream = 1;
+    let jobs = Jobs::on(to(told.upstream()).concurrency(cap)).await;
+    let first = jobs.send(GET).await;
+    let _silent = told.asked().await;
+    let queued = jobs.send(GET).await;
+    jobs.comes_to_hold(2).await;
+    drop(queued);
+    jobs.comes_to_hold(1).await;
+    jobs.hang_up(first, "at the upstream").await;
+
+    let (mut one, mut two) = (Told::start().await, Told::start().await);
+    let route = Route::new("/", [one.upstream(), two.upstream()]).unwrap().retries(1);
+    let jobs = Jobs::on(route).await;
+    let client = jobs.send(GET).await;
+    let (fails, other) = tokio::select! {
+        answer = one.asked() => (answer, &mut two),
+        answer = two.asked() => (answer, &mut one),
+    };
+    fails.send("").unwrap();
+    let _silent = other.asked().await;
+    jobs.hang_up(client, "at the second upstream").await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_after_it_got_a_permit_gives_it_back() {
+    let told = Told::start().await;
+    let refused = async |route: Route, bytes: &[u8], status: &str| {
+        let jobs = Jobs::on(route).await;
+        let mut client = jobs.send(bytes).await;
+        let head = read_until(&mut client, "\r\n\r\n").await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        assert!(head.contains("\"gold/jobs\";r=1"), "it had a permit: {head}");
+        jobs.comes_to_hold(0).await;
+    };
+    let nobody: Upstream = "http://127.0.0.1:1".parse().unwrap();
+    refused(to(nobody), GET, "502").await;
+    refused(to(told.upstream()).require_auth(true), GET, "401").await;
+    let upload = b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 9\r\n\r\nhalf";
+    refused(to(told.upstream()).max_body(4), upload, "413").await;
+    let mut timeouts = Timeouts::default();
+    timeouts.first_byte = Duration::from_millis(50);
+    refused(to(told.upstream()).timeouts(timeouts), GET, "504").await;
+    refused(to(RawBackend::saying(b"").await.upstream()), GET, "502").await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_fails_in_the_middle_or_falls_silent_ends_the_permit() {
+    let mut told = Told::start().await;
+    let mut timeouts = Timeouts::default();
+    timeouts.idle = Duration::from_millis(100);
+    let jobs = Jobs::on(to(told.upstream()).timeouts(timeouts)).await;
+    for end in ["", "(silence)"] {
+        let mut client = jobs.send(GET).await;
+        let answer = told.asked().await;
+        answer.send(HALF).unwrap();
+        read_until(&mut client, "first").await;
+        if end.is_empty() {
+            answer.send(end).unwrap();
+        }
+        in_time("the answer to break off", client.read_to_end(&mut Vec::new())).await.unwrap();
+        jobs.comes_to_hold(0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_holds_its_permit_until_either_side_closes_it_or_the_gateway_stops() {
+    const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: g\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    const SWITCH: &str =
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    let mut told = Told::start().await;
+    let plain = to(told.upstream());
+    let settled = to(told.upstream()).cost_from_response("header:x-cost".parse().unwrap());
+    for route in [plain, settled] {
+        let mut jobs = Jobs::on(route).await;
+        let mut tunnels = Vec::new();
+        for _ in 0..2 {
+            let mut client = jobs.send(UPGRADE).await;
+            let upstream = told.asked().await;
+            upstream.send(SWITCH).unwrap();
+            read_until(&mut client, "\r\n\r\n").await;
+            upstream.send("hello").unwrap();
+            read_until(&mut client, "hello").await;
+            tunnels.push((client, upstream));
+        }
+        assert_eq!(jobs.held(), 2);
+        let (mut client, upstream) = tunnels.pop().unwrap();
+        upstream.send("").unwrap();
+        assert_eq!(in_time("the upstream to hang up", client.read(&mut [0])).await.unwrap(), 0);
+        assert_eq!(jobs.held(), 2, "the client may still send");
+        drop(client);
+        jobs.comes_to_hold(1).await;
+        // The upstream waits for the client's next bytes, and hangs up as the client does.
+        let (client, upstream) = tunnels.pop().unwrap();
+        drop((client, upstream));
+        jobs.comes_to_hold(0).await;
+
+        let mut client = jobs.send(UPGRADE).await;
+        told.asked().await.send(SWITCH).unwrap();
+        read_until(&mut client, "\r\n\r\n").await;
+        assert_eq!(jobs.held(), 1);
+        let stopped = jobs.gateway.stop();
+        jobs.comes_to_hold(0).await;
+        drop(client);
+        in_time("the gateway to stop", stopped).await.unwrap();
+    }
+}
+
+/// An HTTP/2 upstream that sends a head and a first message, and then waits for the stream to end.
+async fn streaming() -> Upstream {
+    let backend = RawBackend::start(|stream| async move {
+        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            if request.uri().path() == "/silent" {
+                tokio::spawn(async move { std::future::poll_fn(|cx| respond.poll_reset(cx)).await });
+                continue;
+            }
+            let mut body = respond.send_response(Response::new(()), false).unwrap();
+            body.send_data(Bytes::from_static(b"first"), false).unwrap();
+            tokio::spawn(async move { std::future::poll_fn(|cx| body.poll_reset(cx)).await });
+        }
+    });
+    format!("h2c://{}", backend.await.address).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_stream_of_http_2_or_grpc_that_is_reset_ends_its_permit_and_no_other() {
+    let jobs = Jobs::on(to(streaming().await)).await;
+    let stream = TcpStream::connect(jobs.gateway.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut call = |path: &str| {
+        let request = Request::post(format!("http://g{path}")).header("content-type", "application/grpc");
+        client.send_request(request.body(()).unwrap(), false).unwrap()
+    };
+    let (answer, mut upload) = call("/silent");
+    jobs.comes_to_hold(1).await;
+    upload.send_reset(h2::Reason::CANCEL);
+    jobs.comes_to_hold(0).await;
+    drop(answer);
+
+    let (answer, _open) = call("/one");
+    let (other, mut upload) = call("/two");
+    let mut bodies = Vec::new();
+    for answer in [answer, other] {
+        let mut body = in_time("a head", answer).await.unwrap().into_body();
+        assert_eq!(in_time("a message", body.data()).await.unwrap().unwrap(), "first");
+        bodies.push(body);
+    }
+    assert_eq!(jobs.held(), 2);
+    upload.send_reset(h2::Reason::CANCEL);
+    jobs.comes_to_hold(1).await;
+    connection.abort();
+    jobs.comes_to_hold(0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_its_permit_although_the_answer_is_read_for_its_cost() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream()).cost_from_response("json:/cost".parse().unwrap())).await;
+    let left = async || {
+        let owed = policy(plans(), []).owed_by_plans("ip:127.0.0.1", ["gold"], 0).unwrap();
+        jobs.limiter.peek_charges(&owed).await.limits()[0].remaining()
+    };
+    let client = jobs.send(GET).await;
+    let answer = told.asked().await;
+    jobs.hang_up(client, "before the head").await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n";
+    answer.send(head).unwrap();
+    answer.send("{\"cost\": 20}").unwrap();
+    drop(answer);
+    until("the first to be settled", || async { left().await == 980 }).await;
+
+    let mut client = jobs.send(GET).await;
+    let answer = told.asked().await;
+    answer.send(head).unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+    jobs.hang_up(client, "before the body").await;
+    answer.send("{\"cost\": 30}").unwrap();
+    drop(answer);
+    until("the second to be settled", || async { left().await == 950 }).await;
+
+    let mut client = jobs.send(GET).await;
+    let answer = told.asked().await;
+    answer.send(head).unwrap();
+    answer.send("{\"cost\": 50}").unwrap();
+    read_until(&mut client, "50}").await;
+    until("the third to be settled", || async { left().await == 900 }).await;
+    jobs.comes_to_hold(0).await;
+}
+
+#[tokio::test]
+async fn a_rule_that_only_watches_holds_a_permit_too_and_denies_nobody() {
+    let mut told = Told::start().await;
+    let mut watching = under("watch", "all");
+    watching.shadow = true;
+    let jobs = Jobs::under(to(told.upstream()), [watching]).await;
+    let mut clients = Vec::new();
+    for permits in [1, 2, 3, 4, 5, 5, 5] {
+        clients.push((jobs.send(GET).await, told.asked().await));
+        assert_eq!(jobs.held(), permits);
+    }
+    drop(clients);
+    jobs.comes_to_hold(0).await;
+    let plain = Backend::friendly().await;
+    let jobs = Jobs::on(to(plain.upstream())).await;
+    for _ in 0..10 {
+        assert_eq!(jobs.gateway.get("/", &[]).await.body, "hello");
+    }
+    jobs.comes_to_hold(0).await;
+}
