@@ -6,18 +6,21 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, Ident, Result, Token};
 
-const KNOWN: &str = "`key`, `plan`, `plans`, `tokens` and `limiter`";
+const KNOWN: &str = "`key`, `plan`, `plans`, `concurrency`, `tokens` and `limiter`";
 
 /// The arguments, each an expression that is evaluated when the function starts.
 pub(crate) struct Arguments {
     pub(crate) key: Expr,
     pub(crate) plans: PlanArgument,
+    /// The plan whose permit is held while the function runs.
+    pub(crate) concurrency: Option<Expr>,
     pub(crate) tokens: Option<Expr>,
     pub(crate) limiter: Option<Expr>,
 }
 
-/// The plans of a call: one, or any list.
+/// The plans of a call: none if it only takes a permit, one, or any list.
 pub(crate) enum PlanArgument {
+    None,
     One(Expr),
     List(Expr),
 }
@@ -26,6 +29,7 @@ impl PlanArgument {
     /// An expression that is a list of names.
     pub(crate) fn iterable(&self) -> TokenStream {
         match self {
+            Self::None => quote!([""; 0]),
             Self::One(plan) => quote!([#plan]),
             Self::List(plans) => quote!(#plans),
         }
@@ -64,6 +68,7 @@ struct Given {
     key: Option<Expr>,
     plan: Option<Expr>,
     plans: Option<Expr>,
+    concurrency: Option<Expr>,
     tokens: Option<Expr>,
     limiter: Option<Expr>,
 }
@@ -74,6 +79,7 @@ impl Given {
             "key" => &mut self.key,
             "plan" => &mut self.plan,
             "plans" => &mut self.plans,
+            "concurrency" => &mut self.concurrency,
             "tokens" => &mut self.tokens,
             "limiter" => &mut self.limiter,
             _ => return Err(unknown(name)),
@@ -96,13 +102,15 @@ impl Given {
                     "give either `plan` or `plans`: for a chain write `plans = [\"gold\", \"daily\"]`";
                 return Err(Error::new_spanned(plans, message));
             }
+            (None, None) if self.concurrency.is_some() => PlanArgument::None,
             (None, None) => {
-                let message =
-                    "`#[rate_limit]` needs a plan: add `plan = \"gold\"`, or `plans = [\"gold\", \"daily\"]`";
+                let message = "`#[rate_limit]` needs a plan: add `plan = \"gold\"`, `plans = [\"gold\", \"daily\"]`, or \
+                               `concurrency = \"jobs\"`";
                 return Err(Error::new(span, message));
             }
         };
-        Ok(Arguments { key, plans, tokens: self.tokens, limiter: self.limiter })
+        let Self { concurrency, tokens, limiter, .. } = self;
+        Ok(Arguments { key, plans, concurrency, tokens, limiter })
     }
 }
 
@@ -110,6 +118,7 @@ fn unknown(name: &Ident) -> Error {
     let hint = match name.to_string().as_str() {
         "cost" | "token" => ": what a call costs is `tokens`",
         "keys" | "by" => ": who pays is `key`",
+        "permit" | "permits" | "jobs" => ": the plan of a permit is `concurrency`",
         _ => "",
     };
     Error::new(name.span(), format!("`#[rate_limit]` knows no argument `{name}`{hint}; it takes {KNOWN}"))

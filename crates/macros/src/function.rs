@@ -51,7 +51,7 @@ fn ungrouped(mut output: &Type) -> &Type {
 }
 
 fn question(arguments: &Arguments) -> TokenStream {
-    let Arguments { key, tokens, limiter, .. } = arguments;
+    let Arguments { key, concurrency, tokens, limiter, .. } = arguments;
     let plans = arguments.plans.iterable();
     let tokens = tokens.as_ref().map_or_else(|| quote!(1), ToTokens::to_token_stream);
     let limiter =
@@ -59,6 +59,16 @@ fn question(arguments: &Arguments) -> TokenStream {
     // The key becomes a string before the first await, so that the values it is made from need not be `Send`. Its name is
     // hygienic: no expression of the user can see it.
     let written = Ident::new("key", Span::mixed_site());
+    if let Some(concurrency) = concurrency {
+        // The first variable of a function is the last to be dropped, also if its future is.
+        let permit = Ident::new("_permit", Span::mixed_site());
+        return quote! {
+            let #permit = {
+                let #written = ::spile::attribute::key(&(#key));
+                ::spile::attribute::acquire(&(#limiter), #written, #plans, #concurrency, #tokens).await?
+            };
+        };
+    }
     quote! {
         {
             let #written = ::spile::attribute::key(&(#key));

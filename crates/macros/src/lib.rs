@@ -26,8 +26,12 @@ use arguments::Arguments;
 /// | `key` | who pays: any expression over the arguments that can be displayed | an error |
 /// | `plan` | the name of a plan, as any expression that reads as `&str` | give `plans` |
 /// | `plans` | several plans, all charged or none: `["gold", "daily"]` | give `plan` |
+/// | `concurrency` | the plan of a permit, which is held while the function runs | no permit is taken |
 /// | `tokens` | what a call costs, as any expression that is a `u64` | 1 |
 /// | `limiter` | which limiter decides, as any expression: `self.limiter` | the one given to `spile::set_global_limiter` |
+///
+/// A permit is taken together with the tokens of the plans, or neither is. It ends when the function returns or panics, or when
+/// its future is dropped. With `concurrency`, neither `plan` nor `plans` is needed.
 ///
 /// The function returns `Result<_, E>`, where `E` implements `From<spile::RateLimitExceeded>`. A call that is over
 /// a limit returns that error before any of the function's body runs.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use spile_core::Store;
-use spile_limiter::{PlanList, RateLimiter};
+use spile_limiter::{Acquired, Ask, LimiterError, Permit, PlanList, RateLimiter};
 
 use crate::exceeded::RateLimitExceeded;
 use crate::global;
@@ -21,6 +21,17 @@ pub trait Admits: Sync {
     ) -> impl Future<Output = Result<(), RateLimitExceeded>> + Send
     where
         P: PlanList + Send;
+}
+
+/// A limiter that can let a call in with a permit.
+pub trait Acquires: Sync {
+    /// Lets the call in with a permit, or returns why not.
+    fn acquire(
+        &self,
+        key: &str,
+        plans: &[String],
+        tokens: u64,
+    ) -> impl Future<Output = Result<Permit, RateLimitExceeded>> + Send;
 }
 
 /// The limiter given to [`set_global_limiter`](crate::set_global_limiter).
@@ -65,6 +76,35 @@ impl Admits for Global {
     }
 }
 
+impl<S: Store + 'static> Acquires for RateLimiter<S> {
+    async fn acquire(&self, key: &str, plans: &[String], tokens: u64) -> Result<Permit, RateLimitExceeded> {
+        let charges = self.charges(key, plans, tokens)?;
+        if charges.first_permit().is_none() {
+            return Err(LimiterError::NoConcurrency(plans.join(", ")).into());
+        }
+        let Acquired { decision, permit, .. } = self.acquire_charges(Ask::from(charges)).await;
+        permit.ok_or_else(|| RateLimitExceeded::Denied(Box::new(decision)))
+    }
+}
+
+impl<L: Acquires + ?Sized> Acquires for &L {
+    async fn acquire(&self, key: &str, plans: &[String], tokens: u64) -> Result<Permit, RateLimitExceeded> {
+        (**self).acquire(key, plans, tokens).await
+    }
+}
+
+impl<L: Acquires + Send + ?Sized> Acquires for Arc<L> {
+    async fn acquire(&self, key: &str, plans: &[String], tokens: u64) -> Result<Permit, RateLimitExceeded> {
+        (**self).acquire(key, plans, tokens).await
+    }
+}
+
+impl Acquires for Global {
+    async fn acquire(&self, key: &str, plans: &[String], tokens: u64) -> Result<Permit, RateLimitExceeded> {
+        global::limiter().ok_or(RateLimitExceeded::NoLimiter)?.acquire(key, plans, tokens).await
+    }
+}
+
 /// The key as text.
 pub fn key<K: Display + ?Sized>(key: &K) -> String {
     key.to_string()
@@ -77,4 +117,22 @@ where
     P: PlanList + Send,
 {
     limiter.admit(&key, plans, tokens).await
+}
+
+/// Lets the call in with a permit of the plan `concurrency`, together with the tokens of the other plans, or returns why not.
+pub async fn acquire<L, P, C>(
+    limiter: &L,
+    key: String,
+    plans: P,
+    concurrency: C,
+    tokens: u64,
+) -> Result<Permit, RateLimitExceeded>
+where
+    L: Acquires + ?Sized,
+    P: PlanList + Send,
+    C: AsRef<str> + Send,
+{
+    let mut plans = plans.to_names();
+    plans.push(concurrency.as_ref().to_owned());
+    limiter.acquire(&key, &plans, tokens).await
 }

@@ -12,11 +12,7 @@ use spile_limiter::LimiterError;
 #[non_exhaustive]
 pub enum RateLimitExceeded {
     /// The caller is over a limit, or the store failed and the policy is to refuse.
-    #[error(
-        "rate limit {limit} exceeded; retry after {wait:?}",
-        limit = .0.binding().name(),
-        wait = .0.retry_after()
-    )]
+    #[error("{}; retry after {wait:?}", reached(.0), wait = .0.retry_after())]
     Denied(Box<Decision>),
     /// The call could never be let in: the plan is unknown, or the cost above what a limit holds. Nothing was
     /// spent.
@@ -46,6 +42,16 @@ impl RateLimitExceeded {
             decision if decision.allowed() => Ok(()),
             decision => Err(Self::Denied(Box::new(decision))),
         }
+    }
+}
+
+/// The limit that refused, in words.
+fn reached(decision: &Decision) -> String {
+    let binding = decision.binding();
+    if binding.limit().is_concurrency() {
+        format!("concurrency limit {} reached", binding.name())
+    } else {
+        format!("rate limit {} exceeded", binding.name())
     }
 }
 

@@ -4,7 +4,10 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 
 use spile_core::{Decision, Store};
-use spile_limiter::{LimiterError, RateLimiter};
+use spile_limiter::{LimiterError, Permit, RateLimiter};
+
+use crate::attribute::Acquires;
+use crate::exceeded::RateLimitExceeded;
 
 static LIMITER: OnceLock<Box<dyn AnyLimiter>> = OnceLock::new();
 
@@ -43,13 +46,39 @@ pub(crate) fn limiter() -> Option<&'static dyn AnyLimiter> {
 
 /// A limiter without the type of its store.
 pub(crate) trait AnyLimiter: Send + Sync {
-    fn allow<'a>(&'a self, key: &'a str, plans: &'a [String], tokens: u64) -> Allowing<'a>;
+    fn allow<'a>(
+        &'a self,
+        key: &'a str,
+        plans: &'a [String],
+        tokens: u64,
+    ) -> Asking<'a, Result<Decision, LimiterError>>;
+
+    fn acquire<'a>(
+        &'a self,
+        key: &'a str,
+        plans: &'a [String],
+        tokens: u64,
+    ) -> Asking<'a, Result<Permit, RateLimitExceeded>>;
 }
 
-type Allowing<'a> = Pin<Box<dyn Future<Output = Result<Decision, LimiterError>> + Send + 'a>>;
+type Asking<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-impl<S: Store> AnyLimiter for RateLimiter<S> {
-    fn allow<'a>(&'a self, key: &'a str, plans: &'a [String], tokens: u64) -> Allowing<'a> {
+impl<S: Store + 'static> AnyLimiter for RateLimiter<S> {
+    fn allow<'a>(
+        &'a self,
+        key: &'a str,
+        plans: &'a [String],
+        tokens: u64,
+    ) -> Asking<'a, Result<Decision, LimiterError>> {
         Box::pin(self.allow(key, plans, tokens))
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        key: &'a str,
+        plans: &'a [String],
+        tokens: u64,
+    ) -> Asking<'a, Result<Permit, RateLimitExceeded>> {
+        Box::pin(Acquires::acquire(self, key, plans, tokens))
     }
 }

@@ -47,6 +47,7 @@
 //! | charge what is known later | [`charge`](RateLimiter::charge), [`reserve`](RateLimiter::reserve) and [`settle`](Reservation::settle) |
 //! | start over | [`reset`](RateLimiter::reset) |
 //! | wait for a turn | [`until_ready`](RateLimiter::until_ready) |
+//! | hold one of so many places | [`acquire`](RateLimiter::acquire), [`acquire_when_ready`](RateLimiter::acquire_when_ready) |
 //!
 //! # Features
 //!
@@ -81,16 +82,17 @@ mod global;
 
 pub use spile_core::{
     Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, CostError, Decision, DecisionSource,
-    EitherStore, EmbeddedStore, FailurePolicy, FailureReason, FakeClock, InMemoryPlans, Key, KeyError, Limit,
-    LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros, NameError,
-    NamedLimit, OneOrMany, Outcome, PartialOutcome, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows,
-    Reason, RefundId, RefundIdError, RefundOutcome, ReservationMarker, ReservationTtlError, SettleOutcome,
-    SlewedClock, Spent, Store, StoreError, SystemClock, UnknownPolicy, Window, Windows,
+    EitherStore, EmbeddedStore, FailurePolicy, FailureReason, FakeClock, HeldPermit, InMemoryPlans, Key,
+    KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros,
+    NameError, NamedLimit, OneOrMany, Outcome, PartialOutcome, PermitId, PermitIdError, PermitStep, Plan,
+    PlanError, PlanName, PlanRegistry, QuotaWindows, Reason, RefundId, RefundIdError, RefundOutcome,
+    ReservationMarker, ReservationTtlError, SettleOutcome, SlewedClock, Spent, Store, StoreError,
+    SystemClock, UnknownPolicy, Window, Windows,
 };
 pub use spile_limiter::{
-    Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed, Observer, PartialDecision,
-    PlanList, RateLimiter, RateLimiterBuilder, RefundDecision, Reservation, RuleName, Series, Settled,
-    StoreCallError, TokioClock, UnknownPlan, Wait,
+    AcquireError, Acquired, Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed,
+    Observer, PartialDecision, Permit, PermitCounts, PermitStats, PlanList, RateLimiter, RateLimiterBuilder,
+    RefundDecision, Reservation, RuleName, Series, Settled, StoreCallError, TokioClock, UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 
@@ -180,8 +182,21 @@ pub use global::{AlreadySet, set_global_limiter};
 /// | `key` | who pays: any expression over the arguments that can be displayed | an error |
 /// | `plan` | the name of a plan, as any expression that reads as `&str` | give `plans` |
 /// | `plans` | several plans, all charged or none: `["gold", "daily"]` | give `plan` |
+/// | `concurrency` | the plan of a permit, which is held while the function runs | no permit is taken |
 /// | `tokens` | what a call costs, as any expression that is a `u64` | 1 |
 /// | `limiter` | which limiter decides, as any expression: `self.limiter` | the one given to [`set_global_limiter`] |
+///
+/// A permit is taken together with the tokens of the plans, or neither is. It ends when the function returns or panics, or when
+/// its future is dropped:
+///
+/// ```
+/// use spile::{MemoryStore, RateLimitExceeded, RateLimiter, rate_limit};
+///
+/// #[rate_limit(key = user, plan = "daily", concurrency = "exports", limiter = limiter)]
+/// async fn export(limiter: &RateLimiter<MemoryStore>, user: &str) -> Result<String, RateLimitExceeded> {
+///     Ok(format!("everything of {user}"))
+/// }
+/// ```
 ///
 /// The function returns `Result<_, E>`, where `E` implements `From<RateLimitExceeded>`. A call that is over a limit
 /// returns that error before any of the function's body runs. Two functions with the same key and plan share a

@@ -12,4 +12,9 @@ async fn scan(user_id: &str) -> Result<(), RateLimitExceeded> {
     Ok(())
 }
 
+#[rate_limit(key = user_id, permits = 5)]
+async fn export(user_id: &str) -> Result<(), RateLimitExceeded> {
+    Ok(())
+}
+
 fn main() {}
