@@ -16,7 +16,7 @@ const LISTED: usize = 1_000;
 /// The permits of all buckets of a shard.
 #[derive(Debug)]
 pub(crate) struct PermitTable {
-    sets: BTreeMap<Fingerprint, PermitSet>,
+    sets: BTreeMap<Fingerprint, BucketPermits>,
     len: usize,
     expired: u64,
     /// The bucket after which the next sweep starts.
@@ -25,7 +25,7 @@ pub(crate) struct PermitTable {
 
 /// The permits of one bucket. Those whose time is up stay until a place is asked for: they do not count.
 #[derive(Debug, Default)]
-struct PermitSet {
+struct BucketPermits {
     until: BTreeMap<PermitId, Micros>,
     by_time: BTreeSet<(Micros, PermitId)>,
 }
@@ -84,7 +84,7 @@ impl PermitTable {
 
     /// How many permits of a bucket are held.
     pub(crate) fn count(&self, fingerprint: Fingerprint, now: Micros) -> u32 {
-        let live = |set: &PermitSet| {
+        let live = |set: &BucketPermits| {
             let ended = set.by_time.iter().take_while(|(until, _)| *until <= now).count();
             (set.by_time.len() - ended) as u32
         };
