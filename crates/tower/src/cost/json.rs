@@ -501,7 +501,9 @@ mod tests {
             document in document(), pointer in pointer(), pretty in any::<bool>(), piece in 1_usize..20,
         ) {
             let text = if pretty { serde_json::to_vec_pretty(&document) } else { serde_json::to_vec(&document) }.unwrap();
-            prop_assert_eq!(found(&pointer, text.chunks(piece)), expected(&pointer, &text).unwrap());
+            // Floats are written with a point or an exponent, however large they are.
+            let expected = document.pointer(&pointer).and_then(Value::as_u64);
+            prop_assert_eq!(found(&pointer, text.chunks(piece)), expected);
         }
     }
 }
