@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charges, Decision, DecisionSource, Outcome, PermitId, PermitStep, Store, StoreError};
+use spile_core::{
+    Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep, Store, StoreError,
+};
 use spile_policy::Chain;
 use tokio::time::Instant;
 
@@ -159,37 +161,60 @@ impl<S: Store + 'static> RateLimiter<S> {
 
 impl<S: Store> RateLimiter<S> {
     /// Keeps a permit for another hold time. False if it is not held any more.
-    pub async fn renew_permit(&self, chain: &Chain, id: &PermitId) -> Result<bool, StoreError> {
-        self.permit_step(chain, id, PermitStep::Renew).await
+    ///
+    /// A permit that was taken while the store failed (`degraded`, as its decision says) gets its place in the store as soon as
+    /// that answers and has one. Until then the failure policy of the chain keeps it as it took it.
+    pub async fn renew_permit(
+        &self,
+        chain: &Chain,
+        id: &PermitId,
+        degraded: bool,
+    ) -> Result<bool, StoreError> {
+        let charges = chain.charges_at(|_| 1);
+        let Some(charges) = charges.only(true) else { return Ok(false) };
+        let (inner, local) = (&self.inner, &self.inner.fallback);
+        let step = if degraded { PermitStep::Retake } else { PermitStep::Renew };
+        match in_time(inner.deadline, inner.store.permit(&charges, id, step)).await {
+            Ok(outcome) if outcome.allowed => {
+                if degraded {
+                    // It is counted in the store now.
+                    local.release(&charges, id);
+                }
+                Ok(true)
+            }
+            answer if !degraded => answer.map(|outcome| outcome.allowed),
+            Ok(_) => Ok(local.renew(&charges, id)),
+            Err(why) => match Ask::from(chain).options.policy(local) {
+                FailurePolicy::Allow => Ok(true),
+                _ if local.renew(&charges, id) => Ok(true),
+                _ => Err(why),
+            },
+        }
     }
 
     /// Ends a permit. False if it was not held any more.
     pub async fn release_permit(&self, chain: &Chain, id: &PermitId) -> Result<bool, StoreError> {
-        self.permit_step(chain, id, PermitStep::Release).await
+        let charges = chain.charges_at(|_| 1);
+        let Some(charges) = charges.only(true) else { return Ok(false) };
+        let inner = &self.inner;
+        // It may have been taken while the store did not answer.
+        let released_locally = inner.fallback.release(&charges, id);
+        let answer = in_time(inner.deadline, inner.store.permit(&charges, id, PermitStep::Release)).await;
+        inner.permits.turns.released(&charges);
+        let is_released = match answer {
+            Err(_) if released_locally => true,
+            answer => answer?.allowed || released_locally,
+        };
+        if is_released {
+            let limits = charges.iter().map(|charge| charge.limit().name());
+            inner.permits.stats.count_limits(limits, |counts| counts.released += 1);
+        }
+        Ok(is_released)
     }
 
     /// What permits of this process are held, and what became of the others.
     pub fn permit_stats(&self) -> PermitStats {
         self.inner.permits.stats.snapshot()
-    }
-
-    async fn permit_step(&self, chain: &Chain, id: &PermitId, step: PermitStep) -> Result<bool, StoreError> {
-        let charges = chain.charges_at(|_| 1);
-        let Some(charges) = charges.only(true) else { return Ok(false) };
-        let (inner, local) = (&self.inner, &self.inner.fallback);
-        // It may have been taken while the store did not answer.
-        let done_locally = match step {
-            PermitStep::Release => local.release(&charges, id),
-            _ => local.renew(&charges, id),
-        };
-        let answer = in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
-        if step == PermitStep::Release {
-            inner.permits.turns.released(&charges);
-        }
-        match answer {
-            Err(_) if done_locally => Ok(true),
-            answer => Ok(answer?.allowed || done_locally),
-        }
     }
 }
 

@@ -226,6 +226,11 @@ impl Chain {
         self.buckets.iter().map(BucketCharge::limit).find(|limit| limit.limit().is_concurrency())
     }
 
+    /// How long a permit is held unless it is renewed: the shortest hold time of its limits. `None` if it takes no permit.
+    pub fn hold(&self) -> Option<Duration> {
+        self.buckets.iter().filter_map(|bucket| bucket.limit.limit().hold()).min()
+    }
+
     /// The chain, unless it takes a permit: for questions that could not release one.
     pub fn without_permit(self) -> Result<Self, AskError> {
         match self.first_permit() {

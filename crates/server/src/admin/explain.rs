@@ -67,7 +67,7 @@ pub(super) async fn show(
     let found = path.as_ref().filter(|_| query.rule.is_none());
     let route = found.and_then(|path| state.control.find_route(&host, path));
     let facts = path.as_ref().map(|path| {
-        let facts = Facts::new(&method, path.matched(), &headers).host(&host);
+        let facts = Facts::new(&method, path.matched(), &headers).host(&host).holds_permits();
         match &route {
             Some(route) => facts
                 .route(route.name())

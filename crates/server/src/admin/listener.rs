@@ -23,7 +23,7 @@ use crate::control::Control;
 use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
 use crate::observe::dashboard_source::DeciderDashboard;
-use crate::observe::metrics::{EmbeddedMetrics, LeaseMetrics, RedisGauges, Telemetry};
+use crate::observe::metrics::{EmbeddedMetrics, LeaseMetrics, PermitMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, Guarded, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.
@@ -44,6 +44,7 @@ struct StatusState {
     gauges: RedisGauges,
     embedded: EmbeddedMetrics,
     leases: LeaseMetrics,
+    permits: PermitMetrics,
 }
 
 /// Whether the server still takes on work. Clones tell each other.
@@ -76,9 +77,10 @@ impl Admin {
         let source = DeciderDashboard(Arc::clone(&decider), Arc::clone(&state.control));
         let seen = dashboard::DashboardState::new(analytics, Arc::new(source));
         let (gauges, embedded) = (RedisGauges::new(telemetry), EmbeddedMetrics::new(telemetry));
-        let leases = LeaseMetrics::new(telemetry);
+        let (leases, permits) = (LeaseMetrics::new(telemetry), PermitMetrics::new(telemetry));
         let control = Arc::clone(&state.control);
-        let status = StatusState { decider, control, readiness, metrics, watch, gauges, embedded, leases };
+        let status =
+            StatusState { decider, control, readiness, metrics, watch, gauges, embedded, leases, permits };
         let guarded = plain(api())
             .layer(from_fn_with_state(state.clone(), audit::record))
             .with_state(state)
@@ -210,10 +212,13 @@ async fn ready(State(status): State<StatusState>) -> impl IntoResponse {
 )]
 async fn exposition(State(status): State<StatusState>) -> impl IntoResponse {
     status.watch.flush();
-    if let Some(stats) = status.decider.store().redis_stats() {
+    let (redis, embedded) = (status.decider.store().redis_stats(), status.decider.embedded_usage());
+    if let Some(stats) = redis {
         status.gauges.show(stats);
     }
-    status.embedded.show(status.decider.embedded_usage());
+    status.embedded.show(embedded);
+    let expired = embedded.expired_permits + redis.map_or(0, |stats| stats.expired_permits);
+    status.permits.show(&status.decider.permit_stats(), expired);
     status.leases.show(status.decider.limiter().lease_stats());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], status.metrics.exposition())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use http::Method;
 use serde_json::Value;
+use spile_core::{Clock, SystemClock};
 
 use super::admin::AdminArgs;
 use super::direct::DirectArgs;
@@ -42,6 +43,10 @@ impl BucketArgs {
         let buckets = || answer["buckets"].as_array().into_iter().flatten();
         let rows: Vec<_> = buckets().map(row).collect();
         print::line(print::table(HEADER, &rows))?;
+        let holders: Vec<_> = buckets().flat_map(holders).collect();
+        if !holders.is_empty() {
+            print::line(format_args!("\n{}", print::table(HOLDERS, &holders)))?;
+        }
         if buckets().all(|bucket| bucket["exists"] == false) {
             print::line(format_args!("{} has no bucket yet: {NO_BUCKET}", self.key))?;
         }
@@ -72,12 +77,33 @@ pub(super) const NO_BUCKET: &str = "nothing was spent, or all of it has come bac
 /// The columns of buckets.
 pub(super) const HEADER: [&str; 6] = ["LIMIT", "LEVEL", "TOKENS", "REFILL", "FULL IN", "KEPT FOR"];
 
+/// The columns of permits.
+const HOLDERS: [&str; 5] = ["PERMIT OF", "HELD BY", "FOR", "ENDS IN", "ID"];
+
+/// Who holds permits of a bucket, a row each.
+fn holders(bucket: &Value) -> Vec<[String; 5]> {
+    let now_ms = SystemClock::new().wall().get() / 1_000;
+    let span = |from_ms: u64, to_ms: u64| rough(Duration::from_millis(to_ms.saturating_sub(from_ms)));
+    let row = |permit: &Value| {
+        let at = |member: &str| permit[member].as_u64().unwrap_or_default();
+        [
+            shown(&bucket["limit"]),
+            permit["holder"].as_str().unwrap_or("no name").to_owned(),
+            span(at("sinceMs"), now_ms),
+            span(now_ms, at("untilMs")),
+            shown(&permit["id"]).split('@').next().unwrap_or_default().to_owned(),
+        ]
+    };
+    bucket["permits"]["holders"].as_array().into_iter().flatten().map(row).collect()
+}
+
 /// A bucket as a row. One that the store does not have is full, and one that is in debt has fewer tokens than none.
 pub(super) fn row(bucket: &Value) -> [String; 6] {
     let level = bucket["level"].as_f64().unwrap_or_default();
     let full = (level * BAR as f64).round() as usize;
     let bar: String = (0..BAR).map(|cell| if cell < full { '█' } else { '░' }).collect();
     let when = match bucket["resetAfterMs"].as_u64() {
+        _ if bucket["permits"].is_object() => format!("{} held", bucket["permits"]["held"]),
         _ if bucket["exists"] == false => "no bucket yet".to_owned(),
         Some(0) | None => "full".to_owned(),
         Some(ms) => rough(Duration::from_millis(ms)),

@@ -98,7 +98,12 @@ impl Direct {
         let body = question.to_string();
         let Object(typed): Object<TypedQuestion<'_>> =
             parse(body.as_bytes()).map_err(|fault| anyhow!("{fault}"))?;
-        let chain = typed.owed(&self.decider.policy()).map_err(|fault| anyhow!("{fault}"))?;
+        let policy = self.decider.policy();
+        let chain = match verb {
+            Verb::Check => typed.owed_without_permit(&policy),
+            Verb::Peek => typed.owed(&policy),
+        };
+        let chain = chain.map_err(|fault| anyhow!("{fault}"))?;
         let decision = self.runtime.block_on(async {
             match verb {
                 Verb::Check => self.decider.allow_chain(chain.as_ref()).await,

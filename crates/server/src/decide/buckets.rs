@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use spile_core::{Decision, Limit, LimitStatus, StoreError};
+use spile_core::{Decision, HeldPermit, Limit, LimitStatus, Store, StoreError};
 use spile_policy::{AskError, Chain};
 use utoipa::ToSchema;
 
@@ -26,14 +26,42 @@ pub(crate) struct BucketState {
     level: f64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,
-    /// Tokens that come back, and in what time; of a quota, when it starts anew.
+    /// Tokens that come back, and in what time; of a quota, when it starts anew; of a concurrency, how long a permit is held.
     #[schema(examples("1/s", "100000 per month in Europe/Berlin"))]
     refill: String,
     /// Whether the store has it. A bucket from which nothing was ever spent is in no store, and is full.
     exists: bool,
     /// Milliseconds until Redis deletes it. `None` if there is no bucket yet, and in the embedded store.
     ttl_ms: Option<u64>,
+    /// Who holds its permits. `null` unless the limit is a concurrency.
+    permits: Option<HeldPermits>,
 }
+
+/// The permits of a concurrency that are held.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeldPermits {
+    /// How many are held.
+    held: u64,
+    /// Those that end first, up to a hundred.
+    holders: Vec<PermitHolder>,
+}
+
+/// Who holds a permit.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PermitHolder {
+    /// The name that the holder gave, if it gave one.
+    holder: Option<String>,
+    /// When it was asked for, by the clock of the instance that asked: milliseconds since the Unix epoch.
+    since_ms: u64,
+    /// When it ends unless it is renewed, by the store's clock: milliseconds since the Unix epoch.
+    until_ms: u64,
+    /// Its id in the store.
+    id: String,
+}
+
+/// The most holders that are shown of one bucket.
+const MAX_SHOWN_HOLDERS: usize = 100;
 
 /// Why buckets could not be read or reset.
 #[derive(Debug)]
@@ -69,11 +97,27 @@ pub(crate) async fn inspect(
 ) -> Result<Vec<BucketState>, BucketsError> {
     let mut buckets = Vec::new();
     for (chain, decision) in peek(decider, key, plan).await? {
-        let stored = decider.store().stored(&chain.charges()).await?;
-        let state = |(status, stored): (&LimitStatus, StoredBucket)| BucketState::new(status, stored);
-        buckets.extend(decision.limits().iter().zip(stored).map(state));
+        buckets.extend(states(decider, &chain, &decision).await?);
     }
     Ok(buckets)
+}
+
+/// The state of each bucket of a chain that was peeked at.
+pub(crate) async fn states(
+    decider: &Decider,
+    chain: &Chain,
+    decision: &Decision,
+) -> Result<Vec<BucketState>, StoreError> {
+    let charges = chain.charges();
+    let stored = decider.store().stored(&charges).await?;
+    let mut holders = match chain.first_permit() {
+        Some(_) => decider.store().holders(&charges).await?.into_iter(),
+        None => Vec::new().into_iter(),
+    };
+    let states = decision.limits().iter().zip(stored);
+    Ok(states
+        .map(|(status, stored)| BucketState::new(status, stored, holders.next().unwrap_or_default()))
+        .collect())
 }
 
 /// Makes each bucket of the key full again.
@@ -93,7 +137,12 @@ pub(crate) const fn field_of(why: &AskError) -> &'static str {
 }
 
 impl BucketState {
-    pub(crate) fn new(status: &LimitStatus, StoredBucket { exists, ttl }: StoredBucket) -> Self {
+    fn new(
+        status: &LimitStatus,
+        StoredBucket { exists, ttl }: StoredBucket,
+        holders: Vec<HeldPermit>,
+    ) -> Self {
+        let permits = status.limit().is_concurrency().then(|| HeldPermits::new(status, holders));
         Self {
             limit: status.name().to_string(),
             capacity: status.limit().capacity(),
@@ -102,8 +151,9 @@ impl BucketState {
             level: status.level(),
             reset_after_ms: whole_ms(status.reset_after()),
             refill: refill(status.limit()),
-            exists,
+            exists: exists || permits.as_ref().is_some_and(|permits| permits.held > 0),
             ttl_ms: ttl.map(whole_ms),
+            permits,
         }
     }
 
@@ -112,9 +162,36 @@ impl BucketState {
         &self.limit
     }
 
+    /// How many of its permits are held. `None` unless the limit is a concurrency.
+    pub(crate) fn held(&self) -> Option<u64> {
+        self.permits.as_ref().map(|permits| permits.held)
+    }
+
     /// Whether the store has it.
     pub(crate) const fn exists(&self) -> bool {
         self.exists
+    }
+}
+
+impl HeldPermits {
+    fn new(status: &LimitStatus, holders: Vec<HeldPermit>) -> Self {
+        // The store tells some of the holders if there are many, and more are held than there are places once a capacity has
+        // been lowered.
+        let taken = u64::from(status.limit().capacity()).saturating_sub(status.remaining());
+        let held = taken.max(u64::try_from(holders.len()).unwrap_or(u64::MAX));
+        let holders = holders.into_iter().take(MAX_SHOWN_HOLDERS).map(PermitHolder::from).collect();
+        Self { held, holders }
+    }
+}
+
+impl From<HeldPermit> for PermitHolder {
+    fn from(HeldPermit { id, until }: HeldPermit) -> Self {
+        Self {
+            holder: id.holder().map(str::to_owned),
+            since_ms: id.since().get() / 1_000,
+            until_ms: until.get() / 1_000,
+            id: id.to_string(),
+        }
     }
 }
 

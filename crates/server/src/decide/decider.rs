@@ -6,8 +6,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use spile_core::{Clock, Cost, Decision, FailurePolicy, Micros, RefundId, ReservationMarker, StoreError};
-use spile_limiter::{Ask, ChargeDecision, RateLimiter, Settled};
+use spile_core::{
+    Clock, Cost, Decision, FailurePolicy, Micros, PermitId, Plan, RefundId, ReservationMarker, StoreError,
+};
+use spile_limiter::{Ask, ChargeDecision, PermitCounts, PermitStats, RateLimiter, Settled};
 use spile_memory::Usage;
 use spile_observe::{KeyDenial, Watch, trace};
 use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
@@ -16,6 +18,7 @@ use tokio::sync::Semaphore;
 use super::Clocks;
 use super::ServerStore;
 use crate::config::{Clients, Config, ForwardAuth};
+use crate::input::permit_ticket::PresentedPermit;
 use crate::secret::Secret;
 
 /// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
@@ -122,6 +125,18 @@ impl Decider {
     /// The buckets that this process holds: those of the embedded store, and those of the policy `local`.
     pub(crate) fn embedded_usage(&self) -> Usage {
         self.store().embedded_usage() + self.limiter.local_usage()
+    }
+
+    /// The permits that this process took, of every limit of the policy that is a concurrency.
+    pub(crate) fn permit_stats(&self) -> PermitStats {
+        let mut stats = self.limiter.permit_stats();
+        let policy = self.policy();
+        for limit in policy.plans().into_iter().flat_map(Plan::limits) {
+            if limit.limit().is_concurrency() && !stats.contains_key(limit.name()) {
+                stats.insert(limit.name().clone(), PermitCounts::default());
+            }
+        }
+        stats
     }
 
     /// True if every request would be refused: the store does not answer or does not write, and the failure policy is
@@ -244,6 +259,34 @@ impl Decider {
         Ok((settled, decision))
     }
 
+    /// Spends a chain and takes a permit of each of its concurrencies, in one step. There is no permit if it is denied, or if
+    /// none of its limits is a concurrency.
+    pub(crate) async fn acquire(&self, chain: Option<&Chain>, holder: &str) -> (Decision, Option<PermitId>) {
+        match chain {
+            Some(chain) if chain.first_permit().is_some() && chain.never_passes().is_none() => {
+                let acquired =
+                    self.limiter.acquire_unkept(Ask::from(chain), holder).inspect(|(decision, _)| {
+                        note(decision);
+                    });
+                trace::span("decision", trace::SpanKind::Internal, acquired).await
+            }
+            chain => (self.allow_chain(chain).await, None),
+        }
+    }
+
+    /// Keeps a permit for another hold time, and tells that. `None` if it is not held any more.
+    pub(crate) async fn renew(&self, permit: &PresentedPermit) -> Result<Option<Duration>, StoreError> {
+        let PresentedPermit { id, degraded, chain: Some(chain) } = permit else { return Ok(None) };
+        let renewed = self.limiter.renew_permit(chain, id, *degraded).await?;
+        Ok(chain.hold().filter(|_| renewed))
+    }
+
+    /// Ends a permit. False if it was not held any more.
+    pub(crate) async fn release(&self, permit: &PresentedPermit) -> Result<bool, StoreError> {
+        let PresentedPermit { id, chain: Some(chain), .. } = permit else { return Ok(false) };
+        self.limiter.release_permit(chain, id).await
+    }
+
     /// Makes buckets full again.
     pub(crate) async fn reset(&self, chain: &Chain) -> Result<(), StoreError> {
         self.limiter.reset_charges(chain.charges()).await
@@ -269,12 +312,15 @@ impl Decider {
         if chain.is_peek() {
             return self.limiter.peek_charges(ask).await;
         }
-        let decided = self.limiter.allow_charges(ask).inspect(|decision| {
-            trace::note("spile.reason", || decision.reason().as_str());
-            trace::note("spile.limit", || decision.binding().name().to_string());
-        });
+        let decided = self.limiter.allow_charges(ask).inspect(note);
         trace::span("decision", trace::SpanKind::Internal, decided).await
     }
+}
+
+/// Notes in the span what was decided.
+fn note(decision: &Decision) {
+    trace::note("spile.reason", || decision.reason().as_str());
+    trace::note("spile.limit", || decision.binding().name().to_string());
 }
 
 /// Gives every configured rule its series before names that callers make up can use up the bound.

@@ -12,7 +12,7 @@ use super::host_check::HostCheck;
 use super::is_unclear;
 use super::problem::Problem;
 use super::reply::HttpReply;
-use super::{check, ping, reservation};
+use super::{check, permit, ping, reservation};
 use crate::auth;
 use crate::decide::Decider;
 
@@ -26,13 +26,16 @@ enum ApiCall {
     Charge,
     Reserve,
     Settle,
+    Acquire,
+    Renew,
+    Release,
     AuthByMatch,
     AuthByRule,
     Ping,
 }
 
 /// Which path asks for what, the usual one first. A last part in braces stands for any text.
-const ROUTES: [(&str, ApiCall); 10] = [
+const ROUTES: [(&str, ApiCall); 13] = [
     ("/v1/check", ApiCall::Check),
     ("/v1/check/batch", ApiCall::Batch),
     ("/v1/peek", ApiCall::Peek),
@@ -40,6 +43,9 @@ const ROUTES: [(&str, ApiCall); 10] = [
     ("/v1/charge", ApiCall::Charge),
     ("/v1/reserve", ApiCall::Reserve),
     ("/v1/settle", ApiCall::Settle),
+    ("/v1/acquire", ApiCall::Acquire),
+    ("/v1/renew", ApiCall::Renew),
+    ("/v1/release", ApiCall::Release),
     ("/v1/auth", ApiCall::AuthByMatch),
     ("/v1/auth/{ruleId}", ApiCall::AuthByRule),
     ("/api/ping", ApiCall::Ping),
@@ -88,6 +94,9 @@ impl Api {
             Some(ApiCall::Charge) => Box::pin(check::charge(decider, &mut request)).await,
             Some(ApiCall::Reserve) => Box::pin(reservation::reserve(decider, &mut request)).await,
             Some(ApiCall::Settle) => Box::pin(reservation::settle(decider, &mut request)).await,
+            Some(ApiCall::Acquire) => Box::pin(permit::acquire(decider, peer, &mut request)).await,
+            Some(ApiCall::Renew) => Box::pin(permit::renew(decider, &mut request)).await,
+            Some(ApiCall::Release) => Box::pin(permit::release(decider, &mut request)).await,
             Some(ApiCall::AuthByMatch) => Box::pin(auth::by_match(decider, peer, request)).await,
             Some(ApiCall::AuthByRule) => Box::pin(auth::by_rule(decider, peer, request)).await,
             Some(ApiCall::Ping) => Box::pin(ping::ping(decider, peer, request)).await,

@@ -45,7 +45,7 @@ pub(crate) async fn check(
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
-    let chain = typed.owed(&decider.in_force().policy)?;
+    let chain = typed.owed_without_permit(&decider.in_force().policy)?;
     let decision = decider.allow_chain(chain.as_ref()).await;
     Ok(decision_reply(response::status(&decision), &decision, decider.wall_now()))
 }
@@ -168,7 +168,7 @@ fn owed_by_all(
         return Err(Fault::new("body", why));
     }
     let owed = |(index, Object(typed)): (usize, &Object<TypedQuestion<'_>>)| {
-        typed.owed(policy).map_err(|fault| fault.at_index(index))
+        typed.owed_without_permit(policy).map_err(|fault| fault.at_index(index))
     };
     typed.items.iter().enumerate().map(owed).collect()
 }

@@ -56,6 +56,32 @@ pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: boo
     write_members(out, decision);
 }
 
+/// Appends the decision in the shape that `POST /v1/acquire` answers with: the permit and its hold time, if there is one. A permit
+/// is of letters, digits, `-` and `_`.
+pub(crate) fn write_acquired(out: &mut Vec<u8>, decision: &Decision, permit: Option<(&str, Duration)>) {
+    match permit {
+        Some((permit, hold)) => {
+            quoted(out, "{\"permit\":", permit);
+            number(out, ",\"holdMs\":", ms_floor(hold));
+            number(out, ",\"renewAfterMs\":", ms_floor(hold / 3));
+        }
+        None => text(out, "{\"permit\":null,\"holdMs\":null,\"renewAfterMs\":null"),
+    }
+    write_members(out, decision);
+}
+
+/// Appends what `POST /v1/renew` answers with.
+pub(crate) fn write_renewed(out: &mut Vec<u8>, hold: Duration) {
+    number(out, "{\"renewed\":true,\"holdMs\":", ms_floor(hold));
+    number(out, ",\"renewAfterMs\":", ms_floor(hold / 3));
+    text(out, "}");
+}
+
+/// Appends what `POST /v1/release` answers with.
+pub(crate) fn write_released(out: &mut Vec<u8>, released: bool) {
+    text(out, if released { "{\"released\":true}" } else { "{\"released\":false}" });
+}
+
 /// Appends the members of a decision to an object that has been opened and has members.
 fn write_members(out: &mut Vec<u8>, decision: &Decision) {
     let start = out.len();
@@ -76,6 +102,11 @@ fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {
 /// Rounded up: a caller who waits that long is let in.
 fn ms_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Rounded down: who renews within that time is not late.
+pub(crate) fn ms_floor(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn text(out: &mut Vec<u8>, text: &str) {

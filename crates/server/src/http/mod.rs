@@ -5,6 +5,7 @@ mod body;
 pub(crate) mod check;
 mod host_check;
 mod json;
+pub(crate) mod permit;
 pub(crate) mod ping;
 mod problem;
 mod reply;
@@ -15,7 +16,7 @@ pub(crate) use body::read_json;
 pub(crate) use host_check::HostCheck;
 pub(crate) use json::write_decision;
 #[cfg(test)]
-pub(crate) use json::{write_charge, write_refund, write_reservation, write_settled};
+pub(crate) use json::{write_acquired, write_charge, write_refund, write_reservation, write_settled};
 pub(crate) use problem::Problem;
 pub(crate) use reply::HttpReply;
 

@@ -119,6 +119,25 @@ impl Problem {
         Self::store_failed().with("detail", detail)
     }
 
+    /// A permit of whose renewal the store told nothing. It can be sent again in any case.
+    pub(crate) fn renew_failed() -> Self {
+        let detail = format!("{UNAVAILABLE}. Send it again: the permit is held until its hold time ends.");
+        Self::store_failed().with("detail", detail)
+    }
+
+    /// A permit of whose release the store told nothing. It can be sent again in any case.
+    pub(crate) fn release_failed() -> Self {
+        let detail = format!("{UNAVAILABLE}. Send it again: the permit ends with its hold time otherwise.");
+        Self::store_failed().with("detail", detail)
+    }
+
+    /// A permit that cannot be renewed, because others may have its place.
+    pub(crate) fn not_held() -> Self {
+        let detail = "permit: it is not held any more: it was released or reset, or its hold time ended before it was \
+                      renewed; acquire another";
+        Self::new(StatusCode::GONE, detail).with("field", "permit").with("renewed", false)
+    }
+
     pub(crate) fn into_reply(self) -> HttpReply {
         let body = serde_json::to_vec(&self.members).expect("names and JSON values are JSON");
         reply(self.status, *self.headers, CONTENT_TYPE, body)

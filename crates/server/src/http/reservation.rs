@@ -42,7 +42,7 @@ pub(crate) async fn reserve(
     let (question, ttl) = typed.into_parts();
     let ttl = ttl.map_or(USUAL_TTL, |Ttl(ttl)| ttl);
     let marker = ReservationMarker::new(random_id(), ttl).map_err(|why| Fault::new("ttl", why))?;
-    let chain = question.owed(&decider.in_force().policy)?;
+    let chain = question.owed_without_permit(&decider.in_force().policy)?;
     let decision = decider.reserve(chain.as_ref(), marker).await;
     let id = decision.allowed().then(|| ReservationTicket::new(marker, question).to_id());
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);

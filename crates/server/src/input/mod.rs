@@ -1,6 +1,7 @@
 //! What people and programs type into bodies, paths and flags: read into types, or refused by the name of the field.
 
 pub(crate) mod fault;
+pub(crate) mod permit_ticket;
 pub(crate) mod typed;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use spile_core::{Charges, Cost, Key, Limit, LimitError, RefundId};
+use spile_core::{Charges, Cost, Key, Limit, LimitError, PermitId, RefundId};
 use spile_policy::{Chain, Policy};
 
 use crate::input::fault::Fault;
 
-/// One question as it is written in a body, and in the id of a reservation.
-#[derive(Debug, Deserialize, Serialize)]
+/// One question as it is written in a body, in the id of a reservation, and in a permit.
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct TypedQuestion<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
@@ -48,6 +48,28 @@ impl TypedQuestion<'_> {
             }
             _ => Err(self.unclear()),
         }
+    }
+
+    /// The same for a question that could not release a permit: one that needs it is refused.
+    pub(crate) fn owed_without_permit(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
+        let chain = self.owed(policy)?.map(Chain::without_permit).transpose();
+        chain.map_err(|why| Fault::new(self.asked_by(), why))
+    }
+
+    /// The same for a question that takes a permit. Plans that it names must have a concurrency; a rule may lead to a plan that
+    /// has none.
+    pub(crate) fn owed_with_permit(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
+        match self.owed(policy)? {
+            Some(chain) if self.plans.is_some() => {
+                chain.with_permit().map(Some).map_err(|why| Fault::new("plans", why))
+            }
+            chain => Ok(chain),
+        }
+    }
+
+    /// The field that leads to the limits.
+    const fn asked_by(&self) -> &'static str {
+        if self.plans.is_some() { "plans" } else { "ruleId" }
     }
 
     /// What is to be charged after the fact, and the tokens, if they are not the rule's own. They may be more than a limit can
@@ -126,6 +148,19 @@ question_with! {
 question_with! {
     /// A reservation as it is written in a body: a question, and how long it can be settled.
     TypedReserve { ttl: Ttl }
+}
+
+question_with! {
+    /// A question that takes a permit, as it is written in a body, and who holds it.
+    TypedAcquire { holder: Text<'a> }
+}
+
+/// A permit, as it is written in a body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
+pub(crate) struct TypedPermit<'a> {
+    #[serde(borrow)]
+    pub(crate) permit: Option<Text<'a>>,
 }
 
 /// What a reservation cost in the end, as it is written in a body.
@@ -241,6 +276,12 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T,
 #[derive(Debug)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
 impl std::ops::Deref for Text<'_> {
     type Target = str;
 
@@ -342,6 +383,8 @@ fn last_field(path: &str) -> Option<&str> {
 pub(crate) fn bound_of(field: &str) -> Option<String> {
     Some(match field {
         "id" => format!("1 to {} bytes of text", RefundId::MAX_BYTES),
+        "holder" => format!("0 to {} bytes of text without control characters", PermitId::MAX_HOLDER_BYTES),
+        "permit" => "the `permit` that /v1/acquire answered".to_owned(),
         "ttl" => "1 second to 1 day: a number of seconds, or a number and a unit, as in `90s`".to_owned(),
         "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
         "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use spile_core::RefundId;
+use spile_core::{PermitId, RefundId};
 use utoipa::openapi::schema::{AnyOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{
     Content, ObjectBuilder, OneOfBuilder, Ref, RefOr, Response, ResponseBuilder, Schema, Type,
@@ -15,7 +15,7 @@ use utoipa::openapi::{
 use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use super::headers::{self, LIMITED, REFUSED};
-use super::problems::{answers, other_method, problem};
+use super::problems::{Problem, answers, other_method, problem};
 
 type Responses = BTreeMap<String, RefOr<Response>>;
 
@@ -139,6 +139,27 @@ composed! {
     ReserveQuestion of Question = question_with("ttl", ttl());
 }
 
+composed! {
+    /// A question, and who holds the permit.
+    AcquireQuestion of Question = question_with("holder", ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .description(Some("Who holds it, as operators see it: 0 to 64 bytes without control characters. The address that asks if it is left out."))
+        .max_length(Some(PermitId::MAX_HOLDER_BYTES))
+        .format(Some(SchemaFormat::Custom("holder".to_owned())))
+        .examples(["worker-3"]));
+}
+
+/// A permit.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(examples(json!({"permit": "eyJpZCI6IjAxOWE5MmQ5MmUwMDAwMDAwMDAwMDAwMDAwMDAwMDA3IiwicXVlc3Rpb24iOnsicnVsZUlkIjoiZGVmYXVsdCIsImlkZW50aXR5IjoidXNlcjoxMjMifX0"})))]
+#[expect(dead_code, reason = "it is read by hand")]
+pub(crate) struct PermitQuestion {
+    /// What `/v1/acquire` answered.
+    #[schema(min_length = 1, format = "permit")]
+    permit: String,
+}
+
 /// The id of a reservation, and what it cost in the end.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -180,6 +201,44 @@ composed! {
     ), true);
 }
 
+composed! {
+    /// A decision, and the permit that it took.
+    Acquisition of Decision = with_member(with_member(with_member(Decision::schema(), "permit", ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
+        .description(Some("To be sent to `/v1/renew` and `/v1/release`; `null` if it is denied, or if none of the limits is a concurrency. It contains the identity."))
+        .into(), true),
+        "holdMs", milliseconds("Milliseconds after which it ends unless it is renewed."), true),
+        "renewAfterMs", milliseconds("Milliseconds after which it should be renewed: a third of `holdMs`."), true);
+}
+
+/// A permit is held for another hold time.
+#[derive(ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(examples(json!({"renewed": true, "holdMs": 30000, "renewAfterMs": 10000})))]
+#[expect(dead_code, reason = "it is written by hand")]
+pub(crate) struct Renewal {
+    /// True.
+    renewed: bool,
+    /// Milliseconds after which it ends unless it is renewed again.
+    hold_ms: u64,
+    /// Milliseconds after which it should be renewed again.
+    renew_after_ms: u64,
+}
+
+composed! {
+    /// A permit is not held any more.
+    LostPermit of Problem = with_member(Problem::schema(), "renewed", boolean("False."), true);
+}
+
+/// Whether a permit ended.
+#[derive(ToSchema)]
+#[schema(examples(json!({"released": true})))]
+#[expect(dead_code, reason = "it is written by hand")]
+pub(crate) struct Release {
+    /// Whether it was held until now. False if it had ended before: nothing has changed.
+    released: bool,
+}
+
 fn question_with(name: &str, member: impl Into<RefOr<Schema>>) -> RefOr<Schema> {
     let member: RefOr<Schema> = member.into();
     let schemas = [ByRule::schema(), ByPlans::schema(), ByOwnLimit::schema()];
@@ -201,6 +260,13 @@ fn ttl() -> RefOr<Schema> {
 
 fn boolean(description: &str) -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::Boolean).description(Some(description)).into()
+}
+
+/// Milliseconds, or `null` if there is no permit.
+fn milliseconds(description: &str) -> RefOr<Schema> {
+    let kinds = SchemaType::from_iter([Type::Integer, Type::Null]);
+    let schema = ObjectBuilder::new().schema_type(kinds).minimum(Some(0));
+    schema.description(Some(description)).into()
 }
 
 fn uncovered() -> RefOr<Schema> {
@@ -357,9 +423,25 @@ answers! {
     Settled:
         answer("200", "Settled, now or before; the state of the limits now.", &REFUSED, json("Settlement")),
         problem(503, "The store did not answer. Send it again: it is settled once.", &["Retry-After"]);
+    /// The decision about a permit: 200, 429 or 503.
+    Acquired:
+        answer("200", "Acquired.", &LIMITED, json("Acquisition")),
+        answer("429", "Denied. Nothing was spent, and no permit was taken.", &REFUSED, json("Acquisition")),
+        answer("503", "Refused because the store failed.", &REFUSED, json("Acquisition"));
+    /// Whether a permit is still held.
+    Renewed:
+        answer("200", "It is held for another hold time.", &[], json("Renewal")),
+        answer("410", "It is not held any more: it was released or reset, or its hold time had ended.", &[],
+               problem_json("LostPermit")),
+        problem(503, "The store did not answer. Send it again: it is held until its hold time ends.", &["Retry-After"]);
+    /// Whether a permit ended.
+    Released:
+        answer("200", "It is not held any more, since now or before.", &[], json("Release")),
+        problem(503, "The store did not answer. Send it again: it ends with its hold time otherwise.", &["Retry-After"]);
     /// The body is no question. Nothing was charged.
     NotAsked:
-        problem(400, "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown.", &[]),
+        problem(400, "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown, or \
+                      needs a permit that the call could not release.", &[]),
         problem(403, "A page of another site asks, and its host is not in `listen.hosts`.", &[]),
         problem(408, "The body did not arrive within 10 seconds.", &[]),
         problem(413, "The body is larger than 64 KiB, or a batch than a thousand of the largest questions.", &[]),
@@ -425,9 +507,12 @@ mod tests {
     use spile_memory::MemoryStore;
 
     use super::*;
-    use crate::http::{write_charge, write_decision, write_refund, write_reservation, write_settled};
+    use crate::http::{
+        write_acquired, write_charge, write_decision, write_refund, write_reservation, write_settled,
+    };
     use crate::input::typed::{
-        Object, TypedQuestion, TypedRefund, TypedReserve, TypedSettle, bound_of, parse,
+        Object, TypedAcquire, TypedPermit, TypedQuestion, TypedRefund, TypedReserve, TypedSettle, bound_of,
+        parse,
     };
 
     #[test]
@@ -494,10 +579,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_refunds_and_reservations_is_what_the_document_says() {
+    fn what_is_read_of_refunds_reservations_and_permits_is_what_the_document_says() {
         assert_eq!(fields_of::<TypedRefund<'static>>(), question_members(RefundQuestion::schema()));
         assert_eq!(fields_of::<TypedReserve<'static>>(), question_members(ReserveQuestion::schema()));
         assert_eq!(fields_of::<TypedSettle<'static>>(), question_members(SettleQuestion::schema()));
+        assert_eq!(fields_of::<TypedAcquire<'static>>(), question_members(AcquireQuestion::schema()));
+        assert_eq!(fields_of::<TypedPermit<'static>>(), question_members(PermitQuestion::schema()));
     }
 
     #[test]
@@ -516,6 +603,12 @@ mod tests {
             assert_eq!(written(&|out| write_reservation(out, &decision, id)), members(Reservation::schema()));
         }
         assert_eq!(written(&|out| write_settled(out, &decision, false, 7)), members(Settlement::schema()));
+        for permit in [None, Some(("a-_9", std::time::Duration::from_secs(30)))] {
+            assert_eq!(
+                written(&|out| write_acquired(out, &decision, permit)),
+                members(Acquisition::schema())
+            );
+        }
     }
 
     #[test]

@@ -14,10 +14,13 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi, PathItem, Server};
 
-use self::decisions::{Charge, Pong, Refund, Refusal, Reservation, Settlement};
 pub(crate) use self::decisions::{
-    Charged, Decided, Decision, Forwarded, Limited, Looked, NotAsked, Question, Questions, RefundQuestion,
-    Refunded, ReserveQuestion, Reserved, SettleQuestion, Settled,
+    AcquireQuestion, Acquired, Charged, Decided, Decision, Forwarded, Limited, Looked, NotAsked,
+    PermitQuestion, Question, Questions, RefundQuestion, Refunded, Released, Renewed, ReserveQuestion,
+    Reserved, SettleQuestion, Settled,
+};
+use self::decisions::{
+    Acquisition, Charge, LostPermit, Pong, Refund, Refusal, Release, Renewal, Reservation, Settlement,
 };
 pub(crate) use self::entries::{Conditions, Made, Put, Shown, StillThere};
 pub(crate) use self::problems::{
@@ -41,7 +44,20 @@ use crate::{auth, http};
         (name = "server", description = "Configuration, store and health."),
         (name = "dashboard", description = "What happens now, and what happened in the last day."),
     ),
-    components(schemas(Charge, Decision, Pong, Problem, Refund, Refusal, Reservation, Settlement))
+    components(schemas(
+        Acquisition,
+        Charge,
+        Decision,
+        LostPermit,
+        Pong,
+        Problem,
+        Refund,
+        Refusal,
+        Release,
+        Renewal,
+        Reservation,
+        Settlement
+    ))
 )]
 struct Whole;
 
@@ -54,6 +70,9 @@ struct Whole;
     http::check::charge,
     http::reservation::reserve,
     http::reservation::settle,
+    http::permit::acquire,
+    http::permit::renew,
+    http::permit::release,
     auth::by_rule,
     auth::by_match,
     http::ping::ping,

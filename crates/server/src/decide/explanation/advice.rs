@@ -81,6 +81,9 @@ impl Explanation {
     }
 
     fn when_denied(&self, subject: &Subject<'_>, status: &LimitStatus) -> Vec<String> {
+        if let Some(hold) = status.limit().hold() {
+            return self.when_all_are_held(subject, status, hold);
+        }
         let (limit, name) = (status.limit(), status.name().as_str());
         let decides = self.buckets.iter().find(|bucket| bucket.decides);
         let back = match limit.windows() {
@@ -114,6 +117,33 @@ impl Explanation {
         advice
     }
 
+    fn when_all_are_held(
+        &self,
+        subject: &Subject<'_>,
+        status: &LimitStatus,
+        hold_time: Duration,
+    ) -> Vec<String> {
+        let (limit, name) = (status.limit(), status.name().as_str());
+        let decides = self.buckets.iter().find(|bucket| bucket.decides);
+        let held = decides.and_then(|bucket| bucket.state.held()).unwrap_or_else(|| limit.capacity().into());
+        let (plan, payer) = (plan_of(name), decides.map_or(&*self.key, |bucket| &bucket.key));
+        vec![
+            format!(
+                "{held} of {} permits of limit `{name}` are held. A request passes as soon as one is released, or ends \
+                 because its holder did not renew it for {}: `spile inspect {} --plan {plan}` tells who holds them.",
+                limit.capacity(),
+                rough(hold_time),
+                quoted(payer)
+            ),
+            self.how_to_allow_more(subject, plan, Some(limit)),
+            format!(
+                "To free all of them now: `spile reset {} --plan {plan}`. Their holders are not stopped, and learn it when \
+                 they renew.",
+                quoted(payer)
+            ),
+        ]
+    }
+
     fn when_allowed(&self, subject: &Subject<'_>, decision: &Decision) -> Vec<String> {
         let pays =
             |denial: &&KeyDenial| self.buckets.iter().any(|bucket| bucket.state.limit() == denial.limit);
@@ -140,12 +170,20 @@ impl Explanation {
         }
         let status = decision.binding();
         let (left, capacity) = (status.remaining(), status.limit().capacity());
+        if status.limit().is_concurrency() {
+            return vec![format!(
+                "A request would pass: {} of {capacity} permits of `{}` are held.",
+                u64::from(capacity).saturating_sub(left),
+                status.name()
+            )];
+        }
         vec![format!("A request would pass: {left} of {capacity} tokens are left in `{}`.", status.name())]
     }
 
     /// `limit` is the one that denies, if it is still there.
     fn how_to_allow_more(&self, subject: &Subject<'_>, plan: &str, limit: Option<&Limit>) -> String {
         let member = match limit.and_then(Limit::windows) {
+            None if limit.is_some_and(Limit::is_concurrency) => "`concurrency`",
             None => "`capacity` (at once) or `refill` (in the long run)",
             Some(_) => "`quota`",
         };
@@ -160,6 +198,10 @@ impl Explanation {
                 "The key is no tenant, so it has the plan of anonymous callers, `{plan}`. With the API key of a tenant the \
                  caller has a plan of its own (`spile tenant add`)."
             ),
+            // A permit is one permit, whatever a request costs.
+            _ if limit.is_some_and(Limit::is_concurrency) => {
+                format!("To allow more, raise {member} of plan `{plan}`.")
+            }
             _ => format!(
                 "To allow more, raise {member} of plan `{plan}`, or lower the `cost` of rule `{}`.",
                 rule.map(|rule| rule.id.as_str()).unwrap_or_default()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde::Serialize;
-use spile_core::{ChargeError, Decision, LimitStatus};
+use spile_core::{ChargeError, Decision};
 use spile_gateway::FoundRoute;
 use spile_observe::KeyDenial;
 use spile_policy::{AskError, Chain, Facts, Owed, Policy, PolicyRefusal, Rule};
@@ -16,8 +16,8 @@ use utoipa::ToSchema;
 
 use self::denials::SeenDenials;
 use self::subject::Subject;
-use super::buckets::{BucketState, whole_ms};
-use super::{Decider, StoredBucket};
+use super::Decider;
+use super::buckets::{BucketState, states, whole_ms};
 
 /// What is to be explained.
 pub(crate) struct ExplainQuestion<'a> {
@@ -237,21 +237,21 @@ impl Explanation {
             }
         }
         let (decision, charges) = (decider.peek(Some(chain)).await, chain.charges());
-        let stored = decider.store().stored(&charges).await;
-        let (false, Ok(stored)) = (decision.degraded(), stored) else {
+        let states = states(decider, chain, &decision).await;
+        let (false, Ok(states)) = (decision.degraded(), states) else {
             self.outcome = ExplainedOutcome::StoreLost;
             self.buckets.clear();
             return None;
         };
         let binding = decision.binding_index();
-        let bucket = |(index, (status, stored)): (usize, (&LimitStatus, StoredBucket))| ExplainedBucket {
+        let bucket = |(index, state): (usize, BucketState)| ExplainedBucket {
             key: charges.get(index).map(|charge| charge.key().as_str().to_owned()).unwrap_or_default(),
             decides: index == binding && (self.shadow || !chain.is_shadow()),
             cost: chain.buckets().get(index).map_or(0, spile_policy::BucketCharge::cost),
             shadow: chain.is_shadow(),
-            state: BucketState::new(status, stored),
+            state,
         };
-        let looked = decision.limits().iter().zip(stored).enumerate().map(bucket).collect::<Vec<_>>();
+        let looked = states.into_iter().enumerate().map(bucket).collect::<Vec<_>>();
         self.buckets.extend(looked);
         Some(decision)
     }

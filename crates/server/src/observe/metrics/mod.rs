@@ -25,7 +25,9 @@ pub(crate) use self::registry::RegistryMetrics;
 pub(crate) use self::routes::RouteSeries;
 pub(crate) use self::rpc::{Answered, RpcMetrics, Unmatched};
 pub(crate) use self::saves::SaveMetrics;
-pub(crate) use self::store::{EmbeddedMetrics, LeaseMetrics, Operation, RedisGauges, StoreMetrics};
+pub(crate) use self::store::{
+    EmbeddedMetrics, LeaseMetrics, Operation, PermitMetrics, RedisGauges, StoreMetrics,
+};
 
 use super::build_info;
 use crate::config::ObserveConfig;

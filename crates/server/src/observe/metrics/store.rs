@@ -2,7 +2,7 @@
 
 use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram};
 use spile_core::{Clock, Micros, StoreError, SystemClock};
-use spile_limiter::LeaseStats;
+use spile_limiter::{LeaseStats, PermitStats};
 use spile_memory::Usage;
 use spile_observe::Watch;
 use spile_redis::{RedisErrorKind, Stats};
@@ -32,7 +32,7 @@ impl Operation {
     }
 }
 
-const OPERATIONS: [&str; 4] = ["spend", "peek", "refund", "reset"];
+const OPERATIONS: [&str; 5] = ["spend", "peek", "refund", "reset", "permit"];
 
 /// How long each operation takes.
 pub(crate) struct StoreMetrics {
@@ -180,5 +180,53 @@ impl LeaseMetrics {
         self.portions.absolute(stats.portions);
         self.taken.absolute(stats.taken);
         self.returned.absolute(stats.returned);
+    }
+}
+
+/// The permits that this process took, updated whenever metrics are read.
+#[derive(Clone)]
+pub(crate) struct PermitMetrics {
+    telemetry: Telemetry,
+    expired: Counter,
+}
+
+impl PermitMetrics {
+    const HELD: &str = "ratelimit_permits_held";
+    const EVENTS: &str = "ratelimit_permits_total";
+
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
+        const EXPIRED: &str = "ratelimit_permits_expired_total";
+        let expired = telemetry.register(|| {
+            describe_gauge!(Self::HELD, "Permits that this instance holds for requests under way.");
+            describe_counter!(
+                Self::EVENTS,
+                "What became of permits that this instance was asked for, by event."
+            );
+            describe_counter!(
+                EXPIRED,
+                "Permits that ended because nobody renewed them, as far as this instance saw."
+            );
+            counter!(EXPIRED)
+        });
+        Self { telemetry: telemetry.clone(), expired }
+    }
+
+    /// The limits are those of the configuration, so that their number is bounded.
+    pub(crate) fn show(&self, stats: &PermitStats, expired: u64) {
+        self.expired.absolute(expired);
+        self.telemetry.register(|| {
+            for (limit, counts) in stats {
+                let limit = limit.to_string();
+                gauge!(Self::HELD, "limit" => limit.clone()).set(counts.held as f64);
+                for (event, count) in [
+                    ("acquired", counts.acquired),
+                    ("released", counts.released),
+                    ("lost", counts.lost),
+                    ("waited", counts.waited),
+                ] {
+                    counter!(Self::EVENTS, "limit" => limit.clone(), "event" => event).absolute(count);
+                }
+            }
+        });
     }
 }

@@ -39,6 +39,9 @@ impl Door {
     /// All that see no descriptors.
     pub(super) const NOT_GRPC: [Self; 6] =
         [Self::Check, Self::Batch, Self::Resp, Self::AuthByRule, Self::AuthByMatch, Self::Gateway];
+    /// Those that neither see a request to its end nor can be told of it.
+    pub(super) const NOT_HOLDING: [Self; 5] =
+        [Self::Check, Self::Batch, Self::Resp, Self::AuthByRule, Self::AuthByMatch];
     pub(super) const GRPC: [Self; 1] = [Self::Grpc];
 
     /// What makes this door's requests fall under a rule.
@@ -209,14 +212,19 @@ fn of_headers(answer: &Answer) -> String {
             "banned".to_owned()
         }
         (403, ..) => "never".to_owned(),
+        (500, ..) if answer.text.contains("needs a permit") => "permit".to_owned(),
         (status, ..) => format!("{status} {}", answer.text),
     }
 }
 
 /// What is wrong with a question.
 fn of_words(words: &str) -> String {
-    let table =
-        [("can never pass", "never"), ("only for tenants", "401"), ("denies every request", "banned")];
+    let table = [
+        ("can never pass", "never"),
+        ("only for tenants", "401"),
+        ("denies every request", "banned"),
+        ("it takes a permit", "permit"),
+    ];
     let known = table.iter().find(|(part, _)| words.contains(part));
     known.map_or_else(|| words.to_owned(), |(_, told)| (*told).to_owned())
 }

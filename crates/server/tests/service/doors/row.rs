@@ -19,6 +19,8 @@ per = "year"
 zone = "Europe/Berlin"
 [plans.bill]
 limits = [{ name = "burst", capacity = 6, refill = "1/h" }, { name = "year", quota = 50, per = "year", anchor = "04-01" }]
+[plans.busy]
+limits = [{ name = "atonce", concurrency = 7, hold = "30s" }, { name = "rate", capacity = 8, refill = "1/h" }]
 [[tenants]]
 id = "acme"
 plan = "five"
@@ -107,7 +109,7 @@ impl Row {
     }
 
     /// What is told to one request after the other: `ok 2 three`, `no three`, `watch 0 three`, `free`, `401`, `never`,
-    /// `banned`.
+    /// `banned`, `permit` if one would have to be held.
     pub(super) fn told(mut self, told: &'static str) -> Self {
         self.told = told;
         self

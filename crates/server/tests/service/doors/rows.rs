@@ -8,6 +8,7 @@ pub(super) fn rows() -> Vec<Row> {
     [
         plans(),
         quotas(),
+        concurrencies(),
         chains(),
         failures(),
         shadows(),
@@ -94,6 +95,26 @@ fn quotas() -> Vec<Row> {
         )
         .told("ok 3 four, ok 2 four, ok 1 four, ok 0 four, no four, no four")
         .left("KEY four 0, KEY five 1"),
+    ]
+}
+
+fn concurrencies() -> Vec<Row> {
+    vec![
+        row(
+            "nothing that could not be released is taken",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"busy\", \"five\"]",
+        )
+        .at(&Door::NOT_HOLDING)
+        .told("permit, permit")
+        .left("KEY busy 7, KEY five 5"),
+        row(
+            "nor by a rule that is charged along",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\"]\nalso = [\"y\"]
+             [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"busy\"]",
+        )
+        .at(&Door::NOT_HOLDING)
+        .told("permit, permit")
+        .left("KEY busy 7, KEY five 5"),
     ]
 }
 

@@ -6,6 +6,7 @@ mod decisions;
 mod hosts;
 mod manners;
 mod openapi;
+mod permits;
 mod reservations;
 mod sample_endpoint;
 mod schemathesis;
