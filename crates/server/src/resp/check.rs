@@ -14,6 +14,7 @@ pub(super) enum Verb {
     Peek,
     Refund,
     Charge,
+    Acquire,
 }
 
 impl Verb {
@@ -22,6 +23,7 @@ impl Verb {
         match self {
             Self::Check | Self::Peek | Self::Charge => "rule identity [cost]",
             Self::Refund => "rule identity [cost] [ID id]",
+            Self::Acquire => "rule identity [cost] [HOLDER name]",
         }
     }
 }
@@ -55,10 +57,6 @@ impl<'a> Check<'a> {
                 return Err(RespReply::error(format!("ERR wrong number of arguments: {}", verb.arguments())));
             }
         };
-        let text = |name: &str, bytes: &'a [u8]| {
-            std::str::from_utf8(bytes)
-                .map_err(|why| RespReply::error(format!("ERR {name} is no UTF-8: {why}")))
-        };
         let cost = cost.map(|cost| {
             let number = std::str::from_utf8(cost).ok().and_then(|text| text.parse().ok());
             let cost = number.and_then(|number| Cost::new(number).ok());
@@ -71,12 +69,27 @@ impl<'a> Check<'a> {
         Ok(Self { verb, rule, identity, cost: cost.transpose()?, id: id.transpose()? })
     }
 
+    pub(super) const fn rule(&self) -> &'a str {
+        self.rule
+    }
+
+    pub(super) const fn identity(&self) -> &'a str {
+        self.identity
+    }
+
     /// The charges. `None` if no limit applies.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, RespReply> {
         // What has been used may cost more than a limit can hold.
         let cost = self.cost.map(|cost| if self.verb == Verb::Charge { 0 } else { cost.get().into() });
         let owed = policy.owed_by_identity(self.rule, self.identity, cost);
-        owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))
+        let owed = owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))?;
+        match owed {
+            Some(chain) if self.verb == Verb::Check => {
+                let chain = chain.without_permit();
+                chain.map(Some).map_err(|wrong| RespReply::error(format!("ERR ruleId: {wrong}")))
+            }
+            owed => Ok(owed),
+        }
     }
 
     /// Asks the decider.
@@ -87,8 +100,9 @@ impl<'a> Check<'a> {
         in_bulk: bool,
     ) -> Result<Checked, StoreError> {
         match (self.verb, in_bulk) {
-            (Verb::Check, false) => Ok((decider.allow_chain(chain).await, None)),
-            (Verb::Check, true) => Ok((decider.allow_in_turn(chain).await, None)),
+            // A permit is acquired elsewhere.
+            (Verb::Check | Verb::Acquire, false) => Ok((decider.allow_chain(chain).await, None)),
+            (Verb::Check | Verb::Acquire, true) => Ok((decider.allow_in_turn(chain).await, None)),
             (Verb::Peek, false) => Ok((decider.peek(chain).await, None)),
             (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None)),
             (Verb::Refund, in_bulk) => {
@@ -118,10 +132,16 @@ pub(super) fn failure(verb: Verb, why: &StoreError) -> RespReply {
 
 /// A decision with the field names of the decision API.
 pub(super) fn reply((decision, more): &Checked) -> RespReply {
-    let whole = |number: u128| RespReply::Int(i64::try_from(number).unwrap_or(i64::MAX));
+    let mut members = members(decision);
+    members.extend(more.map(|(name, number)| (name, whole(number.into()))));
+    RespReply::Map(members)
+}
+
+/// The members of a decision.
+pub(super) fn members(decision: &Decision) -> Vec<(&'static str, RespReply)> {
     let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
     let limited_by = decision.limited_by().map_or(RespReply::Nil, |name| RespReply::text(name.as_str()));
-    let mut parts = vec![
+    vec![
         ("allowed", RespReply::Int(decision.allowed().into())),
         ("limit", whole(decision.binding().limit().capacity().into())),
         ("remaining", whole(decision.remaining().into())),
@@ -130,7 +150,14 @@ pub(super) fn reply((decision, more): &Checked) -> RespReply {
         ("limitedBy", limited_by),
         ("reason", RespReply::text(decision.reason().as_str())),
         ("degraded", RespReply::Int(decision.degraded().into())),
-    ];
-    parts.extend(more.map(|(name, number)| (name, whole(number.into()))));
-    RespReply::Map(parts)
+    ]
+}
+
+/// An argument that has to be text.
+pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, RespReply> {
+    std::str::from_utf8(bytes).map_err(|why| RespReply::error(format!("ERR {name} is no UTF-8: {why}")))
+}
+
+fn whole(number: u128) -> RespReply {
+    RespReply::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }

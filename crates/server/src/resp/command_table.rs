@@ -20,7 +20,7 @@ pub(super) struct CommandInfo {
 const BY_RULE: &[(&str, &str, bool)] =
     &[("rule", "string", false), ("identity", "key", false), ("cost", "integer", true)];
 
-const COMMANDS: [CommandInfo; 18] = [
+const COMMANDS: [CommandInfo; 21] = [
     entry("auth", -2, &["noscript", "loading", "stale", "fast", "no_auth"], "Authenticates the connection."),
     CommandInfo {
         key: 1,
@@ -60,6 +60,14 @@ const COMMANDS: [CommandInfo; 18] = [
         "Resets the connection to its initial state.",
     ),
     entry("select", 2, &["loading", "stale", "fast"], "Chooses one of 16 namespaces for CL.THROTTLE."),
+    CommandInfo {
+        arguments: &[BY_RULE[0], BY_RULE[1], BY_RULE[2], ("holder", "string", true)],
+        ..by_rule(
+            "spile.acquire",
+            &["write", "fast"],
+            "Spends tokens of an identity under a rule and takes a permit of it, or denies.",
+        )
+    },
     by_rule(
         "spile.charge",
         &["write", "fast"],
@@ -75,10 +83,17 @@ const COMMANDS: [CommandInfo; 18] = [
             "Refunds tokens of an identity under a rule, once per ID.",
         )
     },
+    by_permit("spile.release", "Ends a permit, so that another can have its place."),
+    by_permit("spile.renew", "Keeps a permit for another hold time."),
 ];
 
 const fn by_rule(name: &'static str, flags: &'static [&'static str], summary: &'static str) -> CommandInfo {
     CommandInfo { key: 2, arguments: BY_RULE, ..entry(name, -3, flags, summary) }
+}
+
+/// A permit contains the identity, and no client can find it there: it has no key.
+const fn by_permit(name: &'static str, summary: &'static str) -> CommandInfo {
+    CommandInfo { arguments: &[("permit", "string", false)], ..entry(name, 2, &["write", "fast"], summary) }
 }
 
 const fn entry(
@@ -150,9 +165,9 @@ impl CommandInfo {
     }
 
     fn documentation(&self) -> RespReply {
-        let group = if self.key > 0 { "generic" } else { "connection" };
+        let group = if self.arguments.is_empty() { "connection" } else { "generic" };
         let mut info = vec![("summary", RespReply::text(self.summary)), ("group", RespReply::text(group))];
-        if self.key > 0 {
+        if !self.arguments.is_empty() {
             let argument = |&(name, kind, optional): &(&'static str, &'static str, bool)| {
                 let mut pairs = vec![("name", RespReply::text(name)), ("type", RespReply::text(kind))];
                 if optional {

@@ -7,6 +7,7 @@ mod check;
 mod command_table;
 mod connection;
 mod listener;
+mod permit;
 mod reply;
 mod session;
 mod throttle;

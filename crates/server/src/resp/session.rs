@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use spile_core::{Decision, Reason};
+use spile_core::{Decision, PermitId, Reason};
 use spile_listener::GuessLimiter;
 use spile_policy::Policy;
 use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
 
 use super::check::{self, Check, Verb};
 use super::command_table::{self, CommandInfo};
+use super::permit::{self, Acquire, PermitVerb};
 use super::reply::{ProtocolVersion, RespReply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
@@ -27,12 +28,15 @@ const MAX_BATCH: usize = 256;
 /// The number of databases. Each is a namespace for the keys of `CL.THROTTLE`.
 const DATABASES: u8 = 16;
 /// The commands that make a decision.
-const DECISION_COMMANDS: [(&str, DecisionCommand); 5] = [
+const DECISION_COMMANDS: [(&str, DecisionCommand); 8] = [
     ("cl.throttle", DecisionCommand::Throttle),
+    ("spile.acquire", DecisionCommand::Acquire),
     ("spile.charge", DecisionCommand::Rule(Verb::Charge)),
     ("spile.check", DecisionCommand::Rule(Verb::Check)),
     ("spile.peek", DecisionCommand::Rule(Verb::Peek)),
     ("spile.refund", DecisionCommand::Rule(Verb::Refund)),
+    ("spile.release", DecisionCommand::Permit(PermitVerb::Release)),
+    ("spile.renew", DecisionCommand::Permit(PermitVerb::Renew)),
 ];
 
 /// A command that makes a decision.
@@ -42,6 +46,10 @@ enum DecisionCommand {
     Throttle,
     /// A command about a rule.
     Rule(Verb),
+    /// A command about a rule that takes a permit.
+    Acquire,
+    /// A command about a permit that there is.
+    Permit(PermitVerb),
 }
 
 /// What happens to the connection after a reply.
@@ -156,6 +164,12 @@ impl ClientSession {
             DecisionCommand::Throttle => self.throttle(arguments, policy, in_bulk).await,
             // Boxed, because its future is large and is not needed for a throttle.
             DecisionCommand::Rule(verb) => Box::pin(self.check(verb, arguments, policy, in_bulk)).await,
+            DecisionCommand::Acquire => Box::pin(self.acquire(arguments, policy, in_bulk)).await,
+            DecisionCommand::Permit(verb) => {
+                let answer = permit::answer(verb, arguments, &self.decider, policy, in_bulk);
+                let answer = Box::pin(self.metrics.traced("resp permit", answer)).await;
+                answer.map(|reply| (reply, Answered::Other))
+            }
         };
         decided.unwrap_or_else(|wrong| (wrong, Answered::Refused))
     }
@@ -192,6 +206,23 @@ impl ClientSession {
         let decided = self.metrics.traced("resp check", decided).await;
         let decided = decided.map_err(|why| check::failure(verb, &why))?;
         Ok((check::reply(&decided), answered(&decided.0)))
+    }
+
+    async fn acquire(
+        &self,
+        arguments: &[Vec<u8>],
+        policy: &Policy,
+        in_bulk: bool,
+    ) -> Result<(RespReply, Answered), RespReply> {
+        let address = self.peer.address.to_string();
+        // A name of a client is longer than a holder's may be.
+        let name = str::from_utf8(&self.name).ok().filter(|name| PermitId::check_holder(name).is_ok());
+        let holder = name.filter(|name| !name.is_empty()).unwrap_or(&address);
+        let asked = Acquire::parse(arguments, holder)?;
+        let chain = asked.owed(policy)?;
+        let acquired = asked.run(&self.decider, chain.as_ref(), in_bulk);
+        let (decision, id) = self.metrics.traced("resp acquire", acquired).await;
+        Ok((asked.reply(chain.as_ref(), &decision, id.as_ref()), answered(&decision)))
     }
 
     /// Answers a command that makes no decision, or queues one for its transaction.

@@ -7,6 +7,7 @@ mod libraries;
 mod manners;
 mod operations;
 mod password;
+mod permits;
 mod rules;
 mod throttle;
 
