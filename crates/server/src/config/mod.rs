@@ -70,7 +70,7 @@ pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
 pub(crate) use self::tenant::TenantSpec;
 use self::tls::HasTls;
 pub use self::tls::TlsConfig;
-use spile_policy::{DEFAULT_RULE, Policy, Rule, Tenant};
+use spile_policy::{DEFAULT_RULE, Policy, PolicyError, Rule, Tenant};
 
 use self::overlay::Defined;
 pub(crate) use self::overlay::Offered;
@@ -270,11 +270,35 @@ impl Checked {
     fn new(specs: &Specs, overlay: &Overlay, files: &mut RouteFiles, faults: &mut Faults) -> Self {
         let (plans, plan_names) = plan::check_all(&Defined::all(&specs.plans, overlay), faults);
         let known = Known::new(&plans, &plan_names);
-        let rules = rule::check_all(&Defined::all(&specs.rules, overlay), &known, faults);
+        let defined = Defined::all(&specs.rules, overlay);
+        let rules = rule::check_all(&defined, &known, faults);
         let routes = route::check_all(&specs.routes, &rules, &known, files, faults);
         let tenants = tenant::check_all(&Defined::all(&specs.tenants, overlay), &known, faults);
         drop(known);
-        Self { plans, rules, routes, tenants }
+        let checked = Self { plans, rules, routes, tenants };
+        checked.refuse_permits_of_descriptors(&defined, faults);
+        checked
+    }
+
+    /// Envoy asks about descriptors, and never says when a request has ended. What they are charged depends on rules, plans and
+    /// tenants together.
+    fn refuse_permits_of_descriptors(&self, rules: &[Defined<'_, RuleSpec>], faults: &mut Faults) {
+        let takes_permits = |plan: &Plan| plan.limits().iter().any(|limit| limit.limit().is_concurrency());
+        let has_permits = self.plans.iter().any(takes_permits)
+            || self.tenants.iter().filter_map(Tenant::own).any(takes_permits);
+        if !has_permits || !self.rules.iter().any(|rule| rule.matcher.descriptor.is_some()) {
+            return;
+        }
+        let policy = Policy::builder().plans(self.plans.iter().cloned()).rules(self.rules.iter().cloned());
+        let built = policy.tenants(self.tenants.iter().cloned()).build();
+        // What else is wrong has been told already.
+        if let Err(PolicyError::DescriptorPermit { rule, limit }) = built
+            && let Some(defined) = rules.iter().find(|defined| defined.name == Some(&rule))
+        {
+            let why = PolicyError::DescriptorPermit { rule, limit };
+            let fix = "plans without a `concurrency`, also for tenants whose plan it charges";
+            faults.add(&defined.at(&At::FILE.key("rules")).key("plans"), why, fix);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod collector;
 mod example;
 mod file;
+mod permits;
 mod reloads;
 mod safe_defaults;
 mod secrets;
