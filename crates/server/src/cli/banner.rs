@@ -79,7 +79,14 @@ impl fmt::Display for Banner<'_> {
             format!("{}://{http}", scheme(&config.http_tls)),
             format!("{}://{admin}", scheme(&config.admin.tls)),
         );
-        writeln!(f, "  http   {http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund")?;
+        writeln!(
+            f,
+            "  http   {http}   decisions: POST /v1/check, /v1/check/batch, /v1/peek, /v1/refund, /v1/charge"
+        )?;
+        writeln!(
+            f,
+            "         work that takes time: POST /v1/reserve, /v1/settle; at most N at once: /v1/acquire, /v1/renew, /v1/release"
+        )?;
         writeln!(f, "  admin  {admin}   /livez, /readyz, /metrics, /openapi.json, /admin/v1")?;
         writeln!(f, "  watch  {watched}/dashboard   or in a terminal: spile top --admin {watched}")?;
         if let Some(token) = token {

@@ -160,7 +160,9 @@ impl Scenario {
         let mut facts = Facts::new(&request.method, request.path.matched(), headers)
             .host(&record.host)
             .principal(principal)
-            .credential(credential);
+            .credential(credential)
+            // A log does not say when requests ended, so that none is at work when the next one comes.
+            .holds_permits();
         if let Some(peer) = record.peer {
             facts = facts.address(self.address.seen_by(peer, headers));
         }

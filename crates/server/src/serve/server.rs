@@ -184,7 +184,8 @@ impl Server {
         readiness.start_draining();
         running.drain().await;
         // Every caller is gone. Other instances get what this one has taken in advance.
-        self.decider.limiter().return_leases().await;
+        let limiter = self.decider.limiter();
+        tokio::join!(limiter.return_leases(), limiter.release_permits());
         // Saving waits for the disk, which no thread that answers may do.
         let _saved = tokio::task::spawn_blocking(move || {
             if let Some(front) = access_log {
