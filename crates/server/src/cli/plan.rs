@@ -42,7 +42,7 @@ pub(super) enum PlanCommand {
     },
 }
 
-/// The limit of a plan that has one: a rate, or a quota.
+/// The limit of a plan that has one: a rate, a quota or a concurrency.
 #[derive(Args, Debug)]
 #[group(id = "limit", multiple = true)]
 pub(super) struct LimitFlags {
@@ -64,6 +64,12 @@ pub(super) struct LimitFlags {
     /// When a period starts: a day of the month, an hour, a weekday or a date, as in `15`, `mon` or `04-01`.
     #[arg(long, value_name = "START", requires = "quota")]
     anchor: Option<String>,
+    /// A concurrency in place of a capacity and a refill: so many permits that can be held at once.
+    #[arg(long, value_name = "PERMITS", conflicts_with_all = ["file", "capacity", "refill", "quota", "debt"])]
+    concurrency: Option<u64>,
+    /// How long a permit is held unless it is renewed, as in `30s`, which it is if this is left out.
+    #[arg(long, value_name = "TIME", requires = "concurrency")]
+    hold: Option<String>,
     /// How many tokens late charges may take beyond what is there; as many as the limit holds, if it is left out.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
     debt: Option<u64>,
@@ -72,12 +78,14 @@ pub(super) struct LimitFlags {
 impl LimitFlags {
     /// The plan that they describe.
     fn plan(&self) -> anyhow::Result<Value> {
-        if self.capacity.is_none() && self.quota.is_none() {
-            bail!("a plan needs a limit: --capacity and --refill, --quota and --per, or --file");
+        if self.capacity.is_none() && self.quota.is_none() && self.concurrency.is_none() {
+            bail!(
+                "a plan needs a limit: --capacity and --refill, --quota and --per, --concurrency, or --file"
+            );
         }
-        let Self { capacity, refill, quota, per, zone, anchor, debt } = self;
+        let Self { capacity, refill, quota, per, zone, anchor, concurrency, hold, debt } = self;
         let mut plan = json!({"capacity": capacity, "refill": refill, "quota": quota, "per": per, "zone": zone,
-                              "anchor": anchor, "debt": debt});
+                              "anchor": anchor, "concurrency": concurrency, "hold": hold, "debt": debt});
         plan.as_object_mut().into_iter().for_each(|members| members.retain(|_, value| !value.is_null()));
         Ok(plan)
     }
@@ -102,7 +110,8 @@ impl PlanCommand {
 fn rows(plan: &Value) -> Vec<[String; 6]> {
     let row = |limit: &Value| {
         let name = if limit["name"].is_null() { &plan["name"] } else { &limit["name"] };
-        let tokens = if limit["quota"].is_null() { &limit["capacity"] } else { &limit["quota"] };
+        let tokens = ["quota", "concurrency", "capacity"].map(|member| &limit[member]);
+        let tokens = tokens.into_iter().find(|tokens| !tokens.is_null()).unwrap_or(&Value::Null);
         let [plan_name, name, tokens, debt, source] =
             [&plan["name"], name, tokens, &limit["debt"], &plan["source"]].map(shown);
         [plan_name, name, tokens, refill(limit), debt, source]
@@ -113,8 +122,11 @@ fn rows(plan: &Value) -> Vec<[String; 6]> {
     }
 }
 
-/// How the tokens of a limit come back: `1/s`, or `per month in Europe/Berlin from 15`.
+/// How the tokens of a limit come back: `1/s`, or `per month in Europe/Berlin from 15`. Of a concurrency, how long a permit is held.
 fn refill(limit: &Value) -> String {
+    if !limit["concurrency"].is_null() {
+        return format!("held {}", limit["hold"].as_str().unwrap_or("30s"));
+    }
     if limit["per"].is_null() {
         return shown(&limit["refill"]);
     }

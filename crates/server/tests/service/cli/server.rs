@@ -96,6 +96,24 @@ fn quotas_are_put_listed_explained_and_told_with_what_was_used() {
 }
 
 #[test]
+fn concurrencies_are_put_listed_and_not_checked() {
+    let desk = Desk::open();
+    desk.says(&["plan", "put", "jobs", "--concurrency", "5", "--hold", "10s"], 0, "plan jobs is in force");
+    desk.says(&["plan", "list"], 0, "jobs        jobs        5         held 10s        registry");
+    for (wrong, words) in [
+        (&["--hold", "10s"][..], "--concurrency"),
+        (&["--concurrency", "5", "--debt", "7"], "cannot be used with"),
+        (&["--concurrency", "5", "--quota", "5", "--per", "day"], "cannot be used with"),
+        (&["--concurrency", "5", "--hold", "10ms"], "hold"),
+    ] {
+        desk.says(&[&["plan", "put", "silver"], wrong].concat(), 2, words);
+    }
+    desk.says(&["check", "user:1", "--plan", "jobs"], 2, "limit jobs is a concurrency: it takes a permit");
+    desk.says(&["peek", "user:1", "--plan", "jobs"], 0, "allowed: 5 of 5");
+    desk.says(&["inspect", "user:1", "--plan", "jobs"], 0, "5/5     held 10s  0 held");
+}
+
+#[test]
 fn buckets_are_inspected_and_reset() {
     let desk = Desk::open();
     desk.says(&["check", "user:1", "--plan", "free", "--cost", "10"], 0, "allowed");

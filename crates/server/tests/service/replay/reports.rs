@@ -29,6 +29,21 @@ fn combined(lines: &[(&str, u32)]) -> String {
 }
 
 #[test]
+fn a_concurrency_never_denies_and_the_limits_beside_it_do() {
+    let config = r#"
+[plans.jobs]
+limits = [{ name = "atonce", concurrency = 1 }, { name = "rate", capacity = 4, refill = "1/h" }]
+[[rules]]
+id = "default"
+key = ["ip"]
+plans = ["jobs"]
+"#;
+    let report = LogFolder::new(combined(&[("203.0.113.7", 1); 6]), config).report(&["--no-spread"]);
+    assert_eq!((&report["allowed"], &report["limited"]), (&4.into(), &2.into()), "{report}");
+    assert_eq!(report["rules"][0]["limits"][0]["name"], "jobs/rate");
+}
+
+#[test]
 fn who_was_limited_when_and_by_which_rule_is_a_table() {
     let log = combined(&[("203.0.113.7", 1); 5]) + &combined(&[("203.0.113.8", 2), ("2001:db8::1", 3)]);
     let folder = LogFolder::new(log, CONFIG);

@@ -24,7 +24,7 @@ async fn whatever_libraries_say_first_is_understood() {
         (&["SELECT", "16"], "-ERR DB index is out of range"),
         (&["SELECT", "-1"], "-ERR DB index is out of range"),
         (&["SELECT", "one"], "-ERR value is not an integer or out of range"),
-        (&["COMMAND", "COUNT"], "18"),
+        (&["COMMAND", "COUNT"], "21"),
         (&["COMMAND", "INFO", "nothing"], "[nil]"),
         (&["GET", "key"], "-ERR unknown command 'GET', with args beginning with: 'key' "),
         (&["CLIENT", "KILL"], "-ERR unknown subcommand 'KILL' of CLIENT"),
