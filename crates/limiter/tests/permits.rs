@@ -375,3 +375,19 @@ fn a_permit_of_an_embedded_store_needs_no_runtime() {
     drop(permit);
     assert_eq!(limiter.store().usage().permits, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_keys_that_hold_most_are_told_the_first_of_them_first() {
+    let (remote, _model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let mut held = Vec::new();
+    for (key, plan) in [("ann", "mixed"), ("bob", "mixed"), ("bob", "mixed"), ("cid", "one")] {
+        held.push(limiter.acquire(key, plan).await.unwrap());
+    }
+    let told = |count| limiter.holding_most(count);
+    assert_eq!(told(9), [("bob".to_owned(), 2), ("ann".to_owned(), 1), ("cid".to_owned(), 1)]);
+    assert_eq!(told(1), [("bob".to_owned(), 2)]);
+    drop(held);
+    settle_down().await;
+    assert_eq!(told(9), []);
+}

@@ -52,8 +52,8 @@ pub use export::trace;
 #[cfg(feature = "webhooks")]
 pub use export::webhook;
 pub use metrics::{
-    HISTOGRAMS, HealthProbe, LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, StoreRow,
-    StorelessCounts, TimedStore,
+    HISTOGRAMS, HealthProbe, LatencyPercentiles, LimitPermits, OutcomeCounts, PermitFigures, PermitProbe,
+    SecondRow, StoreHealth, StoreRow, StorelessCounts, TimedStore,
 };
 pub use sampling::{BucketLevel, KeyDenial, TopKey};
 pub use watch::{NearbyCounts, Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};

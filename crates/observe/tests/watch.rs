@@ -10,7 +10,8 @@ use spile_core::{Clock, FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{
-    EventKind, GroupBy, StoreHealth, StoreOutage, StorelessCounts, TimedStore, Watch, WatchBuilder,
+    EventKind, GroupBy, LimitPermits, PermitFigures, StoreHealth, StoreOutage, StorelessCounts, TimedStore,
+    TopKey, Watch, WatchBuilder,
 };
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -140,6 +141,22 @@ async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_co
     let near = |count: u64, truth: u64, error: u64| count.abs_diff(truth) <= error;
     assert!(near(top[0].count, 200_000, 20_000), "a fifth of all is within a tenth: {top:?}");
     assert!(top[1..].iter().all(|top| near(top.count, 10_000, 5_000)), "a hundredth within a half: {top:?}");
+}
+
+#[test]
+fn who_holds_permits_is_shown_by_the_same_names() {
+    for shown in [false, true] {
+        let (watch, _, _clock) = watch(|builder| builder.show_keys(shown));
+        assert!(watch.snapshot().permits.is_empty());
+        let jobs = LimitPermits { limit: "jobs".to_owned(), of: 5, held: 3, ..LimitPermits::default() };
+        let figures =
+            PermitFigures { limits: vec![jobs.clone()], holding_most: vec![("noisy".to_owned(), 3)] };
+        watch.set_permit_probe(Arc::new(move || figures.clone()));
+        let snapshot = watch.snapshot();
+        assert_eq!(snapshot.permits, [jobs]);
+        let key = if shown { "noisy".to_owned() } else { watch.mask(Key::new("noisy").unwrap()) };
+        assert_eq!(snapshot.top_holding, [TopKey { key, count: 3, error: 0 }]);
+    }
 }
 
 #[tokio::test]

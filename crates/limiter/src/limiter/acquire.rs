@@ -216,6 +216,11 @@ impl<S: Store> RateLimiter<S> {
     pub fn permit_stats(&self) -> PermitStats {
         self.inner.permits.stats.snapshot()
     }
+
+    /// The keys that hold most of the permits which this process keeps, and how many: up to `count` of them.
+    pub fn holding_most(&self, count: usize) -> Vec<(String, u64)> {
+        self.inner.permits.holding_most(count)
+    }
 }
 
 impl<S: Store + 'static> LimiterInner<S> {

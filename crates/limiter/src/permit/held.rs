@@ -78,6 +78,16 @@ impl HeldPlaces {
         self.places.iter().map(|(_, limit)| limit.name())
     }
 
+    /// The keys of its places, each once.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        let is_new = |at: usize, key: &str| self.places[..at].iter().all(|(other, _)| &**other != key);
+        self.places
+            .iter()
+            .enumerate()
+            .filter(move |(at, (key, _))| is_new(*at, key))
+            .map(|(_, (key, _))| &**key)
+    }
+
     /// Its charges. `None` if it has none, which cannot be.
     pub(crate) fn charges(&self) -> Option<Charges<'_>> {
         let charges = self

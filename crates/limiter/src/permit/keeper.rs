@@ -1,5 +1,6 @@
 //! Keeps the permits of this process: renews them in time, and releases them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -119,6 +120,18 @@ impl PermitKeeper {
     /// All that are kept.
     pub(crate) fn all(&self) -> Vec<Arc<HeldPlaces>> {
         self.held.lock().values().cloned().collect()
+    }
+
+    /// The keys that hold most permits of this process, and how many: up to `count` of them.
+    pub(crate) fn holding_most(&self, count: usize) -> Vec<(String, u64)> {
+        let held = self.held.lock();
+        let mut by_key: HashMap<&str, u64, foldhash::fast::RandomState> = HashMap::default();
+        for key in held.values().flat_map(|places| places.keys()) {
+            *by_key.entry(key).or_default() += 1;
+        }
+        let mut most: Vec<(&str, u64)> = by_key.into_iter().collect();
+        most.sort_unstable_by_key(|&(key, held)| (Reverse(held), key));
+        most.into_iter().take(count).map(|(key, held)| (key.to_owned(), held)).collect()
     }
 
     /// How many releases the store has not heard of yet.

@@ -27,14 +27,14 @@ const NEAR_LIMIT: f64 = 0.2;
 /// The window of levels, in seconds. Sketches fade after ten windows.
 const LEVEL_WINDOW_S: u64 = 30;
 
-/// One of the keys that were denied most, or that spent most.
+/// One of the keys that were denied most, that spent most, or that hold most permits.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TopKey {
     /// The key, or a hash of it unless keys are allowed in plain text.
     pub key: String,
-    /// Denials, or tokens. Halved every five minutes, so that it reflects recent traffic.
+    /// Denials, or tokens: halved every five minutes, so that it reflects recent traffic. Or permits.
     pub count: u64,
     /// By how much the count may be too high.
     pub error: u64,
@@ -126,6 +126,17 @@ impl SampledDecisions {
 
     pub(crate) fn top_spending(&self) -> Vec<TopKey> {
         self.spent.top(TOP).into_iter().map(top_key).collect()
+    }
+
+    /// These keys and counts, under the names that keys have in lists.
+    pub(crate) fn named(&self, counted: Vec<(String, u64)>) -> Vec<TopKey> {
+        let named = |(key, count): (String, u64)| {
+            let key = Key::new(&key).ok()?;
+            let name = self.name_of(key).map(String::from);
+            let key = name.unwrap_or_else(|| Fingerprints::mask(self.fingerprints.key(key)));
+            Some(TopKey { key, count, error: 0 })
+        };
+        counted.into_iter().filter_map(named).collect()
     }
 
     /// The last denials of a key. `now` and `wall` are the same moment on both clocks.

@@ -20,8 +20,8 @@ use crate::analytics::{DayRow, HistoryQuery, HistoryRow, MinuteRow};
 use crate::events::EventLane;
 use crate::events::{Event, EventKind, Events};
 use crate::metrics::{
-    CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies, Registrar,
-    SeriesTable, StoreHealthTracker, StoreRow, describe,
+    CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies, PermitFigures,
+    PermitProbe, Registrar, SeriesTable, StoreHealthTracker, StoreRow, describe,
 };
 use crate::sampling::{KeyDenial, SampledDecisions};
 
@@ -49,6 +49,7 @@ struct WatchState {
     totals: Mutex<CounterTotals>,
     events: Events,
     health_probe: Mutex<HealthProbe>,
+    permit_probe: Mutex<PermitProbe>,
     registrar: Registrar,
     clock: Arc<dyn Clock>,
     began: Micros,
@@ -74,6 +75,7 @@ impl Watch {
             totals: Mutex::new(CounterTotals::new(StoreHealthTracker::new(&registrar))),
             events: Events::new(Arc::clone(&clock)),
             health_probe: Mutex::new(health_probe),
+            permit_probe: Mutex::new(Arc::new(PermitFigures::default)),
             began: clock.now(),
             closed: watch::Sender::new(false),
             fingerprints,
@@ -95,6 +97,11 @@ impl Watch {
     /// Asks the store for its state once a second, from now on.
     pub fn set_health_probe(&self, ask: HealthProbe) {
         *self.inner.health_probe.lock() = ask;
+    }
+
+    /// Asks for the permits of this instance whenever figures are shown, from now on.
+    pub fn set_permit_probe(&self, ask: PermitProbe) {
+        *self.inner.permit_probe.lock() = ask;
     }
 
     /// Records how long a call to the store took.
@@ -175,6 +182,7 @@ impl Watch {
     pub fn snapshot(&self) -> Snapshot {
         let inner = &*self.inner;
         let (now, wall) = (inner.clock.now(), inner.clock.wall());
+        let permits = (Arc::clone(&*inner.permit_probe.lock()))();
         let mut totals = inner.totals.lock();
         inner.flush(&mut totals);
         let storeless = inner.failures.totals();
@@ -200,6 +208,8 @@ impl Watch {
             levels: sampled.levels(),
             top_denied: sampled.top_denied(),
             top_spending: sampled.top_spending(),
+            permits: permits.limits,
+            top_holding: sampled.named(permits.holding_most),
             top_limits: totals.top_limits(),
             events: inner.events.latest(),
         }

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
-use crate::metrics::{LatencyPercentiles, OutcomeCounts, SecondRow, StoreHealth, StorelessCounts};
+use crate::metrics::{
+    LatencyPercentiles, LimitPermits, OutcomeCounts, SecondRow, StoreHealth, StorelessCounts,
+};
 use crate::sampling::{BucketLevel, TopKey};
 
 /// The figures of one moment.
@@ -46,6 +48,12 @@ pub struct Snapshot {
     pub top_denied: Vec<TopKey>,
     /// The keys that spend most.
     pub top_spending: Vec<TopKey>,
+    /// The permits of this instance, by limit.
+    #[serde(default)]
+    pub permits: Vec<LimitPermits>,
+    /// The keys that hold most permits of this instance.
+    #[serde(default)]
+    pub top_holding: Vec<TopKey>,
     /// The limits with the most decisions.
     pub top_limits: Vec<TopLimit>,
     /// Recent events, the latest first.

@@ -1,8 +1,10 @@
-//! The health of the store, as dashboard, webhooks and metrics ask for it.
+//! The health of the store and the permits of this instance, as dashboard, webhooks and metrics ask for them.
 
 use std::sync::Arc;
 
-use spile_observe::{HealthProbe, StoreHealth};
+use spile_core::{LimitName, Plan};
+use spile_limiter::PermitCounts;
+use spile_observe::{HealthProbe, LimitPermits, PermitFigures, PermitProbe, StoreHealth};
 
 use super::Decider;
 use crate::config::Config;
@@ -23,5 +25,27 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
             trouble: decider.store().trouble(),
             warning: decider.store().warning(),
         }
+    })
+}
+
+/// How many keys are shown that hold most permits.
+const TOP: usize = 10;
+
+/// Asks the decider for the permits of this instance. Does not keep it alive either.
+pub(crate) fn of_permits(decider: &Arc<Decider>) -> PermitProbe {
+    let decider = Arc::downgrade(decider);
+    Arc::new(move || {
+        let Some(decider) = decider.upgrade() else { return PermitFigures::default() };
+        let policy = decider.policy();
+        let capacity = |name: &LimitName| {
+            let limits = policy.plans().into_iter().flat_map(Plan::limits);
+            limits.into_iter().find(|limit| limit.name() == name).map(|limit| limit.limit().capacity())
+        };
+        let limits = decider.permit_stats().into_iter().filter_map(|(name, counts)| {
+            let of = capacity(&name)?;
+            let PermitCounts { held, acquired, released, lost, .. } = counts;
+            Some(LimitPermits { limit: name.to_string(), of, held, acquired, released, lost })
+        });
+        PermitFigures { limits: limits.collect(), holding_most: decider.limiter().holding_most(TOP) }
     })
 }

@@ -104,6 +104,7 @@ impl Server {
             None => None,
         };
         telemetry.watch().set_health_probe(crate::decide::health::of_store(&decider, config));
+        telemetry.watch().set_permit_probe(crate::decide::health::of_permits(&decider));
         let sums = decider.store().redis().map(RedisMinutes::new).transpose()?;
         Ok(Self {
             decider,

@@ -33,6 +33,17 @@ async fn settled(browser: &Browser, page: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn permits_of_each_limit_are_shown() {
+    let (_spile, browser) = opened().await;
+    let row = "[...document.querySelectorAll('#permits tbody tr')].map(row => row.textContent).join()";
+    browser.until("the permits", &format!("return /^exports3 ?0[1-9]/.test({row})")).await;
+    let empty = "return document.getElementById('holding').textContent";
+    assert_eq!(browser.eval(empty).await, "No request under way holds a permit.");
+    browser.resize(1440, 1600).await;
+    browser.picture("permits").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_a_phone_a_tablet_and_a_desk_in_light_and_dark() {
     let (_spile, browser) = unlocked().await;
     browser

@@ -17,6 +17,10 @@ function overview({ query }) {
   const levels = el("div", { id: "levels" }),
     denied = el("div", { id: "denied" }),
     spending = el("div", { id: "spending" });
+  const permits = el("div", { id: "permits" }),
+    holding = el("div", { id: "holding" });
+  const atOnce = panel("Permits: at most so many at once", "half", permits),
+    holders = panel("Holding most permits", "half", holding);
   const limits = el("div", { id: "limits" }),
     events = eventList("Recent events"),
     day = el("div", { id: "day" });
@@ -31,6 +35,8 @@ function overview({ query }) {
       panel("Denied most", "third", denied),
       panel("Spending most", "third", spending),
       panel("How full buckets are", "third", levels),
+      atOnce,
+      holders,
       panel("Limits with the most decisions", "half", limits),
       panel("Recent events", "half", events),
       panel(
@@ -49,6 +55,14 @@ function overview({ query }) {
       denied.replaceChildren(keyTable("Denied most", "#Denials", snapshot.topDenied, "No key was denied recently."));
       spending.replaceChildren(
         keyTable("Spending most", "#Tokens", snapshot.topSpending, "No key spent tokens recently."),
+      );
+      atOnce.hidden = holders.hidden = !snapshot.permits.length;
+      const permitRows = snapshot.permits.map(p => [p.limit, whole(p.of), ...[p.held, p.acquired, p.released, p.lost].map(whole)]);
+      permits.replaceChildren(
+        table("Permits", ["Limit", "#For each key", "#Held here", "#Acquired", "#Released", "#Lost"], permitRows, "No limit of this kind."),
+      );
+      holding.replaceChildren(
+        keyTable("Holding most permits", "#Held", snapshot.topHolding, "No request under way holds a permit."),
       );
       const limitRows = snapshot.topLimits.map(l => [l.limit, whole(l.allowed + l.shadow), whole(l.denied)]);
       limits.replaceChildren(
