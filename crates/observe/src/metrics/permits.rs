@@ -1,4 +1,4 @@
-//! Permits that this instance holds, as whoever hands them out tells of them.
+//! The permits that this instance holds, for the dashboard.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ pub(super) enum PlanCommand {
         /// What it is called.
         name: String,
         #[command(flatten)]
-        limit: LimitFlags,
+        limit: Box<LimitFlags>,
         #[command(flatten)]
         file: EntryFile,
         #[command(flatten)]
