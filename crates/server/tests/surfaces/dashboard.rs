@@ -159,7 +159,7 @@ async fn figures_appear_move_and_leave_no_error_in_the_console() {
     let text = browser.eval("return document.body.innerText").await.to_string();
     assert!(!text.contains("203.0.113.9"), "a key is shown by name: {text}");
     for (page, what) in [
-        ("#/plans", "return document.querySelectorAll('#plans tbody tr').length == 5"),
+        ("#/plans", "return document.querySelectorAll('#plans tbody tr').length == 6"),
         ("#/tenants", "return document.getElementById('tenants')?.textContent.includes('acme')"),
         ("#/rules", "return document.querySelectorAll('#rules tbody tr').length == 3"),
         ("#/rules/login", "return document.querySelectorAll('#decisions polygon').length >= 1"),
@@ -182,7 +182,7 @@ async fn a_key_has_a_page_of_its_own_whose_bucket_is_seen_to_fill() {
     let answer = client.post(&format!("http://{}/v1/check", spile.http), &question).await;
     assert_eq!(answer.expect("it answers").0, 200);
     look_up(&browser, "fresh").await;
-    browser.until("five buckets", "return document.querySelectorAll('#buckets .bar').length === 5").await;
+    browser.until("six buckets", "return document.querySelectorAll('#buckets .bar').length === 6").await;
     assert_eq!(browser.eval("return location.hash").await, "#/keys/fresh");
     let level = "Math.min(...[...document.querySelectorAll('#buckets .bar')].map(b => +b.ariaValueNow))";
     let low = browser.eval(&format!("return {level}")).await;

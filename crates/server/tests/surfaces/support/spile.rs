@@ -129,7 +129,7 @@ impl Spile {
                     }
                 }
                 // Nobody releases it, so that it expires.
-                let question = json!({"plans": ["exports"], "identity": "203.0.113.7"});
+                let question = json!({"plans": ["exports"], "identity": "203.0.113.9"});
                 if client.post(&acquire, &question).await.is_err() {
                     return;
                 }
