@@ -218,6 +218,7 @@ mod guide {
     page!(ChoosingAKey, "choosing-a-key.md");
     page!(PlansAndChains, "plans-and-chains.md");
     page!(RatesAndQuotas, "rates-and-quotas.md");
+    page!(Concurrency, "concurrency.md");
     page!(LanguageModels, "language-models.md");
     page!(FailurePolicies, "failure-policies.md");
     page!(TestingYourLimits, "testing-your-limits.md");
