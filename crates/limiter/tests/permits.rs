@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{FailurePolicy, Limit, Plan, Reason, Store, StoreError};
-use spile_limiter::{AcquireError, LimiterError, RateLimiter, RateLimiterBuilder, TokioClock, Wait};
+use spile_limiter::{AcquireError, Ask, LimiterError, RateLimiter, RateLimiterBuilder, TokioClock, Wait};
+use spile_policy::Chain;
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 type Model = Arc<ModelStore<TokioClock>>;
@@ -390,4 +391,26 @@ async fn the_keys_that_hold_most_are_told_the_first_of_them_first() {
     drop(held);
     settle_down().await;
     assert_eq!(told(9), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_callers_keep_are_counted_as_held_until_they_end() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let mut chain = Chain::new(None);
+    limiter.extend_chain(&mut chain, &spile_policy::identity("ann").unwrap(), "mixed", 1).unwrap();
+    let held_here = || limiter.permit_stats().values().map(|counts| counts.held).sum::<u64>();
+    let (_, first) = limiter.acquire_unkept(Ask::from(&chain), "worker-7").await;
+    let (_, second) = limiter.acquire_unkept(Ask::from(&chain), "").await;
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!((held_here(), held(&model, "mixed/jobs")), (2, 2));
+    assert_eq!(limiter.holding_most(9), [("ann".to_owned(), 2)]);
+    tokio::time::sleep(HOLD / 2).await;
+    assert!(limiter.renew_permit(&chain, &first, false).await.unwrap());
+    tokio::time::sleep(HOLD / 2).await;
+    assert_eq!(held_here(), 1, "the second has ended");
+    assert!(!limiter.renew_permit(&chain, &second, false).await.unwrap());
+    assert!(limiter.release_permit(&chain, &first).await.unwrap());
+    assert_eq!(held_here(), 0);
+    assert!(!limiter.release_permit(&chain, &first).await.unwrap());
 }

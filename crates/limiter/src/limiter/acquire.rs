@@ -174,7 +174,8 @@ impl<S: Store> RateLimiter<S> {
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let (inner, local) = (&self.inner, &self.inner.fallback);
         let step = if degraded { PermitStep::Retake } else { PermitStep::Renew };
-        match in_time(inner.deadline, inner.store.permit(&charges, id, step)).await {
+        let sent = local.clock.now();
+        let renewed = match in_time(inner.deadline, inner.store.permit(&charges, id, step)).await {
             Ok(outcome) if outcome.allowed => {
                 if degraded {
                     // It is counted in the store now.
@@ -189,7 +190,13 @@ impl<S: Store> RateLimiter<S> {
                 _ if local.renew(&charges, id) => Ok(true),
                 _ => Err(why),
             },
+        };
+        match renewed {
+            Ok(true) => inner.permits.lent.note(id, &charges, sent),
+            Ok(false) => inner.permits.lent.forget(id),
+            Err(_) => {}
         }
+        renewed
     }
 
     /// Ends a permit. False if it was not held any more.
@@ -205,6 +212,7 @@ impl<S: Store> RateLimiter<S> {
             Err(_) if released_locally => true,
             answer => answer?.allowed || released_locally,
         };
+        inner.permits.lent.forget(id);
         if is_released {
             let limits = charges.iter().map(|charge| charge.limit().name());
             inner.permits.stats.count_limits(limits, |counts| counts.released += 1);
@@ -214,12 +222,12 @@ impl<S: Store> RateLimiter<S> {
 
     /// What permits of this process are held, and what became of the others.
     pub fn permit_stats(&self) -> PermitStats {
-        self.inner.permits.stats.snapshot()
+        self.inner.permits.all_stats(self.inner.fallback.clock.now())
     }
 
-    /// The keys that hold most of the permits which this process keeps, and how many: up to `count` of them.
+    /// The keys that hold most of the permits that were taken through this process, and how many: up to `count` of them.
     pub fn holding_most(&self, count: usize) -> Vec<(String, u64)> {
-        self.inner.permits.holding_most(count)
+        self.inner.permits.holding_most(count, self.inner.fallback.clock.now())
     }
 }
 
@@ -288,6 +296,7 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.add(self, &places);
         } else {
             self.permits.stats.count(&places, |counts| counts.acquired += 1);
+            self.permits.lent.note(places.id(), charges, now);
         }
         (decision, Some(places))
     }

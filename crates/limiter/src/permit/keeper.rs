@@ -1,6 +1,5 @@
 //! Keeps the permits of this process: renews them in time, and releases them.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +11,8 @@ use parking_lot::Mutex;
 use spile_core::{Charges, Micros, PermitStep, Store, StoreError};
 use tokio::task::JoinSet;
 
-use super::stats::StatsTable;
+use super::lent::LentPermits;
+use super::stats::{PermitStats, StatsTable};
 use super::turns::Turns;
 use super::{HeldPlaces, PlacesIn};
 use crate::limiter::{LimiterInner, in_time};
@@ -31,6 +31,8 @@ pub(crate) struct PermitKeeper {
     held: Mutex<HashMap<usize, Arc<HeldPlaces>, foldhash::fast::RandomState>>,
     is_running: AtomicBool,
     releasing: AtomicUsize,
+    /// Those that callers keep.
+    pub(crate) lent: LentPermits,
     pub(crate) stats: StatsTable,
     pub(crate) turns: Turns,
 }
@@ -122,16 +124,34 @@ impl PermitKeeper {
         self.held.lock().values().cloned().collect()
     }
 
-    /// The keys that hold most permits of this process, and how many: up to `count` of them.
-    pub(crate) fn holding_most(&self, count: usize) -> Vec<(String, u64)> {
-        let held = self.held.lock();
-        let mut by_key: HashMap<&str, u64, foldhash::fast::RandomState> = HashMap::default();
-        for key in held.values().flat_map(|places| places.keys()) {
-            *by_key.entry(key).or_default() += 1;
-        }
-        let mut most: Vec<(&str, u64)> = by_key.into_iter().collect();
-        most.sort_unstable_by_key(|&(key, held)| (Reverse(held), key));
-        most.into_iter().take(count).map(|(key, held)| (key.to_owned(), held)).collect()
+    /// What is held, also by callers, and what became of the others.
+    pub(crate) fn all_stats(&self, now: Micros) -> PermitStats {
+        let mut stats = self.stats.snapshot();
+        self.lent.each(now, |places| {
+            for limit in places.limits() {
+                stats.entry(limit.clone()).or_default().held += 1;
+            }
+        });
+        stats
+    }
+
+    /// The keys that hold most permits that were taken here, and how many: up to `count` of them.
+    pub(crate) fn holding_most(&self, count: usize, now: Micros) -> Vec<(String, u64)> {
+        let mut by_key: HashMap<String, u64, foldhash::fast::RandomState> = HashMap::default();
+        let mut add = |places: &HeldPlaces| {
+            for key in places.keys() {
+                match by_key.get_mut(key) {
+                    Some(held) => *held += 1,
+                    None => drop(by_key.insert(key.to_owned(), 1)),
+                }
+            }
+        };
+        self.held.lock().values().for_each(|places| add(places));
+        self.lent.each(now, add);
+        let mut most: Vec<_> = by_key.into_iter().collect();
+        most.sort_unstable_by(|(key, held), (other, theirs)| theirs.cmp(held).then_with(|| key.cmp(other)));
+        most.truncate(count);
+        most
     }
 
     /// How many releases the store has not heard of yet.

@@ -2,6 +2,7 @@
 
 mod held;
 mod keeper;
+mod lent;
 mod stats;
 mod turns;
 

@@ -197,7 +197,7 @@ impl PermitMetrics {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
         const EXPIRED: &str = "ratelimit_permits_expired_total";
         let expired = telemetry.register(|| {
-            describe_gauge!(Self::HELD, "Permits that this instance holds for requests under way.");
+            describe_gauge!(Self::HELD, "Permits that are held through this instance.");
             describe_counter!(
                 Self::EVENTS,
                 "What became of permits that this instance was asked for, by event."

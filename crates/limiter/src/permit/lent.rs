@@ -1,0 +1,43 @@
+//! Permits that callers renew and release by their ids. This process only remembers them, to tell how many are held.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use spile_core::{Charges, Micros, PermitId};
+
+use super::{HeldPlaces, PlacesIn};
+
+/// The most permits that are remembered.
+const MOST: usize = 100_000;
+
+/// Permits that were taken or renewed here and not released here, until their hold time ends.
+#[derive(Debug, Default)]
+pub(crate) struct LentPermits(Mutex<HashMap<PermitId, HeldPlaces>>);
+
+impl LentPermits {
+    /// A permit was taken or renewed by a question that was sent then.
+    pub(crate) fn note(&self, id: &PermitId, charges: &Charges<'_>, sent: Micros) {
+        let mut lent = self.0.lock();
+        if let Some(places) = lent.get(id) {
+            return places.renewed(sent, PlacesIn::Store);
+        }
+        if lent.len() >= MOST {
+            lent.retain(|_, places| places.is_held(sent));
+        }
+        if lent.len() < MOST {
+            lent.insert(id.clone(), HeldPlaces::new(id.clone(), charges, sent));
+        }
+    }
+
+    /// A permit was released, or is not held any more.
+    pub(crate) fn forget(&self, id: &PermitId) {
+        self.0.lock().remove(id);
+    }
+
+    /// Calls `visit` with each that is held.
+    pub(crate) fn each(&self, now: Micros, visit: impl FnMut(&HeldPlaces)) {
+        let mut lent = self.0.lock();
+        lent.retain(|_, places| places.is_held(now));
+        lent.values().for_each(visit);
+    }
+}
