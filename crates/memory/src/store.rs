@@ -1,5 +1,8 @@
 //! The store: finds the shards of a chain, locks them in one order, and runs the operation.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
@@ -91,7 +94,8 @@ impl<C> MemoryStoreBuilder<C> {
         MemoryStoreBuilder { clock, max_keys: self.max_keys, sweep: self.sweep }
     }
 
-    /// Holds at most this many buckets (at least one). A bucket takes 53 to 80 bytes.
+    /// Holds at most this many buckets (at least one), and as many permits: beyond that, permits are denied. A bucket takes 53 to
+    /// 80 bytes.
     ///
     /// At the bound each new key evicts another one: the fullest of a sample, or the one of median age if the whole
     /// sample is nearly empty. So a flood of keys, empty or not, evicts keys of the flood. Empty buckets from before
@@ -120,7 +124,9 @@ impl<C> MemoryStoreBuilder<C> {
         // A small store has one shard, so that its bound is exact.
         let shards = (max_keys / 4_096).next_power_of_two().min(MAX_SHARDS);
         let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
-        let shards = (0..shards).map(|index| Shard::new(part(index), self.sweep)).collect();
+        let permits = Arc::new(AtomicUsize::new(0));
+        let shard = |index| Shard::new(part(index), self.sweep, Arc::clone(&permits), max_keys);
+        let shards = (0..shards).map(shard).collect();
         MemoryStore { clock: self.clock, fingerprinter, shards }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use spile_core::{Charge, Charges, Cost, FakeClock, Key, Limit, LimitName, NamedLimit};
+use spile_core::{
+    Charge, Charges, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep,
+};
 use spile_memory::MemoryStore;
 
 fn charge<'k>(key: &'k str, limit: &NamedLimit, cost: u64) -> Charges<'k> {
@@ -154,4 +156,31 @@ fn the_fullest_goes_first() {
         (1, 10, 5, 0),
         "only the fullest was forgotten"
     );
+}
+
+fn takes(store: &MemoryStore<FakeClock>, key: &str, jobs: &NamedLimit, number: u128) -> bool {
+    let id = PermitId::new(Micros::new(1), number, "").expect("an id");
+    store.permit_now(&charge(key, jobs, 1), &id, PermitStep::Acquire).allowed
+}
+
+#[test]
+fn a_key_has_as_many_places_as_its_limit_says_and_all_keys_have_a_bound() {
+    let store = MemoryStore::builder().clock(FakeClock::default()).max_keys(20_100).build();
+    let jobs = named("jobs", Limit::concurrent(20_000).build().expect("in bounds"));
+    assert_eq!((0..20_001).filter(|number| takes(&store, "ann", &jobs, *number)).count(), 20_000);
+    let others = (0..200).filter(|number| takes(&store, &format!("caller {number}"), &jobs, *number));
+    assert_eq!(others.count(), 100);
+    assert_eq!(store.usage().permits, 20_100);
+}
+
+#[test]
+fn all_permits_that_end_too_late_are_shortened() {
+    let clock = FakeClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let jobs = |hold| Limit::concurrent(1_500).hold(Duration::from_secs(hold)).build().expect("in bounds");
+    let (long, short) = (named("jobs", jobs(86_400)), named("jobs", jobs(30)));
+    assert!((0..1_500).all(|number| takes(&store, "ann", &long, number)));
+    assert!(!takes(&store, "ann", &short, 2_000));
+    clock.advance(Duration::from_secs(31));
+    assert_eq!((3_000..4_600).filter(|number| takes(&store, "ann", &short, *number)).count(), 1_500);
 }

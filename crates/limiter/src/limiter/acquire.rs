@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::inner::{LimiterInner, in_time};
 use super::{PlanList, RateLimiter, Wait};
-use crate::ask::Ask;
+use crate::ask::{Ask, AskOptions};
 use crate::error::{AcquireError, LimiterError};
-use crate::permit::{HeldPlaces, Permit, PermitStats, ReleaseWork};
+use crate::permit::{HeldPlaces, Permit, PermitStats, PlacesIn, ReleaseWork, SOON};
 
 /// How long permits are released when the process ends.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
@@ -75,12 +75,13 @@ impl<S: Store + 'static> RateLimiter<S> {
                     None if decision.may_have_run() || left.is_zero() => return Err(decision),
                     None => {}
                 }
-                if !std::mem::replace(&mut has_waited, true) {
+                let for_place = decision.binding().limit().is_concurrency();
+                if for_place && !std::mem::replace(&mut has_waited, true) {
                     let limits = charges.iter().filter(|charge| charge.needs_permit());
                     let limits = limits.map(|charge| charge.limit().name());
                     permits.stats.count_limits(limits, |counts| counts.waited += 1);
                 }
-                if decision.binding().limit().is_concurrency() {
+                if for_place {
                     turn.pause(left).await;
                 } else if decision.retry_after() > left {
                     return Err(decision);
@@ -92,13 +93,17 @@ impl<S: Store + 'static> RateLimiter<S> {
         });
         let answer = match wait.at_most {
             // Those in front may take all the time.
-            Some(limit) => tokio::time::timeout(limit + self.inner.deadline, waiting).await.ok(),
+            Some(limit) => {
+                tokio::time::timeout(limit.saturating_add(self.inner.deadline), waiting).await.ok()
+            }
             None => Some(waiting.await),
         };
-        match answer {
-            Some(answer) => answer.map_err(AcquireError::denied),
-            None => Err(AcquireError::denied(self.peek_charges(charges.clone()).await)),
+        if let Some(answer) = answer {
+            return answer.map_err(AcquireError::denied);
         }
+        // Those in front may wait for other limits than this one needs.
+        let Acquired { decision, permit } = self.acquire_charges(Ask::from(charges.clone())).await;
+        permit.ok_or_else(|| AcquireError::denied(decision))
     }
 
     /// Acquires charges that the caller made: all of them and a permit, or nothing. A chain without a concurrency is spent as by
@@ -123,6 +128,9 @@ impl<S: Store + 'static> RateLimiter<S> {
 
     /// Takes a permit that the caller renews and releases by its id. `None` if it is denied.
     pub async fn acquire_unkept(&self, ask: Ask<'_>, holder: &str) -> (Decision, Option<PermitId>) {
+        if ask.charges.first_permit().is_none() {
+            return (self.allow_charges(ask).await, None);
+        }
         let (decision, places) = self.inner.acquire(&ask, holder, false).await;
         // Not released when it is dropped: it belongs to the caller.
         let id = places.map(|places| {
@@ -137,6 +145,8 @@ impl<S: Store + 'static> RateLimiter<S> {
     pub async fn release_permits(&self) {
         for places in self.inner.permits.all() {
             if places.end() {
+                // A holder that is still at work is told that others may have the place.
+                places.lose();
                 Arc::clone(&self.inner).release_later(places);
             }
         }
@@ -184,7 +194,11 @@ impl<S: Store> RateLimiter<S> {
                 Ok(true)
             }
             answer if !degraded => answer.map(|outcome| outcome.allowed),
-            Ok(_) => Ok(local.renew(&charges, id)),
+            // The store counts again, and has no place for it.
+            Ok(_) => {
+                local.release(&charges, id);
+                Ok(false)
+            }
             Err(why) => match Ask::from(chain).options.policy(local) {
                 FailurePolicy::Allow => Ok(true),
                 _ if local.renew(&charges, id) => Ok(true),
@@ -256,15 +270,15 @@ impl<S: Store + 'static> LimiterInner<S> {
         let question = rest.as_ref().and_then(|rest| self.question(rest));
         let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
         let answer = in_time(options.deadline(self.deadline), asked).await;
-        guard.is_armed = false;
-        drop(guard);
         let heard_at = self.fallback.clock.now();
         // A process that was suspended may hear of a permit that has ended meanwhile.
-        let has_ended = |outcome: &Outcome| outcome.allowed && !places.is_held(heard_at);
-        let answer = match answer {
-            Ok(outcome) if has_ended(&outcome) => Err(StoreError::TimedOut(self.deadline)),
-            answer => answer,
-        };
+        if answer.as_ref().is_ok_and(|outcome| outcome.allowed) && !places.is_held(heard_at) {
+            let retaken = self.retake(charges, &places, options).await;
+            if let Some(denial) = retaken {
+                guard.is_armed = false;
+                return (denial, None);
+            }
+        }
         let is_taken;
         let decision = match answer {
             Ok(outcome) => {
@@ -279,9 +293,14 @@ impl<S: Store + 'static> LimiterInner<S> {
                 let (decision, counted_in) = self.fallback.acquire(charges, places.id(), policy, &why);
                 is_taken = decision.allowed();
                 places.set_counted_in(counted_in);
+                places.renew_after(heard_at, SOON.min(places.hold() / 9));
+                if why.may_have_run() {
+                    places.set_unanswered();
+                } else {
+                    places.set_not_in_store();
+                }
                 if !is_taken && why.may_have_run() {
                     // The store may hold a place for a request that is refused.
-                    places.set_unanswered();
                     Arc::clone(self).release_later(Arc::clone(&places));
                 }
                 let decision = if options.shadow { decision.shadowed() } else { decision };
@@ -289,6 +308,8 @@ impl<S: Store + 'static> LimiterInner<S> {
                 decision
             }
         };
+        guard.is_armed = false;
+        drop(guard);
         if !is_taken {
             return (decision, None);
         }
@@ -299,6 +320,29 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.lent.note(places.id(), charges, now);
         }
         (decision, Some(places))
+    }
+
+    /// Takes places again whose hold time was over when the answer came. The denial if there is none any more.
+    async fn retake(
+        &self,
+        charges: &Charges<'_>,
+        places: &HeldPlaces,
+        options: &AskOptions<'_>,
+    ) -> Option<Decision> {
+        let (own, sent) = (charges.only(true)?, self.fallback.clock.now());
+        let retaken = self.store.permit(&own, places.id(), PermitStep::Retake);
+        match in_time(options.deadline(self.deadline), retaken).await {
+            Ok(outcome) if !outcome.allowed => {
+                let heard_at = Some(self.fallback.clock.now());
+                Some(self.conclude(&own, options, Ok(outcome), DecisionSource::Store, heard_at))
+            }
+            Ok(_) => {
+                places.renewed(sent, PlacesIn::Store);
+                None
+            }
+            // It is tried again when it is next renewed.
+            Err(_) => None,
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct HeldPlaces {
     counted_in: AtomicU8,
     /// Set if the store's answer did not come: the question may reach it after the release.
     unanswered: AtomicBool,
+    /// Cleared if no question about it has reached the store, so that there is nothing to release.
+    in_store: AtomicBool,
     /// Set once it was not renewed in time.
     lost: AtomicBool,
     /// Set once it was released or dropped.
@@ -53,6 +55,7 @@ impl HeldPlaces {
             renew_at: AtomicU64::new((sent + hold / 3).get()),
             counted_in: AtomicU8::new(PlacesIn::Store as u8),
             unanswered: AtomicBool::new(false),
+            in_store: AtomicBool::new(true),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             loss: Notify::new(),
@@ -139,6 +142,19 @@ impl HeldPlaces {
         self.counted_in.store(counted_in as u8, Ordering::Release);
     }
 
+    pub(crate) fn set_may_be_in_store(&self) {
+        self.in_store.store(true, Ordering::Release);
+    }
+
+    /// Notes that no question about it has reached the store.
+    pub(crate) fn set_not_in_store(&self) {
+        self.in_store.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn may_be_in_store(&self) -> bool {
+        self.in_store.load(Ordering::Acquire)
+    }
+
     pub(crate) fn set_unanswered(&self) {
         self.unanswered.store(true, Ordering::Release);
     }
@@ -152,6 +168,10 @@ impl HeldPlaces {
         let is_new = !self.lost.swap(true, Ordering::AcqRel);
         self.loss.notify_waiters();
         is_new
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Resolves when it is lost after this call.

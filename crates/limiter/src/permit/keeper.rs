@@ -24,6 +24,10 @@ const AT_ONCE: usize = 1_000;
 /// The first pause before a release is tried again, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a packet that was lost may be late.
+const LATE_PACKET: Duration = Duration::from_millis(400);
+/// How soon a permit that the store does not know is entered there again.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 /// The permits that this process holds.
 #[derive(Debug, Default)]
@@ -72,8 +76,11 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         let Some(runtime) = here.or_else(|| places.runtime().cloned()) else { return };
         let releasing = Releasing::new(Arc::clone(&self));
         runtime.spawn(async move {
-            self.release_until_done(&places).await;
+            let was_held = self.release_until_done(&places).await;
             drop(releasing);
+            if places.is_unanswered() && !was_held {
+                self.release_late(&places).await;
+            }
         });
     }
 
@@ -82,10 +89,13 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         places: Arc<HeldPlaces>,
     ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
         self.permits.remove(&places);
+        // Made before the future is polled: it may be dropped at any time.
+        let mut unreleased = Unreleased { limiter: self, places: Some(places) };
         Box::pin(async move {
-            let done = self.release(&places).await;
-            if done.is_err() {
-                self.release_later(places);
+            let Some(places) = unreleased.places.clone() else { return Ok(()) };
+            let done = unreleased.limiter.release(&places).await.map(drop);
+            if done.is_ok() {
+                drop(unreleased.places.take());
             }
             done
         })
@@ -103,7 +113,7 @@ impl PermitKeeper {
         held.insert(number(places), Arc::clone(places));
         if !self.is_running.swap(true, Ordering::AcqRel) {
             match places.runtime() {
-                Some(runtime) => drop(runtime.spawn(keep(Running(Arc::downgrade(limiter))))),
+                Some(runtime) => Running::start(limiter, runtime, Vec::new()),
                 None => self.is_running.store(false, Ordering::Release),
             }
         }
@@ -112,9 +122,10 @@ impl PermitKeeper {
     /// Stops keeping places.
     fn remove(&self, places: &Arc<HeldPlaces>) {
         if self.held.lock().remove(&number(places)).is_some() {
+            let was_lost = places.is_lost();
             self.stats.count(places, |counts| {
                 counts.held -= 1;
-                counts.released += 1;
+                counts.released += u64::from(!was_lost);
             });
         }
     }
@@ -159,8 +170,32 @@ impl PermitKeeper {
         self.releasing.load(Ordering::Acquire)
     }
 
+    /// A runtime of a permit that is held, if it is none of these.
+    fn runtime_besides(&self, ended: &[tokio::runtime::Id]) -> Option<tokio::runtime::Handle> {
+        // Not waited for: the task that ends because nothing is held has the lock.
+        let held = self.held.try_lock()?;
+        held.values()
+            .filter_map(|places| places.runtime())
+            .find(|runtime| !ended.contains(&runtime.id()))
+            .cloned()
+    }
+
     fn due(&self, now: Micros) -> Vec<Arc<HeldPlaces>> {
         self.held.lock().values().filter(|places| places.is_due(now)).cloned().collect()
+    }
+}
+
+/// Places whose release the store has not confirmed: if this is dropped, that is tried again in the background.
+struct Unreleased<S: Store + 'static> {
+    limiter: Arc<LimiterInner<S>>,
+    places: Option<Arc<HeldPlaces>>,
+}
+
+impl<S: Store + 'static> Drop for Unreleased<S> {
+    fn drop(&mut self) {
+        if let Some(places) = self.places.take() {
+            Arc::clone(&self.limiter).release_later(places);
+        }
     }
 }
 
@@ -184,13 +219,31 @@ fn number(places: &Arc<HeldPlaces>) -> usize {
     Arc::as_ptr(places) as usize
 }
 
-/// Lets the next permit start another task if this one ends with its runtime.
-struct Running<S>(Weak<LimiterInner<S>>);
+/// The task that renews permits. If its runtime ends, another runtime that has permits goes on.
+struct Running<S: Store + 'static> {
+    limiter: Weak<LimiterInner<S>>,
+    /// The runtimes that have ended, and last its own.
+    runtimes: Vec<tokio::runtime::Id>,
+}
 
-impl<S> Drop for Running<S> {
+impl<S: Store + 'static> Running<S> {
+    fn start(
+        limiter: &Arc<LimiterInner<S>>,
+        on: &tokio::runtime::Handle,
+        mut runtimes: Vec<tokio::runtime::Id>,
+    ) {
+        runtimes.push(on.id());
+        on.spawn(keep(Self { limiter: Arc::downgrade(limiter), runtimes }));
+    }
+}
+
+impl<S: Store + 'static> Drop for Running<S> {
     fn drop(&mut self) {
-        if let Some(limiter) = self.0.upgrade() {
-            limiter.permits.is_running.store(false, Ordering::Release);
+        let Some(limiter) = self.limiter.upgrade() else { return };
+        let another = limiter.permits.runtime_besides(&self.runtimes);
+        limiter.permits.is_running.store(another.is_some(), Ordering::Release);
+        if let Some(another) = another {
+            Self::start(&limiter, &another, std::mem::take(&mut self.runtimes));
         }
     }
 }
@@ -199,7 +252,7 @@ impl<S> Drop for Running<S> {
 async fn keep<S: Store + 'static>(running: Running<S>) {
     loop {
         tokio::time::sleep(TICK).await;
-        let Some(limiter) = running.0.upgrade() else { return };
+        let Some(limiter) = running.limiter.upgrade() else { return };
         let keeper = &limiter.permits;
         let due = keeper.due(limiter.fallback.clock.now() + TICK);
         for some in due.chunks(AT_ONCE) {
@@ -224,25 +277,29 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     let answer = limiter.renew_places(&places, &charges).await;
     let now = limiter.fallback.clock.now();
     if places.has_ended() {
-        // It was released while it was being renewed, and may have been taken again after that.
-        if places.counted_in() != PlacesIn::Store || matches!(answer, Ok(true) | Err(_)) {
-            limiter.release_later(places);
+        // It was released while it was being renewed, and may have been taken again after that, also in one of two slots.
+        if answer.is_err() {
+            places.set_unanswered();
         }
+        limiter.release_later(places);
         return;
     }
+    // What was told as lost stays so, also if the store has held it all the time.
+    let mut is_lost = !places.is_held(now);
+    let is_local = limiter.renew_locally(&places, &charges);
     match answer {
         Ok(true) => places.renewed(sent, PlacesIn::Store),
-        Ok(false) | Err(_) => {
-            if limiter.renew_locally(&places, &charges) {
-                places.renewed(sent, PlacesIn::Local);
-            } else {
-                // Several tries are left before its time is over.
-                places.renew_after(now, places.hold() / 9);
-            }
-        }
+        Err(_) if is_local && !is_lost => places.renewed(sent, PlacesIn::Local),
+        // The store counts again, and has no place for it: it goes on as one too many, and its holder is told.
+        Ok(false) => is_lost = true,
+        Err(_) => {}
     }
-    let is_over = !places.is_held(now);
-    if (is_over || matches!(answer, Ok(false))) && places.counted_in() != PlacesIn::Local && places.lose() {
+    if !matches!(answer, Ok(true)) {
+        // Several tries are left before its time is over. What the store does not know is entered soon after it is back.
+        let pause = places.hold() / 9;
+        places.renew_after(now, if places.counted_in() == PlacesIn::Store { pause } else { pause.min(SOON) });
+    }
+    if is_lost && places.lose() {
         limiter.permits.stats.count(&places, |counts| counts.lost += 1);
     }
 }
@@ -250,11 +307,17 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
 impl<S: Store + 'static> LimiterInner<S> {
     /// Renews places in the store, or takes them again. True if they are held there now.
     async fn renew_places(&self, places: &HeldPlaces, charges: &Charges<'_>) -> Result<bool, StoreError> {
-        let step = async |step| in_time(self.deadline, self.store.permit(charges, places.id(), step)).await;
+        // A node that hangs must not make the renewals of others late.
+        let deadline = self.deadline.min(places.hold() / 9);
+        let step = async |step| in_time(deadline, self.store.permit(charges, places.id(), step)).await;
         if places.counted_in() == PlacesIn::Store && step(PermitStep::Renew).await?.allowed {
             return Ok(true);
         }
+        if places.has_ended() {
+            return Ok(false);
+        }
         let was_held = places.is_held(self.fallback.clock.now());
+        places.set_may_be_in_store();
         let taken = step(PermitStep::Retake).await?.allowed;
         if taken && !was_held && places.lose() {
             // The place counts again, but another may have had it meanwhile.
@@ -278,29 +341,41 @@ impl<S: Store + 'static> LimiterInner<S> {
         }
     }
 
-    /// Releases places once.
-    async fn release(&self, places: &HeldPlaces) -> Result<(), StoreError> {
+    /// Releases places once, and tells whether the store held them.
+    async fn release(&self, places: &HeldPlaces) -> Result<bool, StoreError> {
         self.release_locally(places);
-        let Some(charges) = places.charges() else { return Ok(()) };
+        let Some(charges) = places.charges() else { return Ok(false) };
         // Also if they are counted elsewhere: the store may have got a question whose answer was lost.
-        let released = self.store.permit(&charges, places.id(), PermitStep::Release);
-        in_time(self.deadline, released).await?;
+        let mut was_held = false;
+        if places.may_be_in_store() {
+            let released = self.store.permit(&charges, places.id(), PermitStep::Release);
+            was_held = in_time(self.deadline, released).await?.allowed;
+        }
         self.permits.turns.released(&charges);
-        Ok(())
+        Ok(was_held)
     }
 
-    /// Tries to release places until that is done, or their hold time is over.
-    async fn release_until_done(&self, places: &HeldPlaces) {
+    /// Tries to release places until that is done, or their hold time is over. Tells whether the store held them.
+    async fn release_until_done(&self, places: &HeldPlaces) -> bool {
         let give_up = self.fallback.clock.now() + places.hold();
         let mut pause = FIRST_PAUSE;
-        while self.release(places).await.is_err() && self.fallback.clock.now() < give_up {
+        let mut released = self.release(places).await;
+        while released.is_err() && self.fallback.clock.now() < give_up {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
+            released = self.release(places).await;
         }
-        if places.is_unanswered() {
-            // Two questions on two connections may arrive in another order.
-            tokio::time::sleep(self.deadline).await;
-            let _late = self.release(places).await;
+        released.unwrap_or(false)
+    }
+
+    /// Releases places whose question may reach the store after their release: two questions on two connections may arrive in
+    /// another order, and a lost packet is sent again after a while.
+    async fn release_late(&self, places: &HeldPlaces) {
+        for pause in [self.deadline, LATE_PACKET, 5 * LATE_PACKET] {
+            tokio::time::sleep(pause).await;
+            if matches!(self.release(places).await, Ok(true)) {
+                return;
+            }
         }
     }
 }

@@ -21,9 +21,7 @@ impl LentPermits {
         if let Some(places) = lent.get(id) {
             return places.renewed(sent, PlacesIn::Store);
         }
-        if lent.len() >= MOST {
-            lent.retain(|_, places| places.is_held(sent));
-        }
+        // Those that have ended are removed when the numbers are next asked for.
         if lent.len() < MOST {
             lent.insert(id.clone(), HeldPlaces::new(id.clone(), charges, sent));
         }

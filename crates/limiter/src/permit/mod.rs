@@ -11,7 +11,7 @@ use std::sync::Arc;
 use spile_core::{Decision, Micros, PermitId, StoreError};
 
 pub(crate) use self::held::{HeldPlaces, PlacesIn};
-pub(crate) use self::keeper::{PermitKeeper, ReleaseWork};
+pub(crate) use self::keeper::{PermitKeeper, ReleaseWork, SOON};
 pub use self::stats::{PermitCounts, PermitStats};
 
 /// A place of every concurrency of a chain, until it is dropped or released. It is renewed in the background.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spile_core::{HeldPermit, Micros, PermitId};
@@ -18,6 +20,8 @@ const LISTED: usize = 1_000;
 pub(crate) struct PermitTable {
     sets: BTreeMap<Fingerprint, BucketPermits>,
     len: usize,
+    /// How many permits all shards have.
+    all: Arc<AtomicUsize>,
     expired: u64,
     /// The bucket after which the next sweep starts.
     cursor: Fingerprint,
@@ -31,8 +35,19 @@ struct BucketPermits {
 }
 
 impl PermitTable {
-    pub(crate) const fn new() -> Self {
-        Self { sets: BTreeMap::new(), len: 0, expired: 0, cursor: Fingerprint::NONE }
+    /// A table that counts its permits in `all`, too.
+    pub(crate) const fn new(all: Arc<AtomicUsize>) -> Self {
+        Self { sets: BTreeMap::new(), len: 0, all, expired: 0, cursor: Fingerprint::NONE }
+    }
+
+    /// How many permits all shards have, with those whose time is up.
+    pub(crate) fn all(&self) -> usize {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    fn fewer(&mut self, ended: usize) {
+        self.len -= ended;
+        self.all.fetch_sub(ended, Ordering::Relaxed);
     }
 
     /// How many permits there are, with those whose time is up.
@@ -57,7 +72,7 @@ impl PermitTable {
             ended += 1;
         }
         self.remove_if_empty(fingerprint);
-        self.len -= ended;
+        self.fewer(ended);
         self.expired += ended as u64;
     }
 
@@ -75,10 +90,11 @@ impl PermitTable {
     /// Makes the permits of a bucket end within this time. They end later only if the clock has stepped back or their limit has
     /// been changed.
     pub(crate) fn end_within(&mut self, fingerprint: Fingerprint, hold: Duration, now: Micros) {
-        let is_late = |permit: &HeldPermit| permit.until > now + hold + JITTER;
-        let late: Vec<_> = self.holders(fingerprint, now).into_iter().filter(is_late).collect();
-        for permit in late {
-            self.hold(fingerprint, &permit.id, now + hold);
+        let Some(set) = self.sets.get(&fingerprint) else { return };
+        let is_late = |(until, _): &&(Micros, PermitId)| *until > now + hold + JITTER;
+        let late: Vec<_> = set.by_time.iter().rev().take_while(is_late).map(|(_, id)| id.clone()).collect();
+        for id in late {
+            self.hold(fingerprint, &id, now + hold);
         }
     }
 
@@ -99,9 +115,11 @@ impl PermitTable {
     /// Notes a permit until then, or prolongs it.
     pub(crate) fn hold(&mut self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
         let set = self.sets.entry(fingerprint).or_default();
-        match set.until.insert(id.clone(), until) {
-            Some(before) => drop(set.by_time.remove(&(before, id.clone()))),
-            None => self.len += 1,
+        if let Some(before) = set.until.insert(id.clone(), until) {
+            set.by_time.remove(&(before, id.clone()));
+        } else {
+            self.len += 1;
+            self.all.fetch_add(1, Ordering::Relaxed);
         }
         set.by_time.insert((until, id.clone()));
     }
@@ -115,7 +133,7 @@ impl PermitTable {
             && let Some(until) = set.until.remove(id)
         {
             set.by_time.remove(&(until, id.clone()));
-            self.len -= 1;
+            self.fewer(1);
         }
         self.remove_if_empty(fingerprint);
         true
@@ -123,7 +141,8 @@ impl PermitTable {
 
     /// Ends all permits of a bucket.
     pub(crate) fn free(&mut self, fingerprint: Fingerprint) {
-        self.len -= self.sets.remove(&fingerprint).map_or(0, |set| set.until.len());
+        let ended = self.sets.remove(&fingerprint).map_or(0, |set| set.until.len());
+        self.fewer(ended);
     }
 
     /// The permits of a bucket that end first.

@@ -1,5 +1,8 @@
 //! A shard: a table of buckets behind its own lock.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
 use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Bucket, HeldPermit, Limit, MicroTokens, Micros, PermitId};
 
@@ -25,16 +28,25 @@ pub(crate) struct ShardState {
     /// Buckets that were evicted before they were full again.
     evicted: u64,
     permits: PermitTable,
+    /// The most permits of the whole store.
+    most_permits: usize,
 }
 
 impl Shard {
-    pub(crate) const fn new(most: usize, sweep: usize) -> Self {
+    /// A shard of a store that counts its permits in `permits`, and has so many of them at most.
+    pub(crate) const fn new(
+        most: usize,
+        sweep: usize,
+        permits: Arc<AtomicUsize>,
+        most_permits: usize,
+    ) -> Self {
         Self(Mutex::new(ShardState {
             table: BucketTable::new(),
             most,
             sweep,
             evicted: 0,
-            permits: PermitTable::new(),
+            permits: PermitTable::new(permits),
+            most_permits,
         }))
     }
 
@@ -97,7 +109,7 @@ impl ShardState {
         Bucket::places(limit, self.permits.count(fingerprint, now), now)
     }
 
-    /// The places of a concurrency that this permit could take, with its own if it is held. There are none if the shard has no
+    /// The places of a concurrency that this permit could take, with its own if it is held. There are none if the store has no
     /// room for another permit.
     pub(crate) fn places_for(
         &mut self,
@@ -109,9 +121,9 @@ impl ShardState {
         self.permits.end_expired(fingerprint, now);
         self.permits.sweep(self.sweep, now);
         let is_held = self.permits.is_held(fingerprint, id, now);
-        if !is_held && self.permits.len() >= self.most {
+        if !is_held && self.permits.all() >= self.most_permits {
             self.permits.sweep(usize::MAX, now);
-            if self.permits.len() >= self.most {
+            if self.permits.all() >= self.most_permits {
                 return Bucket::places(limit, limit.capacity(), now);
             }
         }

@@ -435,6 +435,12 @@ impl Policy {
         facts: &Facts<'_>,
     ) -> Result<(), ChargeError> {
         let (Some(plan), Some(address)) = (self.anonymous_plan(rule), facts.address) else { return Ok(()) };
+        // A guess is over at once, so that a concurrency would not limit it.
+        let counts = |plan: &&Plan| plan.limits().iter().any(|limit| !limit.limit().is_concurrency());
+        let Some(plan) = Some(plan).filter(counts).or_else(|| self.plans.get(ANONYMOUS_PLAN).filter(counts))
+        else {
+            return Ok(());
+        };
         let key = ResolvedKey::address(address, self.ipv6_prefix);
         let id = rule.map_or(DEFAULT_RULE, |rule| &rule.id);
         let chain = owed.enforced.get_or_insert_with(|| Chain::new(Some(id)));
@@ -442,7 +448,8 @@ impl Policy {
             return Ok(());
         }
         chain.tighten_failure_policy(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
-        chain.charge(&key, plan, 1)
+        let limits = plan.limits().iter().filter(|limit| !limit.limit().is_concurrency());
+        limits.cloned().try_for_each(|limit| chain.charge_limit(&key, limit, 1))
     }
 
     fn anonymous_plan(&self, rule: Option<&Rule>) -> Option<&Plan> {
@@ -472,7 +479,8 @@ fn no_identity(rule: &Rule, InvalidIdentity { place, why }: InvalidIdentity) -> 
 /// The limit of an address that sends unknown API keys: ten times the limit of one key.
 fn address_limit(limit: &NamedLimit) -> NamedLimit {
     let whole = limit.limit();
-    let tenfold = |tokens: u32| u64::from(tokens.saturating_mul(UNKNOWN_KEYS_FACTOR).min(Limit::MAX_TOKENS));
+    let most = if whole.is_concurrency() { Limit::MAX_PERMITS } else { Limit::MAX_TOKENS };
+    let tenfold = |tokens: u32| u64::from(tokens.saturating_mul(UNKNOWN_KEYS_FACTOR).min(most));
     let held = Limit::per(tenfold(whole.refill()), whole.period()).burst(tenfold(whole.capacity()));
     let held = held.like(whole).build();
     let namespace = PlanName::new(ADDRESS).expect("it is a name");

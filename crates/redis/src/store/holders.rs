@@ -21,7 +21,10 @@ static HOLDERS: LazyLock<Script> = LazyLock::new(|| {
          end
          local after = '(' .. string.format('%d', now)
          local held = redis.pcall('ZRANGEBYSCORE', KEYS[1], after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
-         return held.err and {} or held",
+         if held.err and string.find(held.err, 'WRONGTYPE', 1, true) then
+           return {}
+         end
+         return held",
     )
 });
 

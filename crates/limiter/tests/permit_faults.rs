@@ -1,0 +1,306 @@
+//! Permits while something goes wrong: a release that is cancelled, questions that are late, a store that comes back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spile_core::{
+    ChargeOutcome, Charges, Cost, FailurePolicy, HeldPermit, Key, Limit, Outcome, PartialOutcome, PermitId,
+    PermitStep, Plan, Reason, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
+};
+use spile_limiter::{RateLimiter, RateLimiterBuilder, TokioClock, Wait};
+use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
+
+type Model = Arc<ModelStore<TokioClock>>;
+type Remote = Arc<FaultyStore<Model>>;
+const HOLD: Duration = Duration::from_secs(3);
+
+fn plans() -> Vec<Plan> {
+    let jobs = |permits| Limit::concurrent(permits).hold(HOLD);
+    vec![
+        Plan::new("one", jobs(1)).unwrap(),
+        Plan::new("two", jobs(2)).unwrap(),
+        Plan::new("day", Limit::concurrent(1).hold(Duration::from_secs(86_400))).unwrap(),
+        Plan::new("slow", Limit::per_day(1)).unwrap(),
+        Plan::new("free", Limit::per_second(1)).unwrap(),
+    ]
+}
+fn remote() -> (Remote, Model, TokioClock) {
+    let clock = TokioClock::new();
+    let model = Arc::new(ModelStore::new(clock));
+    (Arc::new(FaultyStore::new(Arc::clone(&model), |_| CallFault::None)), model, clock)
+}
+fn limiter_of(remote: &Remote, clock: TokioClock) -> RateLimiterBuilder<Remote> {
+    RateLimiter::builder().store(Arc::clone(remote)).plans(plans()).clock(clock)
+}
+fn down() -> CallFault {
+    CallFault::Fail(StoreError::BreakerOpen)
+}
+fn held(model: &Model, limit: &str) -> usize {
+    model.permits("ann", limit).len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_cancelled_happens_all_the_same() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let permit = limiter.acquire("ann", "one").await.unwrap();
+    remote.set_fault(CallFault::Hang);
+    let _late = tokio::time::timeout(Duration::from_millis(1), permit.release()).await;
+    remote.set_fault(CallFault::None);
+    tokio::time::sleep(HOLD / 2).await;
+    assert_eq!(held(&model, "one"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_permit_for_which_the_store_has_no_place_is_lost() {
+    let (one, model, clock) = remote();
+    let two = Arc::new(FaultyStore::new(Arc::clone(&model), |_| CallFault::None));
+    let a = limiter_of(&one, clock).on_failure(FailurePolicy::Local).replicas(2).build();
+    let b = limiter_of(&two, clock).on_failure(FailurePolicy::Local).replicas(2).build();
+    one.set_fault(down());
+    let local = a.acquire("ann", "two").await.unwrap();
+    let theirs = [b.acquire("ann", "two").await.unwrap(), b.acquire("ann", "two").await.unwrap()];
+    one.set_fault(CallFault::None);
+    tokio::time::sleep(20 * HOLD).await;
+    let all = theirs.iter().chain([&local]).filter(|permit| permit.is_held()).count();
+    assert!(all <= 2, "{all} hold 2 places, 20 hold times after recovery");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_reached_the_store_is_not_released_there() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    remote.set_fault(down());
+    for _ in 0..10_000 {
+        drop(limiter.acquire("ann", "one").await.unwrap());
+    }
+    let calls = remote.calls();
+    tokio::time::sleep(HOLD).await;
+    assert_eq!(remote.calls() - calls, 0, "calls after the work is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_wait_is_a_wait() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    assert!(limiter.acquire_when_ready("ann", "one", Wait::at_most(Duration::MAX)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_a_rate_does_not_keep_others_from_free_places() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    drop(limiter.acquire("ann", ["two", "slow"]).await.unwrap());
+    let other = limiter.clone();
+    let waits =
+        tokio::spawn(async move { other.acquire_when_ready("ann", ["two", "slow"], Wait::forever()).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let answer = limiter.acquire_when_ready("ann", "two", Wait::at_most(Duration::from_secs(5))).await;
+    waits.abort();
+    if let Err(why) = answer {
+        panic!(
+            "{} free places; decision says allowed={}",
+            2 - held(&model, "two"),
+            why.decision().unwrap().allowed()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_held_any_more_stays_so() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).deadline(Duration::from_millis(400)).build();
+    remote.set_fault(CallFault::Delay(Duration::from_millis(350)));
+    let started = tokio::time::Instant::now();
+    let permit = limiter.acquire("ann", "one").await.unwrap();
+    remote.set_fault(down());
+    permit.lost().await;
+    remote.set_fault(CallFault::None);
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!permit.is_held(), "held again at {:?}", started.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_without_a_concurrency_is_just_allowed() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let charges = limiter.charges("ann", "free", 1).unwrap();
+    let (decision, id) = limiter.acquire_unkept(charges.into(), "").await;
+    assert_eq!(id, None);
+    assert_eq!(decision.reason(), Reason::Ok);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_policy_let_pass_is_entered_soon_after_the_store_is_back() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    remote.set_fault(down());
+    let _permit = limiter.acquire("ann", "day").await.unwrap();
+    remote.set_fault(CallFault::None);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(held(&model, "day"), 1, "an hour after the store is back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_back_at_the_end_is_not_held() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let mine = limiter.acquire("ann", "one").await.unwrap();
+    limiter.release_permits().await;
+    let theirs = limiter.acquire("ann", "one").await.unwrap();
+    assert!(theirs.is_held() && !mine.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_go_on_when_the_runtime_that_made_them_ends() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let other = limiter.clone();
+    let first = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let permit = runtime.block_on(other.acquire("bob", "one")).unwrap();
+        (runtime, permit)
+    });
+    let (runtime, _bobs) = first.join().unwrap();
+    let permit = limiter.acquire("ann", "one").await.unwrap();
+    runtime.shutdown_background();
+    tokio::time::sleep(3 * HOLD).await;
+    assert!(permit.is_held());
+}
+
+#[test]
+fn permits_may_outlive_every_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtimes = [runtime(), runtime(), runtime()];
+    let (limiter, _remote) = runtimes[0].block_on(async {
+        let (remote, _, clock) = remote();
+        (limiter_of(&remote, clock).build(), remote)
+    });
+    let permits: Vec<_> = (runtimes.iter().zip(["ann", "bob", "eve"]))
+        .map(|(runtime, key)| runtime.block_on(limiter.acquire(key, "one")).unwrap())
+        .collect();
+    drop(runtimes);
+    drop(permits);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_of_any_place_wakes_those_that_wait_for_it() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let full = limiter.acquire("ann", "one").await.unwrap();
+    let other = limiter.clone();
+    let waits = tokio::spawn(async move {
+        other.acquire_when_ready("ann", ["two", "one"], Wait::forever()).await.unwrap()
+    });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(full);
+    let started = tokio::time::Instant::now();
+    let _permit = waits.await.unwrap();
+    assert!(started.elapsed() < Duration::from_millis(20), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_handed_out_is_held() {
+    // A process that was suspended between question and answer.
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).deadline(Duration::from_secs(10)).build();
+    remote.set_fault(CallFault::Delay(Duration::from_secs(4)));
+    let permit = limiter.acquire("ann", "one").await.unwrap();
+    assert_eq!(permit.decision().reason(), Reason::Ok);
+    remote.set_fault(CallFault::None);
+    tokio::time::sleep(HOLD).await;
+    assert_eq!(held(&model, "one"), 1, "it is taken again when it can be");
+}
+
+/// A store whose acquisitions arrive late: the packet is sent again, and other connections overtake it.
+struct LateStore(Model, Duration);
+
+impl Store for LateStore {
+    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.0.spend(charges).await
+    }
+    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.0.peek(charges).await
+    }
+    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
+        self.0.spend_up_to(charges).await
+    }
+    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
+        self.0.charge(charges).await
+    }
+    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        self.0.refund(charges).await
+    }
+    async fn refund_once(
+        &self,
+        charges: &Charges<'_>,
+        id: RefundId<'_>,
+    ) -> Result<RefundOutcome, StoreError> {
+        self.0.refund_once(charges, id).await
+    }
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        marker: ReservationMarker,
+        actual: Cost,
+    ) -> Result<SettleOutcome, StoreError> {
+        self.0.settle(charges, marker, actual).await
+    }
+    async fn permit(
+        &self,
+        charges: &Charges<'_>,
+        id: &PermitId,
+        step: PermitStep,
+    ) -> Result<Outcome, StoreError> {
+        tokio::task::yield_now().await;
+        if step == PermitStep::Acquire {
+            let (model, late, id) = (Arc::clone(&self.0), self.1, id.clone());
+            let limit = charges.first_permit().unwrap().limit().clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                let key = Key::new("ann").unwrap();
+                let charges = Charges::one(key, &limit, Cost::ONE).unwrap();
+                model.permit(&charges, &id, step).await
+            });
+            return std::future::pending().await;
+        }
+        self.0.permit(charges, id, step).await
+    }
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+        self.0.holders(charges).await
+    }
+    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.0.reset(charges).await
+    }
+}
+
+async fn leaked(policy: FailurePolicy, late_ms: u64, cancelled: bool) -> bool {
+    let clock = TokioClock::new();
+    let model = Arc::new(ModelStore::new(clock));
+    let store = LateStore(Arc::clone(&model), Duration::from_millis(late_ms));
+    let limiter = RateLimiter::builder().store(store).plans(plans()).clock(clock).on_failure(policy).build();
+    if cancelled {
+        drop(tokio::time::timeout(Duration::from_millis(1), limiter.acquire("ann", "day")).await);
+    } else {
+        drop(limiter.acquire("ann", "day").await);
+    }
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    held(&model, "day") > 0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_late_leaves_no_place_taken() {
+    let mut bad = Vec::new();
+    for late_ms in [10, 60, 90, 200, 1_000] {
+        for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Local] {
+            for cancelled in [false, true] {
+                if leaked(policy, late_ms, cancelled).await {
+                    bad.push((late_ms, policy, if cancelled { "cancelled" } else { "answered by policy" }));
+                }
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}
