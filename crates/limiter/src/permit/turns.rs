@@ -24,7 +24,7 @@ struct Queues {
     by_chain: HashMap<Vec<Place>, Weak<Queue>>,
     /// The queues that wait for a place, among other things.
     by_place: HashMap<Place, Vec<Weak<Queue>>>,
-    /// At so many chains, those that nobody waits for are removed.
+    /// At so many chains, those without a waiter are removed.
     clean_at: usize,
 }
 

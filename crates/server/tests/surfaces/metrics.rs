@@ -32,7 +32,7 @@ async fn every_metric_of_the_design_is_there() {
         "ratelimit_store_duration_seconds_bucket{op=\"spend\"",
         "ratelimit_bucket_level_ratio_bucket{limit=\"free\"",
         "ratelimit_store_duration_seconds_bucket{op=\"permit\"",
-        "ratelimit_permits_held{limit=\"exports\"} 0",
+        "ratelimit_permits_held{limit=\"exports\"} 3",
         "ratelimit_permits_total{limit=\"exports\",event=\"acquired\"}",
         "ratelimit_permits_total{limit=\"exports\",event=\"lost\"} 0",
         "ratelimit_permits_expired_total 3",

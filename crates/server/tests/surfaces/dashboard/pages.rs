@@ -36,9 +36,9 @@ async fn settled(browser: &Browser, page: &str) {
 async fn permits_of_each_limit_are_shown() {
     let (_spile, browser) = opened().await;
     let row = "[...document.querySelectorAll('#permits tbody tr')].map(row => row.textContent).join()";
-    browser.until("the permits", &format!("return /^exports3 ?0[1-9]/.test({row})")).await;
-    let empty = "return document.getElementById('holding').textContent";
-    assert_eq!(browser.eval(empty).await, "No request under way holds a permit.");
+    browser.until("the permits", &format!("return /^exports3 ?3[1-9]/.test({row})")).await;
+    let holder = "[...document.querySelectorAll('#holding tbody tr')].map(row => row.lastElementChild.textContent).join()";
+    browser.until("who holds most", &format!("return {holder} === '3'")).await;
     browser.resize(1440, 1600).await;
     browser.picture("permits").await;
 }

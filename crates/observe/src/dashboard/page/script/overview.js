@@ -62,7 +62,7 @@ function overview({ query }) {
         table("Permits", ["Limit", "#For each key", "#Held here", "#Acquired", "#Released", "#Lost"], permitRows, "No limit of this kind."),
       );
       holding.replaceChildren(
-        keyTable("Holding most permits", "#Held", snapshot.topHolding, "No request under way holds a permit."),
+        keyTable("Holding most permits", "#Held", snapshot.topHolding, "No permit is held through this instance."),
       );
       const limitRows = snapshot.topLimits.map(l => [l.limit, whole(l.allowed + l.shadow), whole(l.denied)]);
       limits.replaceChildren(
