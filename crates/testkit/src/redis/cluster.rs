@@ -93,9 +93,14 @@ impl RedisCluster {
     /// # Panics
     /// Where there is none.
     pub fn replica_of(&self, slot: u16) -> usize {
-        let id = node_id(&self.nodes[self.master_of(slot)]);
+        self.try_replica_of(slot).unwrap_or_else(|| panic!("slot {slot} has no replica"))
+    }
+
+    /// A node that replicates the one that serves a slot, and that answers. `None` if there is none at the moment.
+    pub fn try_replica_of(&self, slot: u16) -> Option<usize> {
+        let id = node_id(&self.nodes[self.try_master_of(slot)?]);
         let follows = |node: &RedisServer| node.is_awake() && myself(node).contains(&format!("slave {id} "));
-        self.nodes.iter().position(follows).unwrap_or_else(|| panic!("slot {slot} has no replica"))
+        self.nodes.iter().position(follows)
     }
 
     /// Makes the replica of a slot its master, and waits until that is known everywhere. Returns the new master.
