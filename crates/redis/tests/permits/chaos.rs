@@ -58,8 +58,10 @@ fn failovers(name: &'static str, acquisitions: u64) -> Row {
 
 fn slot_moves(name: &'static str, acquisitions: u64) -> Row {
     in_cluster(name, acquisitions, |cluster, slot, random| {
+        // While the last move spreads, there may be none.
+        let Some(master) = cluster.try_master_of(slot) else { return };
         let masters = (0..cluster.nodes().len()).filter(|node| is_master(&cluster.nodes()[*node]));
-        let others: Vec<_> = masters.filter(|node| *node != cluster.master_of(slot)).collect();
+        let others: Vec<_> = masters.filter(|node| *node != master).collect();
         cluster.move_slot(slot, others[random.usize(..others.len())]);
     })
 }
@@ -71,8 +73,9 @@ fn in_cluster(name: &'static str, acquisitions: u64, change: impl Fn(&RedisClust
     while fleet.acquired() < acquisitions {
         let slot = cluster.slot_of(&set(random.usize(..KEYS)));
         change(&cluster, slot, &mut random);
-        wait::lasting(Duration::from_millis(random.u64(..300)));
+        wait::lasting(Duration::from_millis(random.u64(100..500)));
     }
+    cluster.wait_until_whole();
     fleet.end(name, |key| held(&cluster.nodes()[cluster.master_of(cluster.slot_of(&set(key)))], key))
 }
 

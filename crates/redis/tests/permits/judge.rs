@@ -72,7 +72,9 @@ impl Judge {
     /// An excess is none if as many of those that were counted had lost their permits.
     fn weigh_excesses(&mut self) {
         for (excess, ids, what) in std::mem::take(&mut self.excesses) {
-            if ids.iter().filter(|id| self.lost_ids.contains(*id)).count() < excess {
+            let void = ids.iter().filter(|id| self.lost_ids.contains(*id)).count();
+            self.highest = self.highest.max(ids.len() - void);
+            if void < excess {
                 self.breach(what);
             }
         }
@@ -89,8 +91,9 @@ impl Judge {
         let held = self.held.entry(key.to_owned()).or_default();
         held.insert(id.to_owned(), process);
         let count = held.len();
-        self.highest = self.highest.max(count);
-        if count > most {
+        if count <= most {
+            self.highest = self.highest.max(count);
+        } else {
             let ids = held.keys().cloned().collect();
             let what = format!("{count} held of {key} after {} acquisitions", self.acquired);
             self.excesses.push((count - most, ids, what));

@@ -188,7 +188,8 @@ impl RedisCluster {
         wait::until_true("the replicas to be seen", || self.nodes.iter().all(seen));
     }
 
-    fn try_master_of(&self, slot: u16) -> Option<usize> {
+    /// The node that serves a slot, as the nodes that answer see it. `None` if there is none at the moment.
+    pub fn try_master_of(&self, slot: u16) -> Option<usize> {
         let port = served_by(self.any(), slot)?;
         self.nodes.iter().position(|node| node.port() == port)
     }
