@@ -8,6 +8,7 @@ use spile_core::{
     PermitStep, Plan, Reason, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 use spile_limiter::{RateLimiter, RateLimiterBuilder, TokioClock, Wait};
+use spile_policy::Chain;
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 type Model = Arc<ModelStore<TokioClock>>;
@@ -303,4 +304,37 @@ async fn a_question_that_is_late_leaves_no_place_taken() {
         }
     }
     assert!(bad.is_empty(), "{bad:#?}");
+}
+
+/// A store behind a network: each answer takes a while, and a release takes longer than a question.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_asks_one_after_the_other_is_never_denied() {
+    let (remote, _, clock) = remote();
+    remote.set_fault(CallFault::Delay(Duration::from_millis(5)));
+    let limiter = limiter_of(&remote, clock).build();
+    for _ in 0..100 {
+        drop(limiter.acquire("ann", "one").await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_of_an_outage_is_entered_while_it_is_renewed_and_not_after_it_has_ended() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let mut chain = Chain::new(None);
+    limiter.extend_chain(&mut chain, &spile_policy::identity("ann").unwrap(), "one", 1).unwrap();
+    remote.set_fault(down());
+    let (_, kept) = limiter.acquire_unkept((&chain).into(), "").await;
+    let (_, left) = limiter.acquire_unkept((&chain).into(), "").await;
+    let (kept, left) = (kept.unwrap(), left.unwrap());
+    for _ in 0..9 {
+        tokio::time::sleep(HOLD / 3).await;
+        assert!(limiter.renew_permit(&chain, &kept, true).await.unwrap(), "while the policy lets pass");
+    }
+    remote.set_fault(CallFault::None);
+    assert!(!limiter.renew_permit(&chain, &left, true).await.unwrap(), "it was not renewed in time");
+    assert!(limiter.renew_permit(&chain, &kept, true).await.unwrap());
+    assert_eq!(held(&model, "one"), 1);
+    tokio::time::sleep(HOLD).await;
+    assert!(!limiter.renew_permit(&chain, &kept, true).await.unwrap());
 }

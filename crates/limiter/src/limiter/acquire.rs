@@ -183,9 +183,16 @@ impl<S: Store> RateLimiter<S> {
         let charges = chain.charges_at(|_| 1);
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let (inner, local) = (&self.inner, &self.inner.fallback);
-        let step = if degraded { PermitStep::Retake } else { PermitStep::Renew };
+        let step = async |step| in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
         let sent = local.clock.now();
-        let renewed = match in_time(inner.deadline, inner.store.permit(&charges, id, step)).await {
+        let mut answer = step(PermitStep::Renew).await;
+        // The store may not know it yet. What was not renewed within its hold time is not taken again.
+        let is_fresh = || local.clock.wall() < id.since() + hold_of(&charges);
+        let degraded = degraded && (inner.permits.lent.is_held(id, sent) || is_fresh());
+        if degraded && answer.as_ref().is_ok_and(|outcome| !outcome.allowed) {
+            answer = step(PermitStep::Retake).await;
+        }
+        let renewed = match answer {
             Ok(outcome) if outcome.allowed => {
                 if degraded {
                     // It is counted in the store now.
@@ -268,8 +275,15 @@ impl<S: Store + 'static> LimiterInner<S> {
         let places = Arc::new(HeldPlaces::new(id, charges, now));
         let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
         let question = rest.as_ref().and_then(|rest| self.question(rest));
-        let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
-        let answer = in_time(options.deadline(self.deadline), asked).await;
+        let deadline = options.deadline(self.deadline);
+        let asked = || self.store.permit(charges, places.id(), PermitStep::Acquire);
+        let mut answer = in_time(deadline, asked()).await;
+        // A caller that asks one request after the other must not overtake the release of its last one.
+        if answer.as_ref().is_ok_and(|outcome| !outcome.allowed)
+            && tokio::time::timeout(deadline, self.permits.wait_for_releases(charges)).await == Ok(true)
+        {
+            answer = in_time(deadline, asked()).await;
+        }
         let heard_at = self.fallback.clock.now();
         // A process that was suspended may hear of a permit that has ended meanwhile.
         if answer.as_ref().is_ok_and(|outcome| outcome.allowed) && !places.is_held(heard_at) {
@@ -344,6 +358,11 @@ impl<S: Store + 'static> LimiterInner<S> {
             Err(_) => None,
         }
     }
+}
+
+/// The shortest hold time of these charges.
+fn hold_of(charges: &Charges<'_>) -> Duration {
+    charges.iter().filter_map(|charge| charge.limit().limit().hold()).min().unwrap_or_default()
 }
 
 /// The buckets of an outcome that are not places.

@@ -77,6 +77,11 @@ impl HeldPlaces {
         self.runtime.as_ref()
     }
 
+    /// The key and the limit of each place.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (&str, &LimitName)> {
+        self.places.iter().map(|(key, limit)| (&**key, limit.name()))
+    }
+
     pub(crate) fn limits(&self) -> impl Iterator<Item = &LimitName> {
         self.places.iter().map(|(_, limit)| limit.name())
     }

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Charges, Micros, PermitStep, Store, StoreError};
+use spile_core::{Charge, Charges, LimitName, Micros, PermitStep, Store, StoreError};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::lent::LentPermits;
@@ -35,6 +36,10 @@ pub(crate) struct PermitKeeper {
     held: Mutex<HashMap<usize, Arc<HeldPlaces>, foldhash::fast::RandomState>>,
     is_running: AtomicBool,
     releasing: AtomicUsize,
+    /// The places that are being released, and how many permits of each.
+    being_released: Mutex<HashMap<(String, LimitName), usize, foldhash::fast::RandomState>>,
+    /// Wakes those that wait for a release of this process.
+    has_released: Notify,
     /// Those that callers keep.
     pub(crate) lent: LentPermits,
     pub(crate) stats: StatsTable,
@@ -74,7 +79,7 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         // The runtime that it was taken on may have ended.
         let here = tokio::runtime::Handle::try_current().ok();
         let Some(runtime) = here.or_else(|| places.runtime().cloned()) else { return };
-        let releasing = Releasing::new(Arc::clone(&self));
+        let releasing = Releasing::new(Arc::clone(&self), Arc::clone(&places));
         runtime.spawn(async move {
             let was_held = self.release_until_done(&places).await;
             drop(releasing);
@@ -165,6 +170,28 @@ impl PermitKeeper {
         most
     }
 
+    /// Waits for releases of these places that are under way in this process. False if there were none.
+    pub(crate) async fn wait_for_releases(&self, charges: &Charges<'_>) -> bool {
+        let mut has_waited = false;
+        loop {
+            // Made before the look, so that no release in between is missed.
+            let released = self.has_released.notified();
+            let is_under_way = {
+                let being_released = self.being_released.lock();
+                let place =
+                    |charge: &Charge<'_>| (charge.key().as_str().to_owned(), charge.limit().name().clone());
+                let permits = charges.iter().filter(|charge| charge.needs_permit());
+                !being_released.is_empty()
+                    && permits.map(place).any(|place| being_released.contains_key(&place))
+            };
+            if !is_under_way {
+                return has_waited;
+            }
+            has_waited = true;
+            released.await;
+        }
+    }
+
     /// How many releases the store has not heard of yet.
     pub(crate) fn releasing(&self) -> usize {
         self.releasing.load(Ordering::Acquire)
@@ -200,18 +227,39 @@ impl<S: Store + 'static> Drop for Unreleased<S> {
 }
 
 /// Counts a release that is under way.
-struct Releasing<S>(Arc<LimiterInner<S>>);
+struct Releasing<S> {
+    limiter: Arc<LimiterInner<S>>,
+    places: Arc<HeldPlaces>,
+}
 
 impl<S> Releasing<S> {
-    fn new(limiter: Arc<LimiterInner<S>>) -> Self {
+    fn new(limiter: Arc<LimiterInner<S>>, places: Arc<HeldPlaces>) -> Self {
         limiter.permits.releasing.fetch_add(1, Ordering::AcqRel);
-        Self(limiter)
+        let mut being_released = limiter.permits.being_released.lock();
+        for (key, limit) in places.places() {
+            *being_released.entry((key.to_owned(), limit.clone())).or_default() += 1;
+        }
+        drop(being_released);
+        Self { limiter, places }
     }
 }
 
 impl<S> Drop for Releasing<S> {
     fn drop(&mut self) {
-        self.0.permits.releasing.fetch_sub(1, Ordering::AcqRel);
+        let permits = &self.limiter.permits;
+        let mut being_released = permits.being_released.lock();
+        for (key, limit) in self.places.places() {
+            let place = (key.to_owned(), limit.clone());
+            if let Some(count) = being_released.get_mut(&place) {
+                *count -= 1;
+                if *count == 0 {
+                    being_released.remove(&place);
+                }
+            }
+        }
+        drop(being_released);
+        permits.releasing.fetch_sub(1, Ordering::AcqRel);
+        permits.has_released.notify_waiters();
     }
 }
 

@@ -27,6 +27,11 @@ impl LentPermits {
         }
     }
 
+    /// True if it was taken or renewed here within its hold time.
+    pub(crate) fn is_held(&self, id: &PermitId, now: Micros) -> bool {
+        self.0.lock().get(id).is_some_and(|places| places.is_held(now))
+    }
+
     /// A permit was released, or is not held any more.
     pub(crate) fn forget(&self, id: &PermitId) {
         self.0.lock().remove(id);

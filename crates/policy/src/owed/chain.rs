@@ -231,10 +231,12 @@ impl Chain {
         self.buckets.iter().filter_map(|bucket| bucket.limit.limit().hold()).min()
     }
 
-    /// The chain, unless it takes a permit: for questions that could not release one.
-    pub fn without_permit(self) -> Result<Self, AskError> {
+    /// The chain, unless it takes a permit: for questions that could not release one. `None` if it is in shadow mode, which never
+    /// blocks.
+    pub fn without_permit(self) -> Result<Option<Self>, AskError> {
         match self.first_permit() {
-            None => Ok(self),
+            None => Ok(Some(self)),
+            Some(_) if self.shadow => Ok(None),
             Some(limit) => Err(AskError::NeedsPermit(limit.name().clone())),
         }
     }

@@ -7,6 +7,7 @@ use spile_core::PermitId;
 use spile_listener::ClientBody;
 use spile_policy::Chain;
 use spile_tower::response;
+use tokio::task::yield_now;
 
 use super::body::read_json;
 use super::check::{USUAL_BYTES, only_post, reply_with_fields};
@@ -43,7 +44,12 @@ pub(crate) async fn acquire(
     let holder = holder.as_deref().map_or_else(|| peer.ip().to_string(), str::to_owned);
     PermitId::check_holder(&holder).map_err(|why| Fault::new("holder", why))?;
     let chain = question.owed_with_permit(&decider.in_force().policy)?;
+    // Lets the connection notice that its client has hung up: then this future is dropped, and no permit is taken.
+    yield_now().await;
     let (decision, id) = decider.acquire(chain.as_ref(), &holder).await;
+    let unanswered = UnansweredPermit::new(decider, chain.as_ref(), id.as_ref());
+    yield_now().await;
+    unanswered.answer();
     let permit = id.as_ref().map(|id| PermitTicket::new(id, decision.degraded(), question).to_text());
     let hold = chain.as_ref().and_then(Chain::hold);
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
@@ -90,6 +96,34 @@ pub(crate) async fn release(
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_released(&mut body, released);
     Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
+}
+
+/// A permit whose client may be gone. It is released if this is dropped before it is answered.
+struct UnansweredPermit<'a> {
+    decider: &'a Decider,
+    permit: Option<(&'a Chain, &'a PermitId)>,
+}
+
+impl<'a> UnansweredPermit<'a> {
+    fn new(decider: &'a Decider, chain: Option<&'a Chain>, id: Option<&'a PermitId>) -> Self {
+        Self { decider, permit: chain.zip(id) }
+    }
+
+    fn answer(mut self) {
+        self.permit = None;
+    }
+}
+
+impl Drop for UnansweredPermit<'_> {
+    fn drop(&mut self) {
+        if let Some((chain, id)) = self.permit.take() {
+            let (limiter, chain, id) = (self.decider.limiter().clone(), chain.clone(), id.clone());
+            tokio::spawn(async move {
+                // If the store does not answer, the permit ends with its hold time.
+                let _released = limiter.release_permit(&chain, &id).await;
+            });
+        }
+    }
 }
 
 async fn presented(decider: &Decider, request: &mut Request<ClientBody>) -> Result<PresentedPermit, Problem> {

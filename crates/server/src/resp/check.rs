@@ -86,7 +86,7 @@ impl<'a> Check<'a> {
         match owed {
             Some(chain) if self.verb == Verb::Check => {
                 let chain = chain.without_permit();
-                chain.map(Some).map_err(|wrong| RespReply::error(format!("ERR ruleId: {wrong}")))
+                chain.map_err(|wrong| RespReply::error(format!("ERR ruleId: {wrong}")))
             }
             owed => Ok(owed),
         }
