@@ -177,6 +177,13 @@ impl Instance {
     }
 }
 
+/// Nothing is left behind if the test fails, also if it is suspended.
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ended = self.process.kill().and_then(|()| self.process.wait());
+    }
+}
+
 /// Kills, suspends and replaces processes until it is told to stop. What happens is told in the order in which it did.
 fn break_instances(url: &str, events: &PipeWriter, stop: &AtomicU64) -> Vec<Instance> {
     let mut random = Rng::new();

@@ -97,9 +97,12 @@ impl RedisClient {
             match parse(&bytes).map_err(io::Error::other)? {
                 Some((Value::Error(text), _)) => return Err(ReplyError::Refused(text)),
                 Some((value, _)) => return Ok(value.into()),
-                None => match self.stream.read(&mut chunk)? {
-                    0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                    read => bytes.extend_from_slice(&chunk[..read]),
+                None => match self.stream.read(&mut chunk) {
+                    Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                    Ok(read) => bytes.extend_from_slice(&chunk[..read]),
+                    // A signal came.
+                    Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                    Err(why) => return Err(why.into()),
                 },
             }
         }
