@@ -56,13 +56,12 @@ impl TypedQuestion<'_> {
         chain.map(Option::flatten).map_err(|why| Fault::new(self.asked_by(), why))
     }
 
-    /// The same for a question that takes a permit. Plans that it names must have a concurrency, and a limit that it brings along
-    /// cannot be one; a rule may lead to a plan that has none.
+    /// The same for a question that takes a permit. Plans that it names must have a concurrency; a rule may lead to a plan that
+    /// has none.
     pub(crate) fn owed_with_permit(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
         match self.owed(policy)? {
-            Some(chain) if self.plans.is_some() || self.capacity.is_some() => {
-                let field = if self.plans.is_some() { "plans" } else { "capacity" };
-                chain.with_permit().map(Some).map_err(|why| Fault::new(field, why))
+            Some(chain) if self.plans.is_some() => {
+                chain.with_permit().map(Some).map_err(|why| Fault::new("plans", why))
             }
             chain => Ok(chain),
         }
