@@ -141,7 +141,7 @@ async fn after_an_outage_work_that_goes_on_is_counted_again_and_never_twice() {
     let limiter = limiter_of(&remote, clock).build();
     let permits =
         [limiter.acquire("ann", "mixed").await.unwrap(), limiter.acquire("ann", "mixed").await.unwrap()];
-    // A failover that loses everything, within the hold time: nobody else has asked meanwhile.
+    // A failover that loses everything, within the hold time, while no other caller asks.
     let all = limiter.charges("ann", "mixed", 0).unwrap();
     model.reset(&all).await.unwrap();
     tokio::time::sleep(HOLD).await;
@@ -373,6 +373,9 @@ fn a_permit_of_an_embedded_store_needs_no_runtime() {
         panic!("the embedded store answers at once");
     };
     assert_eq!(limiter.store().usage().permits, 1);
+    let mut denied = Box::pin(limiter.acquire("ann", "one"));
+    let denied = denied.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    assert!(matches!(denied, std::task::Poll::Ready(Err(_))));
     drop(permit);
     assert_eq!(limiter.store().usage().permits, 0);
 }

@@ -151,7 +151,7 @@ async fn a_client_that_hangs_up_ends_the_permit_while_it_is_served_or_decided_ab
     drop(served);
     assert_eq!(store.usage().permits, 0);
 
-    // The store takes the permit, and its answer finds nobody.
+    // The store takes the permit, and its caller is gone when it answers.
     let remote = slow(Arc::clone(&store), Duration::from_millis(20));
     let rule = Rule::new(Fixed::new("all"), "one");
     let layer = RateLimitLayer::new(limiter(remote).build(), rule).unwrap();

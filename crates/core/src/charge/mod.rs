@@ -6,6 +6,8 @@ mod permit_id;
 mod refund_id;
 mod reservation_marker;
 
+use std::time::Duration;
+
 pub use self::cost::{Cost, CostError};
 pub use self::key::{Key, KeyError};
 pub use self::permit_id::{PermitId, PermitIdError};
@@ -129,6 +131,11 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn first_permit(&self) -> Option<&Charge<'a>> {
         self.0.iter().find(|charge| charge.needs_permit())
+    }
+
+    /// How long a permit of these charges is held: the shortest hold time. `None` if they take none.
+    pub fn hold(&self) -> Option<Duration> {
+        self.0.iter().filter_map(|charge| charge.limit.limit().hold()).min()
     }
 
     /// The charges that take a permit, or those that take none. `None` if there are none of the kind.

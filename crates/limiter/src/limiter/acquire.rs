@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep, Store, StoreError,
+    Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep, Store,
+    StoreError,
 };
 use spile_policy::Chain;
 use tokio::time::Instant;
@@ -187,7 +188,7 @@ impl<S: Store> RateLimiter<S> {
         let sent = local.clock.now();
         let mut answer = step(PermitStep::Renew).await;
         // The store may not know it yet. What was not renewed within its hold time is not taken again.
-        let is_fresh = || local.clock.wall() < id.since() + hold_of(&charges);
+        let is_fresh = || local.clock.wall() < id.since() + charges.hold().unwrap_or_default();
         let degraded = degraded && (inner.permits.lent.is_held(id, sent) || is_fresh());
         if degraded && answer.as_ref().is_ok_and(|outcome| !outcome.allowed) {
             answer = step(PermitStep::Retake).await;
@@ -279,8 +280,9 @@ impl<S: Store + 'static> LimiterInner<S> {
         let asked = || self.store.permit(charges, places.id(), PermitStep::Acquire);
         let mut answer = in_time(deadline, asked()).await;
         // A caller that asks one request after the other must not overtake the release of its last one.
-        if answer.as_ref().is_ok_and(|outcome| !outcome.allowed)
-            && tokio::time::timeout(deadline, self.permits.wait_for_releases(charges)).await == Ok(true)
+        if answer.as_ref().is_ok_and(|outcome| lacks_place(charges, outcome))
+            && self.permits.is_releasing(charges)
+            && tokio::time::timeout(deadline, self.permits.wait_for_releases(charges)).await.is_ok()
         {
             answer = in_time(deadline, asked()).await;
         }
@@ -360,9 +362,12 @@ impl<S: Store + 'static> LimiterInner<S> {
     }
 }
 
-/// The shortest hold time of these charges.
-fn hold_of(charges: &Charges<'_>) -> Duration {
-    charges.iter().filter_map(|charge| charge.limit().limit().hold()).min().unwrap_or_default()
+/// True if a concurrency had no place left. A release may just be under way.
+fn lacks_place(charges: &Charges<'_>, outcome: &Outcome) -> bool {
+    let is_full = |(charge, bucket): (&Charge<'_>, &Bucket)| {
+        charge.needs_permit() && bucket.held() < charge.cost().asked()
+    };
+    !outcome.allowed && charges.iter().zip(outcome.buckets.iter()).any(is_full)
 }
 
 /// The buckets of an outcome that are not places.

@@ -44,9 +44,9 @@ pub(crate) struct HeldPlaces {
 impl HeldPlaces {
     /// The places of a chain's concurrencies, asked for at `sent`. The store counts the hold time from later than that.
     pub(crate) fn new(id: PermitId, charges: &Charges<'_>, sent: Micros) -> Self {
-        let permits = || charges.iter().filter(|charge| charge.needs_permit());
-        let places = permits().map(|charge| (charge.key().as_str().into(), charge.limit().clone())).collect();
-        let hold = permits().filter_map(|charge| charge.limit().limit().hold()).min().unwrap_or_default();
+        let permits = charges.iter().filter(|charge| charge.needs_permit());
+        let places = permits.map(|charge| (charge.key().as_str().into(), charge.limit().clone())).collect();
+        let hold = charges.hold().unwrap_or_default();
         Self {
             id,
             places,

@@ -170,24 +170,22 @@ impl PermitKeeper {
         most
     }
 
-    /// Waits for releases of these places that are under way in this process. False if there were none.
-    pub(crate) async fn wait_for_releases(&self, charges: &Charges<'_>) -> bool {
-        let mut has_waited = false;
+    /// True if permits of these places are being released by this process.
+    pub(crate) fn is_releasing(&self, charges: &Charges<'_>) -> bool {
+        let being_released = self.being_released.lock();
+        let place = |charge: &Charge<'_>| (charge.key().as_str().to_owned(), charge.limit().name().clone());
+        let permits = charges.iter().filter(|charge| charge.needs_permit());
+        !being_released.is_empty() && permits.map(place).any(|place| being_released.contains_key(&place))
+    }
+
+    /// Waits for the releases of these places that are under way in this process.
+    pub(crate) async fn wait_for_releases(&self, charges: &Charges<'_>) {
         loop {
             // Made before the look, so that no release in between is missed.
             let released = self.has_released.notified();
-            let is_under_way = {
-                let being_released = self.being_released.lock();
-                let place =
-                    |charge: &Charge<'_>| (charge.key().as_str().to_owned(), charge.limit().name().clone());
-                let permits = charges.iter().filter(|charge| charge.needs_permit());
-                !being_released.is_empty()
-                    && permits.map(place).any(|place| being_released.contains_key(&place))
-            };
-            if !is_under_way {
-                return has_waited;
+            if !self.is_releasing(charges) {
+                return;
             }
-            has_waited = true;
             released.await;
         }
     }

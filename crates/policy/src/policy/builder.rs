@@ -98,15 +98,11 @@ impl PolicyBuilder {
         if let Some(tenant) = tenants.iter().find(|tenant| !plans.contains_key(&tenant.plan)) {
             return Err(PolicyError::Plan { of: tenant.id.clone(), plan: tenant.plan.clone() });
         }
-        let policy_plans = PlansOfRules { plans: &plans, rules: &rules, by_id: &by_id, tenants: &tenants };
-        if let Some((rule, limit)) = policy_plans.permit_of_descriptors() {
-            return Err(PolicyError::DescriptorPermit { rule, limit });
-        }
         let keys = |tenant: &Tenant| {
             let id = tenant.id.clone();
             tenant.api_keys.clone().into_iter().map(move |key| (key, id.clone()))
         };
-        Ok(Policy {
+        let policy = Policy {
             by_id,
             by_specificity: by_specificity(&rules),
             by_domain: by_domain(&rules),
@@ -119,7 +115,11 @@ impl PolicyBuilder {
             rules,
             on_failure,
             ipv6_prefix,
-        })
+        };
+        match policy.permit_of_descriptors() {
+            Some((rule, limit)) => Err(PolicyError::DescriptorPermit { rule, limit }),
+            None => Ok(policy),
+        }
     }
 }
 
@@ -155,42 +155,23 @@ fn by_domain(rules: &[Rule]) -> Map<String, Vec<usize>> {
     found
 }
 
-/// What the rules of a policy that is being built may charge.
-struct PlansOfRules<'p> {
-    plans: &'p Map<PlanName, Plan>,
-    rules: &'p [Rule],
-    by_id: &'p Map<SmolStr, usize>,
-    tenants: &'p [Tenant],
-}
-
-impl PlansOfRules<'_> {
+impl Policy {
     /// The first rule for descriptors that may charge a concurrency, and that limit. Envoy asks and never says when the request
     /// has ended, so that no permit could be released.
     fn permit_of_descriptors(&self) -> Option<(SmolStr, LimitName)> {
-        let rules = self.rules.iter().filter(|rule| rule.matcher.descriptor.is_some());
-        rules.into_iter().find_map(|rule| {
-            let mut charged = vec![rule];
-            let mut at = 0;
-            while let Some(&next) = charged.get(at) {
-                for other in next.also.iter().filter_map(|id| self.by_id.get(id)).map(|&at| &self.rules[at]) {
-                    if !charged.iter().any(|there| there.id == other.id) {
-                        charged.push(other);
-                    }
-                }
-                at += 1;
-            }
-            let limit = charged.into_iter().find_map(|rule| self.permit_of(rule))?;
+        self.rules.iter().filter(|rule| rule.matcher.descriptor.is_some()).find_map(|rule| {
+            let limit = self.with_also(rule).into_iter().find_map(|rule| self.permit_of(rule))?;
             Some((rule.id.clone(), limit))
         })
     }
 
+    /// A concurrency that a rule may charge, for any tenant.
     fn permit_of(&self, rule: &Rule) -> Option<LimitName> {
         let by_tenant = matches!(rule.plans, RulePlans::Tenant { .. });
-        let tenants = self.tenants.iter().filter(|_| by_tenant);
+        let tenants = self.tenants.values().filter(|_| by_tenant);
         let of_tenants = tenants.filter_map(|tenant| tenant.own().or_else(|| self.plans.get(&tenant.plan)));
-        let known = rule.plans.known().iter().filter_map(|plan| self.plans.get(plan));
-        let limits = known.chain(of_tenants).flat_map(Plan::limits);
-        limits.filter(|limit| limit.limit().is_concurrency()).map(|limit| limit.name().clone()).next()
+        let limits = self.plans_of(rule, None).chain(of_tenants).flat_map(Plan::limits);
+        limits.filter(|limit| limit.limit().is_concurrency()).map(|limit| limit.name().clone()).min()
     }
 }
 

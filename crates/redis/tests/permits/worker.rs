@@ -91,7 +91,7 @@ async fn hold(work: HeldWork, random: &mut Rng) {
     let _ended = (&mut working.0).await;
 }
 
-/// Work that is cancelled if nobody waits for it any more.
+/// Work that is cancelled when its waiting task is gone.
 struct AbortOnDrop(JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

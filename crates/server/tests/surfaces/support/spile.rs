@@ -128,7 +128,7 @@ impl Spile {
                         return;
                     }
                 }
-                // Nobody releases it, so that it expires.
+                // It is not released, so that it expires.
                 let question = json!({"plans": ["exports"], "identity": "203.0.113.9"});
                 if client.post(&acquire, &question).await.is_err() {
                     return;
