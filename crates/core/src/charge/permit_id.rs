@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Key, Micros};
+use crate::Micros;
 
 /// Tells a permit from every other: 32 hexadecimal digits, of which the first 12 are the milliseconds since the Unix epoch at
 /// which it was asked for, and behind an `@` the name of its holder if it has one.
@@ -44,10 +44,13 @@ impl PermitId {
 
     /// An error that says why this cannot be the name of a holder.
     pub fn check_holder(holder: &str) -> Result<(), PermitIdError> {
-        if holder.len() > Self::MAX_HOLDER_BYTES || Key::control_in(holder).is_some() {
+        if holder.len() > Self::MAX_HOLDER_BYTES {
             return Err(PermitIdError::Holder(holder.len()));
         }
-        Ok(())
+        match holder.chars().enumerate().find(|(_, character)| character.is_control()) {
+            Some((at, character)) => Err(PermitIdError::HolderControl { at, code: character.into() }),
+            None => Ok(()),
+        }
     }
 
     /// The text.
@@ -80,12 +83,23 @@ pub enum PermitIdError {
     /// It does not begin with the digits of an id, or what follows is not a holder.
     #[error("the id of a permit is 32 hexadecimal digits, and behind an `@` its holder if it has one")]
     Form,
-    /// The name of the holder is too long, or has a control character.
+    /// The name of the holder is too long.
     #[error(
         "the holder of a permit has {0} bytes; it takes 0 to {max} without control characters",
         max = PermitId::MAX_HOLDER_BYTES
     )]
     Holder(usize),
+    /// The name of the holder has a control character.
+    #[error(
+        "character {at} of the holder of a permit is U+{code:04X}; it takes 0 to {max} bytes without control characters",
+        max = PermitId::MAX_HOLDER_BYTES
+    )]
+    HolderControl {
+        /// Which character of the name it is, counted from zero.
+        at: usize,
+        /// Its code point.
+        code: u32,
+    },
 }
 
 #[cfg(test)]
@@ -112,6 +126,8 @@ mod tests {
         let long = format!("{digits}@{}", "h".repeat(65));
         let why = PermitId::parse(&long).expect_err("its holder is too long").to_string();
         assert_eq!(why, "the holder of a permit has 65 bytes; it takes 0 to 64 without control characters");
-        assert!(PermitId::new(Micros::default(), 7, "a\nb").is_err());
+        let why = PermitId::new(Micros::default(), 7, "a\nb").expect_err("it has a line feed").to_string();
+        let told = "character 1 of the holder of a permit is U+000A; it takes 0 to 64 bytes without control characters";
+        assert_eq!(why, told);
     }
 }

@@ -88,8 +88,7 @@ impl<S: Store + 'static> Worker<S> {
                 let refusal = Err(GatewayRefusal::UnsupportedCoding);
                 return self.finish_response(&config, context, &parts, None, None, refusal);
             }
-            let admitted =
-                self.admit(&config, origin, &downstream, &mut parts, &mut context.record, started).await;
+            let admitted = self.admit(&config, origin, &downstream, &mut parts, &mut context, started).await;
             let mut admitted = match admitted {
                 Ok(admitted) => admitted,
                 Err(RejectedRequest { why, decision, route }) => {
@@ -231,7 +230,7 @@ impl<S: Store + 'static> Worker<S> {
         origin: RequestOrigin,
         downstream: &Downstream,
         request: &mut Parts,
-        record: &mut AccessRecord,
+        context: &mut RequestContext,
         now: Micros,
     ) -> Result<AdmittedRequest, RejectedRequest> {
         if origin.ambiguous {
@@ -250,8 +249,8 @@ impl<S: Store + 'static> Worker<S> {
         let attempt = AuthAttempt { address: downstream.client, guesses: &gateway.guesses };
         let identified = config.auth.identify(&request.headers, attempt, &*gateway.clock);
         let caller = identified.as_ref().ok();
-        record.route(&route.settings.name);
-        record.tenant(caller.and_then(|caller| Some(&caller.tenant.as_ref()?.id)));
+        context.record.route(&route.settings.name);
+        context.record.tenant(caller.and_then(|caller| Some(&caller.tenant.as_ref()?.id)));
         let principal = caller.and_then(|caller| caller.principal.as_deref());
         let reported = || config.trusted_proxies.principal(downstream, &request.headers);
         // A request that is refused for its credential gets no answer that could cost more than its rules say.
@@ -269,9 +268,9 @@ impl<S: Store + 'static> Worker<S> {
             .holds_permits();
         let mut owed = config.auth.policy.owed(&facts);
         let refusal = owed.refusal.take();
-        let decision = gateway.limits.allow(owed).await;
+        let decision = gateway.limits.allow(owed, &context.id).await;
         if let Some(decision) = &decision {
-            record.decision(decision);
+            context.record.decision(decision);
         }
         if let Some(denied) = decision.as_ref().filter(|decision| !decision.allowed()) {
             let response = gateway.limits.refusal(denied, route.settings.rate_limit_headers, request);

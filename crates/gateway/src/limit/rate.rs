@@ -14,6 +14,8 @@ use spile_observe::trace::{self, SpanKind, Tracer};
 use spile_policy::{Chain, Owed};
 use spile_tower::response::{HeaderFields, is_grpc};
 
+use crate::forward::headers::RequestId;
+
 const DEGRADED: HeaderName = HeaderName::from_static("x-ratelimit-degraded");
 
 /// The limiter, and the header fields that tell clients of its decisions.
@@ -41,8 +43,9 @@ pub(crate) struct RateDecision {
 type RequestPermits = Arc<Mutex<Vec<Permit>>>;
 
 impl<S: Store + 'static> RateLimits<S> {
-    /// Charges the request what it owes. `None` if no limit applies.
-    pub(crate) async fn allow(&self, owed: Owed) -> Option<Box<RateDecision>> {
+    /// Charges the request what it owes. `None` if no limit applies. Permits are held in the name of its `id`, by which operators
+    /// find it in the access log.
+    pub(crate) async fn allow(&self, owed: Owed, id: &RequestId) -> Option<Box<RateDecision>> {
         let Owed { enforced, shadow, .. } = owed;
         if shadow.is_empty() && self.tracer.is_none() {
             let chain = enforced?;
@@ -52,10 +55,10 @@ impl<S: Store + 'static> RateLimits<S> {
             {
                 return Some(self.decision(decision, None, chain));
             }
-            return Some(Box::pin(self.allow_chain(chain)).await);
+            return Some(Box::pin(self.allow_chain(chain, id)).await);
         }
         // Boxed, so that the futures of requests whose store answers at once stay small.
-        Box::pin(self.allow_each(enforced, shadow)).await
+        Box::pin(self.allow_each(enforced, shadow, id)).await
     }
 
     /// Tells the client of the decision in header fields.
@@ -86,12 +89,12 @@ impl<S: Store + 'static> RateLimits<S> {
         Ok(())
     }
 
-    async fn allow_chain(&self, chain: Chain) -> Box<RateDecision> {
+    async fn allow_chain(&self, chain: Chain, id: &RequestId) -> Box<RateDecision> {
         if self.tracer.is_none() {
-            return self.ask_limiter(chain).await;
+            return self.ask_limiter(chain, id).await;
         }
         let noted = async {
-            let decided = self.ask_limiter(chain).await;
+            let decided = self.ask_limiter(chain, id).await;
             trace::note("spile.reason", || decided.reason());
             trace::note("spile.limit", || decided.limit().to_owned());
             decided
@@ -99,22 +102,27 @@ impl<S: Store + 'static> RateLimits<S> {
         Box::pin(trace::span("decision", SpanKind::Internal, noted)).await
     }
 
-    async fn ask_limiter(&self, chain: Chain) -> Box<RateDecision> {
+    async fn ask_limiter(&self, chain: Chain, id: &RequestId) -> Box<RateDecision> {
         let ask = Ask::from(&chain);
         if chain.first_permit().is_none() {
             let decision = self.limiter.allow_charges(ask).await;
             return self.decision(decision, None, chain);
         }
         // Boxed, so that the futures of requests that take no permit stay small.
-        let Acquired { decision, permit, .. } = Box::pin(self.limiter.acquire_charges(ask)).await;
+        let Acquired { decision, permit, .. } = Box::pin(self.limiter.acquire_as(ask, id.as_holder())).await;
         self.decision(decision, permit, chain)
     }
 
     /// Charges the enforced chain, and each shadow one by itself, so that one denial prevents no other charge. The decision
     /// has the permits of all of them.
-    async fn allow_each(&self, enforced: Option<Chain>, shadow: Vec<Chain>) -> Option<Box<RateDecision>> {
-        let enforced = async { Some(self.allow_chain(enforced?).await) };
-        let shadow = join_all(shadow.into_iter().map(|chain| self.allow_chain(chain)));
+    async fn allow_each(
+        &self,
+        enforced: Option<Chain>,
+        shadow: Vec<Chain>,
+        id: &RequestId,
+    ) -> Option<Box<RateDecision>> {
+        let enforced = async { Some(self.allow_chain(enforced?, id).await) };
+        let shadow = join_all(shadow.into_iter().map(|chain| self.allow_chain(chain, id)));
         let (enforced, shadow) = futures_util::future::join(enforced, shadow).await;
         let permits: Vec<_> =
             enforced.iter().chain(&shadow).flat_map(|decided| decided.take_permits()).collect();

@@ -257,7 +257,10 @@ impl LimitSpec {
         if let Some((key, _)) = of_others.into_iter().find(|(_, is_there)| *is_there) {
             let fix = "a limit is a rate (`capacity`, `refill`), a quota (`quota`, `per`) or a concurrency (`concurrency`, `hold`); \
                        a plan can have several";
-            faults.add(&at.key(key), format_args!("a concurrency has no `{key}`"), fix);
+            match self.concurrency {
+                Some(_) => faults.add(&at.key(key), format_args!("a concurrency has no `{key}`"), fix),
+                None => faults.add(&at.key("hold"), "only a concurrency has a `hold`", fix),
+            }
             return None;
         }
         let permits = faults.required(at, "concurrency", self.concurrency)?;

@@ -80,20 +80,20 @@ impl RedisCluster {
         u16::try_from(self.any().command(&["CLUSTER", "KEYSLOT", key]).int()).expect("a slot")
     }
 
-    /// The node that serves a slot, as the nodes that answer see it.
+    /// The node that serves a slot, as the nodes that answer see it. While they do not agree, there may be none.
     ///
     /// # Panics
-    /// If no node serves it.
+    /// If no node comes to serve it.
     pub fn master_of(&self, slot: u16) -> usize {
-        self.try_master_of(slot).unwrap_or_else(|| panic!("nobody serves slot {slot}"))
+        wait::until("a node to serve a slot", wait::PATIENCE, || self.try_master_of(slot)).0
     }
 
     /// A node that replicates the one that serves a slot, and that answers.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If none comes to do so.
     pub fn replica_of(&self, slot: u16) -> usize {
-        self.try_replica_of(slot).unwrap_or_else(|| panic!("slot {slot} has no replica"))
+        wait::until("a slot to have a replica", wait::PATIENCE, || self.try_replica_of(slot)).0
     }
 
     /// A node that replicates the one that serves a slot, and that answers. `None` if there is none at the moment.

@@ -1,6 +1,7 @@
 //! The id by which a request is found in the logs of clients, gateways and upstreams.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use spile_core::PermitId;
 
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -24,6 +25,12 @@ impl RequestId {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
+    }
+
+    /// The name under which the request holds permits. A long one is cut.
+    pub(crate) fn as_holder(&self) -> &str {
+        let name = self.0.to_str().unwrap_or_default();
+        &name[..name.len().min(PermitId::MAX_HOLDER_BYTES)]
     }
 
     fn new() -> Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use spile_core::{Limit, Plan};
+use spile_core::{Charges, Cost, Key, Limit, Plan, Store};
 use spile_gateway::{Bounds, Concurrency, Gateway, Route, Timeouts, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
@@ -50,6 +50,14 @@ impl Jobs {
 
     fn held(&self) -> usize {
         self.limiter.store().usage().permits
+    }
+
+    /// In whose name the one caller's permits are held.
+    async fn holders(&self) -> Vec<String> {
+        let (key, _) = self.limiter.holding_most(1).remove(0);
+        let charge = Charges::one(Key::new(&key).unwrap(), &plans()[0].limits()[1], Cost::ONE).unwrap();
+        let held = self.limiter.store().holders(&charge).await.unwrap().remove(0);
+        held.iter().map(|permit| permit.id.holder().unwrap_or_default().to_owned()).collect()
     }
 
     async fn comes_to_hold(&self, permits: usize) {
@@ -146,6 +154,18 @@ async fn a_permit_is_held_until_the_last_byte_and_a_third_request_is_told_that_t
     read_until(&mut first, "again").await;
     jobs.comes_to_hold(1).await;
     assert_eq!(jobs.limiter.permit_stats().values().map(|counts| counts.lost).sum::<u64>(), 0);
+}
+
+#[tokio::test]
+async fn a_permit_is_held_in_the_name_of_the_request() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream())).await;
+    let mut client = jobs.send(GET).await;
+    let answer = told.asked().await;
+    let [holder] = &jobs.holders().await[..] else { panic!("one is held") };
+    answer.send(HALF).unwrap();
+    let head = read_until(&mut client, "first").await;
+    assert!(head.contains(&format!("x-request-id: {holder}\r\n")), "{holder}: {head}");
 }
 
 #[tokio::test]

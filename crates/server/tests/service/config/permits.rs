@@ -1,4 +1,5 @@
-//! Concurrencies that Envoy would be asked about: it cannot release a permit, so that they are refused before they are in force.
+//! Concurrencies that are refused before they are in force: those that are written wrong, and those that Envoy would be asked about, which
+//! cannot release a permit.
 
 use std::path::Path;
 
@@ -50,6 +51,18 @@ fn a_rule_for_descriptors_that_charges_a_concurrency_is_refused_with_its_line() 
         let why = parse(&text).expect_err(to);
         assert!(why.contains(line) && why.contains("rule `edge`") && why.contains(WHY), "{to}: {why}");
         assert!(why.contains("plans without a `concurrency`"), "{why}");
+    }
+}
+
+#[test]
+fn a_limit_of_two_kinds_is_told_what_does_not_belong_to_it() {
+    for (limit, why) in [
+        ("{ concurrency = 5, capacity = 9 }", "a concurrency has no `capacity`"),
+        ("{ capacity = 10, refill = \"1/s\", hold = \"30s\" }", "only a concurrency has a `hold`"),
+        ("{ quota = 10, per = \"day\", hold = \"30s\" }", "only a concurrency has a `hold`"),
+    ] {
+        let refused = parse(&format!("[plans]\njobs = {limit}\n")).expect_err(limit);
+        assert!(refused.contains(why) && refused.contains(" --> spile.toml:2:"), "{limit}: {refused}");
     }
 }
 
