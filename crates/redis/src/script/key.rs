@@ -17,6 +17,9 @@ const HASHED: &[u8] = b"sha256:";
 /// The bytes of the hash that are kept: 128 bits.
 const HASH_BYTES: usize = 16;
 
+/// What stands before the name of a limit in the key of its permits.
+const PERMITS: &[u8] = b"permits:";
+
 /// The prefix of all keys of one store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct KeyPrefix(Box<str>);
@@ -34,15 +37,32 @@ impl KeyPrefix {
 
     /// Where the bucket of `key` under `limit` is.
     pub(crate) fn bucket_key(&self, key: Key<'_>, limit: &LimitName) -> BucketKey {
-        let mut bucket = Vec::with_capacity(self.0.len() + key.as_str().len() + limit.as_str().len() + 4);
-        bucket.extend_from_slice(self.0.as_bytes());
-        bucket.extend_from_slice(b":{");
-        push_tag(&mut bucket, key.as_str().as_bytes());
-        bucket.extend_from_slice(b"}:");
         let name = limit.as_bytes();
-        let hash_bytes = bucket.len() + name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
-        bucket.extend_from_slice(name);
-        BucketKey { bytes: bucket, hash_bytes }
+        let mut bytes = self.tagged(key, name.len());
+        let hash_bytes = bytes.len() + name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
+        bytes.extend_from_slice(name);
+        BucketKey { bytes, hash_bytes }
+    }
+
+    /// Where the permits of `key` under `limit` are: `spile:{user%3A123}:permits:gold/jobs`.
+    ///
+    /// No bucket has that key, for a limit's name has no colon. A plan can therefore become another kind of limit while
+    /// permits of it are held: neither takes what the other has written for its own, and deletes it.
+    pub(crate) fn permits_key(&self, key: Key<'_>, limit: &LimitName) -> BucketKey {
+        let mut bytes = self.tagged(key, PERMITS.len() + limit.as_str().len());
+        bytes.extend_from_slice(PERMITS);
+        bytes.extend_from_slice(limit.as_bytes());
+        BucketKey::alone(bytes)
+    }
+
+    /// What all keys of a caller begin with: `spile:{user%3A123}:`. There is room for `more` bytes.
+    fn tagged(&self, key: Key<'_>, more: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.0.len() + key.as_str().len() + more + 4);
+        bytes.extend_from_slice(self.0.as_bytes());
+        bytes.extend_from_slice(b":{");
+        push_tag(&mut bytes, key.as_str().as_bytes());
+        bytes.extend_from_slice(b"}:");
+        bytes
     }
 
     /// The prefix of the keys of one session: `spile:{:registry}`.
@@ -70,11 +90,6 @@ impl BucketKey {
     /// A bucket with a hash of its own.
     pub(crate) const fn alone(hash: Vec<u8>) -> Self {
         Self { hash_bytes: hash.len(), bytes: hash }
-    }
-
-    /// The same bucket with a key of its own: permits are not kept in a hash.
-    pub(crate) fn unshared(self) -> Self {
-        Self::alone(self.bytes)
     }
 
     /// The key of the hash.
@@ -159,6 +174,16 @@ mod tests {
         assert_eq!((burst.hash(), burst.name()), (&b"spile:{user%3A123}:gold"[..], &b"burst"[..]));
         assert_eq!(burst.before_sharing(), Some(&b"spile:{user%3A123}:gold/burst"[..]));
         assert_eq!((alone.hash(), alone.name(), alone.before_sharing()), (burst.hash(), &b""[..], None));
+    }
+
+    #[test]
+    fn permits_have_a_key_that_no_bucket_has() {
+        let prefix = KeyPrefix::new("spile").unwrap();
+        let (key, limit) = (Key::new("user:123").unwrap(), LimitName::new("gold/jobs").unwrap());
+        let permits = prefix.permits_key(key, &limit);
+        assert_eq!(permits.hash(), b"spile:{user%3A123}:permits:gold/jobs");
+        assert!(permits.name().is_empty() && permits.before_sharing().is_none());
+        LimitName::new("permits:gold/jobs").expect_err("a name without a colon");
     }
 
     #[test]

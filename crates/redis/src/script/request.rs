@@ -139,10 +139,9 @@ impl WireCharge {
     /// The charge, asked by a store that has been there for `uptime`. A bucket that was written before that has expired
     /// after its time to live.
     pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>, uptime: Duration) -> Self {
-        let mut key = prefix.bucket_key(charge.key(), charge.limit().name());
-        if charge.needs_permit() {
-            key = key.unshared();
-        }
+        let (key, name) = (charge.key(), charge.limit().name());
+        let key =
+            if charge.needs_permit() { prefix.permits_key(key, name) } else { prefix.bucket_key(key, name) };
         let limit = WireLimit::from(charge.limit().limit());
         let carries_over = key.before_sharing().is_some() && uptime <= Duration::from_millis(limit.ttl_ms);
         Self { key, limit, cost_micro: charge.cost().micro().get(), carries_over }

@@ -102,7 +102,7 @@ fn is_master(node: &RedisServer) -> bool {
 
 /// The key of the sorted set.
 fn set(key: usize) -> String {
-    format!("spile:{{user%3A{key}}}:{LIMIT}")
+    format!("spile:{{user%3A{key}}}:permits:{LIMIT}")
 }
 
 /// How many permits of a key have not ended, by Redis's own clock.

@@ -334,7 +334,7 @@ impl Trace {
 
     fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
         let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
-        let set = format!("spile:{{{tag}}}:{name}");
+        let set = format!("spile:{{{tag}}}:permits:{name}");
         let reply = self.server.command(&["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
         let pairs = reply.list().chunks(2);
         pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()

@@ -10,7 +10,7 @@ use spile_testkit::redis::{Flavour, RedisServer};
 
 use crate::common::{charges, patient, store_on};
 
-const SET: &str = "spile:{ann}:limit";
+const SET: &str = "spile:{ann}:permits:limit";
 
 fn store(server: &RedisServer) -> RedisStore {
     patient(&server.url()).prefix("spile").build().expect("a sound URL")
@@ -66,15 +66,21 @@ async fn what_is_no_set_of_permits_is_repaired_when_a_place_is_asked_for_and_not
     }
 }
 
+/// While instances run with both, or streams from before the change are open.
 #[tokio::test]
-async fn a_limit_may_change_its_kind() {
+async fn a_limit_may_change_its_kind_and_neither_loses_what_it_counted() {
     let server = RedisServer::start();
     let store = store(&server);
     assert!(store.spend(&charges("ann", "10, 1/h", 9)).await.unwrap().allowed);
     assert!(takes(&store, &jobs(1, 30), 1).await);
     assert!(!takes(&store, &jobs(1, 30), 2).await);
-    let outcome = store.spend(&charges("ann", "10, 1/h", 1)).await.unwrap();
-    assert!(outcome.allowed && store.stats().repairs == 2);
+    assert!(store.spend(&charges("ann", "10, 1/h", 1)).await.unwrap().allowed);
+    for step in [PermitStep::Renew, PermitStep::Retake] {
+        assert!(store.permit(&jobs(1, 30), &id(1), step).await.unwrap().allowed, "{step:?}");
+        assert!(!store.spend(&charges("ann", "10, 1/h", 1)).await.unwrap().allowed, "after {step:?}");
+    }
+    assert!(!takes(&store, &jobs(1, 30), 2).await);
+    assert_eq!(store.stats().repairs, 0);
 }
 
 #[tokio::test]
