@@ -1,7 +1,6 @@
 //! The store: finds the shards of a chain, locks them in one order, and runs the operation.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -13,6 +12,7 @@ use spile_core::{
 
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::{Fingerprint, Fingerprinter, MAX_SHARDS, Seeds};
+use crate::table::permit_room::PermitRoom;
 use crate::table::shard::{Shard, ShardState};
 
 /// Buckets in this process's memory.
@@ -29,6 +29,7 @@ pub struct MemoryStore<C = SystemClock> {
     clock: C,
     fingerprinter: Fingerprinter,
     shards: Box<[Shard]>,
+    permit_room: Arc<PermitRoom>,
 }
 
 /// What a store holds and has evicted. Can be added up over stores.
@@ -124,10 +125,10 @@ impl<C> MemoryStoreBuilder<C> {
         // A small store has one shard, so that its bound is exact.
         let shards = (max_keys / 4_096).next_power_of_two().min(MAX_SHARDS);
         let part = |index: usize| max_keys / shards + usize::from(index < max_keys % shards);
-        let permits = Arc::new(AtomicUsize::new(0));
-        let shard = |index| Shard::new(part(index), self.sweep, Arc::clone(&permits), max_keys);
+        let permit_room = Arc::new(PermitRoom::new(max_keys));
+        let shard = |index| Shard::new(part(index), self.sweep, Arc::clone(&permit_room));
         let shards = (0..shards).map(shard).collect();
-        MemoryStore { clock: self.clock, fingerprinter, shards }
+        MemoryStore { clock: self.clock, fingerprinter, shards, permit_room }
     }
 }
 
@@ -208,6 +209,9 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Takes, keeps or releases a permit.
     pub fn permit_now(&self, charges: &Charges<'_>, id: &PermitId, step: PermitStep) -> Outcome {
+        if matches!(step, PermitStep::Acquire | PermitStep::Retake) {
+            self.make_room_for_permits();
+        }
         let mut chain = LockedChain::new(self, charges);
         let now = self.clock.now();
         match step {
@@ -232,6 +236,17 @@ impl<C: Clock> MemoryStore<C> {
                 let outcome = spile_core::refund(charges, &mut chain.slots, now);
                 chain.write_back(charges, now);
                 Outcome { allowed, ..outcome }
+            }
+        }
+    }
+
+    /// Removes ended permits of all shards if the store is full of permits. Locks one shard at a time, so the caller has locked
+    /// none.
+    fn make_room_for_permits(&self) {
+        if self.permit_room.is_full() {
+            let now = self.clock.now();
+            if self.permit_room.is_sweep_due(now) {
+                self.shards.iter().for_each(|shard| shard.lock().sweep_permits(now));
             }
         }
     }

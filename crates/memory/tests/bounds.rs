@@ -173,6 +173,38 @@ fn a_key_has_as_many_places_as_its_limit_says_and_all_keys_have_a_bound() {
     assert_eq!(store.usage().permits, 20_100);
 }
 
+/// 16,384 keys are four shards: most keys ask another shard than the one whose permits have ended.
+#[test]
+fn permits_that_have_ended_keep_no_other_key_out() {
+    let clock = FakeClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).max_keys(16_384).build();
+    let hold = Duration::from_secs(2);
+    let jobs = named("jobs", Limit::concurrent(20_000).hold(hold).build().expect("in bounds"));
+    for round in 0..16 {
+        let greedy = format!("greedy {round}");
+        assert_eq!((0..20_000).filter(|number| takes(&store, &greedy, &jobs, *number)).count(), 16_384);
+        assert!(!takes(&store, "other", &jobs, 1), "the store is full");
+        clock.advance(hold);
+        assert!(takes(&store, &format!("other {round}"), &jobs, 1), "all permits have ended");
+        clock.advance(hold);
+    }
+}
+
+/// Permits of many keys end one by one while others ask.
+#[test]
+fn a_caller_that_a_full_store_denied_is_let_in_a_second_after_a_permit_ended() {
+    let clock = FakeClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).max_keys(16_384).build();
+    let jobs = named("jobs", Limit::concurrent(1).hold(Duration::from_secs(2)).build().expect("in bounds"));
+    for number in 0..16_384 {
+        assert!(takes(&store, &format!("caller {number}"), &jobs, number));
+    }
+    clock.advance(Duration::from_millis(1_900));
+    assert!(!takes(&store, "patient", &jobs, 1), "nothing has ended");
+    clock.advance(Duration::from_secs(1));
+    assert!(takes(&store, "patient", &jobs, 1));
+}
+
 #[test]
 fn all_permits_that_end_too_late_are_shortened() {
     let clock = FakeClock::default();

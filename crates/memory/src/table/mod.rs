@@ -5,6 +5,7 @@
 
 pub(crate) mod entry;
 pub(crate) mod fingerprint;
+pub(crate) mod permit_room;
 pub(crate) mod permits;
 pub(crate) mod shard;
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use spile_core::{HeldPermit, Micros, PermitId};
 
 use crate::table::fingerprint::Fingerprint;
+use crate::table::permit_room::PermitRoom;
 
 /// How far ahead of its hold time a permit may end before it is shortened. Less is jitter of the clock.
 const JITTER: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ const LISTED: usize = 1_000;
 pub(crate) struct PermitTable {
     sets: BTreeMap<Fingerprint, BucketPermits>,
     len: usize,
-    /// How many permits all shards have.
-    all: Arc<AtomicUsize>,
+    /// The room that all shards share.
+    room: Arc<PermitRoom>,
     expired: u64,
     /// The bucket after which the next sweep starts.
     cursor: Fingerprint,
@@ -35,19 +35,19 @@ struct BucketPermits {
 }
 
 impl PermitTable {
-    /// A table that counts its permits in `all`, too.
-    pub(crate) const fn new(all: Arc<AtomicUsize>) -> Self {
-        Self { sets: BTreeMap::new(), len: 0, all, expired: 0, cursor: Fingerprint::NONE }
+    /// A table whose permits take their places in this room.
+    pub(crate) const fn new(room: Arc<PermitRoom>) -> Self {
+        Self { sets: BTreeMap::new(), len: 0, room, expired: 0, cursor: Fingerprint::NONE }
     }
 
-    /// How many permits all shards have, with those whose time is up.
-    pub(crate) fn all(&self) -> usize {
-        self.all.load(Ordering::Relaxed)
+    /// True if the store has no room for another permit.
+    pub(crate) fn is_full(&self) -> bool {
+        self.room.is_full()
     }
 
     fn fewer(&mut self, ended: usize) {
         self.len -= ended;
-        self.all.fetch_sub(ended, Ordering::Relaxed);
+        self.room.free(ended);
     }
 
     /// How many permits there are, with those whose time is up.
@@ -119,7 +119,7 @@ impl PermitTable {
             set.by_time.remove(&(before, id.clone()));
         } else {
             self.len += 1;
-            self.all.fetch_add(1, Ordering::Relaxed);
+            self.room.take();
         }
         set.by_time.insert((until, id.clone()));
     }

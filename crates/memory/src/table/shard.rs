@@ -1,7 +1,6 @@
 //! A shard: a table of buckets behind its own lock.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Bucket, HeldPermit, Limit, MicroTokens, Micros, PermitId};
@@ -10,6 +9,7 @@ use crate::store::Usage;
 use crate::table::BucketTable;
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::Fingerprint;
+use crate::table::permit_room::PermitRoom;
 use crate::table::permits::PermitTable;
 
 /// A locked table on its own cache lines, so that shards do not slow each other down by false sharing.
@@ -28,25 +28,17 @@ pub(crate) struct ShardState {
     /// Buckets that were evicted before they were full again.
     evicted: u64,
     permits: PermitTable,
-    /// The most permits of the whole store.
-    most_permits: usize,
 }
 
 impl Shard {
-    /// A shard of a store that counts its permits in `permits`, and has so many of them at most.
-    pub(crate) const fn new(
-        most: usize,
-        sweep: usize,
-        permits: Arc<AtomicUsize>,
-        most_permits: usize,
-    ) -> Self {
+    /// A shard of a store that has this room for permits.
+    pub(crate) const fn new(most: usize, sweep: usize, room: Arc<PermitRoom>) -> Self {
         Self(Mutex::new(ShardState {
             table: BucketTable::new(),
             most,
             sweep,
             evicted: 0,
-            permits: PermitTable::new(permits),
-            most_permits,
+            permits: PermitTable::new(room),
         }))
     }
 
@@ -110,7 +102,7 @@ impl ShardState {
     }
 
     /// The places of a concurrency that this permit could take, with its own if it is held. There are none if the store has no
-    /// room for another permit.
+    /// room for another permit: the store sweeps all shards before it asks.
     pub(crate) fn places_for(
         &mut self,
         id: &PermitId,
@@ -121,11 +113,8 @@ impl ShardState {
         self.permits.end_expired(fingerprint, now);
         self.permits.sweep(self.sweep, now);
         let is_held = self.permits.is_held(fingerprint, id, now);
-        if !is_held && self.permits.all() >= self.most_permits {
-            self.permits.sweep(usize::MAX, now);
-            if self.permits.all() >= self.most_permits {
-                return Bucket::places(limit, limit.capacity(), now);
-            }
+        if !is_held && self.permits.is_full() {
+            return Bucket::places(limit, limit.capacity(), now);
         }
         let held = self.permits.count(fingerprint, now);
         if held >= limit.capacity() {
@@ -154,6 +143,11 @@ impl ShardState {
         self.permits.holders(fingerprint, now)
     }
 
+    /// Removes the permits whose time is up.
+    pub(crate) fn sweep_permits(&mut self, now: Micros) {
+        self.permits.sweep(usize::MAX, now);
+    }
+
     pub(crate) const fn permits(&self) -> &PermitTable {
         &self.permits
     }
@@ -169,7 +163,7 @@ impl ShardState {
     }
 
     pub(crate) fn usage(&mut self, now: Micros) -> Usage {
-        self.permits.sweep(usize::MAX, now);
+        self.sweep_permits(now);
         Usage {
             keys: self.table.len(),
             bytes: self.table.bytes(),
