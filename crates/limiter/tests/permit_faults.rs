@@ -81,6 +81,37 @@ async fn what_never_reached_the_store_is_not_released_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_could_not_be_entered_in_the_store_is_not_released_there() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    remote.set_fault(down());
+    let permit = limiter.acquire("ann", "day").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let tried = remote.calls();
+    assert!(tried > 2, "it was tried to enter it");
+    drop(permit);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(remote.calls() - tried, 0, "calls after the work is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_in_the_store_is_released_there() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    remote.set_fault(down());
+    let permit = limiter.acquire("ann", "day").await.unwrap();
+    remote.set_fault(CallFault::LoseAnswer(StoreError::TimedOut(HOLD)));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(held(&model, "day"), 1, "its entry arrived, and the answer was lost");
+    remote.set_fault(down());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    drop(permit);
+    remote.set_fault(CallFault::None);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(held(&model, "day"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_longest_wait_is_a_wait() {
     let (remote, _, clock) = remote();
     let limiter = limiter_of(&remote, clock).build();

@@ -363,8 +363,14 @@ impl<S: Store + 'static> LimiterInner<S> {
             return Ok(false);
         }
         let was_held = places.is_held(self.fallback.clock.now());
+        // Set before it is asked: it may be released meanwhile.
+        let was_in_store = places.may_be_in_store();
         places.set_may_be_in_store();
-        let taken = step(PermitStep::Retake).await?.allowed;
+        let retaken = step(PermitStep::Retake).await;
+        if !was_in_store && retaken.as_ref().is_err_and(|why| !why.may_have_run()) {
+            places.set_not_in_store();
+        }
+        let taken = retaken?.allowed;
         if taken && !was_held && places.lose() {
             // The place counts again, but another may have had it meanwhile.
             self.permits.stats.count(places, |counts| counts.lost += 1);
