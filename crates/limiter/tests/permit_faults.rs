@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use spile_core::{
     ChargeOutcome, Charges, Cost, FailurePolicy, HeldPermit, Key, Limit, Outcome, PartialOutcome, PermitId,
     PermitStep, Plan, Reason, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
@@ -246,31 +247,59 @@ async fn a_permit_that_is_handed_out_is_held() {
     assert_eq!(held(&model, "one"), 1, "it is taken again when it can be");
 }
 
-/// A store whose acquisitions arrive late: the packet is sent again, and other connections overtake it.
-struct LateStore(Model, Duration);
+/// When a question arrives.
+enum Arrival {
+    InTime,
+    Late(Duration),
+    /// It is not sent.
+    Never,
+}
+
+/// When a question arrives, by its step and by how many of that step were asked before.
+type Arrivals = fn(PermitStep, usize) -> Arrival;
+
+/// A store at which some questions arrive late: the packet is sent again, and other connections overtake it.
+struct LateStore {
+    model: Model,
+    arrivals: Arrivals,
+    asked: Mutex<Vec<PermitStep>>,
+}
+
+impl LateStore {
+    fn new(model: &Model, arrivals: Arrivals) -> Self {
+        Self { model: Arc::clone(model), arrivals, asked: Mutex::default() }
+    }
+
+    fn arrival(&self, step: PermitStep) -> Arrival {
+        let mut asked = self.asked.lock();
+        let before = asked.iter().filter(|other| **other == step).count();
+        asked.push(step);
+        (self.arrivals)(step, before)
+    }
+}
 
 impl Store for LateStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.0.spend(charges).await
+        self.model.spend(charges).await
     }
     async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.0.peek(charges).await
+        self.model.peek(charges).await
     }
     async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.0.spend_up_to(charges).await
+        self.model.spend_up_to(charges).await
     }
     async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        self.0.charge(charges).await
+        self.model.charge(charges).await
     }
     async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.0.refund(charges).await
+        self.model.refund(charges).await
     }
     async fn refund_once(
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
     ) -> Result<RefundOutcome, StoreError> {
-        self.0.refund_once(charges, id).await
+        self.model.refund_once(charges, id).await
     }
     async fn settle(
         &self,
@@ -278,7 +307,7 @@ impl Store for LateStore {
         marker: ReservationMarker,
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
-        self.0.settle(charges, marker, actual).await
+        self.model.settle(charges, marker, actual).await
     }
     async fn permit(
         &self,
@@ -287,31 +316,40 @@ impl Store for LateStore {
         step: PermitStep,
     ) -> Result<Outcome, StoreError> {
         tokio::task::yield_now().await;
-        if step == PermitStep::Acquire {
-            let (model, late, id) = (Arc::clone(&self.0), self.1, id.clone());
-            let limit = charges.first_permit().unwrap().limit().clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(late).await;
-                let key = Key::new("ann").unwrap();
-                let charges = Charges::one(key, &limit, Cost::ONE).unwrap();
-                model.permit(&charges, &id, step).await
-            });
-            return std::future::pending().await;
-        }
-        self.0.permit(charges, id, step).await
+        let late = match self.arrival(step) {
+            Arrival::InTime => return self.model.permit(charges, id, step).await,
+            Arrival::Never => return Err(StoreError::BreakerOpen),
+            Arrival::Late(late) => late,
+        };
+        let (model, id) = (Arc::clone(&self.model), id.clone());
+        let limit = charges.first_permit().unwrap().limit().clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(late).await;
+            let charges = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
+            model.permit(&charges, &id, step).await
+        });
+        std::future::pending().await
     }
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        self.0.holders(charges).await
+        self.model.holders(charges).await
     }
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.0.reset(charges).await
+        self.model.reset(charges).await
     }
 }
 
-async fn leaked(policy: FailurePolicy, late_ms: u64, cancelled: bool) -> bool {
+/// The first acquisition is late by so many milliseconds.
+fn late_by<const MS: u64>(step: PermitStep, before: usize) -> Arrival {
+    match step {
+        PermitStep::Acquire if before == 0 => Arrival::Late(Duration::from_millis(MS)),
+        _ => Arrival::InTime,
+    }
+}
+
+async fn leaked(policy: FailurePolicy, late: Arrivals, cancelled: bool) -> bool {
     let clock = TokioClock::new();
     let model = Arc::new(ModelStore::new(clock));
-    let store = LateStore(Arc::clone(&model), Duration::from_millis(late_ms));
+    let store = LateStore::new(&model, late);
     let limiter = RateLimiter::builder().store(store).plans(plans()).clock(clock).on_failure(policy).build();
     if cancelled {
         drop(tokio::time::timeout(Duration::from_millis(1), limiter.acquire("ann", "day")).await);
@@ -325,16 +363,65 @@ async fn leaked(policy: FailurePolicy, late_ms: u64, cancelled: bool) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_question_that_is_late_leaves_no_place_taken() {
     let mut bad = Vec::new();
-    for late_ms in [10, 60, 90, 200, 1_000] {
+    let times: [Arrivals; 5] =
+        [late_by::<10>, late_by::<60>, late_by::<90>, late_by::<200>, late_by::<1_000>];
+    for (number, late) in times.into_iter().enumerate() {
         for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Local] {
             for cancelled in [false, true] {
-                if leaked(policy, late_ms, cancelled).await {
-                    bad.push((late_ms, policy, if cancelled { "cancelled" } else { "answered by policy" }));
+                if leaked(policy, late, cancelled).await {
+                    bad.push((number, policy, if cancelled { "cancelled" } else { "answered by policy" }));
                 }
             }
         }
     }
     assert!(bad.is_empty(), "{bad:#?}");
+}
+
+/// Holds a permit for so long at a store with late questions, and tells how many places are taken an hour later.
+async fn left_taken(late: Arrivals, work: Duration, waits: bool) -> usize {
+    let clock = TokioClock::new();
+    let model = Arc::new(ModelStore::new(clock));
+    let limiter =
+        RateLimiter::builder().store(LateStore::new(&model, late)).plans(plans()).clock(clock).build();
+    let permit = limiter.acquire("ann", "day").await.unwrap();
+    tokio::time::sleep(work).await;
+    if waits {
+        permit.release().await.unwrap();
+    } else {
+        drop(permit);
+    }
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    held(&model, "day")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_question_leaves_no_place_taken_after_a_release_that_is_waited_for() {
+    assert_eq!(left_taken(late_by::<200>, Duration::ZERO, true).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_entry_of_a_permit_leaves_no_place_taken() {
+    // The store is down, and when it is back, the first entry arrives after the release.
+    let late = |step, before| match step {
+        PermitStep::Acquire => Arrival::Never,
+        PermitStep::Retake if before == 0 => Arrival::Late(Duration::from_secs(1)),
+        _ => Arrival::InTime,
+    };
+    for waits in [false, true] {
+        assert_eq!(
+            left_taken(late, Duration::from_millis(1_500), waits).await,
+            0,
+            "release waited for: {waits}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_question_leaves_no_place_taken_by_a_permit_that_was_entered_since() {
+    for waits in [false, true] {
+        let left = left_taken(late_by::<2_000>, Duration::from_millis(1_500), waits).await;
+        assert_eq!(left, 0, "release waited for: {waits}");
+    }
 }
 
 /// A store behind a network: each answer takes a while, and a release takes longer than a question.

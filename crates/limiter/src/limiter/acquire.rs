@@ -346,6 +346,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         options: &AskOptions<'_>,
     ) -> Option<Decision> {
         let (own, sent) = (charges.only(true)?, self.fallback.clock.now());
+        places.set_asked_again();
         let retaken = self.store.permit(&own, places.id(), PermitStep::Retake);
         match in_time(options.deadline(self.deadline), retaken).await {
             Ok(outcome) if !outcome.allowed => {
@@ -357,7 +358,12 @@ impl<S: Store + 'static> LimiterInner<S> {
                 None
             }
             // It is tried again when it is next renewed.
-            Err(_) => None,
+            Err(why) => {
+                if why.may_have_run() {
+                    places.set_unanswered();
+                }
+                None
+            }
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct HeldPlaces {
     counted_in: AtomicU8,
     /// Set if the store's answer did not come: the question may reach it after the release.
     unanswered: AtomicBool,
+    /// Set if the store was asked for it more than once.
+    asked_again: AtomicBool,
     /// Cleared if no question about it has reached the store, so that there is nothing to release.
     in_store: AtomicBool,
     /// Set once it was not renewed in time.
@@ -55,6 +57,7 @@ impl HeldPlaces {
             renew_at: AtomicU64::new((sent + hold / 3).get()),
             counted_in: AtomicU8::new(PlacesIn::Store as u8),
             unanswered: AtomicBool::new(false),
+            asked_again: AtomicBool::new(false),
             in_store: AtomicBool::new(true),
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -164,8 +167,15 @@ impl HeldPlaces {
         self.unanswered.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.unanswered.load(Ordering::Acquire)
+    pub(crate) fn set_asked_again(&self) {
+        self.asked_again.store(true, Ordering::Release);
+    }
+
+    /// True if a question for it may still reach the store after a release, which has told whether it was held. If it was held and
+    /// asked for once, that question has arrived.
+    pub(crate) fn may_arrive_late(&self, was_held: bool) -> bool {
+        let has_arrived = was_held && !self.asked_again.load(Ordering::Acquire);
+        self.unanswered.load(Ordering::Acquire) && !has_arrived
     }
 
     /// Notes that it was not renewed in time. Returns whether that is new.

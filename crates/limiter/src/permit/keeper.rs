@@ -76,14 +76,12 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
                 return;
             }
         }
-        // The runtime that it was taken on may have ended.
-        let here = tokio::runtime::Handle::try_current().ok();
-        let Some(runtime) = here.or_else(|| places.runtime().cloned()) else { return };
+        let Some(runtime) = runtime_for(&places) else { return };
         let releasing = Releasing::new(Arc::clone(&self), Arc::clone(&places));
         runtime.spawn(async move {
             let was_held = self.release_until_done(&places).await;
             drop(releasing);
-            if places.is_unanswered() && !was_held {
+            if places.may_arrive_late(was_held) {
                 self.release_late(&places).await;
             }
         });
@@ -98,11 +96,14 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         let mut unreleased = Unreleased { limiter: self, places: Some(places) };
         Box::pin(async move {
             let Some(places) = unreleased.places.clone() else { return Ok(()) };
-            let done = unreleased.limiter.release(&places).await.map(drop);
-            if done.is_ok() {
-                drop(unreleased.places.take());
+            let was_held = unreleased.limiter.release(&places).await?;
+            drop(unreleased.places.take());
+            let runtime = if places.may_arrive_late(was_held) { runtime_for(&places) } else { None };
+            if let Some(runtime) = runtime {
+                let limiter = Arc::clone(&unreleased.limiter);
+                runtime.spawn(async move { limiter.release_late(&places).await });
             }
-            done
+            Ok(())
         })
     }
 }
@@ -261,6 +262,11 @@ impl<S> Drop for Releasing<S> {
     }
 }
 
+/// The runtime for work about a permit. The one that it was taken on may have ended.
+fn runtime_for(places: &HeldPlaces) -> Option<tokio::runtime::Handle> {
+    tokio::runtime::Handle::try_current().ok().or_else(|| places.runtime().cloned())
+}
+
 fn number(places: &Arc<HeldPlaces>) -> usize {
     Arc::as_ptr(places) as usize
 }
@@ -324,9 +330,6 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     let now = limiter.fallback.clock.now();
     if places.has_ended() {
         // It was released while it was being renewed, and may have been taken again after that, also in one of two slots.
-        if answer.is_err() {
-            places.set_unanswered();
-        }
         limiter.release_later(places);
         return;
     }
@@ -366,9 +369,12 @@ impl<S: Store + 'static> LimiterInner<S> {
         // Set before it is asked: it may be released meanwhile.
         let was_in_store = places.may_be_in_store();
         places.set_may_be_in_store();
+        places.set_asked_again();
         let retaken = step(PermitStep::Retake).await;
-        if !was_in_store && retaken.as_ref().is_err_and(|why| !why.may_have_run()) {
-            places.set_not_in_store();
+        match &retaken {
+            Err(why) if why.may_have_run() => places.set_unanswered(),
+            Err(_) if !was_in_store => places.set_not_in_store(),
+            _ => {}
         }
         let taken = retaken?.allowed;
         if taken && !was_held && places.lose() {
@@ -425,7 +431,8 @@ impl<S: Store + 'static> LimiterInner<S> {
     async fn release_late(&self, places: &HeldPlaces) {
         for pause in [self.deadline, LATE_PACKET, 5 * LATE_PACKET] {
             tokio::time::sleep(pause).await;
-            if matches!(self.release(places).await, Ok(true)) {
+            let was_held = matches!(self.release(places).await, Ok(true));
+            if !places.may_arrive_late(was_held) {
                 return;
             }
         }
