@@ -2,20 +2,26 @@
 //!
 //! The chain is spent part by part. If a later part denies, or fails without having run, the earlier parts are
 //! refunded. So the chain never admits too much. Until the refund arrives it may admit too little, and a lost refund
-//! stays lost until the bucket refills. After a failure that may have run nothing is refunded, because the caller may
-//! be admitted by the failure policy.
+//! stays lost until the bucket refills. A release that fails is sent again a few times. After a failure that may have run
+//! nothing is refunded, because the caller may be admitted by the failure policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use spile_core::{Bucket, MicroTokens, Micros, OneOrMany, PermitId, StoreError};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::script::error_reply::may_have_run;
 use crate::script::request::{Request, ScriptOp, ScriptReply, WireCharge};
 use crate::store::StoreInner;
 use crate::topology::RequestError;
 use crate::topology::slot::slot_of;
+
+/// The pauses before a release that failed is sent again. A node that failed may have been replaced after the last.
+const RELEASE_PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_secs(1), Duration::from_secs(5)];
 
 /// One chain, split by slot, and by key if a slot is moving.
 pub(crate) struct SplitChain {
@@ -146,11 +152,16 @@ impl SplitChain {
         }
     }
 
-    /// Runs an operation on each part, independently of the others.
+    /// Runs an operation on each part, independently of the others. If one fails, it stays done on those before it.
     async fn each(&mut self, operation: ScriptOp) -> Result<Vec<ScriptReply>, StoreError> {
+        let only_reads = matches!(operation, ScriptOp::Peek | ScriptOp::TimeToLive);
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
-            replies.push(self.ask(replies.len(), |part| part.request(operation)).await?);
+            match self.ask(replies.len(), |part| part.request(operation)).await {
+                Ok(reply) => replies.push(reply),
+                Err(why) if only_reads || replies.is_empty() || why.may_have_run() => return Err(why),
+                Err(why) => return Err(may_have_run(why.to_string())),
+            }
         }
         Ok(replies)
     }
@@ -377,6 +388,33 @@ fn spawn_ask(
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     Some(runtime.spawn(async move {
         let deadline = inner.deadline();
-        inner.ask(&request, deadline).await
+        let answer = inner.ask(&request, deadline).await;
+        if request.operation == ScriptOp::Release
+            && let Err(why) = &answer
+        {
+            tokio::spawn(release_again(inner, request, why.may_have_run()));
+        }
+        answer
     }))
+}
+
+/// Sends a release again that has failed: otherwise its place would be taken for the whole hold time. Tokens are given back only if
+/// they cannot have been given back before.
+async fn release_again(inner: Arc<StoreInner>, failed: Arc<Request>, mut may_have_run: bool) {
+    let mut charges = failed.charges.clone();
+    for pause in RELEASE_PAUSES {
+        if may_have_run {
+            charges.retain(|charge| charge.limit.limit.is_concurrency());
+        }
+        if charges.is_empty() {
+            return;
+        }
+        sleep(pause).await;
+        let request = Request::new(ScriptOp::Release, charges.clone()).about(failed.permit.clone());
+        let deadline = inner.deadline();
+        match SplitChain::new(Arc::clone(&inner), request, deadline).run().await {
+            Ok(_) => return,
+            Err(why) => may_have_run = why.may_have_run(),
+        }
+    }
 }

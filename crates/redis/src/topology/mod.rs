@@ -63,6 +63,16 @@ pub(crate) enum RequestError {
     Failed(StoreError),
 }
 
+impl RequestError {
+    /// Whether Redis may have run it.
+    pub(crate) const fn may_have_run(&self) -> bool {
+        match self {
+            Self::Split => false,
+            Self::Failed(why) => why.may_have_run(),
+        }
+    }
+}
+
 impl From<StoreError> for RequestError {
     fn from(why: StoreError) -> Self {
         Self::Failed(why)

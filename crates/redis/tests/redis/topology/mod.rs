@@ -1,3 +1,4 @@
 mod redirections;
 mod sentinels;
+mod split_permits;
 mod topologies;
