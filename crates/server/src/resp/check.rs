@@ -44,10 +44,8 @@ pub(super) type Checked = (Decision, Option<(&'static str, u64)>);
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
     pub(super) fn parse(verb: Verb, arguments: &'a [Vec<u8>]) -> Result<Self, RespReply> {
-        let (arguments, id) = match arguments {
-            [before @ .., name, id] if verb == Verb::Refund && name.eq_ignore_ascii_case(b"id") => {
-                (before, Some(id))
-            }
+        let (arguments, id) = match verb {
+            Verb::Refund => split_option("id", arguments),
             _ => (arguments, None),
         };
         let (rule, identity, cost) = match arguments {
@@ -151,6 +149,16 @@ pub(super) fn members(decision: &Decision) -> Vec<(&'static str, RespReply)> {
         ("reason", RespReply::text(decision.reason().as_str())),
         ("degraded", RespReply::Int(decision.degraded().into())),
     ]
+}
+
+/// Takes the option of this name and its value off the end. Rules and identities may have the same name: they come before it.
+pub(super) fn split_option<'a>(name: &str, arguments: &'a [Vec<u8>]) -> (&'a [Vec<u8>], Option<&'a Vec<u8>>) {
+    match arguments {
+        [before @ .., option, value] if before.len() >= 2 && option.eq_ignore_ascii_case(name.as_bytes()) => {
+            (before, Some(value))
+        }
+        _ => (arguments, None),
+    }
 }
 
 /// An argument that has to be text.

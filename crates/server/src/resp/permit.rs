@@ -28,10 +28,7 @@ pub(super) struct Acquire<'a> {
 impl<'a> Acquire<'a> {
     /// Reads the arguments after the name of the command. A holder that is not named is called `usual_holder`.
     pub(super) fn parse(arguments: &'a [Vec<u8>], usual_holder: &'a str) -> Result<Self, RespReply> {
-        let (arguments, holder) = match arguments {
-            [before @ .., name, holder] if name.eq_ignore_ascii_case(b"holder") => (before, Some(holder)),
-            _ => (arguments, None),
-        };
+        let (arguments, holder) = check::split_option("holder", arguments);
         let check = Check::parse(Verb::Acquire, arguments)?;
         let holder = holder.map_or(Ok(usual_holder), |holder| check::text("holder", holder))?;
         PermitId::check_holder(holder).map_err(|why| RespReply::error(format!("ERR holder: {why}")))?;

@@ -17,6 +17,10 @@ limits = [{ name = "atonce", concurrency = 2, hold = "30s" }, { name = "rate", c
 id = "default"
 plans = ["jobs"]
 [[rules]]
+id = "holder"
+match = { path = "/holder" }
+plans = ["jobs"]
+[[rules]]
 id = "plain"
 match = { path = "/plain" }
 plans = ["free"]
@@ -46,6 +50,7 @@ on_both_stores! {
     a_permit_is_acquired_renewed_and_released,
     permits_may_be_pipelined_and_queued,
     a_holder_is_called_as_it_says_or_as_its_connection,
+    an_identity_and_a_rule_may_be_called_holder,
     what_is_wrong_is_an_error_and_costs_nothing,
 }
 
@@ -149,6 +154,19 @@ async fn a_holder_is_called_as_it_says_or_as_its_connection(house: House) {
         let mut names: Vec<&str> = holders.iter().filter_map(|permit| permit["holder"].as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, expected);
+    }
+}
+
+async fn an_identity_and_a_rule_may_be_called_holder(house: House) {
+    let mut client = house.resp().await;
+    for words in [
+        &["SPILE.ACQUIRE", "default", "holder", "1"][..],
+        &["SPILE.ACQUIRE", "default", "holder", "holder", "worker 3"],
+        &["SPILE.ACQUIRE", "holder", "user:1"],
+        &["SPILE.ACQUIRE", "holder", "user:1", "1", "holder", "worker 3"],
+    ] {
+        let reply = client.ask(words).await;
+        assert!(reply.contains("allowed, 1"), "{words:?}: {reply}");
     }
 }
 

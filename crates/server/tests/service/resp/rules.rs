@@ -68,6 +68,8 @@ async fn a_refund_with_an_id_is_given_once() {
     }
     let reply = client.ask(&["SPILE.REFUND", "default", "user:1", "id", "order 8"]).await;
     assert_eq!(short(&reply), "1 6 nil ok", "the rule's own cost");
+    let reply = client.ask(&["SPILE.REFUND", "default", "id", "1"]).await;
+    assert_eq!(short(&reply), "1 10 nil ok", "an identity that is called as the option");
     for (words, said) in [
         (
             &["SPILE.REFUND", "default", "user:1", "1", "ID", ""][..],
