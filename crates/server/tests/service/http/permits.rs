@@ -353,8 +353,12 @@ async fn operators_are_told_why_a_key_waits_for_a_permit(spile: Spile) {
 
 /// A server on the Redis at this address.
 async fn on_redis(url: &str) -> Spile {
+    with_file(FILE.to_owned(), url).await
+}
+
+async fn with_file(file: String, url: &str) -> Spile {
     let token = ("SPILE_ADMIN_TOKEN".to_owned(), crate::support::TOKEN.to_owned());
-    let config = Config::parse(Path::new("spile.toml"), FILE.to_owned(), [token]);
+    let config = Config::parse(Path::new("spile.toml"), file, [token]);
     let mut config = config.unwrap_or_else(|why| panic!("{why}"));
     config.store.url = StoreUrl::Redis(url.to_owned());
     config.store.timeout = Duration::from_secs(5);
@@ -382,6 +386,20 @@ async fn a_permit_is_renewed_and_released_by_any_instance() {
     release(&second, &held).await.is(200).says("/released", true);
     release(&first, &held).await.is(200).says("/released", false);
     permit(&first, by_rule()).await;
+}
+
+#[tokio::test]
+async fn a_permit_is_renewed_under_the_file_of_the_instance_that_is_asked() {
+    let redis = RedisServer::start();
+    let before = on_redis(&redis.url()).await;
+    let longer = with_file(FILE.replace("30s", "60s"), &redis.url()).await;
+    let added =
+        with_file(FILE.replace("plans = [\"jobs\"]", "plans = [\"jobs\", \"exports\"]"), &redis.url()).await;
+    let held = permit(&before, by_rule()).await;
+    renew(&longer, &held).await.is(200).says("/holdMs", 60_000);
+    renew(&added, &held).await.is(410);
+    renew(&before, &held).await.is(200).says("/holdMs", 30_000);
+    release(&added, &held).await.is(200).says("/released", true);
 }
 
 #[tokio::test]
