@@ -5,6 +5,8 @@ for program in ${needs:-wrk}; do
 done
 
 target=${CARGO_TARGET_DIR:-target}/dist
+# The binary that is measured: SPILE, as `scripts/optimize` prints it, or one that cargo has just built.
+spile=${SPILE:-$target/spile}
 logs=$(mktemp -d)
 declare -A url pid
 stop() { kill "${pid[@]}" 2>/dev/null || true; rm -rf "$logs"; }
