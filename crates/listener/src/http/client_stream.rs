@@ -8,7 +8,9 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::http1::{FirstAmbiguous, Linger, RequestFraming};
 use crate::http2::StreamTracker;
-use crate::listener::{Bounds, ConnectionPermit};
+use crate::listener::{Bounds, ClientIo, ConnectionPermit, HangUp};
 use crate::timer::IdleTimer;
 
 /// The first bytes of an HTTP/2 client.
@@ -38,6 +40,7 @@ pub(crate) struct ClientStream<I> {
     first: ArrayVec<u8, { PREFACE.len() }>,
     matched: usize,
     unread: IdleTimer,
+    paused: PausedReads,
     framing: RequestFraming,
     http2_idle: Option<Http2Idle>,
     /// Set when this side of the connection is closed.
@@ -46,6 +49,11 @@ pub(crate) struct ClientStream<I> {
     permit: Option<ConnectionPermit>,
 }
 
+/// Whether the protocol has stopped reading before it had read everything. Then it does not notice by itself that the
+/// client has hung up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PausedReads(Arc<AtomicBool>);
+
 /// Finds HTTP/2 connections without streams.
 #[derive(Debug)]
 struct Http2Idle {
@@ -53,6 +61,24 @@ struct Http2Idle {
     /// The stream count and the write count of the last poll.
     seen: (u32, u32),
     idle: IdleTimer,
+}
+
+impl PausedReads {
+    fn set(&self, paused: bool) {
+        self.0.store(paused, Ordering::Relaxed);
+    }
+
+    /// Runs a connection. Ends it early if its client hangs up while reads are paused.
+    ///
+    /// The check comes after the connection has done what it could, so that an answer that is there is sent.
+    pub(crate) async fn until_hang_up(&self, hang_up: &HangUp, connection: impl Future) {
+        let (mut connection, mut heard) = (pin!(connection), pin!(hang_up.heard()));
+        poll_fn(|cx| match connection.as_mut().poll(cx) {
+            Poll::Pending if self.0.load(Ordering::Relaxed) => heard.as_mut().poll(cx),
+            polled => polled.map(drop),
+        })
+        .await;
+    }
 }
 
 impl Http2Idle {
@@ -81,6 +107,7 @@ impl<I> ClientStream<I> {
             first: ArrayVec::new(),
             matched: 0,
             unread: IdleTimer::after(bounds.write_timeout),
+            paused: PausedReads::default(),
             framing: RequestFraming::new(),
             http2_idle: None,
             linger: None,
@@ -119,6 +146,19 @@ impl<I> ClientStream<I> {
     /// Says which request of the connection is the first with an ambiguous length.
     pub(crate) fn ambiguity(&self) -> FirstAmbiguous {
         self.framing.ambiguous()
+    }
+
+    /// Says whether the protocol reads.
+    pub(crate) fn paused_reads(&self) -> PausedReads {
+        self.paused.clone()
+    }
+
+    /// Says when the client has hung up.
+    pub(crate) fn hang_up(&self) -> HangUp
+    where
+        I: ClientIo,
+    {
+        self.stream.hang_up()
     }
 
     /// Reads more of the first bytes. Returns how many.
@@ -199,6 +239,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for ClientStream<I> {
             drop(this.first.drain(..served));
             Poll::Ready(Ok(()))
         };
+        // A protocol that has read the last byte asks for more, and is woken for what comes next. It knows of an end
+        // that it has read.
+        this.paused.set(buffer.filled().len() > before);
         if read.is_ready() {
             let arrived = &buffer.filled()[before..];
             this.framing.read(arrived);
@@ -256,6 +299,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What still arrives is read here.
+        self.paused.set(false);
         if self.linger.is_none() {
             let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
             ready!(self.check_write(cx, shut))?;

@@ -71,6 +71,7 @@ impl<A: HttpHandler> Http<A> {
         watcher: DrainWatcher,
     ) {
         let bounds = Arc::clone(&self.bounds);
+        let (paused, hang_up) = (stream.paused_reads(), stream.hang_up());
         let (ambiguity, asked) = (stream.ambiguity(), AtomicU64::new(0));
         let service = service_fn(move |request: Request<Incoming>| {
             let number = asked.fetch_add(1, Ordering::Relaxed) + 1;
@@ -79,7 +80,8 @@ impl<A: HttpHandler> Http<A> {
         });
         let connection = http1(&bounds).serve_connection(TokioIo::new(stream), service).with_upgrades();
         // An error here means that the connection broke, so that there is no client to report it to.
-        let _ended = watcher.watch(connection, UpgradeableConnection::graceful_shutdown).await;
+        let connection = watcher.watch(connection, UpgradeableConnection::graceful_shutdown);
+        paused.until_hang_up(&hang_up, connection).await;
     }
 }
 

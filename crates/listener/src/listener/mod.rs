@@ -1,6 +1,7 @@
 //! Accepts a bounded number of connections, passes each to its protocol, and drains when it is told to stop.
 
 mod bounds;
+mod client_socket;
 mod drain;
 mod metrics;
 
@@ -10,11 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 pub use self::bounds::Bounds;
+use self::client_socket::ClientSocket;
+pub use self::client_socket::HangUp;
 pub(crate) use self::drain::Drain;
 pub use self::drain::DrainWatcher;
 use self::metrics::ConnectionMetrics;
@@ -24,9 +28,22 @@ use crate::tls::Tls;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A client's byte stream, with or without TLS.
-pub trait ClientIo: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub trait ClientIo: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Tells when the client has hung up, even while bytes that it sent before lie unread.
+    fn hang_up(&self) -> HangUp;
+}
 
-impl<I: AsyncRead + AsyncWrite + Send + Unpin + 'static> ClientIo for I {}
+impl ClientIo for ClientSocket {
+    fn hang_up(&self) -> HangUp {
+        self.hang_up()
+    }
+}
+
+impl ClientIo for TlsStream<ClientSocket> {
+    fn hang_up(&self) -> HangUp {
+        self.get_ref().0.hang_up()
+    }
+}
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +156,7 @@ impl Listener {
     }
 
     /// The next connection, once there is a permit for it.
-    async fn accept(&self, socket: &TcpListener) -> io::Result<(TcpStream, SocketAddr, ConnectionPermit)> {
+    async fn accept(&self, socket: &TcpListener) -> io::Result<(ClientSocket, SocketAddr, ConnectionPermit)> {
         if self.room.available_permits() == 0 {
             self.metrics.full();
         }
@@ -147,12 +164,12 @@ impl Listener {
         let (stream, peer) = socket.accept().await?;
         // Without Nagle's algorithm: waiting to fill a segment would only delay responses.
         stream.set_nodelay(true)?;
-        Ok((stream, peer, ConnectionPermit::new(permit, self.metrics.clone())))
+        Ok((ClientSocket::new(stream), peer, ConnectionPermit::new(permit, self.metrics.clone())))
     }
 
     fn open(
         &self,
-        stream: TcpStream,
+        stream: ClientSocket,
         peer: SocketAddr,
         permit: ConnectionPermit,
         mut watcher: DrainWatcher,

@@ -5,7 +5,7 @@ use std::env::var_os;
 use anyhow::Context;
 use rustls::pki_types::ServerName;
 use spile_gateway::{UpstreamTls, UpstreamTlsFiles};
-use spile_listener::ClientIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -19,10 +19,10 @@ const KEY_FILE: &str = "SPILE_TLS_KEY_FILE";
 /// What bytes go over, whichever it is.
 pub(super) type AnyTransport = Box<dyn AnyIo>;
 
-/// A [`ClientIo`] of which the type does not matter.
-pub(super) trait AnyIo: ClientIo {}
+/// A byte stream of which the type does not matter.
+pub(super) trait AnyIo: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl<I: ClientIo> AnyIo for I {}
+impl<I: AsyncRead + AsyncWrite + Send + Unpin + 'static> AnyIo for I {}
 
 /// Connects to the server of this URL.
 pub(super) async fn connect(url: &ServerUrl) -> anyhow::Result<AnyTransport> {

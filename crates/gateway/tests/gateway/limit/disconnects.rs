@@ -38,6 +38,8 @@ enum Phase {
     Queue,
     /// While the upstream is silent.
     Silence,
+    /// While the upstream is silent, with a next request behind the first.
+    Pipelined,
     /// After one upstream has failed, while another is silent.
     Retry,
     /// In the middle of the answer.
@@ -55,12 +57,13 @@ enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Header,
         Self::Decision,
         Self::Upload,
         Self::Queue,
         Self::Silence,
+        Self::Pipelined,
         Self::Retry,
         Self::Download,
         Self::Metered,
@@ -95,6 +98,7 @@ impl Phase {
             Self::Decision | Self::Silence | Self::Streams => "GET /silent HTTP/1.1\r\nHost: g\r\n\r\n",
             Self::Upload => "POST /silent HTTP/1.1\r\nHost: g\r\nContent-Length: 100\r\n\r\nhalf",
             Self::Queue => "GET /queue HTTP/1.1\r\nHost: g\r\n\r\n",
+            Self::Pipelined => "GET /silent HTTP/1.1\r\nHost: g\r\n\r\nGET /next HTTP/1.1\r\nHost: g\r\n\r\n",
             Self::Retry => "GET /retry HTTP/1.1\r\nHost: g\r\n\r\n",
             Self::Download => "GET /half HTTP/1.1\r\nHost: g\r\n\r\n",
             Self::Metered => "GET /metered/half HTTP/1.1\r\nHost: g\r\n\r\n",

@@ -191,6 +191,129 @@ async fn a_client_that_hangs_up_ends_its_permit_in_every_phase_of_a_request() {
     jobs.comes_to_hold(0).await;
 }
 
+/// The head of a request, and so much of its body that the gateway leaves a part of it unread.
+fn large_upload(path: &str) -> Vec<u8> {
+    let mut upload = format!("POST {path} HTTP/1.1\r\nHost: g\r\nContent-Length: 50000\r\n\r\n").into_bytes();
+    upload.resize(upload.len() + 40_000, b'x');
+    upload
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_behind_a_request_that_is_not_read_yet_ends_its_permit() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream())).await;
+    for next in ["G", "GET /next HTTP/1.1\r\nHost: g\r\n\r\n", &"\r\n".repeat(30_000)] {
+        let requests = [GET, next.as_bytes()].concat();
+        let client = jobs.send(&requests).await;
+        let _silent = told.asked().await;
+        jobs.hang_up(client, "before the head of the answer").await;
+
+        let mut client = jobs.send(&requests).await;
+        told.asked().await.send(HALF).unwrap();
+        read_until(&mut client, "first").await;
+        jobs.hang_up(client, "in the middle of the answer").await;
+
+        let client = jobs.send(&requests).await;
+        let _silent = told.asked().await;
+        client.set_zero_linger().unwrap();
+        jobs.hang_up(client, "with a reset").await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_behind_a_body_that_is_not_read_ends_its_permit() {
+    let jobs = Jobs::on(to(streaming(0).await)).await;
+    let client = jobs.send(&large_upload("/silent")).await;
+    jobs.comes_to_hold(1).await;
+    jobs.hang_up(client, "before the head of the answer").await;
+    let mut client = jobs.send(&large_upload("/")).await;
+    read_until(&mut client, "first").await;
+    jobs.hang_up(client, "in the middle of the answer").await;
+
+    let mut told = Told::start().await;
+    let mut cap = Concurrency::default();
+    cap.per_upstream = 1;
+    let jobs = Jobs::on(to(told.upstream()).concurrency(cap)).await;
+    let first = jobs.send(GET).await;
+    let _silent = told.asked().await;
+    let queued = jobs.send(&large_upload("/")).await;
+    jobs.comes_to_hold(2).await;
+    drop(queued);
+    let gone = tokio::time::timeout(GONE_WITHIN, jobs.comes_to_hold(1)).await;
+    assert!(gone.is_ok(), "in the queue");
+    jobs.hang_up(first, "at the upstream").await;
+}
+
+#[tokio::test]
+async fn a_client_that_stays_gets_all_its_answers_in_order_and_sends_its_whole_body() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream())).await;
+    let mut client = jobs.send(&GET.repeat(3)).await;
+    for answer in ["one", "two", "six"] {
+        let upstream = told.asked().await;
+        upstream.send("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n").unwrap();
+        // The next request lies unread while this answer is under way.
+        read_until(&mut client, "\r\n\r\n").await;
+        client.write_all(GET).await.unwrap();
+        upstream.send(answer).unwrap();
+        read_until(&mut client, answer).await;
+    }
+    drop(client);
+
+    let (read_on, wait) = tokio::sync::watch::channel(false);
+    let backend = RawBackend::start(move |mut stream| {
+        let mut wait = wait.clone();
+        async move {
+            drop(wait.wait_for(|read_on| *read_on).await);
+            let mut bytes = 0;
+            while let Ok(read @ 1..) = stream.read(&mut [0; 16_384]).await {
+                bytes += read;
+                if bytes > 20_000_000 {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nread";
+                    stream.write_all(answer).await.unwrap();
+                    return;
+                }
+            }
+        }
+    });
+    let jobs = Jobs::on(to(backend.await.upstream())).await;
+    let mut client = jobs.send(b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 20000000\r\n\r\n").await;
+    // More than all buffers on the way hold.
+    let body = vec![b'x'; 20_000_000];
+    let mut sent = 0;
+    while let Ok(bytes) = tokio::time::timeout(GONE_WITHIN, client.write(&body[sent..])).await {
+        sent += bytes.unwrap();
+    }
+    assert!(sent < body.len(), "the upstream does not read");
+    assert_eq!(jobs.held(), 1);
+    read_on.send(true).unwrap();
+    in_time("the rest to be sent", client.write_all(&body[sent..])).await.unwrap();
+    read_until(&mut client, "read").await;
+}
+
+#[tokio::test]
+async fn a_client_that_closes_its_side_early_is_taken_for_gone_whether_or_not_all_of_it_was_read() {
+    let mut told = Told::start().await;
+    let jobs = Jobs::on(to(told.upstream())).await;
+    for requests in [1, 2, 3] {
+        let mut client = jobs.send(&GET.repeat(requests)).await;
+        let _silent = told.asked().await;
+        client.shutdown().await.unwrap();
+        let gone = tokio::time::timeout(GONE_WITHIN, jobs.comes_to_hold(0)).await;
+        assert!(gone.is_ok(), "{requests} requests");
+        let mut answer = String::new();
+        // The connection ends with a reset if requests were left.
+        let _ended = in_time("the connection to end", client.read_to_string(&mut answer)).await;
+        assert_eq!(answer, "", "{requests} requests");
+    }
+    let mut client = jobs.send(&large_upload("/")).await;
+    let _silent = told.asked().await;
+    client.shutdown().await.unwrap();
+    let answer = read_until(&mut client, "\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "a body that broke off is still answered: {answer}");
+    jobs.comes_to_hold(0).await;
+}
+
 #[tokio::test]
 async fn a_client_that_hangs_up_in_the_queue_or_during_a_retry_ends_its_permit() {
     let mut told = Told::start().await;
@@ -302,10 +425,13 @@ async fn a_tunnel_holds_its_permit_until_either_side_closes_it_or_the_gateway_st
     }
 }
 
-/// An HTTP/2 upstream that sends a head and a first message, and then waits for the stream to end.
-async fn streaming() -> Upstream {
-    let backend = RawBackend::start(|stream| async move {
-        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+/// An HTTP/2 upstream that sends a head and a first message, and then waits for the stream to end. It takes this many
+/// bytes of a body.
+async fn streaming(window: u32) -> Upstream {
+    let backend = RawBackend::start(move |stream| async move {
+        let mut server = h2::server::Builder::new();
+        server.initial_window_size(window);
+        let Ok(mut connection) = server.handshake::<_, Bytes>(stream).await else { return };
         while let Some(Ok((request, mut respond))) = connection.accept().await {
             if request.uri().path() == "/silent" {
                 tokio::spawn(async move { std::future::poll_fn(|cx| respond.poll_reset(cx)).await });
@@ -321,7 +447,7 @@ async fn streaming() -> Upstream {
 
 #[tokio::test]
 async fn a_stream_of_http_2_or_grpc_that_is_reset_ends_its_permit_and_no_other() {
-    let jobs = Jobs::on(to(streaming().await)).await;
+    let jobs = Jobs::on(to(streaming(65_535).await)).await;
     let stream = TcpStream::connect(jobs.gateway.address).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
     let connection = tokio::spawn(connection);
