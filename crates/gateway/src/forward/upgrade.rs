@@ -10,10 +10,15 @@ use http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::headers::requested_upgrade;
 use crate::upstream::UpgradedUpstream;
+
+/// How long a WebSocket may be silent after one side has closed it. The other side only has to close it too: WebSocket
+/// knows no connection that is open one way.
+const WEBSOCKET_CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
 /// A client's request to switch its connection to another protocol.
 pub(crate) struct UpgradeRequest {
@@ -40,22 +45,52 @@ impl UpgradeRequest {
         headers.insert(UPGRADE, self.protocol.clone());
     }
 
-    pub(crate) fn into_client(self) -> OnUpgrade {
-        self.client
+    /// How long a tunnel may be silent.
+    fn silence(&self, max_idle: Duration) -> TunnelSilence {
+        let is_websocket = self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+        let half_closed = if is_websocket { max_idle.min(WEBSOCKET_CLOSES_WITHIN) } else { max_idle };
+        TunnelSilence { open: max_idle, half_closed }
     }
 }
 
-/// Copies bytes between client and upstream, after the upgrade, until either closes or both are idle for too long.
-pub(crate) async fn tunnel(client: OnUpgrade, upstream: UpgradedUpstream, max_idle: Duration) {
-    let Ok(client) = client.await else { return };
-    let activity = LastActivity { start: Instant::now(), after_us: AtomicU64::new(0) };
-    let mut client = TimedStream { stream: TokioIo::new(client), activity: &activity };
+/// How long a tunnel may be silent before it ends.
+#[derive(Clone, Copy)]
+struct TunnelSilence {
+    /// While both sides may send.
+    open: Duration,
+    /// After one side has closed, and the other has been told. A protocol in which a side may finish sending and wait
+    /// for a long answer, as commands do that read their input to its end, has as much time as before.
+    half_closed: Duration,
+}
+
+/// Copies bytes between client and upstream, after the upgrade, until both have closed, one of them has broken off, or
+/// neither has sent anything for too long.
+pub(crate) async fn tunnel(upgrade: UpgradeRequest, upstream: UpgradedUpstream, max_idle: Duration) {
+    let silence = upgrade.silence(max_idle);
+    let Ok(client) = upgrade.client.await else { return };
+    relay(TokioIo::new(client), upstream, silence).await;
+}
+
+async fn relay(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    silence: TunnelSilence,
+) {
+    let activity = LastActivity::default();
+    let mut client = TimedStream { stream: client, activity: &activity };
     let mut upstream = TimedStream { stream: upstream, activity: &activity };
     tokio::select! {
-        // An error ends the tunnel like a close does.
+        // An error ends the tunnel like a close of both sides does.
         _ = copy_bidirectional(&mut client, &mut upstream) => {}
-        () = idle_timeout(&activity, max_idle) => {}
+        () = idle_timeout(&activity, silence.open) => {}
+        () = half_closed_timeout(&activity, silence.half_closed) => {}
     }
+}
+
+/// Resolves once no bytes have moved for `max_idle` after one side has closed.
+async fn half_closed_timeout(activity: &LastActivity, max_idle: Duration) {
+    activity.half_closed.notified().await;
+    idle_timeout(activity, max_idle).await;
 }
 
 /// Resolves once no bytes have moved for `max_idle`.
@@ -73,6 +108,14 @@ async fn idle_timeout(activity: &LastActivity, max_idle: Duration) {
 struct LastActivity {
     start: Instant,
     after_us: AtomicU64,
+    /// Told when one side has closed, and all that it has sent has reached the other.
+    half_closed: Notify,
+}
+
+impl Default for LastActivity {
+    fn default() -> Self {
+        Self { start: Instant::now(), after_us: AtomicU64::new(0), half_closed: Notify::new() }
+    }
 }
 
 impl LastActivity {
@@ -86,7 +129,7 @@ impl LastActivity {
     }
 }
 
-/// A stream that records when bytes are read from it.
+/// A stream that records when bytes are read from it, and when the other side has nothing more to write to it.
 struct TimedStream<'c, T> {
     stream: T,
     activity: &'c LastActivity,
@@ -120,18 +163,100 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<'_, T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        if shut.is_ready() {
+            self.activity.record();
+            self.activity.half_closed.notify_one();
+        }
+        shut
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+
     use super::*;
+
+    const MAX_IDLE: Duration = Duration::from_secs(60);
+
+    /// A tunnel of this protocol, its client, and its upstream.
+    fn open(protocol: &'static str) -> (JoinHandle<()>, DuplexStream, DuplexStream) {
+        let (client, near) = duplex(64);
+        let (far, upstream) = duplex(64);
+        let mut request = http::Request::new(());
+        let client_end = hyper::upgrade::on(&mut request);
+        let upgrade = UpgradeRequest { protocol: HeaderValue::from_static(protocol), client: client_end };
+        (tokio::spawn(relay(near, far, upgrade.silence(MAX_IDLE))), client, upstream)
+    }
+
+    /// How long the tunnel goes on.
+    async fn ends(tunnel: JoinHandle<()>) -> Duration {
+        let start = Instant::now();
+        tunnel.await.unwrap();
+        start.elapsed()
+    }
+
+    fn about(took: Duration, expected: Duration) {
+        assert!(took.abs_diff(expected) < Duration::from_millis(10), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_websocket_ends_soon_after_one_side_has_closed_it_though_the_other_ignores_that() {
+        for by_client in [true, false] {
+            let (tunnel, client, upstream) = open("WebSocket");
+            let (mut closing, mut other) = if by_client { (client, upstream) } else { (upstream, client) };
+            closing.write_all(b"bye").await.unwrap();
+            closing.shutdown().await.unwrap();
+            let mut heard = String::new();
+            other.read_to_string(&mut heard).await.unwrap();
+            assert_eq!(heard, "bye");
+            about(ends(tunnel).await, WEBSOCKET_CLOSES_WITHIN);
+        }
+        let (tunnel, _client, _upstream) = open("websocket");
+        about(ends(tunnel).await, MAX_IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_side_that_did_not_close_may_finish_what_it_says() {
+        let (tunnel, mut client, mut upstream) = open("websocket");
+        client.shutdown().await.unwrap();
+        for _ in 0..10 {
+            tokio::time::advance(WEBSOCKET_CLOSES_WITHIN / 2).await;
+            upstream.write_all(b"more").await.unwrap();
+            client.read_exact(&mut [0; 4]).await.unwrap();
+        }
+        drop(upstream);
+        about(ends(tunnel).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_side_sent_before_it_closed_is_not_cut_off_by_a_slow_reader() {
+        let (tunnel, mut client, mut upstream) = open("websocket");
+        client.write_all(&[b'x'; 150]).await.unwrap();
+        client.shutdown().await.unwrap();
+        tokio::time::sleep(WEBSOCKET_CLOSES_WITHIN * 3).await;
+        let mut heard = Vec::new();
+        upstream.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(heard.len(), 150);
+        about(ends(tunnel).await, WEBSOCKET_CLOSES_WITHIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_protocol_may_wait_for_an_answer_as_long_as_a_tunnel_may_be_silent() {
+        let (tunnel, mut client, mut upstream) = open("tcp");
+        client.shutdown().await.unwrap();
+        tokio::time::sleep(MAX_IDLE - Duration::from_secs(1)).await;
+        upstream.write_all(b"done").await.unwrap();
+        client.read_exact(&mut [0; 4]).await.unwrap();
+        about(ends(tunnel).await, MAX_IDLE);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_silence_counts_from_what_moved_last() {
         let max_idle = Duration::from_secs(10);
-        let activity = LastActivity { start: Instant::now(), after_us: AtomicU64::new(0) };
+        let activity = LastActivity::default();
         tokio::time::advance(Duration::from_secs(9)).await;
         activity.record();
         idle_timeout(&activity, max_idle).await;

@@ -417,11 +417,10 @@ impl<S: Store + 'static> Worker<S> {
         let mut response = head.map(|()| own_body(Bytes::new()));
         upgrade.write(response.headers_mut());
         let mut closed = self.tunnels.subscribe();
-        let client = upgrade.into_client();
         let permits = decision.map(RateDecision::take_permits);
         tokio::spawn(async move {
             tokio::select! {
-                () = tunnel(client, upstream, max_idle) => {}
+                () = tunnel(upgrade, upstream, max_idle) => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
             drop((in_flight, permits));
