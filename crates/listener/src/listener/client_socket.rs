@@ -45,7 +45,7 @@ impl ClientSocket {
     }
 
     /// Reads once. Fails with [`ErrorKind::WouldBlock`] if there is nothing to read.
-    fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    fn try_read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
         let (room, mut has_read) = (buffer.remaining(), false);
         // The outer call has noted what was reported before the read. If nothing new is reported during the read, it
         // takes the error to mean that the socket is empty.
@@ -91,7 +91,7 @@ impl AsyncRead for ClientSocket {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            match self.read(buffer) {
+            match self.try_read(buffer) {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read),
             }
@@ -174,6 +174,19 @@ mod tests {
             let mut rest = Vec::new();
             let read = in_time(socket.read_to_end(&mut rest)).await;
             assert_eq!((read.is_err(), &rest[..]), (reset, &b"hello"[..]));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_socket_that_a_short_read_has_emptied_is_not_read_again_until_more_arrives() {
+        let (mut client, mut socket) = pair().await;
+        for word in [b"hello", b"again"] {
+            client.write_all(word).await.expect("room");
+            let mut space = [0; 64];
+            assert_eq!(in_time(socket.read(&mut space)).await.expect("bytes"), word.len());
+            assert_eq!(space[..word.len()], word[..]);
+            assert_pending!(task::spawn(poll_fn(|cx| socket.0.poll_read_ready(cx))).poll());
         }
     }
 

@@ -268,7 +268,7 @@ async fn a_client_that_stays_gets_all_its_answers_in_order_and_sends_its_whole_b
             let mut bytes = 0;
             while let Ok(read @ 1..) = stream.read(&mut [0; 16_384]).await {
                 bytes += read;
-                if bytes > 20_000_000 {
+                if bytes > 40_000_000 {
                     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nread";
                     stream.write_all(answer).await.unwrap();
                     return;
@@ -277,11 +277,13 @@ async fn a_client_that_stays_gets_all_its_answers_in_order_and_sends_its_whole_b
         }
     });
     let jobs = Jobs::on(to(backend.await.upstream())).await;
-    let mut client = jobs.send(b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 20000000\r\n\r\n").await;
+    let mut client = jobs.send(b"POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 40000000\r\n\r\n").await;
     // More than all buffers on the way hold.
-    let body = vec![b'x'; 20_000_000];
+    let body = vec![b'x'; 40_000_000];
     let mut sent = 0;
-    while let Ok(bytes) = tokio::time::timeout(GONE_WITHIN, client.write(&body[sent..])).await {
+    while sent < body.len()
+        && let Ok(bytes) = tokio::time::timeout(GONE_WITHIN, client.write(&body[sent..])).await
+    {
         sent += bytes.unwrap();
     }
     assert!(sent < body.len(), "the upstream does not read");

@@ -99,6 +99,32 @@ async fn a_refusal_can_be_read_over_tls_by_a_client_that_still_sends() {
 }
 
 #[tokio::test]
+async fn a_client_that_hangs_up_behind_a_request_that_is_not_read_yet_is_noticed_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, chain, key) = certificate();
+    write(folder.path(), &chain, &key);
+    let (tell, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let backend = RawBackend::start(move |mut stream| {
+        let tell = tell.clone();
+        async move {
+            while let Ok(bytes) = stream.read(&mut [0; 1024]).await {
+                tell.send(bytes).unwrap();
+                if bytes == 0 {
+                    return;
+                }
+            }
+        }
+    });
+    let gateway = running(open(to(backend.await.upstream())).tls(tls_in(folder.path()))).await;
+    let mut client = connect(gateway.address, &root, "http/1.1").await.unwrap();
+    client.write_all(&b"GET / HTTP/1.1\r\nHost: g\r\n\r\n".repeat(1_000)).await.unwrap();
+    client.flush().await.unwrap();
+    assert_ne!(in_time("a request", heard.recv()).await, Some(0));
+    drop(client);
+    assert_eq!(in_time("the gateway to hang up", heard.recv()).await, Some(0));
+}
+
+#[tokio::test]
 async fn an_upstream_that_nobody_vouches_for_gets_no_request() {
     let folder = tempfile::tempdir().unwrap();
     let (_, chain, key) = certificate();
