@@ -23,9 +23,9 @@ const CLOSED: Interest = Interest::PRIORITY;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOSED: Interest = Interest::ERROR;
 
-/// With epoll, a read that returns less than there was room for has emptied the socket, and the next bytes are reported.
-/// Then tokio need not be told by another read that there is nothing left.
-const SHORT_READ_EMPTIES: bool = cfg!(any(target_os = "linux", target_os = "android"));
+/// With epoll, a read of less than there was room for has emptied the socket, and a write of less than there was has filled
+/// it; what changes after that is reported. Then tokio need not be told so by another call that fails.
+const SHORT_IS_LAST: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// A client's TCP connection.
 #[derive(Debug)]
@@ -44,29 +44,34 @@ impl ClientSocket {
         HangUp(Arc::clone(&self.0))
     }
 
-    /// Reads once. Fails with [`ErrorKind::WouldBlock`] if there is nothing to read.
-    fn try_read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
-        let (room, mut has_read) = (buffer.remaining(), false);
-        // The outer call has noted what was reported before the read. If nothing new is reported during the read, it
-        // takes the error to mean that the socket is empty.
-        let outcome = self.0.try_io(Interest::READABLE, || {
-            let bytes = self.0.try_read_buf(buffer)?;
-            has_read = true;
-            let is_short = (1..room).contains(&bytes);
-            if SHORT_READ_EMPTIES && is_short { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    /// Reads or writes once, up to `most` bytes. Fails with [`ErrorKind::WouldBlock`] if that has to wait.
+    fn try_once(
+        &self,
+        interest: Interest,
+        most: usize,
+        mut once: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut moved = 0;
+        // The outer call has noted what was reported before the inner one. If nothing new is reported meanwhile, it takes
+        // the error to mean that the socket is empty, or full.
+        let outcome = self.0.try_io(interest, || {
+            moved = once(&self.0)?;
+            let is_short = (1..most).contains(&moved);
+            if SHORT_IS_LAST && is_short { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
-        if has_read { Ok(()) } else { outcome }
+        if moved > 0 { Ok(moved) } else { outcome.map(|()| 0) }
     }
 
     /// Writes when the socket has room.
     fn poll_write_with(
         &self,
         cx: &mut Context<'_>,
+        most: usize,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.0.poll_write_ready(cx))?;
-            match write(&self.0) {
+            match self.try_once(Interest::WRITABLE, most, &write) {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {}
                 written => return Poll::Ready(written),
             }
@@ -91,9 +96,10 @@ impl AsyncRead for ClientSocket {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(cx))?;
-            match self.try_read(buffer) {
+            let room = buffer.remaining();
+            match self.try_once(Interest::READABLE, room, |stream| stream.try_read_buf(buffer)) {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read),
+                read => return Poll::Ready(read.map(drop)),
             }
         }
     }
@@ -101,7 +107,7 @@ impl AsyncRead for ClientSocket {
 
 impl AsyncWrite for ClientSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |stream| stream.try_write(bytes))
+        self.poll_write_with(cx, bytes.len(), |stream| stream.try_write(bytes))
     }
 
     fn poll_write_vectored(
@@ -109,7 +115,8 @@ impl AsyncWrite for ClientSocket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |stream| stream.try_write_vectored(slices))
+        let most = slices.iter().map(|slice| slice.len()).sum();
+        self.poll_write_with(cx, most, |stream| stream.try_write_vectored(slices))
     }
 
     fn is_write_vectored(&self) -> bool {
