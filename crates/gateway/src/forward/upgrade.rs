@@ -16,9 +16,13 @@ use tokio::time::Instant;
 use super::headers::requested_upgrade;
 use crate::upstream::UpgradedUpstream;
 
-/// How long a WebSocket may be silent after one side has closed it. The other side only has to close it too: WebSocket
-/// knows no connection that is open one way.
-const WEBSOCKET_CLOSES_WITHIN: Duration = Duration::from_secs(2);
+/// How long a WebSocket may be silent after its client has closed it: WebSocket knows no connection that is open one way, so
+/// that the client is gone.
+const CLIENT_GONE_WITHIN: Duration = Duration::from_millis(50);
+
+/// How long a WebSocket may be silent after its upstream has closed it. The client has to read what is under way, and to close
+/// it too: a connection that is reset before could lose it what it has not read.
+const UPSTREAM_GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A client's request to switch its connection to another protocol.
 pub(crate) struct UpgradeRequest {
@@ -48,8 +52,12 @@ impl UpgradeRequest {
     /// How long a tunnel may be silent.
     fn silence(&self, max_idle: Duration) -> TunnelSilence {
         let is_websocket = self.protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
-        let half_closed = if is_websocket { max_idle.min(WEBSOCKET_CLOSES_WITHIN) } else { max_idle };
-        TunnelSilence { open: max_idle, half_closed }
+        let within = |most: Duration| if is_websocket { max_idle.min(most) } else { max_idle };
+        TunnelSilence {
+            open: max_idle,
+            client_closed: within(CLIENT_GONE_WITHIN),
+            upstream_closed: within(UPSTREAM_GONE_WITHIN),
+        }
     }
 }
 
@@ -58,9 +66,11 @@ impl UpgradeRequest {
 struct TunnelSilence {
     /// While both sides may send.
     open: Duration,
-    /// After one side has closed, and the other has been told. A protocol in which a side may finish sending and wait
-    /// for a long answer, as commands do that read their input to its end, has as much time as before.
-    half_closed: Duration,
+    /// After the client has closed, and the upstream has been told. A protocol in which a side may finish sending and wait for
+    /// a long answer, as commands do that read their input to its end, has as much time as before.
+    client_closed: Duration,
+    /// After the upstream has closed, and the client has been told.
+    upstream_closed: Duration,
 }
 
 /// Copies bytes between client and upstream, after the upgrade, until both have closed, one of them has broken off, or
@@ -77,19 +87,21 @@ async fn relay(
     silence: TunnelSilence,
 ) {
     let activity = LastActivity::default();
-    let mut client = TimedStream { stream: client, activity: &activity };
-    let mut upstream = TimedStream { stream: upstream, activity: &activity };
+    let (client_closed, upstream_closed) = (Notify::new(), Notify::new());
+    let mut client = TimedStream { stream: client, activity: &activity, other_closed: &upstream_closed };
+    let mut upstream = TimedStream { stream: upstream, activity: &activity, other_closed: &client_closed };
     tokio::select! {
         // An error ends the tunnel like a close of both sides does.
         _ = copy_bidirectional(&mut client, &mut upstream) => {}
         () = idle_timeout(&activity, silence.open) => {}
-        () = half_closed_timeout(&activity, silence.half_closed) => {}
+        () = half_closed_timeout(&activity, &client_closed, silence.client_closed) => {}
+        () = half_closed_timeout(&activity, &upstream_closed, silence.upstream_closed) => {}
     }
 }
 
-/// Resolves once no bytes have moved for `max_idle` after one side has closed.
-async fn half_closed_timeout(activity: &LastActivity, max_idle: Duration) {
-    activity.half_closed.notified().await;
+/// Resolves once no bytes have moved for `max_idle` after a side has closed.
+async fn half_closed_timeout(activity: &LastActivity, closed: &Notify, max_idle: Duration) {
+    closed.notified().await;
     idle_timeout(activity, max_idle).await;
 }
 
@@ -108,13 +120,11 @@ async fn idle_timeout(activity: &LastActivity, max_idle: Duration) {
 struct LastActivity {
     start: Instant,
     after_us: AtomicU64,
-    /// Told when one side has closed, and all that it has sent has reached the other.
-    half_closed: Notify,
 }
 
 impl Default for LastActivity {
     fn default() -> Self {
-        Self { start: Instant::now(), after_us: AtomicU64::new(0), half_closed: Notify::new() }
+        Self { start: Instant::now(), after_us: AtomicU64::new(0) }
     }
 }
 
@@ -133,6 +143,8 @@ impl LastActivity {
 struct TimedStream<'c, T> {
     stream: T,
     activity: &'c LastActivity,
+    /// Told when the other side has closed, and all that it has sent has been written to this one.
+    other_closed: &'c Notify,
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<'_, T> {
@@ -166,7 +178,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<'_, T> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
         if shut.is_ready() {
             self.activity.record();
-            self.activity.half_closed.notify_one();
+            self.other_closed.notify_one();
         }
         shut
     }
@@ -204,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_websocket_ends_soon_after_one_side_has_closed_it_though_the_other_ignores_that() {
-        for by_client in [true, false] {
+        for (by_client, within) in [(true, CLIENT_GONE_WITHIN), (false, UPSTREAM_GONE_WITHIN)] {
             let (tunnel, client, upstream) = open("WebSocket");
             let (mut closing, mut other) = if by_client { (client, upstream) } else { (upstream, client) };
             closing.write_all(b"bye").await.unwrap();
@@ -212,7 +224,7 @@ mod tests {
             let mut heard = String::new();
             other.read_to_string(&mut heard).await.unwrap();
             assert_eq!(heard, "bye");
-            about(ends(tunnel).await, WEBSOCKET_CLOSES_WITHIN);
+            about(ends(tunnel).await, within);
         }
         let (tunnel, _client, _upstream) = open("websocket");
         about(ends(tunnel).await, MAX_IDLE);
@@ -223,7 +235,7 @@ mod tests {
         let (tunnel, mut client, mut upstream) = open("websocket");
         client.shutdown().await.unwrap();
         for _ in 0..10 {
-            tokio::time::advance(WEBSOCKET_CLOSES_WITHIN / 2).await;
+            tokio::time::advance(CLIENT_GONE_WITHIN / 2).await;
             upstream.write_all(b"more").await.unwrap();
             client.read_exact(&mut [0; 4]).await.unwrap();
         }
@@ -236,11 +248,11 @@ mod tests {
         let (tunnel, mut client, mut upstream) = open("websocket");
         client.write_all(&[b'x'; 150]).await.unwrap();
         client.shutdown().await.unwrap();
-        tokio::time::sleep(WEBSOCKET_CLOSES_WITHIN * 3).await;
+        tokio::time::sleep(CLIENT_GONE_WITHIN * 3).await;
         let mut heard = Vec::new();
         upstream.read_to_end(&mut heard).await.unwrap();
         assert_eq!(heard.len(), 150);
-        about(ends(tunnel).await, WEBSOCKET_CLOSES_WITHIN);
+        about(ends(tunnel).await, CLIENT_GONE_WITHIN);
     }
 
     #[tokio::test(start_paused = true)]
