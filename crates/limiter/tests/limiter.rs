@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spile_core::{
     Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, Decision, DecisionSource, FakeClock,
-    HeldPermit, InMemoryPlans, KeyError, Limit, Outcome, PartialOutcome, PermitId, PermitStep, Plan, Reason,
-    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
+    HeldPermit, InMemoryPlans, KeyError, Limit, LimitName, Outcome, PartialOutcome, PermitId, PermitStep,
+    Plan, Reason, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
 };
 use spile_limiter::{
     Ask, DecisionCounts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -482,6 +482,19 @@ async fn a_dropped_wait_costs_nothing() {
     let waiting = limiter.until_ready("ann", ["free"], 5, Wait::forever());
     assert!(tokio::time::timeout(Duration::from_secs(4), waiting).await.is_err());
     assert_eq!(limiter.peek("ann", ["free"], 0).await.unwrap().remaining(), 4);
+}
+
+#[test]
+fn a_decision_of_a_limiter_per_key_can_outlive_it() {
+    let limiter = RateLimiter::per_key(Limit::per_hour(1).burst(2)).unwrap();
+    let kept = limiter.check_n("ann", 2).unwrap().into_owned();
+    let denied = limiter.check("ann").unwrap().into_owned();
+    drop(limiter);
+    assert!(kept.allowed() && kept.limited_by().is_none());
+    assert_eq!((denied.allowed(), denied.reason(), denied.remaining()), (false, Reason::Limited, 0));
+    assert_eq!(denied.limited_by().map(LimitName::as_str), Some("per_key"));
+    assert_eq!(denied.binding().limit().capacity(), 2);
+    assert!(denied.retry_after() > Duration::from_secs(3_500));
 }
 
 #[test]

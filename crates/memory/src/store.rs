@@ -169,12 +169,13 @@ impl<C: Clock> MemoryStore<C> {
         let mut now = self.clock.now();
         let mut held = self.shards[self.shard(fingerprint)].lock();
         let entry = held.entry(fingerprint);
-        // If the thread was suspended before the lock, the bucket may have been written later than `now`.
-        if entry.as_ref().is_some_and(|entry| entry.bucket().written_at() > now) {
-            now = self.clock.now();
-        }
-        let stand = match &entry {
-            Some(entry) => entry.bucket().rebased(limit, now),
+        let stand = match entry.as_ref().map(|entry| entry.bucket()) {
+            // If the thread was suspended before the lock, the bucket may have been written later than `now`.
+            Some(bucket) if bucket.written_at() > now => {
+                now = self.clock.now();
+                bucket.rebased(limit, now)
+            }
+            Some(bucket) => bucket,
             None => Bucket::full(limit, now),
         };
         let spent = stand.spend(limit, cost, now);

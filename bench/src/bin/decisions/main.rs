@@ -13,7 +13,8 @@ use spile_bench::{Table, median};
 
 use crate::round::{Round, keys};
 use crate::subjects::{
-    Governor, GovernorCoarse, GovernorStd, SpileCheck, SpileLimiter, SpileStore, SpileTryAllow, Subject,
+    Governor, GovernorCoarse, GovernorStd, SpileCheck, SpileLimiter, SpileStore, SpileTryAllow,
+    SpileWholeCheck, Subject,
 };
 
 #[global_allocator]
@@ -45,7 +46,7 @@ fn main() {
 }
 
 /// Who is compared. Speeds are ratios to governor's fastest exact configuration, times to those of the store alone.
-const SUBJECTS: [fn(usize) -> Box<dyn Subject>; 7] = [
+const SUBJECTS: [fn(usize) -> Box<dyn Subject>; 8] = [
     GovernorStd::boxed,
     Governor::boxed,
     GovernorCoarse::boxed,
@@ -53,6 +54,7 @@ const SUBJECTS: [fn(usize) -> Box<dyn Subject>; 7] = [
     SpileTryAllow::boxed,
     SpileLimiter::boxed,
     SpileCheck::boxed,
+    SpileWholeCheck::boxed,
 ];
 const BASELINE: usize = 1;
 const STORE: usize = 3;
@@ -60,8 +62,8 @@ const STORE: usize = 3;
 /// One row per subject.
 fn compare(round: &Round<'_>, rounds: usize) -> Vec<[String; 5]> {
     let mut subjects: Vec<(Box<dyn Subject>, usize)> = Vec::new();
-    // The last holds a million keys at most.
-    let count = SUBJECTS.len() - usize::from(round.keys.len() > 1_000_000);
+    // The last two hold a million keys at most.
+    let count = SUBJECTS.len() - 2 * usize::from(round.keys.len() > 1_000_000);
     for make in &SUBJECTS[..count] {
         let before = ALLOCATED.allocated();
         let subject = make(round.keys.len());

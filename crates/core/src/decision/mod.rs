@@ -2,6 +2,7 @@
 
 mod failure;
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
@@ -74,40 +75,37 @@ impl DecisionSource {
     }
 }
 
-/// The state of one limit of the chain after the decision.
+/// The state of one limit of the chain after the decision. It has the limit, or borrows it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LimitStatus {
-    limit: NamedLimit,
+pub struct LimitStatus<L = NamedLimit> {
+    limit: L,
     cost: Cost,
     bucket: Bucket,
     at: Micros,
 }
 
 impl LimitStatus {
-    #[inline]
-    fn new(limit: &NamedLimit, cost: Cost, bucket: Bucket, at: Micros) -> Self {
-        Self { limit: limit.clone(), cost, bucket, at }
-    }
-
     /// The same bucket at the same moment, under the limit of `other`: a bucket keeps its tokens while its limit is scaled.
     #[must_use]
     pub fn under_limit_of(&self, other: &Self) -> Self {
         Self { limit: other.limit.clone(), ..self.clone() }
     }
+}
 
+impl<L: Borrow<NamedLimit>> LimitStatus<L> {
     /// The limit's full name.
-    pub const fn name(&self) -> &LimitName {
-        self.limit.name()
+    pub fn name(&self) -> &LimitName {
+        self.limit.borrow().name()
     }
 
     /// The limit itself.
-    pub const fn limit(&self) -> &Limit {
-        self.limit.limit()
+    pub fn limit(&self) -> &Limit {
+        self.limit.borrow().limit()
     }
 
     /// A hash of the limit's name. See [`NamedLimit::tag`].
-    pub const fn tag(&self) -> u64 {
-        self.limit.tag()
+    pub fn tag(&self) -> u64 {
+        self.limit.borrow().tag()
     }
 
     /// When that was, by the clock that decided.
@@ -157,10 +155,10 @@ impl LimitStatus {
     }
 }
 
-/// Allowed or denied, and everything that explains it.
+/// Allowed or denied, and everything that explains it. It has the limits that decided, or borrows them.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a decision that is not looked at limits no request"]
-pub struct Decision {
+pub struct Decision<L = NamedLimit> {
     allowed: bool,
     reason: Reason,
     source: DecisionSource,
@@ -170,7 +168,7 @@ pub struct Decision {
     /// How long the failure policy tells callers to wait, if the store failed.
     policy_wait_us: u64,
     binding: u32,
-    limits: OneOrMany<LimitStatus>,
+    limits: OneOrMany<LimitStatus<L>>,
 }
 
 impl Decision {
@@ -181,46 +179,20 @@ impl Decision {
             // Most decisions have one limit; collecting an iterator of one would cost more than deciding.
             ([charge], [bucket]) => {
                 let spent = Spent { allowed: outcome.allowed, at: outcome.at, bucket: *bucket };
-                Self::from_spent(charge.limit(), charge.cost(), spent, source)
+                Self::from_spent(charge.limit().clone(), charge.cost(), spent, source)
             }
             _ => Self::from_chain(charges, outcome, source),
         }
     }
 
-    /// The decision that a store's answer about one charge amounts to.
-    #[inline]
-    pub fn from_spent(limit: &NamedLimit, cost: Cost, spent: Spent, source: DecisionSource) -> Self {
-        let status = LimitStatus::new(limit, cost, spent.bucket, spent.at);
-        Self::by_store(spent.allowed, source, 0, OneOrMany::one(status))
-    }
-
     #[inline(never)]
     fn from_chain(charges: &Charges<'_>, outcome: &Outcome, source: DecisionSource) -> Self {
         let status = |(charge, &bucket): (&Charge<'_>, &Bucket)| {
-            LimitStatus::new(charge.limit(), charge.cost(), bucket, outcome.at)
+            let limit = charge.limit().clone();
+            LimitStatus { limit, cost: charge.cost(), bucket, at: outcome.at }
         };
         let limits: OneOrMany<_> = charges.iter().zip(outcome.buckets.iter()).map(status).collect();
         Self::by_store(outcome.allowed, source, binding(&limits, outcome.allowed), limits)
-    }
-
-    #[inline]
-    const fn by_store(
-        allowed: bool,
-        source: DecisionSource,
-        binding: u32,
-        limits: OneOrMany<LimitStatus>,
-    ) -> Self {
-        let reason = if allowed { Reason::Ok } else { Reason::Limited };
-        Self {
-            allowed,
-            reason,
-            source,
-            failure: None,
-            may_have_run: false,
-            policy_wait_us: 0,
-            binding,
-            limits,
-        }
     }
 
     /// The state of limits as a peek shows it, with nothing asked of them. `None` if there are no limits.
@@ -299,6 +271,57 @@ impl Decision {
         }
         self
     }
+}
+
+impl Decision<&NamedLimit> {
+    /// The same decision, to be kept longer than the limiter.
+    pub fn into_owned(self) -> Decision {
+        let own = |LimitStatus { limit, cost, bucket, at }: LimitStatus<&NamedLimit>| LimitStatus {
+            limit: limit.clone(),
+            cost,
+            bucket,
+            at,
+        };
+        Decision {
+            allowed: self.allowed,
+            reason: self.reason,
+            source: self.source,
+            failure: self.failure,
+            may_have_run: self.may_have_run,
+            policy_wait_us: self.policy_wait_us,
+            binding: self.binding,
+            limits: self.limits.into_iter().map(own).collect(),
+        }
+    }
+}
+
+impl<L> Decision<L> {
+    /// The decision that a store's answer about one charge amounts to.
+    #[inline]
+    pub const fn from_spent(limit: L, cost: Cost, spent: Spent, source: DecisionSource) -> Self {
+        let status = LimitStatus { limit, cost, bucket: spent.bucket, at: spent.at };
+        Self::by_store(spent.allowed, source, 0, OneOrMany::one(status))
+    }
+
+    #[inline]
+    const fn by_store(
+        allowed: bool,
+        source: DecisionSource,
+        binding: u32,
+        limits: OneOrMany<LimitStatus<L>>,
+    ) -> Self {
+        let reason = if allowed { Reason::Ok } else { Reason::Limited };
+        Self {
+            allowed,
+            reason,
+            source,
+            failure: None,
+            may_have_run: false,
+            policy_wait_us: 0,
+            binding,
+            limits,
+        }
+    }
 
     /// Whether the request may proceed.
     pub const fn allowed(&self) -> bool {
@@ -334,7 +357,7 @@ impl Decision {
     /// The limit that binds: on a denial the one with the longest wait, else the one with the fewest tokens
     /// left.
     #[inline]
-    pub fn binding(&self) -> &LimitStatus {
+    pub fn binding(&self) -> &LimitStatus<L> {
         match self.limits.only() {
             Some(only) => only,
             None => &self.limits[self.binding as usize],
@@ -346,15 +369,17 @@ impl Decision {
         self.binding as usize
     }
 
+    /// Each limit of the chain, in the order asked.
+    pub fn limits(&self) -> &[LimitStatus<L>] {
+        &self.limits
+    }
+}
+
+impl<L: Borrow<NamedLimit>> Decision<L> {
     /// When it was decided: by the clock of the store, or of this machine if the store failed.
     #[inline]
     pub fn at(&self) -> Micros {
         self.binding().at()
-    }
-
-    /// Each limit of the chain, in the order asked.
-    pub fn limits(&self) -> &[LimitStatus] {
-        &self.limits
     }
 
     /// The name of the limit that denied. `None` if no limit did.

@@ -184,7 +184,7 @@ pub(super) struct SpentOne<'k, 'p> {
 impl SpentOne<'_, '_> {
     #[inline]
     fn decision(&self) -> Decision {
-        Decision::from_spent(&self.limit, self.cost, self.spent, DecisionSource::Store)
+        Decision::from_spent(self.limit.clone(), self.cost, self.spent, DecisionSource::Store)
     }
 }
 

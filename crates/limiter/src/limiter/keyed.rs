@@ -45,19 +45,22 @@ impl RateLimiter<MemoryStore> {
 }
 
 impl KeyedLimiter {
-    /// Spends one token of `key`, if there is one.
-    pub fn check(&self, key: &str) -> Result<Decision, KeyError> {
+    /// Spends one token of `key`, if there is one. [`Decision::into_owned`] makes a decision that outlives the limiter.
+    #[expect(clippy::inline_always, reason = "a decision of which only a part is looked at is then not made")]
+    #[inline(always)]
+    pub fn check(&self, key: &str) -> Result<Decision<&NamedLimit>, KeyError> {
         Ok(self.spend(Key::new(key)?, Cost::ONE))
     }
 
     /// Spends `tokens` of `key`, or none of them if there are fewer.
-    pub fn check_n(&self, key: &str, tokens: u64) -> Result<Decision, LimiterError> {
+    pub fn check_n(&self, key: &str, tokens: u64) -> Result<Decision<&NamedLimit>, LimiterError> {
         let charge = Charge::new(Key::new(key)?, self.limit.clone(), Cost::new(tokens)?)?;
         Ok(self.spend(charge.key(), charge.cost()))
     }
 
-    #[inline]
-    fn spend(&self, key: Key<'_>, cost: Cost) -> Decision {
+    #[expect(clippy::inline_always, reason = "as `check`")]
+    #[inline(always)]
+    fn spend(&self, key: Key<'_>, cost: Cost) -> Decision<&NamedLimit> {
         let spent = self.limiter.store().spend_one(key, &self.limit, cost);
         Decision::from_spent(&self.limit, cost, spent, DecisionSource::Store)
     }
