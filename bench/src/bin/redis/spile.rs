@@ -10,7 +10,11 @@ use crate::load::{Cost, Load};
 pub(crate) async fn spile(server: &RedisServer, load: Load, chain: usize) -> Cost {
     let store = RedisStore::builder(server.url()).timeout(std::time::Duration::from_secs(5)).build();
     let store = store.expect("sound settings");
-    let limits: Vec<NamedLimit> = (0..chain).map(limit).collect();
+    // A plan of one limit gives it its own name, and each key a hash of its own.
+    let limits: Vec<NamedLimit> = match chain {
+        1 => vec![limit("plan")],
+        _ => (0..chain).map(|index| limit(&format!("plan/{index}"))).collect(),
+    };
     // The first decision waits for the connection; it is not part of the load.
     decide(&store, &limits, "first").await;
     load.run(server, move |_, key| {
@@ -27,7 +31,7 @@ async fn decide(store: &RedisStore, limits: &[NamedLimit], key: &str) {
     store.spend(&charges).await.expect("Redis answers");
 }
 
-fn limit(index: usize) -> NamedLimit {
+fn limit(name: &str) -> NamedLimit {
     let limit = Limit::per_second(50).burst(10_000).build().expect("in bounds");
-    NamedLimit::new(LimitName::new(&format!("plan/{index}")).expect("a name"), limit)
+    NamedLimit::new(LimitName::new(name).expect("a name"), limit)
 }
