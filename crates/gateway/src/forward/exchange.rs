@@ -4,10 +4,12 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::Either as EitherFuture;
 use http::header::{CONNECTION, HOST, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, Version};
 use http_body::Body;
+use http_body_util::Either;
 use smallvec::{SmallVec, smallvec};
 use spile_core::{Clock, Micros};
 use spile_listener::{Deadline, FIRST_READ};
@@ -15,7 +17,9 @@ use tokio::time::Instant;
 
 use super::outbound_request::OutboundRequest;
 use super::retries::{FailedAttempt, RetryState, RetryTarget};
-use crate::forward::body::{Activity, Download, SharedIdleTimer, Upload, UploadError, UploadProgress};
+use crate::forward::body::{
+    Activity, Download, ResponseBody, SharedIdleTimer, Upload, UploadError, UploadProgress,
+};
 use crate::limit::CallerKey;
 use crate::refusal::GatewayRefusal;
 use crate::route::{Route, RouteState};
@@ -100,22 +104,26 @@ impl ProxyExchange<'_> {
         let (mut retry_state, mut retry) = (RetryState::default(), None);
         let (balancer, mut now) = (&self.route.balancer, *sent_at);
         loop {
-            let candidates = match (retry, tried.last()) {
-                (Some(RetryTarget::SameUpstream), Some(&last)) => smallvec![last],
-                _ => balancer.pick(&tried, now),
-            };
-            let (index, in_flight) = match &self.caller {
-                None => (candidates[0], balancer.endpoints()[candidates[0]].start_request(None)),
-                Some(caller) => {
-                    let acquired = deadline.run(balancer.acquire(&candidates, caller)).await;
-                    let acquired = acquired.unwrap_or(Err(GatewayRefusal::Busy))?;
-                    let waited = Duration::from_micros(self.clock.now().since_us(now));
-                    (*sent_at, now) = (*sent_at + waited, now + waited);
-                    acquired
+            let (index, in_flight) = {
+                let candidates = match (retry, tried.last()) {
+                    (Some(RetryTarget::SameUpstream), Some(&last)) => smallvec![last],
+                    _ => balancer.pick(&tried, now),
+                };
+                match &self.caller {
+                    None => (candidates[0], balancer.endpoints()[candidates[0]].start_request(None)),
+                    Some(caller) => {
+                        let acquired = deadline.run(balancer.acquire(&candidates, caller)).await;
+                        let acquired = acquired.unwrap_or(Err(GatewayRefusal::Busy))?;
+                        let waited = Duration::from_micros(self.clock.now().since_us(now));
+                        (*sent_at, now) = (*sent_at + waited, now + waited);
+                        acquired
+                    }
                 }
             };
             let attempt = Attempt::new(self, index, now);
-            let failed = match attempt.run(retry.is_none(), outbound, upload, deadline).await {
+            let answer = attempt.run(retry.is_none(), outbound, upload, deadline).await;
+            mem::forget(attempt);
+            let failed = match answer {
                 Ok(response) => {
                     let activity = self.progress.as_ref().map(|progress| progress.activity());
                     return Ok(UpstreamResponse {
@@ -210,34 +218,46 @@ impl<'a> Attempt<'a> {
 
     /// The response of the upstream, over a pooled connection if it `may_reuse` one.
     async fn run(
-        self,
+        &self,
         may_reuse: bool,
         outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
         deadline: &mut Deadline,
     ) -> Result<Response<UpstreamBody>, FailedAttempt> {
-        // An upgrade must not agree on HTTP/2 in the handshake, for HTTP/2 has no upgrades.
-        let upgrades = self.endpoint.upstream.speaks_tls() && outbound.parts.headers.contains_key(UPGRADE);
-        let pooled = if upgrades || !may_reuse { None } else { self.pool.checkout() };
-        if let Some(ReadyConnection::Http2(_)) = pooled {
-            let (connector, within) = (self.exchange.connector, self.settings().timeouts.connect);
-            self.pool.add_missing_address(connector, &self.endpoint.upstream, within);
-        }
-        let mut reused = pooled.is_some();
-        let sending = self.send(pooled, &mut reused, upgrades, outbound, upload);
-        let answer = deadline.run(sending).await.unwrap_or_else(|| Err(self.deadline_error()));
-        let result = match answer {
+        let mut reused = false;
+        let sending = self.start(may_reuse, &mut reused, outbound, upload);
+        match deadline.run(sending).await.unwrap_or_else(|| Err(self.deadline_error())) {
             Ok(response) => {
                 self.endpoint.health.record_answer(self.sent_at);
                 Ok(response)
             }
             Err(why) => Err(self.failure(why, reused, outbound, upload)),
-        };
-        mem::forget(self);
-        result
+        }
     }
 
-    /// Sends the request over the pooled connection, or over a new one. `reused` becomes false then.
+    /// Sends the request, and tells at once whether that is over a pooled connection. Not an `async fn`, whose future would keep what
+    /// is only needed to begin.
+    fn start<'s>(
+        &'s self,
+        may_reuse: bool,
+        reused: &'s mut bool,
+        outbound: &'s mut OutboundRequest<'_>,
+        upload: &'s mut Upload,
+    ) -> impl Future<Output = Result<Response<UpstreamBody>, AttemptError>> + Send + 's {
+        // An upgrade must not agree on HTTP/2 in the handshake, for HTTP/2 has no upgrades.
+        let upgrades = self.endpoint.upstream.speaks_tls() && outbound.parts.headers.contains_key(UPGRADE);
+        let pooled = if upgrades || !may_reuse { None } else { self.pool.checkout() };
+        *reused = pooled.is_some();
+        match pooled {
+            Some(ReadyConnection::Http1(connection)) => {
+                EitherFuture::Left(self.send_http1(connection, outbound, upload))
+            }
+            // Boxed, so that the futures of most requests stay small: each is moved several times before it is polled.
+            other => EitherFuture::Right(Box::pin(self.send(other, reused, upgrades, outbound, upload))),
+        }
+    }
+
+    /// Sends the request over the pooled connection if it is alive, else over a new one. `reused` becomes false then.
     async fn send(
         &self,
         pooled: Option<ReadyConnection>,
@@ -246,6 +266,10 @@ impl<'a> Attempt<'a> {
         outbound: &mut OutboundRequest<'_>,
         upload: &mut Upload,
     ) -> Result<Response<UpstreamBody>, AttemptError> {
+        if let Some(ReadyConnection::Http2(_)) = pooled {
+            let (connector, within) = (self.exchange.connector, self.settings().timeouts.connect);
+            self.pool.add_missing_address(connector, &self.endpoint.upstream, within);
+        }
         let connection = if let Some(connection) = self.check_alive(pooled).await {
             connection
         } else {
@@ -255,8 +279,7 @@ impl<'a> Attempt<'a> {
         };
         match connection {
             ReadyConnection::Http1(connection) => self.send_http1(connection, outbound, upload).await,
-            // Boxed, so that the futures of requests over HTTP/1.1 stay small.
-            ReadyConnection::Http2(stream) => Box::pin(self.send_http2(stream, outbound, upload)).await,
+            ReadyConnection::Http2(stream) => self.send_http2(stream, outbound, upload).await,
         }
     }
 
@@ -421,13 +444,15 @@ impl UpstreamResponse {
     }
 
     /// The response for the client. The request in flight ends with the body.
-    pub(crate) fn into_download(self, max_idle: Duration) -> Response<Download> {
+    pub(crate) fn into_download(self, max_idle: Duration) -> Response<ResponseBody> {
         let Self { response, in_flight, activity } = self;
-        response.map(|body| match body {
-            UpstreamBody::Http1(body) => Download::http1(body, activity, in_flight),
-            UpstreamBody::Http2(body) => {
-                Download::http2(body, SharedIdleTimer::after(max_idle, activity), in_flight)
-            }
+        response.map(|body| {
+            Either::Right(match body {
+                UpstreamBody::Http1(body) => Download::http1(body, activity, in_flight),
+                UpstreamBody::Http2(body) => {
+                    Download::http2(body, SharedIdleTimer::after(max_idle, activity), in_flight)
+                }
+            })
         })
     }
 

@@ -26,7 +26,7 @@ use super::trace::{note_exchange, note_matched, write_traceparent};
 use super::worker::Worker;
 use crate::access_log::AccessRecord;
 use crate::auth::{AuthAttempt, AuthError, Caller, Downstream};
-use crate::forward::body::{AnswerMeter, Download, ResponseBody, Upload, UploadProgress, discard};
+use crate::forward::body::{AnswerMeter, ResponseBody, Upload, UploadProgress, discard};
 use crate::forward::headers::{ForwardingHeaders, RequestId, sanitize};
 use crate::forward::{
     FailedExchange, OutboundRequest, ProxyExchange, UpgradeRequest, UpstreamResponse, tunnel,
@@ -88,8 +88,8 @@ impl<S: Store + 'static> Worker<S> {
                 let refusal = Err(GatewayRefusal::UnsupportedCoding);
                 return self.finish_response(&config, context, &parts, None, None, refusal);
             }
-            let admitted = self.admit(&config, origin, &downstream, &mut parts, &mut context, started).await;
-            let mut admitted = match admitted {
+            let admitting = self.admit(&config, origin, &downstream, &mut parts, &mut context, started);
+            let mut admitted = match admitting.await {
                 Ok(admitted) => admitted,
                 Err(RejectedRequest { why, decision, route }) => {
                     let reusable = !origin.ambiguous && discard(body, &parts);
@@ -251,24 +251,27 @@ impl<S: Store + 'static> Worker<S> {
         let caller = identified.as_ref().ok();
         context.record.route(&route.settings.name);
         context.record.tenant(caller.and_then(|caller| Some(&caller.tenant.as_ref()?.id)));
-        let principal = caller.and_then(|caller| caller.principal.as_deref());
-        let reported = || config.trusted_proxies.principal(downstream, &request.headers);
-        // A request that is refused for its credential gets no answer that could cost more than its rules say.
-        let estimate = route.settings.estimate.as_ref().filter(|_| identified.is_ok());
-        let estimate = estimate.and_then(|estimate| estimate.of(&request.headers));
-        let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
-            .host(&target.host)
-            .route(&route.settings.name)
-            .address(downstream.client)
-            .tenant(caller.and_then(|caller| caller.tenant.clone()))
-            .principal(principal.or_else(reported))
-            .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
-            .load_factor(route.load_factor(now))
-            .estimate(estimate)
-            .holds_permits();
-        let mut owed = config.auth.policy.owed(&facts);
-        let refusal = owed.refusal.take();
-        let decision = gateway.limits.allow(owed, &context.id).await;
+        // In a block, so that the future keeps none of it while it waits.
+        let (refusal, deciding) = {
+            let principal = caller.and_then(|caller| caller.principal.as_deref());
+            let reported = || config.trusted_proxies.principal(downstream, &request.headers);
+            // A request that is refused for its credential gets no answer that could cost more than its rules say.
+            let estimate = route.settings.estimate.as_ref().filter(|_| identified.is_ok());
+            let estimate = estimate.and_then(|estimate| estimate.of(&request.headers));
+            let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
+                .host(&target.host)
+                .route(&route.settings.name)
+                .address(downstream.client)
+                .tenant(caller.and_then(|caller| caller.tenant.clone()))
+                .principal(principal.or_else(reported))
+                .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
+                .load_factor(route.load_factor(now))
+                .estimate(estimate)
+                .holds_permits();
+            let mut owed = config.auth.policy.owed(&facts);
+            (owed.refusal.take(), gateway.limits.allow(owed, &context.id))
+        };
+        let decision = deciding.await;
         if let Some(decision) = &decision {
             context.record.decision(decision);
         }
@@ -395,9 +398,15 @@ impl<S: Store + 'static> Worker<S> {
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let max_idle = route.settings.timeouts.idle;
         if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let response = answer.into_download(max_idle);
-            let metered = |download: Download| download.with_deadline(deadline).with_meter(meter);
-            return Ok(response.map(|download| Either::Right(metered(download))));
+            let mut response = answer.into_download(max_idle);
+            // Changed where it is, because a body is large to move.
+            if let Either::Right(download) = response.body_mut() {
+                download.end_by(deadline);
+                if let Some(meter) = meter {
+                    download.read_cost(meter);
+                }
+            }
+            return Ok(response);
         }
         // An upstream that switches protocols without having been asked to is broken.
         let upgrade = upgrade.ok_or(GatewayRefusal::BadAnswer)?;

@@ -1,10 +1,12 @@
 //! Rate limits: asks the limiter about what a request owes, and tells the client the decision.
 
+use std::future::ready;
 use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::FutureExt;
+use futures_util::future::{Either, join_all};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use parking_lot::Mutex;
@@ -45,20 +47,25 @@ type RequestPermits = Arc<Mutex<Vec<Permit>>>;
 impl<S: Store + 'static> RateLimits<S> {
     /// Charges the request what it owes. `None` if no limit applies. Permits are held in the name of its `id`, by which operators
     /// find it in the access log.
-    pub(crate) async fn allow(&self, owed: Owed, id: &RequestId) -> Option<Box<RateDecision>> {
+    ///
+    /// Not an `async fn`, whose future would keep what is owed: most stores answer at once, and the futures of the others are boxed.
+    pub(crate) fn allow<'r>(
+        &'r self,
+        owed: Owed,
+        id: &'r RequestId,
+    ) -> impl Future<Output = Option<Box<RateDecision>>> + Send + 'r {
         let Owed { enforced, shadow, .. } = owed;
-        if shadow.is_empty() && self.tracer.is_none() {
-            let chain = enforced?;
-            if self.limiter.answers_at_once()
-                && chain.first_permit().is_none()
-                && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
-            {
-                return Some(self.decision(decision, None, chain));
-            }
-            return Some(Box::pin(self.allow_chain(chain, id)).await);
+        if !shadow.is_empty() || self.tracer.is_some() {
+            return Either::Right(self.allow_each(enforced, shadow, id).boxed());
         }
-        // Boxed, so that the futures of requests whose store answers at once stay small.
-        Box::pin(self.allow_each(enforced, shadow, id)).await
+        let Some(chain) = enforced else { return Either::Left(ready(None)) };
+        if self.limiter.answers_at_once()
+            && chain.first_permit().is_none()
+            && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
+        {
+            return Either::Left(ready(Some(self.decision(decision, None, chain))));
+        }
+        Either::Right(async move { Some(self.allow_chain(chain, id).await) }.boxed())
     }
 
     /// Tells the client of the decision in header fields.

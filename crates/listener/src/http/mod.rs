@@ -13,13 +13,14 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 
 pub use self::body::{ClientBody, ClientBodyError, UnpacedBody};
 pub(crate) use self::client_stream::ClientStream;
 pub use self::metrics::RequestMetrics;
 use crate::http2::{self, PacedBody, ReceiveBody, StreamTracker};
 use crate::listener::{AcceptedConnection, Bounds, ClientIo, DrainWatcher, ListenerProtocol, RequestOrigin};
+use crate::timer::HeadTimer;
 
 /// Answers the requests of one listener.
 pub trait HttpHandler: Clone + Send + Sync + Unpin + 'static {
@@ -113,7 +114,7 @@ impl<A: HttpHandler> ListenerProtocol for Http<A> {
 fn http1(bounds: &Bounds) -> Builder {
     let mut http = Builder::new();
     // Without a timer hyper's header timeout does nothing.
-    http.timer(TokioTimer::new())
+    http.timer(HeadTimer::default())
         .header_read_timeout(bounds.header_timeout)
         .max_buf_size(bounds.header_bytes)
         .max_headers(bounds.header_fields);

@@ -1,17 +1,17 @@
 //! An idle timer: expires when a stream is silent for too long.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
-/// Measures how long a stream has been silent. The timer is created at the first silence, and is not reset while it
-/// runs: the end of the silence is checked when it fires.
+use super::lasting::LastingTimer;
+
+/// Measures how long a stream has been silent.
 #[derive(Debug, Default)]
 pub struct IdleTimer {
     limit: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: LastingTimer,
     /// When the current silence will have lasted too long. `None` if the stream is not silent.
     until: Option<Instant>,
 }
@@ -41,17 +41,7 @@ impl IdleTimer {
     /// Ready once the silence has lasted as long as the limit.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.limit);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if timer.deadline() > until {
-            timer.as_mut().reset(until);
-        }
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= until {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(until);
-        }
+        self.timer.poll_until(until, cx)
     }
 }
 

@@ -87,9 +87,8 @@ impl Download {
     }
 
     /// Ends the body with an error if it is not complete by the deadline.
-    pub(crate) fn with_deadline(mut self, deadline: Deadline) -> Self {
+    pub(crate) fn end_by(&mut self, deadline: Deadline) {
         self.deadline = deadline;
-        self
     }
 
     /// Counts the bytes of the body in the access log.
@@ -99,9 +98,8 @@ impl Download {
     }
 
     /// Reads what the answer cost while it passes. If the client disconnects, the rest is read for it all the same.
-    pub(crate) fn with_meter(mut self, meter: Option<AnswerMeter>) -> Self {
-        self.meter = meter.map(Box::new);
-        self
+    pub(crate) fn read_cost(&mut self, meter: AnswerMeter) {
+        self.meter = Some(Box::new(meter));
     }
 
     /// Holds the permits of the request until the body ends or is dropped.
