@@ -104,6 +104,7 @@ impl ProxyExchange<'_> {
         let (mut retry_state, mut retry) = (RetryState::default(), None);
         let (balancer, mut now) = (&self.route.balancer, *sent_at);
         loop {
+            // In a block, so that the future keeps no candidates while it waits for the upstream.
             let (index, in_flight) = {
                 let candidates = match (retry, tried.last()) {
                     (Some(RetryTarget::SameUpstream), Some(&last)) => smallvec![last],
@@ -122,6 +123,7 @@ impl ProxyExchange<'_> {
             };
             let attempt = Attempt::new(self, index, now);
             let answer = attempt.run(retry.is_none(), outbound, upload, deadline).await;
+            // It has ended: its drop is for a client that disconnects before that.
             mem::forget(attempt);
             let failed = match answer {
                 Ok(response) => {
