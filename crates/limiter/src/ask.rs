@@ -74,7 +74,9 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// Shadow mode: a request that would be denied passes, and nothing is spent for it.
+    /// Shadow mode: a request that would be denied passes, and nothing is spent for it. One that is allowed spends from the
+    /// buckets of its charges: name their limits with [`shadowed`](spile_core::LimitName::shadowed), so that they are not
+    /// those of an enforced question. A [`Chain`] in shadow mode does that by itself.
     #[must_use]
     #[inline]
     pub const fn shadow(mut self, shadow: bool) -> Self {

@@ -183,6 +183,29 @@ fn what_can_never_pass_is_refused_and_not_charged() {
 }
 
 #[test]
+fn a_rule_in_shadow_mode_is_asked_beside_the_enforced_one_on_buckets_of_its_own() {
+    let shadow = |rule: Rule| Rule { shadow: true, ..rule };
+    let policy = built(plans().rules([
+        on(rule("wide", "free"), "/*"),
+        shadow(costing(on(rule("narrow", "free"), "/a/*"), 5)),
+        shadow(on(rule("other", "gold"), "/*")),
+        Rule { also: vec!["narrow".into()], ..on(rule("chained", "free"), "/chained") },
+    ]));
+    let owed = asked(&policy, "/a/b");
+    assert_eq!(paid(&owed), [line("ip:203.0.113.7", "free", 1)], "the most specific enforced rule");
+    let [watched] = &owed.shadow[..] else { panic!("the most specific one in shadow mode: {owed:?}") };
+    assert_eq!(
+        (watched.rule(), lines(watched)),
+        (Some("narrow"), vec![line("ip:203.0.113.7", "shadow:free", 5)])
+    );
+    let owed = asked(&policy, "/b");
+    assert_eq!(paid(&owed), [line("ip:203.0.113.7", "free", 1)]);
+    let names: Vec<_> = lines(&owed.shadow[0]).into_iter().map(|(_, limit, _)| limit).collect();
+    assert_eq!(names, ["shadow:gold/burst", "shadow:gold/daily"]);
+    assert_eq!(paid(&asked(&policy, "/chained")).len(), 1, "an `also` rule in shadow mode is not charged");
+}
+
+#[test]
 fn a_rule_in_shadow_watches_and_never_refuses() {
     let shadow = |rule: Rule| Rule { shadow: true, ..rule };
     let policy = built(plans().rules([
@@ -195,7 +218,10 @@ fn a_rule_in_shadow_watches_and_never_refuses() {
     assert!(owed.enforced.is_none() && owed.refusal.is_none());
     let [watched] = &owed.shadow[..] else { panic!("one watches") };
     assert!(watched.is_shadow());
-    assert_eq!((watched.rule(), lines(watched)), (Some("watch"), vec![line("ip:203.0.113.7", "free", 1)]));
+    assert_eq!(
+        (watched.rule(), lines(watched)),
+        (Some("watch"), vec![line("ip:203.0.113.7", "shadow:free", 1)])
+    );
     for path in ["/dear", "/banned", "/open"] {
         let owed = asked(&policy, path);
         assert!(owed.enforced.is_none() && owed.refusal.is_none() && owed.shadow.is_empty(), "{path}");
@@ -590,7 +616,7 @@ mod descriptors {
     //! Tests what descriptors owe.
 
     use spile_policy::{
-        Descriptor, DescriptorLimit, DescriptorOptions, DescriptorOwed, DescriptorsOwed, Hits,
+        Descriptor, DescriptorLimit, DescriptorOptions, DescriptorOwed, DescriptorsOwed, Hits, ShadowOwed,
     };
 
     use super::*;
@@ -663,16 +689,20 @@ mod descriptors {
         let [
             DescriptorOwed::Unmatched,
             DescriptorOwed::Unlimited,
-            DescriptorOwed::Shadow(watched),
-            DescriptorOwed::Unlimited,
+            DescriptorOwed::Shadow,
+            DescriptorOwed::Shadow,
             DescriptorOwed::Refund(back),
         ] = &owed.each[..]
         else {
             panic!("{owed:?}")
         };
+        let [(2, ShadowOwed::Spend(watched))] = &owed.shadow[..] else { panic!("{owed:?}") };
         assert!(owed.enforced.is_none() && owed.can_pass());
         assert_eq!(owed.unmatched(), 1);
-        assert_eq!((watched.is_shadow(), lines(watched)), (true, vec![line("edge|watch=x", "free", 1)]));
+        assert_eq!(
+            (watched.is_shadow(), lines(watched)),
+            (true, vec![line("edge|watch=x", "shadow:free", 1)])
+        );
         assert_eq!(lines(back), [line("edge|path=/a", "free", 8)]);
     }
 
@@ -760,9 +790,10 @@ mod descriptors {
             |sent: &[Descriptor<'_>]| budgets().owed_by_descriptors(b"edge", sent).expect("there is room");
         // More than the plan can ever hold.
         let done = owed(&[sent(&[("tokens", "ann")], Hits::Spend(7)), one(&[("watched", "ann")])]);
-        let [DescriptorOwed::Late(tokens), DescriptorOwed::Late(watched)] = &done.each[..] else {
+        let [DescriptorOwed::Late(tokens), DescriptorOwed::Shadow] = &done.each[..] else {
             panic!("{done:?}")
         };
+        let [(1, ShadowOwed::Late(watched))] = &done.shadow[..] else { panic!("{done:?}") };
         assert_eq!((tokens.buckets()[0].cost(), done.enforced.is_none()), (14, true));
         assert_eq!((watched.is_shadow(), watched.buckets()[0].cost()), (true, 1));
 
@@ -823,7 +854,8 @@ mod descriptors {
             let owed = policy.owed_by_descriptors(b"edge", &[one(&[("many", "x")])]);
             match owed {
                 Ok(owed) => {
-                    assert!(shadow && matches!(owed.each[..], [DescriptorOwed::Unlimited]), "{owed:?}");
+                    assert!(shadow && matches!(owed.each[..], [DescriptorOwed::Shadow]), "{owed:?}");
+                    assert!(owed.shadow.is_empty(), "{owed:?}");
                 }
                 Err(why) => assert_eq!((why, shadow), (ChargeError::TooMany, false)),
             }

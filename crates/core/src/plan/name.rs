@@ -11,6 +11,9 @@ use crate::short_text::ShortText;
 /// The longest name of a plan, or of a limit within its plan, in bytes.
 const MAX_BYTES: usize = 64;
 
+/// Precedes the name of a limit whose rule is in shadow mode. No part of a name has a colon.
+const SHADOW: &str = "shadow:";
+
 /// The name of a plan: `free`, `gold`.
 #[derive(Clone)]
 pub struct PlanName(ShortText);
@@ -45,6 +48,21 @@ impl LimitName {
     pub(crate) fn reserved(name: &str) -> Self {
         debug_assert!(Self::new(name).is_err(), "a limit could be called so");
         Self(ShortText::new(name))
+    }
+
+    /// The name of the limit's buckets in shadow mode: `shadow:gold/burst`. No configuration can contain it, so that a rule
+    /// in shadow mode shares no bucket with an enforced one.
+    #[must_use]
+    pub fn shadowed(&self) -> Self {
+        if self.unshadowed().len() < self.as_str().len() {
+            return self.clone();
+        }
+        Self::reserved(&format!("{SHADOW}{self}"))
+    }
+
+    /// The name as the configuration spells it, also of a limit in shadow mode.
+    pub fn unshadowed(&self) -> &str {
+        self.as_str().strip_prefix(SHADOW).unwrap_or(self.as_str())
     }
 
     /// The text as bytes. Cheaper than [`as_str`](Self::as_str), which checks them for UTF-8.

@@ -3,6 +3,7 @@
 use std::future::ready;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -15,6 +16,7 @@ use spile_limiter::{Acquired, Ask, Permit, RateLimiter, Settled};
 use spile_observe::trace::{self, SpanKind, Tracer};
 use spile_policy::{Chain, Owed};
 use spile_tower::response::{HeaderFields, is_grpc};
+use tokio::time::Instant;
 
 use crate::forward::headers::RequestId;
 
@@ -36,6 +38,8 @@ pub(crate) struct RateDecision {
     now: Micros,
     /// `None` if no limit is a concurrency. Clones share it.
     permits: Option<RequestPermits>,
+    /// The decisions of rules in shadow mode, which are settled with this one.
+    shadow: Vec<Box<Self>>,
 }
 
 /// The permits of a request, until its response takes them.
@@ -65,7 +69,7 @@ impl<S: Store + 'static> RateLimits<S> {
         {
             return Either::Left(ready(Some(self.decision(decision, None, chain))));
         }
-        Either::Right(async move { Some(self.allow_chain(chain, id).await) }.boxed())
+        Either::Right(async move { Some(self.allow_chain(chain, None, id).await) }.boxed())
     }
 
     /// Tells the client of the decision in header fields.
@@ -87,8 +91,12 @@ impl<S: Store + 'static> RateLimits<S> {
         response
     }
 
-    /// Settles the request at `tokens`, whatever it was charged before.
+    /// Settles the request at `tokens`, whatever it was charged before. A rule in shadow mode that cannot be settled is no
+    /// failure.
     pub(crate) async fn settle(&self, decision: &mut RateDecision, tokens: u64) -> Result<(), StoreError> {
+        for shadow in &decision.shadow {
+            let _ignored = self.limiter.settle(&shadow.chain, &shadow.decision, tokens).await;
+        }
         let settled = self.limiter.settle(&decision.chain, &decision.decision, tokens).await?;
         if let (Reason::Ok, Settled { decision: Some(settled), .. }) = (decision.decision.reason(), settled) {
             decision.decision = settled;
@@ -96,12 +104,13 @@ impl<S: Store + 'static> RateLimits<S> {
         Ok(())
     }
 
-    async fn allow_chain(&self, chain: Chain, id: &RequestId) -> Box<RateDecision> {
+    /// Asks about a chain, with no more time for the store than `within`.
+    async fn allow_chain(&self, chain: Chain, within: Option<Duration>, id: &RequestId) -> Box<RateDecision> {
         if self.tracer.is_none() {
-            return self.ask_limiter(chain, id).await;
+            return self.ask_limiter(chain, within, id).await;
         }
         let noted = async {
-            let decided = self.ask_limiter(chain, id).await;
+            let decided = self.ask_limiter(chain, within, id).await;
             trace::note("spile.reason", || decided.reason());
             trace::note("spile.limit", || decided.limit().to_owned());
             decided
@@ -109,8 +118,9 @@ impl<S: Store + 'static> RateLimits<S> {
         Box::pin(trace::span("decision", SpanKind::Internal, noted)).await
     }
 
-    async fn ask_limiter(&self, chain: Chain, id: &RequestId) -> Box<RateDecision> {
+    async fn ask_limiter(&self, chain: Chain, within: Option<Duration>, id: &RequestId) -> Box<RateDecision> {
         let ask = Ask::from(&chain);
+        let ask = if let Some(within) = within { ask.within(within) } else { ask };
         if chain.first_permit().is_none() {
             let decision = self.limiter.allow_charges(ask).await;
             return self.decision(decision, None, chain);
@@ -120,27 +130,36 @@ impl<S: Store + 'static> RateLimits<S> {
         self.decision(decision, permit, chain)
     }
 
-    /// Charges the enforced chain, and each shadow one by itself, so that one denial prevents no other charge. The decision
-    /// has the permits of all of them.
+    /// Charges the enforced chain and, if that allows the request, each shadow one by itself, in the remaining time. The
+    /// decision has the permits of all of them.
     async fn allow_each(
         &self,
         enforced: Option<Chain>,
         shadow: Vec<Chain>,
         id: &RequestId,
     ) -> Option<Box<RateDecision>> {
-        let enforced = async { Some(self.allow_chain(enforced?, id).await) };
-        let shadow = join_all(shadow.into_iter().map(|chain| self.allow_chain(chain, id)));
-        let (enforced, shadow) = futures_util::future::join(enforced, shadow).await;
+        let ends_at = Instant::now() + self.limiter.deadline();
+        let enforced = match enforced {
+            Some(chain) => Some(self.allow_chain(chain, None, id).await),
+            None => None,
+        };
+        if enforced.as_ref().is_some_and(|decided| !decided.allowed()) {
+            return enforced;
+        }
+        let left = ends_at.duration_since(Instant::now());
+        let mut shadow =
+            join_all(shadow.into_iter().map(|chain| self.allow_chain(chain, Some(left), id))).await;
         let permits: Vec<_> =
             enforced.iter().chain(&shadow).flat_map(|decided| decided.take_permits()).collect();
-        let mut decided = enforced.or_else(|| shadow.into_iter().next_back())?;
+        let mut decided = enforced.or_else(|| shadow.pop())?;
         decided.permits = shared(permits);
+        decided.shadow = shadow;
         Some(decided)
     }
 
     fn decision(&self, decision: Decision, permit: Option<Permit>, chain: Chain) -> Box<RateDecision> {
         let permits = shared(Vec::from_iter(permit));
-        Box::new(RateDecision { decision, chain, now: self.clock.wall(), permits })
+        Box::new(RateDecision { decision, chain, now: self.clock.wall(), permits, shadow: Vec::new() })
     }
 }
 

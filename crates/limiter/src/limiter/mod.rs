@@ -333,6 +333,11 @@ impl<S: Store> RateLimiter<S> {
         &self.inner.store
     }
 
+    /// How long a decision may take, unless its question says less.
+    pub fn deadline(&self) -> Duration {
+        self.inner.deadline
+    }
+
     /// How much the embedded store of the policy `local` holds.
     pub fn local_usage(&self) -> Usage {
         self.inner.fallback.local.usage()

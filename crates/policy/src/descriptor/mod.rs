@@ -56,6 +56,8 @@ pub struct DescriptorsOwed {
     pub enforced: Option<Chain>,
     /// What each descriptor owes, in order.
     pub each: Vec<DescriptorOwed>,
+    /// What descriptors would owe under rules in shadow mode, with their indexes. Asked if the request is allowed.
+    pub shadow: Vec<(usize, ShadowOwed)>,
 }
 
 /// What one descriptor owes.
@@ -63,15 +65,26 @@ pub struct DescriptorsOwed {
 pub enum DescriptorOwed {
     /// No rule matches it.
     Unmatched,
-    /// Its rule does not limit it, is replaced by another, or is in shadow mode and cannot be applied.
+    /// Its rule does not limit it, or is replaced by another.
     Unlimited,
+    /// Only a rule in shadow mode matches it.
+    Shadow,
     /// The indexes of its buckets in the chain of all enforced descriptors.
     Enforced(Vec<usize>),
-    /// The charges of a rule in shadow mode.
-    Shadow(Chain),
     /// The charges of a rule in the mode `any`. One of these that passes is enough for the request.
     Any(Chain),
     /// Charges for what has been used already. They are taken whether or not it is there.
+    Late(Chain),
+    /// The charges to refund.
+    Refund(Chain),
+}
+
+/// What one descriptor would owe under a rule in shadow mode.
+#[derive(Clone, Debug)]
+pub enum ShadowOwed {
+    /// Charges that are decided.
+    Spend(Chain),
+    /// Charges for what has been used already.
     Late(Chain),
     /// The charges to refund.
     Refund(Chain),
@@ -86,11 +99,39 @@ impl Policy {
     ) -> Result<DescriptorsOwed, ChargeError> {
         let mut owed = DescriptorsOwed::default();
         let replaced = self.replaced_rules(domain, descriptors);
-        for descriptor in descriptors {
-            let each = self.owed_by_descriptor(domain, descriptor, &replaced, &mut owed.enforced)?;
+        for (at, descriptor) in descriptors.iter().enumerate() {
+            let mut each = self.owed_by_descriptor(domain, descriptor, &replaced, &mut owed.enforced)?;
+            let matched = self.rule_for_descriptor(&self.shadow, domain, &descriptor.entries);
+            if let Some((rule, entries)) = matched {
+                if matches!(each, DescriptorOwed::Unmatched) {
+                    each = DescriptorOwed::Shadow;
+                }
+                let watched = self.shadowed_descriptor(rule, domain, &entries, descriptor);
+                owed.shadow.extend(watched.map(|watched| (at, watched)));
+            }
             owed.each.push(each);
         }
         Ok(owed)
+    }
+
+    /// What a descriptor would owe under a rule in shadow mode. `None` if the rule cannot be applied, because it never blocks.
+    fn shadowed_descriptor(
+        &self,
+        rule: &Rule,
+        domain: &[u8],
+        entries: &[RawEntry<'_>],
+        descriptor: &Descriptor<'_>,
+    ) -> Option<ShadowOwed> {
+        let chain = self.descriptor_chain(Some(rule), domain, entries, descriptor).ok()?;
+        let chain = Some(chain).filter(|chain| !chain.is_empty() && !chain.is_closed())?;
+        match descriptor.hits {
+            Hits::Refund(_) => Some(ShadowOwed::Refund(chain)),
+            Hits::Spend(1..) if rule.descriptors.late => Some(ShadowOwed::Late(chain)),
+            Hits::Spend(_) => {
+                let chain = chain.asks(rule.descriptors.late);
+                chain.never_passes().is_none().then_some(ShadowOwed::Spend(chain))
+            }
+        }
     }
 
     /// The rules that are replaced by those of these descriptors. A limit that a descriptor brings along replaces none.
@@ -99,7 +140,8 @@ impl Policy {
             return Vec::new();
         }
         let by_rules = descriptors.iter().filter(|descriptor| descriptor.limit.is_none());
-        let matched = by_rules.filter_map(|one| self.rule_for_descriptor(domain, &one.entries));
+        let rule_for = |one: &Descriptor<'p>| self.rule_for_descriptor(&self.enforced, domain, &one.entries);
+        let matched = by_rules.filter_map(rule_for);
         matched.flat_map(|(rule, _)| &rule.descriptors.replaces).collect()
     }
 
@@ -110,26 +152,14 @@ impl Policy {
         replaced: &ReplacedRules<'_>,
         enforced: &mut Option<Chain>,
     ) -> Result<DescriptorOwed, ChargeError> {
-        let matched = self.rule_for_descriptor(domain, &descriptor.entries);
+        let matched = self.rule_for_descriptor(&self.enforced, domain, &descriptor.entries);
         let (rule, entries) = match (matched, descriptor.limit) {
             (Some((rule, _)), None) if replaced.contains(&&rule.id) => return Ok(DescriptorOwed::Unlimited),
             (Some((rule, entries)), _) => (Some(rule), entries),
             (None, Some(_)) => (None, descriptor.entries.clone()),
             (None, None) => return Ok(DescriptorOwed::Unmatched),
         };
-        let tenant = self.tenant_of_descriptor(&descriptor.entries);
-        let pays_as_tenant = descriptor.limit.is_none()
-            && rule.is_some_and(|rule| matches!(rule.plans, RulePlans::Tenant { .. }));
-        // A tenant has the same key at every listener. Other callers are keyed by the descriptor.
-        let key = match tenant.as_ref().filter(|_| pays_as_tenant) {
-            Some(tenant) => ResolvedKey::tenant(&tenant.id),
-            None => key(domain, &entries),
-        };
-        let chain = match self.descriptor_chain(rule, &key, tenant.as_ref(), descriptor) {
-            Err(_) if rule.is_some_and(|rule| rule.shadow) => return Ok(DescriptorOwed::Unlimited),
-            chain => chain?,
-        };
-        let shadow = chain.is_shadow();
+        let chain = self.descriptor_chain(rule, domain, &entries, descriptor)?;
         let late = rule.is_some_and(|rule| rule.descriptors.late);
         let chain = chain.asks(late);
         Ok(match descriptor.hits {
@@ -137,9 +167,6 @@ impl Policy {
             Hits::Refund(_) => DescriptorOwed::Refund(chain),
             // What has been used is charged in every mode. Without hits it is a question like any other.
             Hits::Spend(1..) if late && !chain.is_closed() => DescriptorOwed::Late(chain),
-            // A rule in shadow mode never blocks, even if it cannot be applied.
-            Hits::Spend(_) if shadow && chain.never_passes().is_some() => DescriptorOwed::Unlimited,
-            Hits::Spend(_) if shadow => DescriptorOwed::Shadow(chain),
             Hits::Spend(_) if rule.is_some_and(|rule| rule.descriptors.any) => DescriptorOwed::Any(chain),
             Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
                 None => {
@@ -162,10 +189,19 @@ impl Policy {
     fn descriptor_chain(
         &self,
         rule: Option<&Rule>,
-        key: &ResolvedKey,
-        tenant: Option<&CallerTenant>,
+        domain: &[u8],
+        entries: &[RawEntry<'_>],
         descriptor: &Descriptor<'_>,
     ) -> Result<Chain, ChargeError> {
+        let tenant = self.tenant_of_descriptor(&descriptor.entries);
+        let tenant = tenant.as_ref();
+        let pays_as_tenant = descriptor.limit.is_none()
+            && rule.is_some_and(|rule| matches!(rule.plans, RulePlans::Tenant { .. }));
+        // A tenant has the same key at every listener. Other callers are keyed by the descriptor.
+        let key = &match tenant.filter(|_| pays_as_tenant) {
+            Some(tenant) => ResolvedKey::tenant(&tenant.id),
+            None => key(domain, entries),
+        };
         let (Hits::Spend(hits) | Hits::Refund(hits)) = descriptor.hits;
         let mut chain = Chain::new(Some(rule.map_or(OVERRIDE, |rule| &rule.id)))
             .for_tenant(tenant.map(|tenant| tenant.id.as_str()))

@@ -80,10 +80,12 @@ impl Chain {
         self
     }
 
-    /// Sets shadow mode: the decision is counted and never blocks.
+    /// Sets shadow mode for an empty chain: the decision is counted and never blocks, and spends from buckets that no
+    /// enforced chain has.
     #[must_use]
     #[inline]
-    pub const fn shadow(mut self, shadow: bool) -> Self {
+    pub fn shadow(mut self, shadow: bool) -> Self {
+        debug_assert!(self.buckets.is_empty(), "limits are named by the mode that they were charged in");
         self.shadow = shadow;
         self
     }
@@ -122,13 +124,14 @@ impl Chain {
         if self.buckets.is_empty() {
             // The limits of one plan all have different buckets, and are never more than a chain can hold.
             let key = self.key_index(key);
-            let bucket = |limit: &NamedLimit| BucketCharge::new(key, limit.clone(), tokens, fixed);
+            let bucket =
+                |limit: &NamedLimit| BucketCharge::new(key, self.named(limit.clone()), tokens, fixed);
             self.buckets = plan.limits().iter().map(bucket).collect();
             return Ok(());
         }
         plan.limits().iter().try_for_each(|limit| {
             let key = self.key_index(key);
-            let bucket = BucketCharge::new(key, limit.clone(), tokens, fixed);
+            let bucket = BucketCharge::new(key, self.named(limit.clone()), tokens, fixed);
             self.put(bucket, SameBucket::Highest).map(drop)
         })
     }
@@ -141,7 +144,7 @@ impl Chain {
         limit: NamedLimit,
         tokens: u64,
     ) -> Result<(), ChargeError> {
-        let key = self.key_index(key);
+        let (key, limit) = (self.key_index(key), self.named(limit));
         self.put(BucketCharge::new(key, limit, tokens, false), SameBucket::Highest).map(drop)
     }
 
@@ -309,6 +312,12 @@ impl Chain {
         let cost = Cost::new(cost.min(capacity)).expect("no limit holds more than a cost can be");
         let key = self.keys[bucket.key].as_key();
         Charge::new(key, limit, cost).expect("the cost is within the capacity")
+    }
+
+    /// The limit under the name that its bucket has in the mode of the chain.
+    #[inline]
+    fn named(&self, limit: NamedLimit) -> NamedLimit {
+        if self.shadow { NamedLimit::new(limit.name().shadowed(), *limit.limit()) } else { limit }
     }
 
     #[inline]

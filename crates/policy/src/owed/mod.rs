@@ -11,7 +11,7 @@ pub use self::refusal::PolicyRefusal;
 pub struct Owed {
     /// The charges, all or nothing. `None` if no limit applies.
     pub enforced: Option<Chain>,
-    /// The charges of rules in shadow mode. Each is independent of the others.
+    /// The charges of rules in shadow mode, asked if `enforced` allows. Each is independent of the others.
     pub shadow: Vec<Chain>,
     /// Why the request is refused even if `enforced` allows it.
     pub refusal: Option<PolicyRefusal>,

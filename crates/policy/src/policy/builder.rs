@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use smol_str::SmolStr;
 use spile_core::{FailurePolicy, LimitName, Plan, PlanName};
 
-use super::{Map, Policy};
+use super::{Map, Policy, RuleIndex};
 use crate::rule::{HostPattern, Rule, RulePlans};
 use crate::tenant::Tenant;
 
@@ -41,8 +41,8 @@ impl PolicyBuilder {
         self
     }
 
-    /// Adds rules. Of those that match a request, the most specific one applies; of two that are equally specific, the
-    /// one that was added first.
+    /// Adds rules. Of those that match a request, the most specific enforced one applies, and beside it the most specific
+    /// one in shadow mode; of two that are equally specific, the one that was added first.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules.extend(rules);
         self
@@ -82,8 +82,13 @@ impl PolicyBuilder {
     pub fn build(self) -> Result<Policy, PolicyError> {
         let Self { plans, rules, route_limits, tenants, expects_tenants, on_failure, ipv6_prefix } = self;
         let plans: Map<_, _> = plans.into_iter().map(|plan| (plan.name().clone(), plan)).collect();
-        let by_id: Map<SmolStr, usize> =
-            rules.iter().enumerate().map(|(at, rule)| (rule.id.clone(), at)).collect();
+        let mut by_id: Map<SmolStr, usize> = Map::default();
+        for (at, rule) in rules.iter().enumerate() {
+            // A rule in shadow mode does not replace an enforced one of the same id.
+            if !rule.shadow || by_id.get(&rule.id).is_none_or(|&other| rules[other].shadow) {
+                by_id.insert(rule.id.clone(), at);
+            }
+        }
         for rule in rules.iter().chain(route_limits.iter().flat_map(|(_, limits)| limits)) {
             if let Some(plan) = rule.plans.known().iter().find(|name| !plans.contains_key(*name)) {
                 return Err(PolicyError::Plan { of: rule.id.clone(), plan: plan.clone() });
@@ -104,8 +109,8 @@ impl PolicyBuilder {
         };
         let policy = Policy {
             by_id,
-            by_specificity: by_specificity(&rules),
-            by_domain: by_domain(&rules),
+            enforced: RuleIndex::new(&rules, |rule| !rule.shadow),
+            shadow: RuleIndex::new(&rules, |rule| rule.shadow),
             has_replacing: rules.iter().any(|rule| !rule.descriptors.replaces.is_empty()),
             tenant_by_key: tenants.iter().flat_map(keys).collect(),
             expects_tenants,
@@ -123,12 +128,20 @@ impl PolicyBuilder {
     }
 }
 
+impl RuleIndex {
+    /// The index of the rules that `included` selects.
+    fn new(rules: &[Rule], included: fn(&Rule) -> bool) -> Self {
+        let included: Vec<_> = rules.iter().enumerate().filter(|(_, rule)| included(rule)).collect();
+        Self { by_specificity: by_specificity(rules, &included), by_domain: by_domain(rules, &included) }
+    }
+}
+
 /// The rules for HTTP requests in order of specificity, once for each of their hosts. The first match applies. Its
 /// specificity is that of the matching host, and not that of another host of the same rule.
-fn by_specificity(rules: &[Rule]) -> Vec<(Option<HostPattern>, usize)> {
-    let http = rules.iter().enumerate().filter(|(_, rule)| rule.matcher.descriptor.is_none());
+fn by_specificity(rules: &[Rule], included: &[(usize, &Rule)]) -> Vec<(Option<HostPattern>, usize)> {
+    let http = included.iter().filter(|(_, rule)| rule.matcher.descriptor.is_none());
     let mut ordered: Vec<(Option<HostPattern>, usize)> = http
-        .flat_map(|(at, rule)| {
+        .flat_map(|&(at, rule)| {
             let any = rule.matcher.hosts.is_empty().then_some((None, at));
             any.into_iter().chain(rule.matcher.hosts.iter().map(move |host| (Some(host.clone()), at)))
         })
@@ -140,9 +153,9 @@ fn by_specificity(rules: &[Rule]) -> Vec<(Option<HostPattern>, usize)> {
     ordered
 }
 
-fn by_domain(rules: &[Rule]) -> Map<String, Vec<usize>> {
+fn by_domain(rules: &[Rule], included: &[(usize, &Rule)]) -> Map<String, Vec<usize>> {
     let mut found: Map<String, Vec<usize>> = Map::default();
-    for (at, rule) in rules.iter().enumerate() {
+    for &(at, rule) in included {
         if let Some(descriptor) = &rule.matcher.descriptor {
             found.entry(descriptor.domain.clone()).or_default().push(at);
         }

@@ -49,10 +49,9 @@ pub struct Policy {
     pub(crate) plans: Map<PlanName, Plan>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) by_id: Map<SmolStr, usize>,
-    /// The rules for HTTP requests, each with each of its hosts, the most specific first.
-    pub(crate) by_specificity: Vec<(Option<HostPattern>, usize)>,
-    /// The rules for descriptors of each domain, the most specific first.
-    pub(crate) by_domain: Map<String, Vec<usize>>,
+    pub(crate) enforced: RuleIndex,
+    /// Rules in shadow mode are found apart, so that none displaces an enforced one.
+    pub(crate) shadow: RuleIndex,
     /// Whether any rule replaces another.
     pub(crate) has_replacing: bool,
     /// The limits of routes, by the name of the route.
@@ -62,6 +61,15 @@ pub struct Policy {
     pub(crate) tenant_by_key: Map<ApiKeyHash, SmolStr>,
     pub(crate) on_failure: FailurePolicy,
     pub(crate) ipv6_prefix: u8,
+}
+
+/// Finds the rule for a request or a descriptor among the rules of one mode.
+#[derive(Debug, Default)]
+pub(crate) struct RuleIndex {
+    /// The rules for HTTP requests, each with each of its hosts, the most specific first.
+    by_specificity: Vec<(Option<HostPattern>, usize)>,
+    /// The rules for descriptors of each domain, the most specific first.
+    by_domain: Map<String, Vec<usize>>,
 }
 
 impl Policy {
@@ -129,10 +137,12 @@ impl Policy {
     }
 
     /// Each rule with each limit that it may charge, so that metrics can be created before the first decision.
-    pub fn rule_limits(&self) -> impl Iterator<Item = (&str, &LimitName)> {
+    pub fn rule_limits(&self) -> impl Iterator<Item = (&str, LimitName)> {
         self.rules.iter().chain(self.route_limits.values().flatten()).flat_map(|rule| {
             let plans = rule.plans.known().iter().filter_map(|name| self.plans.get(name));
-            plans.flat_map(Plan::limits).map(|limit| (rule.id.as_str(), limit.name()))
+            let name = |limit: &NamedLimit| limit.name().clone();
+            let name = move |limit| if rule.shadow { name(limit).shadowed() } else { name(limit) };
+            plans.flat_map(Plan::limits).map(move |limit| (rule.id.as_str(), name(limit)))
         })
     }
 
@@ -169,38 +179,39 @@ impl Policy {
         CallerTenant { id: SmolStr::new(id), plan: claimed.or_else(known) }
     }
 
-    /// What a request owes under the most specific rule that matches it, and under the limits of its route.
+    /// What a request owes under the most specific enforced rule that matches it and under the limits of its route, and
+    /// what it would owe under the most specific rule in shadow mode.
     pub fn owed(&self, facts: &Facts<'_>) -> Owed {
-        self.owed_under(self.rule_for(facts), facts)
+        self.owed_under(self.rule_for(facts), self.shadow_rule_for(facts), facts)
     }
 
     /// What a request owes under the rule of that id, or `None` if there is no such rule.
     pub fn owed_by_rule(&self, id: &str, facts: &Facts<'_>) -> Option<Owed> {
-        Some(self.owed_under(Some(self.rule(id)?), facts))
+        Some(self.owed_under(Some(self.rule(id)?), None, facts))
     }
 
     /// What a request owes that is identified by the API key that it sends, checked or not. A caller without a tenant
     /// is keyed by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain
     /// little. If another rule than `default` matches the path, it is applied as it is.
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
-        let rule = self.rule_for(facts);
+        let (rule, shadow) = (self.rule_for(facts), self.shadow_rule_for(facts));
         let sent = facts.headers.get(header).filter(|value| !value.is_empty());
         let (Some(default), Some(sent), Some(address)) =
             (rule.filter(|rule| rule.id == DEFAULT_RULE), sent, facts.address)
         else {
-            return self.owed_under(rule, facts);
+            return self.owed_under(rule, shadow, facts);
         };
         if facts.tenant.is_some() {
-            return self.owed_under(rule, facts);
+            return self.owed_under(rule, shadow, facts);
         }
         let by_key = Facts { sent: Some((header, sent)), ..facts.clone() };
-        let mut owed = self.owed_under(rule, &by_key);
+        let mut owed = self.owed_under(rule, shadow, &by_key);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
         let cost = default.cost.get().into();
         if owed.refusal.is_some() {
             return owed;
         }
-        if let Some(chain) = owed.shadow.first_mut().or(owed.enforced.as_mut()) {
+        if let Some(chain) = &mut owed.enforced {
             for limit in self.plans_of(default, None).flat_map(Plan::limits) {
                 if let Err(why) = chain.charge_limit(&address, address_limit(limit), cost) {
                     return Owed::refused(PolicyRefusal::TooManyLimits(why));
@@ -256,35 +267,47 @@ impl Policy {
         of_route.chain(self.rules.iter().filter(move |rule| for_host(rule) && for_path(rule)))
     }
 
-    /// The most specific rule for a request, or `None` if no rule matches it.
+    /// The most specific enforced rule for a request, or `None` if none matches it.
     pub fn rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
+        self.matching(&self.enforced, facts)
+    }
+
+    /// The most specific rule in shadow mode for a request, or `None` if none matches it.
+    pub fn shadow_rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
+        self.matching(&self.shadow, facts)
+    }
+
+    fn matching(&self, index: &RuleIndex, facts: &Facts<'_>) -> Option<&Rule> {
         let fits = |(host, at): &&(Option<HostPattern>, usize)| {
             host.as_ref().is_none_or(|host| host.matches(facts.host))
                 && self.rules[*at].matcher.matches_path(facts)
         };
-        self.by_specificity.iter().find(fits).map(|&(_, at)| &self.rules[at])
+        index.by_specificity.iter().find(fits).map(|&(_, at)| &self.rules[at])
     }
 
-    /// The most specific rule for a descriptor, and the entries that its key is made of.
+    /// The most specific rule of an index for a descriptor, and the entries that its key is made of.
     pub(crate) fn rule_for_descriptor<'e>(
         &'e self,
+        index: &'e RuleIndex,
         domain: &[u8],
         entries: &[RawEntry<'e>],
     ) -> Option<(&'e Rule, Vec<RawEntry<'e>>)> {
-        let own = std::str::from_utf8(domain).ok().and_then(|domain| self.by_domain.get(domain));
-        let any = self.by_domain.get(ANY);
+        let own = std::str::from_utf8(domain).ok().and_then(|domain| index.by_domain.get(domain));
+        let any = index.by_domain.get(ANY);
         own.into_iter().chain(any).flatten().find_map(|&at| {
             let rule = &self.rules[at];
             Some((rule, rule.matcher.descriptor.as_ref()?.matched(entries)?))
         })
     }
 
-    /// A rule and the rules in its `also` list, transitively. Each occurs once.
-    pub(crate) fn with_also<'p>(&'p self, rule: &'p Rule) -> OneOrMany<&'p Rule> {
-        let mut rules = OneOrMany::one(rule);
+    /// A rule and the rules in its `also` list, transitively. Each occurs once. Those in shadow mode are left out beside an
+    /// enforced one.
+    pub(crate) fn with_also<'p>(&'p self, first: &'p Rule) -> OneOrMany<&'p Rule> {
+        let mut rules = OneOrMany::one(first);
         let mut at = 0;
         while let Some(&rule) = rules.get(at) {
-            for other in rule.also.iter().filter_map(|id| self.rule(id)) {
+            let others = rule.also.iter().filter_map(|id| self.rule(id));
+            for other in others.filter(|other| first.shadow || !other.shadow) {
                 if !rules.iter().any(|there| there.id == other.id) {
                     rules.push(other);
                 }
@@ -320,9 +343,9 @@ impl Policy {
         self.tenants.get(&tenant?.id)?.own()
     }
 
-    fn owed_under(&self, rule: Option<&Rule>, facts: &Facts<'_>) -> Owed {
+    fn owed_under(&self, rule: Option<&Rule>, shadow: Option<&Rule>, facts: &Facts<'_>) -> Owed {
         let mut owed = Owed::default();
-        let paid = (rule.into_iter().map(|rule| (rule, false)))
+        let paid = (rule.into_iter().chain(shadow).map(|rule| (rule, false)))
             .chain(self.route_limits_for(facts).map(|limit| (limit, true)))
             .try_for_each(|(rule, by_route)| self.add_rule(&mut owed, rule, by_route, facts));
         let never = || {
@@ -338,7 +361,7 @@ impl Policy {
             owed.shadow.retain(|chain| chain.first_permit().is_none());
         }
         if refusal.is_some() {
-            owed.enforced = None;
+            owed = Owed::default();
         }
         let unnamed = matches!(
             refusal,

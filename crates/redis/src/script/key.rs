@@ -46,7 +46,7 @@ impl KeyPrefix {
 
     /// Where the permits of `key` under `limit` are: `spile:{user%3A123}:permits:gold/jobs`.
     ///
-    /// No bucket has that key, for a limit's name has no colon. A plan can therefore become another kind of limit while
+    /// No bucket has that key: a limit's name has no colon, except after `shadow`. A plan can therefore become another kind of limit while
     /// permits of it are held: neither takes what the other has written for its own, and deletes it.
     pub(crate) fn permits_key(&self, key: Key<'_>, limit: &LimitName) -> BucketKey {
         let mut bytes = self.tagged(key, PERMITS.len() + limit.as_str().len());

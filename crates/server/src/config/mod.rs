@@ -62,7 +62,7 @@ use self::route::RouteFiles;
 use self::rule::Known;
 pub(crate) use self::rule::RuleSpec;
 pub(crate) use self::show::{PlanToml, RuleToml};
-use self::source::{At, PASS, Specs, Tables, UNMATCHED};
+use self::source::{At, BUILT_IN_PLAN, PASS, Specs, Tables, UNMATCHED};
 pub use self::source::{ConfigError, NotText, Unreadable};
 pub(crate) use self::source::{Faults, environment};
 pub(crate) use self::spec::{Source, Spec};
@@ -70,7 +70,7 @@ pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
 pub(crate) use self::tenant::TenantSpec;
 use self::tls::HasTls;
 pub use self::tls::TlsConfig;
-use spile_policy::{DEFAULT_RULE, Policy, PolicyError, Rule, Tenant};
+use spile_policy::{DEFAULT_RULE, Policy, PolicyError, Rule, RulePlans, Tenant};
 
 use self::overlay::Defined;
 pub(crate) use self::overlay::Offered;
@@ -189,9 +189,14 @@ impl Config {
     /// Never: what the parts name has been checked to be there.
     pub(crate) fn policy(&self) -> Policy {
         let routes = self.routes.iter().filter(|route| !route.limits.is_empty());
+        // A `default` in shadow mode leaves the built-in one in force.
+        let watches = |rule: &Rule| rule.id == DEFAULT_RULE && rule.shadow;
+        let watches = !self.unmatched_pass && self.rules.iter().any(watches);
+        let built_in = watches.then(|| RulePlans::tenant_or(BUILT_IN_PLAN).expect("it is a name"));
         let builder = Policy::builder()
             .plans(self.plans.iter().cloned())
             .rules(self.rules.iter().cloned())
+            .rules(built_in.map(|plans| Rule::new(DEFAULT_RULE, plans)))
             .tenants(self.tenants.iter().cloned())
             .expects_tenants(self.quarantine().count(Some(Kind::Tenants)) > 0)
             .on_failure(self.store.on_failure)
@@ -308,7 +313,7 @@ fn check_unmatched(word: Option<&str>, rules: &[Rule], faults: &mut Faults) -> b
     if word != PASS {
         let message = format!("`{word}` is not a choice for `{UNMATCHED}`");
         faults.add(&at, message, "`pass`, or leave it out: requests without a rule then fall to `default`");
-    } else if rules.iter().any(|rule| rule.id == DEFAULT_RULE) {
+    } else if rules.iter().any(|rule| rule.id == DEFAULT_RULE && !rule.shadow) {
         let message = format!("`{UNMATCHED} = \"{PASS}\"` leaves nothing for the rule `{DEFAULT_RULE}`");
         faults.add(&at, message, "leave one of them out");
     }

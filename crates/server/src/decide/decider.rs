@@ -14,6 +14,7 @@ use spile_memory::Usage;
 use spile_observe::{KeyDenial, Watch, trace};
 use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::Clocks;
 use super::ServerStore;
@@ -179,12 +180,19 @@ impl Decider {
         self.allow_ask(chain, Ask::from(chain).within(deadline)).await
     }
 
-    /// Charges all that a request owes: the chain that is enforced and, each by itself, those in shadow mode. `None` if
-    /// nothing is owed.
+    /// Charges all that a request owes: the enforced chain and, if that allows the request, each of those in shadow mode
+    /// by itself. `None` if nothing is owed.
     pub(crate) async fn allow(&self, owed: &Owed) -> Option<Decision> {
-        let enforced = async { Some(self.allow_chain(Some(owed.enforced.as_ref()?)).await) };
-        let watched = join_all(owed.shadow.iter().map(|chain| self.allow_chain(Some(chain))));
-        let (enforced, watched) = futures_util::future::join(enforced, watched).await;
+        let ends_at = (!owed.shadow.is_empty()).then(|| Instant::now() + self.limiter.deadline());
+        let enforced = match &owed.enforced {
+            Some(chain) => Some(self.allow_chain(Some(chain)).await),
+            None => None,
+        };
+        let Some(ends_at) = ends_at.filter(|_| enforced.as_ref().is_none_or(Decision::allowed)) else {
+            return enforced;
+        };
+        let left = ends_at.duration_since(Instant::now());
+        let watched = join_all(owed.shadow.iter().map(|chain| self.allow_within(chain, left))).await;
         enforced.or_else(|| watched.into_iter().next_back())
     }
 
@@ -326,6 +334,6 @@ fn note(decision: &Decision) {
 /// Gives every configured rule its series before names that callers make up can use up the bound.
 fn expect(policy: &Policy, metrics: &Watch) {
     for (rule, limit) in policy.rule_limits() {
-        metrics.register_rule(rule, limit);
+        metrics.register_rule(rule, &limit);
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct AloneDecision {
 impl AloneDecision {
     pub(super) fn new(at: usize, owed: &DescriptorOwed, decision: Decision) -> Self {
         let status = match owed {
-            DescriptorOwed::Late(chain) if !chain.is_shadow() => verdict::status_late(&decision),
+            DescriptorOwed::Late(_) => verdict::status_late(&decision),
             DescriptorOwed::Any(chain) => {
                 let all: Vec<usize> = (0..chain.buckets().len()).collect();
                 verdict::status(chain, &all, &decision)

@@ -13,7 +13,7 @@ use prost::Message;
 use spile_core::Decision;
 use spile_limiter::is_taken;
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
-use spile_policy::{DescriptorOwed, DescriptorsOwed};
+use spile_policy::{DescriptorOwed, DescriptorsOwed, ShadowOwed};
 use spile_tower::response::HeaderFields;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -194,7 +194,33 @@ impl RateLimitService {
         for (at, decision) in self.refund(&owed, deadline).await {
             response.statuses[at] = verdict::status_alone(&decision);
         }
+        let watched = self.watch(&owed, deadline).await;
+        if let (None, Some((_, decision))) = (charged.told(), watched.last()) {
+            response.response_headers_to_add =
+                verdict::headers(decision, self.decider.wall_now(), self.fields);
+        }
+        for (at, decision) in watched {
+            if matches!(owed.each[at], DescriptorOwed::Shadow) {
+                response.statuses[at] = verdict::status_alone(&decision);
+            }
+        }
         Ok((response, answered))
+    }
+
+    /// Asks about rules in shadow mode, in the remaining time. A failure changes nothing.
+    async fn watch(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
+        let one = async |(at, owed): &(usize, ShadowOwed)| {
+            let within = deadline.duration_since(Instant::now());
+            let decision = match owed {
+                ShadowOwed::Spend(chain) => self.decider.allow_within(chain, within).await,
+                ShadowOwed::Late(chain) => self.decider.charge_within(chain, within).await.ok()?,
+                ShadowOwed::Refund(chain) => {
+                    timeout_at(deadline, self.decider.refund(Some(chain))).await.ok()?.ok()?
+                }
+            };
+            Some((*at, decision))
+        };
+        join_all(owed.shadow.iter().map(one)).await.into_iter().flatten().collect()
     }
 
     /// Charges all that is owed. What is enforced is spent last if there are alternatives, and only if one of them passes: a
@@ -227,23 +253,21 @@ impl RateLimitService {
         Some(self.decider.allow_within(owed.enforced.as_ref()?, within).await)
     }
 
-    /// Decides descriptors by themselves: one in shadow mode must not deny what another allows, one alternative is enough, and
-    /// what has been used is charged whatever becomes of the request. A late charge that the store does not take is lost.
+    /// Decides descriptors by themselves: one alternative is enough, and what has been used is charged whatever becomes of
+    /// the request. A late charge that the store does not take is lost.
     async fn decide_alone(&self, owed: &DescriptorsOwed) -> Vec<AloneDecision> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| {
             let decision = match owed {
-                DescriptorOwed::Shadow(chain) | DescriptorOwed::Any(chain) => {
-                    self.decider.allow_within(chain, self.timeout).await
-                }
+                DescriptorOwed::Any(chain) => self.decider.allow_within(chain, self.timeout).await,
                 DescriptorOwed::Late(chain) => self.decider.charge_within(chain, self.timeout).await.ok()?,
                 _ => return None,
             };
             Some(AloneDecision::new(at, owed, decision))
         };
         // No future is made for the others: most are enforced together, and it would be large.
-        let alone = owed.each.iter().enumerate().filter(|(_, owed)| {
-            matches!(owed, DescriptorOwed::Shadow(_) | DescriptorOwed::Any(_) | DescriptorOwed::Late(_))
-        });
+        let alone = owed.each.iter().enumerate();
+        let alone =
+            alone.filter(|(_, owed)| matches!(owed, DescriptorOwed::Any(_) | DescriptorOwed::Late(_)));
         join_all(alone.map(one)).await.into_iter().flatten().collect()
     }
 

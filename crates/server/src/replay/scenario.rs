@@ -197,7 +197,8 @@ impl Scenario {
             let (config, wait) = (&*self.name, Duration::ZERO);
             tell(&LimitedRequest { config, outcome, rule, limit: None, key: "", wait });
         }
-        for chain in &owed.shadow {
+        let watched = if limited || refused.is_some() { &[][..] } else { &owed.shadow[..] };
+        for chain in watched {
             let decision = self.ask(chain);
             let would_limit = decision.limited_by().is_some();
             let own = if would_limit { ReplayOutcome::WouldLimit } else { ReplayOutcome::Allowed };

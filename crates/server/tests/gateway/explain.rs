@@ -104,7 +104,6 @@ async fn explained(spile: &Spile, query: &str) -> Value {
 fn status_of(told: &Value) -> u16 {
     match told["outcome"].as_str().expect("an outcome") {
         "allowed" | "unlimited" => 200,
-        "denied" if told["shadow"] == true => 200,
         "denied" => 429,
         "banned" | "neverPasses" => 403,
         "tenantsOnly" | "noKey" | "routeRefuses" => 401,

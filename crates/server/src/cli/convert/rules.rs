@@ -546,7 +546,7 @@ mod tests {
     use std::path::Path;
 
     use proptest::prelude::*;
-    use spile_policy::{Descriptor, DescriptorOwed, Hits, Policy};
+    use spile_policy::{Descriptor, DescriptorOwed, Hits, Policy, ShadowOwed};
 
     use super::*;
     use crate::config::Config;
@@ -574,9 +574,15 @@ mod tests {
             DescriptorOwed::Enforced(_) => {
                 owed.enforced.map(|chain| chain.buckets()[0].limit().name().to_string())
             }
-            DescriptorOwed::Shadow(chain) | DescriptorOwed::Any(chain) | DescriptorOwed::Late(chain) => {
+            DescriptorOwed::Any(chain) | DescriptorOwed::Late(chain) => {
                 Some(chain.buckets()[0].limit().name().to_string())
             }
+            DescriptorOwed::Shadow => match &owed.shadow[..] {
+                [(0, ShadowOwed::Spend(chain) | ShadowOwed::Late(chain))] => {
+                    Some(chain.buckets()[0].limit().name().unshadowed().to_owned())
+                }
+                _ => None,
+            },
             other @ DescriptorOwed::Refund(_) => panic!("{other:?}"),
         }
     }

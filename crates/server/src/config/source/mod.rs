@@ -27,7 +27,7 @@ pub(super) use self::reader::wrong;
 use self::reader::{TreeReader, hide, hide_json_keys, keys_of};
 pub(super) use self::suggest::did_you_mean;
 use self::tree::Table;
-pub(super) use self::usual::{PASS, UNMATCHED};
+pub(super) use self::usual::{BUILT_IN_PLAN, PASS, UNMATCHED};
 use super::bounds::BoundsSpec;
 use super::gateway::{AccessLogSpec, GatewaySpec, JwtSpec};
 use super::log::LogConfig;

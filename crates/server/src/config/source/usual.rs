@@ -20,6 +20,8 @@ key = ["tenant", "ip"]
 plans = "tenant"
 anonymous_plan = "free"
 "#;
+/// The plan of anonymous callers under the built-in rule.
+pub(in crate::config) const BUILT_IN_PLAN: &str = "free";
 /// The key that leaves requests without a limit that no rule matches.
 pub(in crate::config) const UNMATCHED: &str = "unmatched";
 pub(in crate::config) const PASS: &str = "pass";

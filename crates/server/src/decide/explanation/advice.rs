@@ -7,7 +7,7 @@ use spile_observe::KeyDenial;
 use spile_policy::{Owed, PolicyRefusal, Rule, RulePlans};
 
 use super::subject::{Subject, client_of};
-use super::{ExplainQuestion, ExplainedOutcome, Explanation, RuleChoice, plan_of};
+use super::{ExplainQuestion, ExplainedOutcome, Explanation, RuleChoice, ShadowOutcome, plan_of};
 use crate::decide::buckets::{refill, rough};
 
 impl Explanation {
@@ -41,11 +41,7 @@ impl Explanation {
             }
             _ => owed.refusal.iter().map(|why| self.when_refused(why)).collect(),
         };
-        advice.extend(
-            owed.shadow.iter().filter_map(|chain| chain.rule()).map(|rule| {
-                format!("Rule `{rule}` is in shadow mode: it counts, and never blocks a request.")
-            }),
-        );
+        advice.extend(self.shadow.iter().map(ShadowOutcome::advice));
         advice.extend(subject.rule().and_then(|rule| self.when_never_found(subject, rule)));
         advice.extend(when_routed(asked));
         let is_gone =
@@ -243,6 +239,21 @@ impl Explanation {
         let first = by().map(|denial| denial.first_at_ms).min().unwrap_or_default();
         let last = by().map(|denial| denial.last_at_ms).max().unwrap_or_default();
         u128::from(last - first) > shape.fill_time().as_millis()
+    }
+}
+
+impl ShadowOutcome {
+    fn advice(&self) -> String {
+        let rule = &self.rule_id;
+        match &self.limited_by {
+            None => format!(
+                "Rule `{rule}` is in shadow mode: it would let the request pass, and never blocks one."
+            ),
+            Some(limit) => format!(
+                "Rule `{rule}` is in shadow mode: it would deny the request by limit `{limit}` for {}, and never blocks one.",
+                rough(Duration::from_millis(self.retry_after_ms))
+            ),
+        }
     }
 }
 

@@ -59,8 +59,8 @@ pub(crate) struct Explanation {
     plans: Vec<String>,
     /// Tokens that a request spends under the rule.
     cost: u64,
-    /// Whether all rules that apply are in shadow mode: they count and never block.
-    shadow: bool,
+    /// What rules in shadow mode would have decided. They count, and never block.
+    shadow: Vec<ShadowOutcome>,
     /// Milliseconds until a request would pass.
     retry_after_ms: u64,
     /// The buckets that pay. None if nothing is charged, or if the store does not answer.
@@ -69,6 +69,20 @@ pub(crate) struct Explanation {
     denials: Vec<KeyDenial>,
     /// What it means, and what to change, in sentences.
     advice: Vec<String>,
+}
+
+/// What a rule in shadow mode would have decided about a request.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ShadowOutcome {
+    /// The rule, or the limit of a route.
+    rule_id: String,
+    /// Whether it would have let the request pass.
+    allowed: bool,
+    /// The limit that would have denied it.
+    limited_by: Option<String>,
+    /// Milliseconds until it would let the request pass.
+    retry_after_ms: u64,
 }
 
 /// Why a rule was looked at.
@@ -177,6 +191,11 @@ fn plan_of(limit: &str) -> &str {
     limit.split_once('/').map_or(limit, |(plan, _)| plan)
 }
 
+/// Whether a bucket has too few tokens. A decision in shadow mode allows what it would deny.
+fn denies(decision: &Decision) -> bool {
+    decision.limits().iter().any(|status| status.retry_after() > Duration::ZERO)
+}
+
 impl Explanation {
     fn new(
         asked: &ExplainQuestion<'_>,
@@ -203,7 +222,7 @@ impl Explanation {
             tenant: tenant.map(|tenant| tenant.id.to_string()),
             plans: Vec::new(),
             cost: asked.cost.unwrap_or(own_cost),
-            shadow: false,
+            shadow: Vec::new(),
             retry_after_ms: 0,
             buckets: Vec::new(),
             denials,
@@ -211,27 +230,38 @@ impl Explanation {
         }
     }
 
-    /// Peeks at the buckets that pay. The decision is the one that counts: the enforced one, if there is one.
+    /// Peeks at the buckets that pay, and at those of rules in shadow mode. The decision is the enforced one.
     async fn look(&mut self, decider: &Decider, owed: &Owed) -> Option<Decision> {
         let mut decision = None;
-        self.shadow = owed.enforced.is_none() && owed.refusal.is_none() && !owed.shadow.is_empty();
-        for chain in owed.shadow.iter().chain(&owed.enforced) {
-            decision = Some(self.look_at(decider, chain).await?);
+        if let Some(chain) = &owed.enforced {
+            let enforced = self.look_at(decider, chain).await?;
+            self.outcome =
+                if denies(&enforced) { ExplainedOutcome::Denied } else { ExplainedOutcome::Allowed };
+            self.retry_after_ms = whole_ms(enforced.retry_after());
+            decision = Some(enforced);
         }
-        let decision = decision?;
-        // A rule in shadow mode allows what it would deny.
-        let denies = decision.limits().iter().any(|status| status.retry_after() > Duration::ZERO);
-        self.outcome = if denies { ExplainedOutcome::Denied } else { ExplainedOutcome::Allowed };
-        self.retry_after_ms = whole_ms(decision.retry_after());
-        // Those that are enforced come first.
-        self.buckets.sort_by_key(|bucket| bucket.shadow);
-        Some(decision)
+        for chain in &owed.shadow {
+            let watched = self.look_at(decider, chain).await?;
+            // A decision in shadow mode reports no wait of its own.
+            let longest = watched.limits().iter().max_by_key(|status| status.retry_after());
+            let longest = longest.filter(|_| denies(&watched));
+            self.shadow.push(ShadowOutcome {
+                rule_id: chain.rule().unwrap_or_default().to_owned(),
+                allowed: longest.is_none(),
+                limited_by: longest.map(|status| status.name().unshadowed().to_owned()),
+                retry_after_ms: longest.map_or(0, |status| whole_ms(status.retry_after())),
+            });
+        }
+        if decision.is_none() && !owed.shadow.is_empty() {
+            self.outcome = ExplainedOutcome::Allowed;
+        }
+        decision
     }
 
     /// Peeks at the buckets of a chain. `None` if the store does not answer.
     async fn look_at(&mut self, decider: &Decider, chain: &Chain) -> Option<Decision> {
         for bucket in chain.buckets() {
-            let plan = plan_of(bucket.limit().name().as_str());
+            let plan = plan_of(bucket.limit().name().unshadowed());
             if !self.plans.iter().any(|known| known == plan) {
                 self.plans.push(plan.to_owned());
             }
@@ -246,7 +276,7 @@ impl Explanation {
         let binding = decision.binding_index();
         let bucket = |(index, state): (usize, BucketState)| ExplainedBucket {
             key: charges.get(index).map(|charge| charge.key().as_str().to_owned()).unwrap_or_default(),
-            decides: index == binding && (self.shadow || !chain.is_shadow()),
+            decides: index == binding && !chain.is_shadow(),
             cost: chain.buckets().get(index).map_or(0, spile_policy::BucketCharge::cost),
             shadow: chain.is_shadow(),
             state,

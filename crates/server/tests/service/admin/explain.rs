@@ -104,8 +104,33 @@ async fn the_rule_is_the_one_for_the_request_that_is_described() {
         assert_eq!((&told["rule"], &told["outcome"]), (&rule, &json!(outcome)), "{query}: {told}");
         assert!(!told["advice"].as_array().expect("a list").is_empty(), "{told}");
     }
-    let told = explained(&office, "key=ip:203.0.113.7&rule=tried").await;
-    assert!(told["shadow"] == true && advises(&told, "shadow mode"), "{told}");
+}
+
+#[tokio::test]
+async fn a_rule_in_shadow_mode_is_explained_by_what_it_would_have_done() {
+    let office = Office::open_with(FILE).await;
+    let passes = json!([{"ruleId": "tried", "allowed": true, "limitedBy": null, "retryAfterMs": 0}]);
+    let told = explained(&office, "key=ip:203.0.113.7&path=/tried").await;
+    assert_eq!((&told["rule"], &told["outcome"]), (&json!("default"), &json!("allowed")), "{told}");
+    assert_eq!(told["shadow"], passes, "{told}");
+    assert!(advises(&told, "Rule `tried` is in shadow mode: it would let the request pass"), "{told}");
+
+    let question = json!({"ruleId": "tried", "identity": "ip:203.0.113.7", "cost": 10});
+    office.spile.check(question.clone()).await.is(200).says("/reason", "ok");
+    office.spile.check(question).await.is(200).says("/reason", "shadow");
+    let denies = json!([{"ruleId": "tried", "allowed": false, "limitedBy": "free", "retryAfterMs": 1_000}]);
+    for (query, rule, left) in [("path=/tried", "default", Some(10.0)), ("rule=tried", "tried", None)] {
+        let told = explained(&office, &format!("key=ip:203.0.113.7&{query}")).await;
+        assert_eq!((&told["rule"], &told["outcome"]), (&json!(rule), &json!("allowed")), "{told}");
+        assert_eq!((&told["shadow"], &told["retryAfterMs"]), (&denies, &json!(0)), "{told}");
+        assert!(advises(&told, "it would deny the request by limit `free` for 1s"), "{told}");
+        let buckets = told["buckets"].as_array().expect("a list");
+        let tokens = |shadow| {
+            let of_mode = buckets.iter().find(|bucket| bucket["shadow"] == shadow);
+            of_mode.and_then(|bucket| bucket["tokens"].as_f64())
+        };
+        assert_eq!((tokens(false), tokens(true)), (left, Some(0.0)), "{told}");
+    }
 }
 
 #[tokio::test]

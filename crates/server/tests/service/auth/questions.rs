@@ -173,8 +173,7 @@ async fn a_rule_that_only_watches_counts_and_never_blocks() {
     ask(&spile, "/v1/auth/watched", "203.0.113.7", &[]).await.is(200);
     ask(&spile, "/v1/auth/watched", "203.0.113.7", &[]).await.is(200);
     let metrics = spile.admin("/metrics").await.text;
-    let watched =
-        "ratelimit_decisions_total{rule=\"watched\",limit=\"login\",outcome=\"shadow\",source=\"store\"} 1";
+    let watched = "ratelimit_decisions_total{rule=\"watched\",limit=\"shadow:login\",outcome=\"shadow\",source=\"store\"} 1";
     assert!(metrics.contains(watched), "{metrics}");
 }
 

@@ -42,6 +42,8 @@ impl Door {
     /// Those that neither see a request to its end nor can be told of it.
     pub(super) const NOT_HOLDING: [Self; 5] =
         [Self::Check, Self::Batch, Self::Resp, Self::AuthByRule, Self::AuthByMatch];
+    /// Those whose requests fall under no rule but the one that is named or matched.
+    pub(super) const NAMED: [Self; 5] = [Self::Check, Self::Batch, Self::Resp, Self::AuthByRule, Self::Grpc];
     pub(super) const GRPC: [Self; 1] = [Self::Grpc];
 
     /// What makes this door's requests fall under a rule.
@@ -136,7 +138,7 @@ impl Door {
             let name = value("limitedBy");
             // The reply has no list of limits: how much is left tells enough.
             let name = if name == "nil" { "" } else { name };
-            (value("remaining").to_owned(), name.to_owned(), limit == "1000000000")
+            (value("remaining").to_owned(), unshadowed(name).to_owned(), limit == "1000000000")
         })
     }
 
@@ -145,7 +147,7 @@ impl Door {
             if row.caller == Caller::Acme { &[("tenant", "acme")] } else { &[("who", "ann")] };
         let response = house.grpc().await.ask(Request::new("edge", &[entries])).await;
         let (status, degraded) = (&response.statuses[0], response.header("x-ratelimit-degraded").is_some());
-        let limit = status.current_limit.as_ref().map(|limit| limit.name.clone());
+        let limit = status.current_limit.as_ref().map(|limit| unshadowed(&limit.name).to_owned());
         let remaining = status.limit_remaining;
         match (response.overall_code == OK, limit) {
             (true, None) => "free".to_owned(),
@@ -172,7 +174,7 @@ fn of_json(answer: &Answer) -> String {
     of_decision(json["allowed"] == true, json["reason"].as_str().unwrap_or_default(), || {
         let name = if json["limitedBy"].is_null() { text(&least["name"]) } else { text(&json["limitedBy"]) };
         let free = name == "unlimited";
-        (json["remaining"].to_string(), name, free)
+        (json["remaining"].to_string(), unshadowed(&name).to_owned(), free)
     })
 }
 
@@ -215,6 +217,11 @@ fn of_headers(answer: &Answer) -> String {
         (500, ..) if answer.text.contains("needs a permit") => "permit".to_owned(),
         (status, ..) => format!("{status} {}", answer.text),
     }
+}
+
+/// The limit as the configuration names it, whether its rule is in shadow mode or not.
+fn unshadowed(name: &str) -> &str {
+    name.strip_prefix("shadow:").unwrap_or(name)
 }
 
 /// What is wrong with a question.

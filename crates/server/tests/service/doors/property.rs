@@ -119,12 +119,19 @@ async fn modelled(
     let headers = HeaderMap::new();
     let tenant = (caller == Acme).then(|| policy.tenant_of_claim("acme", None));
     let facts = Facts::new(&Method::GET, "/x", &headers).address([203, 0, 113, 7].into()).tenant(tenant);
-    let Owed { enforced, shadow: watched, refusal } = policy.owed(&facts);
-    let mut last = None;
-    for chain in watched.iter().chain(&enforced) {
-        last = Some(decided(model, chain).await);
+    let named = (door == Door::AuthByRule).then(|| policy.owed_by_rule("x", &facts).expect("a rule"));
+    let Owed { enforced, shadow: watched, refusal } = named.unwrap_or_else(|| policy.owed(&facts));
+    let mut told = None;
+    for chain in enforced.iter().chain(&watched) {
+        let decision = decided(model, chain).await;
+        // Rules in shadow mode are asked if the request is allowed, and it is not their decision if there is another.
+        let ends = !decision.allowed();
+        told = told.filter(|_| enforced.is_some()).or(Some(decision));
+        if ends {
+            break;
+        }
     }
-    match (refusal, last) {
+    match (refusal, told) {
         (Some(PolicyRefusal::NoKey { .. } | PolicyRefusal::NoTenant { .. }), _) => "401".to_owned(),
         (Some(PolicyRefusal::Banned { .. }), _) => "banned".to_owned(),
         (Some(_), _) => "never".to_owned(),
@@ -138,7 +145,7 @@ async fn decided(model: &RateLimiter<ModelStore<Arc<FakeClock>>>, chain: &Chain)
 }
 
 fn words(decision: &Decision) -> String {
-    let limit = decision.binding().name();
+    let limit = decision.binding().name().unshadowed();
     match decision.reason() {
         Reason::Shadow => format!("watch {} {limit}", decision.remaining()),
         _ if decision.allowed() => format!("ok {} {limit}", decision.remaining()),
@@ -164,7 +171,8 @@ async fn random_policies_give_every_door_the_answer_of_the_model() {
         let text = [&x, &y, &z].map(toml).concat();
         let policy = Policy::builder()
             .plans(plans())
-            .rules([x, y, z])
+            .plans([Plan::new("free", Limit::per_second(1).burst(10)).expect("a plan")])
+            .rules([x, y, z, Rule::new("default", RulePlans::tenant_or("free").expect("a name"))])
             .tenants([Tenant::new("acme", "five".parse().expect("a name"))])
             .build()
             .expect("a sound policy");

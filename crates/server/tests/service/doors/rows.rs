@@ -253,35 +253,95 @@ fn failures() -> Vec<Row> {
 }
 
 fn shadows() -> Vec<Row> {
-    vec![
-        row("a rule that watches lets pass", "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"\ncost = 3")
+    let three = "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"\ncost = 3";
+    let banned = "[[rules]]\nid = \"x\"\nMATCH\nplans = \"banned\"\nmode = \"shadow\"";
+    let by_header =
+        "[[rules]]\nid = \"x\"\nMATCH\nkey = [\"header:x-who\"]\nplans = [\"three\"]\nmode = \"shadow\"";
+    let mut rows = vec![
+        row("a rule that watches lets pass, and spends from no enforced bucket", three)
+            .at(&Door::NAMED)
             .told("ok 0 three, watch 0 three, watch 0 three")
-            .left("KEY three 0"),
+            .left("KEY three 3"),
         row(
             "a rule that watches lets pass while the store is down",
             "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"\non_failure = \"deny\"\ncost = 3",
         )
+        .at(&Door::NAMED)
         .told("ok 0 three, watch 0 three")
-        .left("KEY three 0"),
+        .left("KEY three 3"),
         row("a chain of a rule that watches only watches", "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\"]\nmode = \"shadow\"\nalso = [\"y\"]
              [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"three\"]\ncost = 3")
+        .at(&Door::NAMED)
         .told("ok 0 three, watch 0 three")
-        .left("KEY five 4, KEY three 0"),
+        .left("KEY five 5, KEY three 3"),
         row("a tenant's plan may be too small for a rule that watches", "[[rules]]\nid = \"x\"\nMATCH\nplans = \"tenant\"\nanonymous_plan = \"pro\"\nmode = \"shadow\"\ncost = 6")
             .by(Acme)
+            .at(&Door::NAMED)
             .told("free, free")
             .left("KEY five 5"),
         row("a rule for tenants alone that watches lets strangers pass", "[[rules]]\nid = \"x\"\nMATCH\nplans = \"tenant\"\nmode = \"shadow\"")
-            .at(&Door::NOT_GRPC)
+            .at(&[Door::Check, Door::Batch, Door::Resp, Door::AuthByRule])
             .told("free, free")
             .left("KEY free 10"),
-        row("a banned rule that watches lets pass", "[[rules]]\nid = \"x\"\nMATCH\nplans = \"banned\"\nmode = \"shadow\"")
+        row("a banned rule that watches lets pass", banned)
+            .at(&Door::NAMED)
             .told("free, free")
             .left("KEY free 10"),
-        row("a rule that watches lets pass who has no key", "[[rules]]\nid = \"x\"\nMATCH\nkey = [\"header:x-who\"]\nplans = [\"three\"]\nmode = \"shadow\"")
-            .at(&Door::REQUESTS)
+        row("a rule that watches lets pass who has no key", by_header)
+            .at(&[Door::AuthByRule])
             .told("free, free")
             .left("KEY three 3"),
+    ];
+    rows.extend(shadows_of_enforced(three, banned, by_header));
+    rows
+}
+
+/// An enforced rule decides as it would without the rule in shadow mode.
+fn shadows_of_enforced(three: &'static str, banned: &'static str, by_header: &'static str) -> Vec<Row> {
+    vec![
+        row("a rule that watches displaces no enforced one", three)
+            .at(&Door::PROXIED)
+            .told("ok 9 free, ok 8 free, ok 7 free")
+            .left("KEY free 7, KEY three 3"),
+        row(
+            "a rule that watches takes nothing from the bucket of an enforced one",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"\ncost = 3
+             [[rules]]\nid = \"default\"\nplans = [\"three\"]",
+        )
+        .at(&Door::PROXIED)
+        .told("ok 2 three, ok 1 three, ok 0 three, no three")
+        .left("KEY three 0"),
+        row(
+            "a rule that watches is asked beside a less specific one of the same descriptor",
+            "[[rules]]\nid = \"x\"\nmatch = { domain = \"edge\", entries = [\"who=ann\"] }\nplans = [\"three\"]\nmode = \"shadow\"\ncost = 3
+             [[rules]]\nid = \"y\"\nMATCH\nplans = [\"three\"]",
+        )
+        .at(&Door::GRPC)
+        .told("ok 2 three, ok 1 three, ok 0 three, no three")
+        .left("KEY three 0"),
+        row(
+            "a `default` that watches leaves the built-in one in force",
+            "[[rules]]\nid = \"default\"\nplans = [\"three\"]\ncost = 3\nmode = \"shadow\"",
+        )
+        .at(&Door::PROXIED)
+        .told("ok 9 free, ok 8 free")
+        .left("KEY free 8, KEY three 3"),
+        row(
+            "a `default` that watches is asked by itself where unmatched requests pass",
+            "[[rules]]\nid = \"default\"\nplans = [\"three\"]\ncost = 3\nmode = \"shadow\"",
+        )
+        .top("unmatched = \"pass\"")
+        .at(&Door::PROXIED)
+        .told("ok 0 three, watch 0 three")
+        .left("KEY free 10, KEY three 3"),
+        row("a banned rule that watches displaces no enforced one", banned)
+            .at(&Door::PROXIED)
+            .told("ok 9 free, ok 8 free")
+            .left("KEY free 8"),
+        row("a rule that watches and finds no key displaces no enforced one", by_header)
+            .at(&Door::PROXIED)
+            .told("ok 9 free, ok 8 free")
+            .left("KEY free 8, KEY three 3"),
     ]
 }
 
@@ -338,9 +398,9 @@ fn tenants() -> Vec<Row> {
             "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"",
         )
         .by(WrongKey)
-        .at(&[Door::AuthByRule, Door::AuthByMatch])
+        .at(&[Door::AuthByRule])
         .told("ok 2 three, ok 1 three")
-        .left("KEY three 1, KEY free 10"),
+        .left("KEY three 3, KEY free 10"),
         row(
             "a key that is not known costs nothing where nothing is limited",
             "[[rules]]\nid = \"x\"\nMATCH\nplans = \"unlimited\"",

@@ -99,7 +99,7 @@ class ExplanationPanel {
 
   show(explained) {
     const [kind, sentence] = VERDICTS[explained.outcome] || ["wait", explained.outcome];
-    const isOff = explained.shadow && explained.outcome === "denied";
+    const isOff = explained.outcome === "allowed" && explained.shadow.some(one => !one.allowed);
     setText(this.problem, "");
     setText(this.outcome, isOff ? "A rule in shadow mode would deny a request now. It passes all the same." : sentence);
     this.outcome.className = isOff ? "wait" : kind;
