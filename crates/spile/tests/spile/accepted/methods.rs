@@ -34,7 +34,8 @@ impl Printer {
     }
 }
 
-fn main() {
+#[test]
+fn they_compile() {
     let limiter = RateLimiter::builder().store(MemoryStore::new()).build();
     let mut printer =
         Printer { limiter: limiter.clone(), shared: Arc::new(limiter), plan: "gold".to_owned(), pages: 0 };

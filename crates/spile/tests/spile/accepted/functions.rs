@@ -29,7 +29,7 @@ async fn print<'a, S: spile::Store>(
 
 /// A trailing comma and the global limiter.
 #[rate_limit(key = id, plan = "gold",)]
-pub async fn scan(id: u128) -> Result<u128, Box<dyn std::error::Error + Send + Sync>> {
+pub(crate) async fn scan(id: u128) -> Result<u128, Box<dyn std::error::Error + Send + Sync>> {
     if id == 0 {
         return Err("nothing to scan".into());
     }
@@ -50,7 +50,8 @@ async fn measure(key: u64) -> Result<(), RateLimitExceeded> {
 
 fn is_send<T: Send>(_: T) {}
 
-fn main() {
+#[test]
+fn they_compile() {
     let limiter = RateLimiter::builder().store(MemoryStore::new()).build();
     is_send(print(&limiter, (1, "ann"), 1));
     is_send(scan(1));

@@ -22,7 +22,8 @@ nested!(scan => Result<(), RateLimitExceeded>);
 
 fn is_send<T: Send>(_: T) {}
 
-fn main() {
+#[test]
+fn they_compile() {
     is_send(print());
     is_send(scan());
 }

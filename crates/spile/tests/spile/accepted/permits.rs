@@ -30,7 +30,8 @@ fn sent(future: impl Future + Send) {
     drop(future);
 }
 
-fn main() {
+#[test]
+fn they_compile() {
     let limiter = RateLimiter::builder().store(MemoryStore::new()).build();
     sent(run_on(&limiter));
     sent(run());

@@ -1,0 +1,6 @@
+//! The crate as its users see it.
+
+mod accepted;
+mod attribute;
+mod redis_app;
+mod refused;
