@@ -12,7 +12,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/gateway
 #[test]
 fn long_streams_of_small_messages_pass_in_every_direction_and_leave_strangers_alone() {
     let folder = tempfile::tempdir().expect("a folder");
-    stream_through(folder.path(), 100_000, &[], |port| format!("h2c://127.0.0.1:{port}"));
+    stream_through(folder.path(), 25_000, &[], |port| format!("h2c://127.0.0.1:{port}"));
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn streams_pass_to_upstreams_over_tls_too() {
         std::fs::write(&path, pem).expect("the folder is ours");
         path.to_str().expect("the folder's name is text").to_owned()
     });
-    stream_through(folder.path(), 20_000, &[&certificate, &key], |port| format!("https://localhost:{port}"));
+    stream_through(folder.path(), 5_000, &[&certificate, &key], |port| format!("https://localhost:{port}"));
 }
 
 /// Streams so many messages each way, from the script through the gateway to the script.
