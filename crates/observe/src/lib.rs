@@ -53,7 +53,7 @@ pub use export::trace;
 pub use export::webhook;
 pub use metrics::{
     HISTOGRAMS, HealthProbe, LatencyPercentiles, LimitPermits, OutcomeCounts, PermitFigures, PermitProbe,
-    SecondRow, StoreHealth, StoreRow, StorelessCounts, TimedStore,
+    SecondRow, StoreHealth, StoreRow, StoreState, StorelessCounts, TimedStore,
 };
 pub use sampling::{BucketLevel, KeyDenial, TopKey};
 pub use watch::{NearbyCounts, Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};

@@ -1,16 +1,16 @@
 //! Tests the figures and events of a watch.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use spile_calendar::CalendarLimit;
-use spile_core::{Clock, FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
+use spile_core::{FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{
-    EventKind, GroupBy, LimitPermits, PermitFigures, StoreHealth, StoreOutage, StorelessCounts, TimedStore,
+    EventKind, GroupBy, LimitPermits, PermitFigures, StoreHealth, StoreState, StorelessCounts, TimedStore,
     TopKey, Watch, WatchBuilder,
 };
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
@@ -321,7 +321,7 @@ async fn minutes_sum_what_rules_and_tenants_were_allowed_and_denied() {
 }
 
 #[tokio::test]
-async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
+async fn failures_are_counted_by_policy_and_reason_and_make_the_store_slow() {
     let (watch, metrics, clock) = watch(|builder| builder);
     let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
     let limiter = RateLimiter::builder().store(down()).plans([free]).observer(watch.clone()).build();
@@ -341,25 +341,82 @@ async fn failures_are_counted_by_policy_and_reason_and_the_loss_is_told_once() {
     ] {
         assert!(shown.contains(line), "{line} in {shown}");
     }
-    let lost = watch.snapshot();
-    assert!(lost.store_lost);
+    let slow = watch.snapshot();
+    assert_eq!((slow.store_state, slow.outage), (StoreState::Slow, None), "no breaker is open");
+    let why = "15 of 15 decisions got no answer in time in the last 10 s";
+    assert_eq!(slow.store_message.as_deref(), Some(why));
     let decisions = StorelessCounts { passed: 1, refused: 2, local: 12 };
-    assert_eq!(lost.outage, Some(StoreOutage { since_ms: clock.now().get() / 1_000, decisions }));
     assert_eq!(watch.store_seconds()[0].storeless, decisions);
-    for _ in 0..3 {
+    for _ in 0..9 {
         clock.advance(Duration::from_secs(1));
         watch.tick();
+        assert_eq!(watch.store_state(), (StoreState::Slow, Some(why.to_owned())));
     }
-    assert!(!watch.snapshot().store_lost && watch.snapshot().outage.is_none());
+    clock.advance(Duration::from_secs(1));
+    watch.tick();
+    assert_eq!(watch.store_state(), (StoreState::Well, None));
     let minutes: u64 = watch.store_minutes().iter().map(|row| row.storeless.all()).sum();
     assert_eq!(minutes, 15, "the minutes keep what was decided without the store");
-    assert_eq!(kinds(&watch).iter().filter(|kind| **kind == "store_lost").count(), 1);
-    assert_eq!(kinds(&watch)[0], "store_recovered");
+    assert_eq!(kinds(&watch), ["store_slow", "key_denied"]);
+}
+
+#[tokio::test]
+async fn a_late_decision_makes_the_store_slow_and_only_trouble_makes_it_lost() {
+    let trouble = Arc::new(Mutex::new(None::<String>));
+    let asked = Arc::clone(&trouble);
+    let health = move || StoreHealth {
+        timeout_ms: 50,
+        trouble: asked.lock().unwrap().clone(),
+        ..StoreHealth::default()
+    };
+    let (watch, metrics, clock) = watch(|builder| builder.health(health));
+    let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let up = RateLimiter::builder()
+        .store(MemoryStore::new())
+        .plans([free.clone()])
+        .observer(watch.clone())
+        .build();
+    let late = RateLimiter::builder().store(down()).plans([free]).observer(watch.clone()).build();
+    let tick = || {
+        clock.advance(Duration::from_secs(1));
+        watch.tick();
+        let shown = metrics.render();
+        let one = StoreState::ALL.iter().filter(|state| {
+            shown.contains(&format!("ratelimit_store_state{{state=\"{}\"}} 1", state.as_str()))
+        });
+        assert_eq!(one.collect::<Vec<_>>(), [&watch.store_state().0], "{shown}");
+        watch.store_state()
+    };
+    for user in 0..1_499 {
+        let _decision = up.allow(&user.to_string(), "free", 1).await.unwrap();
+    }
+    let _decision = late.allow("ann", "free", 1).await.unwrap();
+    let slow = "1 of 1,500 decisions got no answer within 50 ms in the last 10 s";
+    assert_eq!(tick(), (StoreState::Slow, Some(slow.to_owned())));
+    assert_eq!(tick().0, StoreState::Slow, "the same for ten seconds");
+    *trouble.lock().unwrap() = Some("the last 5 requests got no answer in time".to_owned());
+    let _decision = late.allow("ann", "free", 1).await.unwrap();
+    assert_eq!(tick(), (StoreState::Lost, trouble.lock().unwrap().clone()));
+    let outage = watch.snapshot().outage.expect("since the loss");
+    assert_eq!(outage.decisions, StorelessCounts { passed: 1, ..StorelessCounts::default() });
+    *trouble.lock().unwrap() = None;
+    assert_eq!(tick().0, StoreState::Lost, "not yet convinced");
+    assert_eq!(tick(), (StoreState::Well, None), "what was decided during the outage makes nothing slow");
+    assert!(watch.snapshot().outage.is_none());
+    let mut events = kinds(&watch);
+    events.reverse();
+    assert_eq!(events, ["store_slow", "store_lost", "store_recovered"]);
 }
 
 #[tokio::test]
 async fn an_open_breaker_is_a_gauge_and_an_event() {
-    let open = || StoreHealth { breakers_open: 1, waiting: 7, ..StoreHealth::default() };
+    let trouble = Some("the last 5 requests got no answer in time".to_owned());
+    let open = move || StoreHealth {
+        breakers_open: 1,
+        waiting: 7,
+        trouble: trouble.clone(),
+        ..StoreHealth::default()
+    };
     let (watch, metrics, _) = watch(|builder| builder.health(open));
     watch.tick();
     let shown = metrics.render();

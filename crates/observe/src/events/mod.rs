@@ -74,6 +74,11 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window_end_ms: Option<u64>,
     },
+    /// Some decisions got no answer from the store in time.
+    StoreSlow {
+        /// How many, of how many.
+        why: String,
+    },
     /// The store stopped answering.
     StoreLost {
         /// The last error of the store.
@@ -108,6 +113,7 @@ impl EventKind {
             Self::KeyDenied { .. } => "key_denied",
             Self::TenantNear { .. } => "tenant_near",
             Self::TenantOver { .. } => "tenant_over",
+            Self::StoreSlow { .. } => "store_slow",
             Self::StoreLost { .. } => "store_lost",
             Self::StoreRecovered { .. } => "store_recovered",
             Self::ConfigReloaded => "config_reloaded",
@@ -120,7 +126,8 @@ impl EventKind {
     pub(crate) const fn lane(&self) -> EventLane {
         match self {
             Self::KeyDenied { .. } | Self::TenantNear { .. } | Self::TenantOver { .. } => EventLane::Denials,
-            Self::StoreLost { .. }
+            Self::StoreSlow { .. }
+            | Self::StoreLost { .. }
             | Self::StoreRecovered { .. }
             | Self::ConfigReloaded
             | Self::ConfigRefused { .. }

@@ -28,7 +28,7 @@ pub use self::rates::SecondRow;
 pub(crate) use self::registrar::Registrar;
 pub(crate) use self::series_table::{OVERFLOW, SeriesInfo, SeriesSubject, SeriesTable};
 pub(crate) use self::store_health::StoreHealthTracker;
-pub use self::store_health::{HealthProbe, StoreHealth};
+pub use self::store_health::{HealthProbe, StoreHealth, StoreState};
 pub(crate) use self::store_history::StoreHistory;
 pub use self::store_history::StoreRow;
 pub use self::timed_store::TimedStore;

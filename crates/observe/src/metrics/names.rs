@@ -11,7 +11,7 @@ pub(crate) const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 pub(crate) const BUCKET_LEVEL: &str = "ratelimit_bucket_level_ratio";
 pub(crate) const BREAKER: &str = "ratelimit_breaker_state";
 pub(crate) const QUEUE: &str = "ratelimit_queue_depth";
-pub(crate) const STORE_UP: &str = "ratelimit_store_up";
+pub(crate) const STORE_STATE: &str = "ratelimit_store_state";
 pub(crate) const CONFIG_RELOADS: &str = "ratelimit_config_reloads_total";
 pub(crate) const EVENTS_SUPPRESSED: &str = "ratelimit_events_suppressed_total";
 pub(crate) const SAVES: &str = "ratelimit_store_saves_total";
@@ -46,7 +46,7 @@ pub(crate) fn describe() {
     );
     describe_gauge!(BREAKER, "Store nodes whose circuit breaker is open; 0 if all are healthy.");
     describe_gauge!(QUEUE, "Callers that wait for the store.");
-    describe_gauge!(STORE_UP, "1 if the store answers, 0 while it is lost.");
+    describe_gauge!(STORE_STATE, "1 for the state of the store: well, slow or lost; 0 for the others.");
     describe_counter!(CONFIG_RELOADS, "Reloads of the configuration, by result.");
     describe_counter!(
         EVENTS_SUPPRESSED,

@@ -1,5 +1,8 @@
-//! Tracks whether the store answers.
+//! The state of the store: well, slow or lost.
+//!
+//! One state machine, moved once a second, feeds the log, the events, the gauge, the dashboard and `/readyz`.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use spile_core::Micros;
 
 use super::failures::StorelessCounts;
-use super::names::{BREAKER, QUEUE, STORE_UP};
+use super::names::{BREAKER, QUEUE, STORE_STATE};
 use super::registrar::Registrar;
 use crate::events::{EventKind, Events};
 
@@ -28,7 +31,10 @@ pub struct StoreHealth {
     pub breakers_open: u64,
     /// Callers that wait for an answer.
     pub waiting: u64,
-    /// Why the store does not answer. `None` while it answers.
+    /// How long a decision waits for the store, in milliseconds. Zero if that is not known.
+    #[serde(default)]
+    pub timeout_ms: u64,
+    /// Why the store is lost: a breaker is open, or the store refuses to write. `None` while it answers, late or not.
     pub trouble: Option<String>,
     /// A problem that does not keep the store from answering, but that an operator should look into.
     #[serde(default)]
@@ -38,23 +44,55 @@ pub struct StoreHealth {
 /// Asks the store for its state. Called once a second, off the decision path.
 pub type HealthProbe = Arc<dyn Fn() -> StoreHealth + Send + Sync>;
 
-/// Sets the gauges, and emits an event when the store is lost and when it is back.
+/// Whether decisions are made by the store.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum StoreState {
+    /// Every decision of the last ten seconds was the store's.
+    #[default]
+    Well,
+    /// Some decisions of the last ten seconds got no answer in time.
+    Slow,
+    /// The store is not asked, because it stopped answering, or it refuses to write.
+    Lost,
+}
+
+impl StoreState {
+    /// All states, in the order of severity.
+    pub const ALL: [Self; 3] = [Self::Well, Self::Slow, Self::Lost];
+
+    /// The value of the metric's label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Slow => "slow",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// Sets the gauges, and emits an event when the store is slow, when it is lost and when it is back.
 pub(crate) struct StoreHealthTracker {
     breaker: Gauge,
     queue: Gauge,
-    up: Gauge,
+    states: [Gauge; StoreState::ALL.len()],
     now: StoreHealth,
+    state: StoreState,
+    /// Decisions and those among them without the store, of each of the last seconds.
+    recent: VecDeque<(u64, u64)>,
     lost_at: Option<Micros>,
+    /// All decisions, as of the last tick.
+    decided: u64,
     /// Decisions without the store, as of the last tick.
     degraded: StorelessCounts,
     /// The same as of the last tick before the store was lost.
     degraded_before: StorelessCounts,
-    /// Whether the log already says why the store is lost, and not only that it is.
-    why_told: bool,
     well_for: u32,
 }
 
-/// What the loss of the store means for callers. Rules may have a policy of their own.
+/// The consequence of losing the store for callers. Rules may have their own policy.
 fn effect(policy: &str) -> &'static str {
     match policy {
         "allow" => "limits are NOT enforced (policy allow)",
@@ -64,76 +102,126 @@ fn effect(policy: &str) -> &'static str {
     }
 }
 
-/// Seconds without a failure after which the store counts as recovered.
+/// Seconds without trouble after which a lost store counts as recovered.
 const CONVINCED: u32 = 2;
+
+/// Seconds for which a decision without the store keeps its state at slow.
+const WINDOW: usize = 10;
 
 impl StoreHealthTracker {
     pub(crate) fn new(registrar: &Registrar) -> Self {
-        let (breaker, queue, up) = registrar.register(|| (gauge!(BREAKER), gauge!(QUEUE), gauge!(STORE_UP)));
-        up.set(1.0);
-        Self {
+        let state = |state: StoreState| gauge!(STORE_STATE, "state" => state.as_str());
+        let gauges = || (gauge!(BREAKER), gauge!(QUEUE), StoreState::ALL.map(state));
+        let (breaker, queue, states) = registrar.register(gauges);
+        let tracker = Self {
             breaker,
             queue,
-            up,
+            states,
             now: StoreHealth::default(),
+            state: StoreState::Well,
+            recent: VecDeque::with_capacity(WINDOW),
             lost_at: None,
+            decided: 0,
             degraded: StorelessCounts::default(),
             degraded_before: StorelessCounts::default(),
-            why_told: false,
             well_for: 0,
-        }
+        };
+        tracker.show_state();
+        tracker
     }
 
-    /// Takes the state of the store at a monotonic `now`, and how many decisions were made without it since the start.
+    /// Takes the state of the store at a monotonic `now`, and how many decisions were made since the start, with the
+    /// store and without it.
     pub(crate) fn tick(
         &mut self,
         now: Micros,
         health: StoreHealth,
+        decided: u64,
         counts: StorelessCounts,
         events: &Events,
     ) {
         self.breaker.set(health.breakers_open as f64);
         self.queue.set(health.waiting as f64);
         let before = std::mem::replace(&mut self.degraded, counts);
-        let degraded = counts.since(before).all();
-        let failing = degraded > 0 || health.trouble.is_some() || health.breakers_open > 0;
-        self.well_for = if failing { 0 } else { self.well_for.saturating_add(1) };
-        match self.lost_at {
-            None if failing => {
-                (self.lost_at, self.degraded_before) = (Some(now), before);
-                self.why_told = health.trouble.is_some();
-                let why = health.trouble.clone();
-                let why = why.unwrap_or_else(|| format!("{degraded} decisions were made without it"));
-                let (store, effect) = (&health.store, effect(&health.on_failure));
-                if health.on_failure == "allow" {
-                    tracing::error!(target: "spile::store", store, why, "store lost: {effect}");
-                } else {
-                    tracing::warn!(target: "spile::store", store, why, "store lost: {effect}");
-                }
-                events.emit(EventKind::StoreLost { why });
+        let decided_before = std::mem::replace(&mut self.decided, decided);
+        self.recent.truncate(WINDOW - 1);
+        self.recent.push_front((decided.saturating_sub(decided_before), counts.since(before).all()));
+        self.well_for = if health.trouble.is_some() { 0 } else { self.well_for.saturating_add(1) };
+        self.log_warning(&health);
+        self.now = health;
+        let next = self.next_state();
+        let last = std::mem::replace(&mut self.state, next);
+        match (last, next) {
+            (StoreState::Lost, StoreState::Lost) => {}
+            (_, StoreState::Lost) => self.lose(now, before, events),
+            (StoreState::Lost, _) => self.recover(now, counts, events),
+            _ => {}
+        }
+        match (last, next, self.message()) {
+            (StoreState::Well | StoreState::Lost, StoreState::Slow, Some(why)) => {
+                tracing::warn!(target: "spile::store", store = self.now.store, "store slow: {why}");
+                events.emit(EventKind::StoreSlow { why });
             }
-            Some(_) if !self.why_told && health.trouble.is_some() => {
-                self.why_told = true;
-                tracing::warn!(target: "spile::store", store = health.store, why = health.trouble, "store still lost");
-            }
-            Some(lost_at) if self.well_for >= CONVINCED => {
-                self.lost_at = None;
-                let lost_for_ms = now.since_us(lost_at) / 1_000;
-                let StorelessCounts { passed, refused, local } = counts.since(self.degraded_before);
+            (StoreState::Slow, StoreState::Well, _) => {
                 tracing::info!(
                     target: "spile::store",
-                    store = health.store, lost_for_ms, not_enforced = passed, denied = refused, decided_locally = local,
-                    "store recovered after {:?}: {passed} requests passed without a limit, {refused} were denied, {local} \
-                     were decided by this instance alone",
-                    Duration::from_millis(lost_for_ms)
+                    store = self.now.store, "store well: it answered every decision for {WINDOW} s"
                 );
-                events.emit(EventKind::StoreRecovered { lost_for_ms });
             }
             _ => {}
         }
-        self.up.set(if self.is_lost() { 0.0 } else { 1.0 });
-        self.log_warning(&health);
-        self.now = health;
+        self.show_state();
+    }
+
+    fn next_state(&self) -> StoreState {
+        let is_lost = self.now.trouble.is_some() || (self.lost_at.is_some() && self.well_for < CONVINCED);
+        match self.missed() {
+            _ if is_lost => StoreState::Lost,
+            (_, 0) => StoreState::Well,
+            _ => StoreState::Slow,
+        }
+    }
+
+    /// The decisions in the window, and how many of them the store did not answer.
+    fn missed(&self) -> (u64, u64) {
+        let add = |(all, missed), &(decided, degraded): &(u64, u64)| (all + decided, missed + degraded);
+        let (all, missed) = self.recent.iter().fold((0, 0), add);
+        // A decision may be counted a moment after its failure.
+        (u64::max(all, missed), missed)
+    }
+
+    fn lose(&mut self, now: Micros, before: StorelessCounts, events: &Events) {
+        (self.lost_at, self.degraded_before) = (Some(now), before);
+        let why = self.now.trouble.clone().unwrap_or_default();
+        let (store, effect) = (&self.now.store, effect(&self.now.on_failure));
+        if self.now.on_failure == "allow" {
+            tracing::error!(target: "spile::store", store, why, "store lost: {effect}");
+        } else {
+            tracing::warn!(target: "spile::store", store, why, "store lost: {effect}");
+        }
+        events.emit(EventKind::StoreLost { why });
+    }
+
+    fn recover(&mut self, now: Micros, counts: StorelessCounts, events: &Events) {
+        let lost_for_ms = self.lost_at.take().map_or(0, |lost_at| now.since_us(lost_at) / 1_000);
+        // The decisions of the outage are reported here, and do not make a store slow that answers now.
+        self.recent.clear();
+        self.state = StoreState::Well;
+        let StorelessCounts { passed, refused, local } = counts.since(self.degraded_before);
+        tracing::info!(
+            target: "spile::store",
+            store = self.now.store, lost_for_ms, not_enforced = passed, denied = refused, decided_locally = local,
+            "store recovered after {:?}: {passed} requests passed without a limit, {refused} were denied, {local} \
+             were decided by this instance alone",
+            Duration::from_millis(lost_for_ms)
+        );
+        events.emit(EventKind::StoreRecovered { lost_for_ms });
+    }
+
+    fn show_state(&self) {
+        for (state, gauge) in StoreState::ALL.iter().zip(&self.states) {
+            gauge.set(if *state == self.state { 1.0 } else { 0.0 });
+        }
     }
 
     /// Logs when a warning begins and when it ends, but not when its text changes in between.
@@ -145,11 +233,46 @@ impl StoreHealthTracker {
         }
     }
 
-    pub(crate) const fn is_lost(&self) -> bool {
-        self.lost_at.is_some()
+    pub(crate) const fn state(&self) -> StoreState {
+        self.state
+    }
+
+    /// Why the store is slow or lost. `None` while it is well.
+    pub(crate) fn message(&self) -> Option<String> {
+        match self.state {
+            StoreState::Well => None,
+            StoreState::Slow => {
+                let (all, missed) = self.missed();
+                let within = match self.now.timeout_ms {
+                    0 => "in time".to_owned(),
+                    ms => format!("within {ms} ms"),
+                };
+                let (all, missed) = (grouped(all), grouped(missed));
+                Some(format!("{missed} of {all} decisions got no answer {within} in the last {WINDOW} s"))
+            }
+            StoreState::Lost => Some(
+                self.now
+                    .trouble
+                    .clone()
+                    .unwrap_or_else(|| "it answers again, for less than two seconds".to_owned()),
+            ),
+        }
     }
 
     pub(crate) fn now(&self) -> StoreHealth {
         self.now.clone()
     }
+}
+
+/// A number with a comma before each group of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, List, Paragraph, Row, Sparkline, Table, Widget, Wrap};
 
 use crate::events::{Event, EventKind};
-use crate::metrics::SecondRow;
+use crate::metrics::{SecondRow, StoreState};
 use crate::sampling::{BucketLevel, TopKey};
 use crate::watch::Snapshot;
 
@@ -82,7 +82,11 @@ const fn is_narrow(area: Rect) -> bool {
 
 fn figures(snapshot: &Snapshot, narrow: bool) -> Paragraph<'static> {
     let latency = snapshot.store_latency;
-    let store = if snapshot.store_lost { "LOST" } else { "well" };
+    let (store, colour) = match snapshot.store_state {
+        StoreState::Lost => ("LOST", Color::Red),
+        StoreState::Slow => ("slow", Color::Yellow),
+        _ => ("well", Color::Reset),
+    };
     let breaker = if snapshot.store.breakers_open > 0 { "open" } else { "closed" };
     let decided = format!(
         "allowed {}/s  denied {}/s  denial ratio {:.1} %  without store {}",
@@ -96,7 +100,6 @@ fn figures(snapshot: &Snapshot, narrow: bool) -> Paragraph<'static> {
         latency.p50_us, latency.p90_us, latency.p99_us
     );
     let text = if narrow { format!("{decided}\n{stored}") } else { format!("{decided}  {stored}") };
-    let colour = if snapshot.store_lost { Color::Red } else { Color::Reset };
     Paragraph::new(text).block(Block::bordered().border_style(Style::from(colour)))
 }
 
@@ -152,6 +155,7 @@ fn describe(event: &EventKind) -> String {
             format!("tenant {tenant} has used {used_percent} % of {limit}")
         }
         EventKind::TenantOver { tenant, limit, .. } => format!("tenant {tenant} is over {limit}"),
+        EventKind::StoreSlow { why } => format!("the store is slow: {why}"),
         EventKind::StoreLost { why } => format!("the store is lost: {why}"),
         EventKind::StoreRecovered { lost_for_ms } => format!("the store is back after {lost_for_ms} ms"),
         EventKind::ConfigReloaded => "a new configuration is in force".to_owned(),

@@ -21,7 +21,7 @@ use crate::events::EventLane;
 use crate::events::{Event, EventKind, Events};
 use crate::metrics::{
     CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies, PermitFigures,
-    PermitProbe, Registrar, SeriesTable, StoreHealthTracker, StoreRow, describe,
+    PermitProbe, Registrar, SeriesTable, StoreHealthTracker, StoreRow, StoreState, describe,
 };
 use crate::sampling::{KeyDenial, SampledDecisions};
 
@@ -164,18 +164,25 @@ impl Watch {
         let health = (Arc::clone(&*inner.health_probe.lock()))();
         let mut totals = inner.totals.lock();
         inner.flush(&mut totals);
+        let decided = totals.decided.all();
         totals.tick_store(
             inner.clock.wall(),
             &inner.latencies,
             inner.failures.totals(),
             |tracker, storeless| {
-                tracker.tick(inner.clock.now(), health, storeless, &inner.events);
+                tracker.tick(inner.clock.now(), health, decided, storeless, &inner.events);
             },
         );
         drop(totals);
         let mut sampled = inner.sampled.lock();
         sampled.tick();
         sampled.emit_suppressed(inner.clock.now(), false, &inner.events);
+    }
+
+    /// The state of the store as of the last tick, and why it is slow or lost.
+    pub fn store_state(&self) -> (StoreState, Option<String>) {
+        let totals = self.inner.totals.lock();
+        (totals.health.state(), totals.health.message())
     }
 
     /// The current figures.
@@ -199,7 +206,8 @@ impl Watch {
             seconds: totals.rates.seconds(now.get() / 1_000_000, wall.get() / 1_000_000),
             store_latency: totals.latencies.percentiles(),
             store: totals.health.now(),
-            store_lost: totals.health.is_lost(),
+            store_state: totals.health.state(),
+            store_message: totals.health.message(),
             outage: totals.outage.as_ref().map(|outage| StoreOutage {
                 since_ms: outage.since_ms,
                 decisions: storeless.since(outage.before),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
 use crate::metrics::{
-    LatencyPercentiles, LimitPermits, OutcomeCounts, SecondRow, StoreHealth, StorelessCounts,
+    LatencyPercentiles, LimitPermits, OutcomeCounts, SecondRow, StoreHealth, StoreState, StorelessCounts,
 };
 use crate::sampling::{BucketLevel, TopKey};
 
@@ -34,8 +34,11 @@ pub struct Snapshot {
     pub store_latency: LatencyPercentiles,
     /// The state of the store.
     pub store: StoreHealth,
-    /// Whether the store is out of reach.
-    pub store_lost: bool,
+    /// Whether it is well, slow or lost.
+    pub store_state: StoreState,
+    /// Why it is slow or lost. `None` while it is well.
+    #[serde(default)]
+    pub store_message: Option<String>,
     /// Since when it is out of reach, and what was decided without it since then. `None` while the store answers.
     #[serde(default)]
     pub outage: Option<StoreOutage>,

@@ -8,7 +8,7 @@ use super::snapshot::{NearbyCounts, TopLimit};
 use crate::analytics::{GroupBy, MinuteHistory};
 use crate::metrics::{
     DecisionRates, Latencies, OutcomeCounts, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
-    StoreHistory, StorelessCounts,
+    StoreHistory, StoreState, StorelessCounts,
 };
 
 /// How many limits are shown.
@@ -96,7 +96,7 @@ impl CounterTotals {
         let calls = self.latencies.tick(latencies);
         self.store_history.tick(wall.get() / 1_000_000, calls, more);
         check_health(&mut self.health, storeless);
-        if !self.health.is_lost() {
+        if self.health.state() != StoreState::Lost {
             self.outage = None;
         } else if self.outage.is_none() {
             self.outage = Some(OutageStart { since_ms: wall.get() / 1_000, before });

@@ -7,9 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 
-/// Consecutive failures that open it.
-const FAILURES: u32 = 5;
-
 /// Whether requests are let through, and the consecutive failures.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
@@ -20,6 +17,9 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
+    /// Consecutive failures that open it.
+    pub(crate) const FAILURES: u32 = 5;
+
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
@@ -27,7 +27,7 @@ impl Breaker {
     /// Counts failed requests. Returns whether they opened the breaker.
     pub(crate) fn fail(&self, requests: u32) -> bool {
         let before = self.failures_in_a_row.fetch_add(requests, Ordering::AcqRel);
-        before.saturating_add(requests) >= FAILURES && self.trip()
+        before.saturating_add(requests) >= Self::FAILURES && self.trip()
     }
 
     /// Opens at once. Returns whether it was closed.
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn only_failures_in_a_row_open_it() {
         let breaker = Breaker::default();
-        for _ in 1..FAILURES {
+        for _ in 1..Breaker::FAILURES {
             assert!(!breaker.fail(1));
         }
         breaker.succeed();
-        for _ in 1..FAILURES {
+        for _ in 1..Breaker::FAILURES {
             assert!(!breaker.fail(1));
         }
         assert!(breaker.fail(1));

@@ -73,10 +73,18 @@ impl Node {
         Arc::clone(&self.probe.lock().1)
     }
 
-    /// Why the node cannot be reached or refuses to write. `None` if all is well.
+    /// Why the node is lost: it cannot be reached, does not answer or refuses to write. `None` while it decides.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let unreachable = self.trouble.lock().clone();
-        unreachable.or_else(|| self.misdirected.get().cloned()).or_else(|| self.write_failures.trouble())
+        // A dial that fails beside open connections costs no decision.
+        let unreachable = self.trouble.lock().clone().filter(|_| self.connections() == 0);
+        let silent = || {
+            let why = || format!("the last {} requests got no answer in time", Breaker::FAILURES);
+            self.breaker.is_open().then(why)
+        };
+        unreachable
+            .or_else(|| self.misdirected.get().cloned())
+            .or_else(|| self.write_failures.trouble())
+            .or_else(silent)
     }
 
     /// Queues a request, unless the breaker is open.

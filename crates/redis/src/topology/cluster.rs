@@ -125,12 +125,18 @@ impl Cluster {
         NodeStats::of(self.nodes.lock().values().map(|member| &*member.served.node))
     }
 
-    /// Why a node cannot be reached. `None` if all are reachable.
+    /// Which nodes are lost, and why. `None` while all of them decide.
     pub(crate) fn trouble(&self) -> Option<String> {
         let why = |(endpoint, member): (&Endpoint, &Member)| {
             member.served.node.trouble().map(|why| format!("{endpoint}: {why}"))
         };
-        self.nodes.lock().iter().find_map(why).or_else(|| self.last_error.lock().clone())
+        let nodes = self.nodes.lock();
+        let lost: Vec<String> = nodes.iter().filter_map(why).collect();
+        if !lost.is_empty() {
+            return Some(format!("{} of {} nodes: {}", lost.len(), nodes.len(), lost.join("; ")));
+        }
+        let is_unknown = nodes.values().all(|member| member.served.node.connections() == 0);
+        self.last_error.lock().clone().filter(|_| is_unknown)
     }
 
     /// Keeps the map up to date. Never returns.

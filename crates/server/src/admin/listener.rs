@@ -11,7 +11,7 @@ use axum::routing::get;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{Method, Request, Response, StatusCode};
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
-use spile_observe::{Analytics, Watch, dashboard};
+use spile_observe::{Analytics, StoreState, Watch, dashboard};
 use tower::ServiceExt;
 use utoipa::IntoResponses;
 use utoipa::openapi::OpenApi;
@@ -193,13 +193,22 @@ async fn ready(State(status): State<StatusState>) -> impl IntoResponse {
     let lines = [
         is_ready.then(|| "ready\n".to_owned()),
         status.control.unread().map(|why| format!("registry not read yet: {why}\n")),
-        store.trouble().map(|why| format!("store lost: {why}\n")),
+        store_line(store.trouble(), &status.watch),
         store.warning().map(|warning| format!("store warning: {warning}\n")),
         // Without names: no token is asked for here.
         status.control.config().quarantine().counted().map(|counted| format!("registry: {counted}\n")),
     ];
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, lines.into_iter().flatten().collect())
+}
+
+/// Why the store is lost or slow. A loss is reported at once, and not only from the next tick of the watch on.
+fn store_line(trouble: Option<String>, watch: &Watch) -> Option<String> {
+    let (state, why) = match trouble {
+        Some(_) => (StoreState::Lost, trouble),
+        None => watch.store_state(),
+    };
+    Some(format!("store {}: {}\n", state.as_str(), why?))
 }
 
 /// Metrics, in Prometheus's text format.

@@ -13,8 +13,8 @@ use super::value::each;
 
 /// What may happen, as webhooks name it.
 #[rustfmt::skip]
-const EVENTS: [&str; 8] = [
-    "key_denied", "tenant_near", "tenant_over", "store_lost", "store_recovered", "config_reloaded", "config_refused",
+const EVENTS: [&str; 9] = [
+    "key_denied", "tenant_near", "tenant_over", "store_slow", "store_lost", "store_recovered", "config_reloaded", "config_refused",
     "events_suppressed",
 ];
 

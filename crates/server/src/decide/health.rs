@@ -12,6 +12,7 @@ use crate::config::Config;
 /// Asks the decider's store. Does not keep the decider alive: its limiter holds the watch that asks.
 pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
     let (decider, store) = (Arc::downgrade(decider), config.store.url.to_string());
+    let timeout = config.store.timeout;
     Arc::new(move || {
         let store = store.clone();
         let Some(decider) = decider.upgrade() else { return StoreHealth { store, ..StoreHealth::default() } };
@@ -22,6 +23,7 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
             nodes: stats.nodes,
             breakers_open: stats.breakers_open,
             waiting: stats.waiting,
+            timeout_ms: timeout.as_millis().try_into().unwrap_or(u64::MAX),
             trouble: decider.store().trouble(),
             warning: decider.store().warning(),
         }

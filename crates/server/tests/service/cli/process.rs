@@ -164,16 +164,17 @@ fn a_store_that_is_lost_and_found_is_one_line_each_without_a_key() {
     let spile = Process::serve_with(&["--store", &redis.url()], &[("SPILE_STORE__TIMEOUT", "1s")]);
     let ask = || spile.ask("http", "POST", "/v1/check", r#"{"ruleId":"default","identity":"somebody"}"#);
     assert!(ask().contains("\"reason\":\"ok\""));
-    assert_eq!(spile.metric("ratelimit_store_up"), Some(1.0));
+    let is = |state: &str| spile.metric(&format!("ratelimit_store_state{{state=\"{state}\"}}")) == Some(1.0);
+    assert!(is("well"));
     redis.kill();
     wait::until_true("the store is lost", || {
         ask();
-        spile.metric("ratelimit_store_up") == Some(0.0)
+        is("lost")
     });
     redis.launch_again();
     wait::until_true("the store is found", || {
         ask();
-        spile.metric("ratelimit_store_up") == Some(1.0)
+        is("well")
     });
     let log = spile.log();
     assert_eq!((log.matches("store lost").count(), log.matches("store recovered").count()), (1, 1), "{log}");

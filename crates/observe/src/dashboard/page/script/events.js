@@ -10,6 +10,7 @@ const SENTENCES = {
   ],
   tenant_near: e => ["Tenant ", link(["tenants", e.tenant]), ` has used ${e.usedPercent} % of ${e.limit}`],
   tenant_over: e => ["Tenant ", link(["tenants", e.tenant]), ` is over ${e.limit}`],
+  store_slow: e => [`The store is slow: ${e.why}`],
   store_lost: e => [`The store is lost: ${e.why}`],
   store_recovered: e => [`The store is back after ${span(e.lostForMs)}`],
   config_reloaded: () => ["A new configuration is in force"],

@@ -16,15 +16,17 @@ const status = {
     pill(byId("link"), "good", "live");
     setText(byId("uptime"), "up " + span(snapshot.upMs));
     this.showStore(snapshot);
+    this.showWarning("slow", snapshot.storeState === "slow" && `The store is slow: ${snapshot.storeMessage}.`);
     this.showWarning("store", snapshot.store.warning && `The store warns: ${snapshot.store.warning}`);
   },
 
-  showStore({ store, storeLost, outage }) {
+  showStore({ store, storeState, storeMessage, outage }) {
+    const storeLost = storeState === "lost";
     const breaker = store.breakersOpen ? "breaker open" : "breaker closed";
     pill(
       byId("store"),
-      storeLost ? "bad" : "good",
-      `store ${storeLost ? "lost" : "well"} · ${breaker} · ${store.store || "embedded"}`,
+      { lost: "bad", slow: "wait" }[storeState] || "good",
+      `store ${storeState} · ${breaker} · ${store.store || "embedded"}`,
     );
     byId("outage").hidden = !storeLost;
     this.setAlarm(
@@ -32,7 +34,7 @@ const status = {
       storeLost && limitsAreOff(store) ? "LIMITS OFF" : storeLost ? "Store lost" : "",
     );
     if (!storeLost) return byId("outage").replaceChildren();
-    const why = store.trouble && el("small", {}, store.trouble);
+    const why = storeMessage && el("small", {}, storeMessage);
     byId("outage").replaceChildren(`${outageHeadline(store)} ${outageCount(outage)}`, ...(why ? [why] : []));
   },
 
