@@ -104,7 +104,7 @@ impl Bucket {
     pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
         let there = self.available(limit, now);
         let left = MicroTokens::new(there.get() - cost.micro().get());
-        (there >= cost.asked()).then(|| Self::holding(limit, left, self.written_at.max(now)))
+        cost.is_covered_by(there).then(|| Self::holding(limit, left, self.written_at.max(now)))
     }
 
     /// The bucket after taking `cost` whether or not it is there, down to the limit's debt, and what did not fit.

@@ -182,7 +182,7 @@ fn refund_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> 
 
 fn covered(charges: &[Charge<'_>], stands: &[Bucket], now: Micros) -> bool {
     let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-        bucket.available(charge.limit().limit(), now) >= charge.cost().asked()
+        charge.cost().is_covered_by(bucket.available(charge.limit().limit(), now))
     };
     charges.iter().zip(stands).all(covers)
 }

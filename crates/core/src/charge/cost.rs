@@ -27,10 +27,23 @@ impl Cost {
         self.0
     }
 
-    /// What a bucket must hold for it: the cost, and at least one token.
+    /// The whole tokens that a bucket must hold for it: the cost, or one if it is zero.
+    #[inline]
+    pub const fn asked_tokens(self) -> u32 {
+        if self.0 == 0 { 1 } else { self.0 }
+    }
+
+    /// The same in the unit that buckets are kept in.
     #[inline]
     pub const fn asked(self) -> MicroTokens {
-        MicroTokens::from_tokens(if self.0 == 0 { 1 } else { self.0 })
+        MicroTokens::from_tokens(self.asked_tokens())
+    }
+
+    /// True if a bucket that holds `available` covers it. Stores, leases, the deny cache and peeks all decide by this comparison, so that
+    /// a cost of zero gets the same answer from each.
+    #[inline]
+    pub const fn is_covered_by(self, available: MicroTokens) -> bool {
+        available.get() >= self.asked().get()
     }
 
     /// The cost in the unit that buckets are kept in.

@@ -67,7 +67,7 @@ impl ReservationMarker {
         let (at, asked) = (outcome.at, charges.len());
         let denies = |index: &usize| {
             let charge = &reserved[*index];
-            outcome.buckets[*index].available(charge.limit().limit(), at) < charge.cost().asked()
+            !charge.cost().is_covered_by(outcome.buckets[*index].available(charge.limit().limit(), at))
         };
         let refused = (asked..reserved.len()).find(denies).filter(|_| !outcome.allowed);
         let shown = (0..asked).chain(refused);

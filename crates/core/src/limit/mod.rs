@@ -168,6 +168,12 @@ impl Limit {
         }
     }
 
+    /// The same limit without a lease: each decision asks the store.
+    #[must_use]
+    pub const fn without_lease(self) -> Self {
+        Self { lease_us: 0, ..self }
+    }
+
     /// How many tokens late charges may take beyond what is there. As many as the capacity, unless set.
     pub const fn debt(&self) -> u32 {
         self.debt

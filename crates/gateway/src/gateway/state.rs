@@ -63,6 +63,7 @@ impl<S> GatewayState<S> {
         let new = ActiveConfig::new(settings, Some(&configs.current))?;
         configs.update_workers(|before| new.for_worker(Some(before)));
         configs.current = new;
+        self.limits.limiter.limits_changed();
         self.route_changes.send_replace(());
         Ok(())
     }
@@ -72,6 +73,7 @@ impl<S> GatewayState<S> {
         let mut configs = self.configs.lock();
         configs.update_workers(|before| before.with_policy(Arc::clone(policy)));
         configs.current = configs.current.with_policy(Arc::clone(policy));
+        self.limits.limiter.limits_changed();
     }
 
     /// Reads certificates and keys again if their files have changed.

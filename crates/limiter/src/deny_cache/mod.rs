@@ -180,7 +180,7 @@ impl DenyCache {
 
 /// True if time cannot have brought the bucket as much as the cost.
 fn denies(note: &BucketNote, charge: &Charge<'_>, now: Micros) -> bool {
-    note.at_most(charge.limit().limit(), now) < charge.cost().asked()
+    !charge.cost().is_covered_by(note.at_most(charge.limit().limit(), now))
 }
 
 /// The slots that a bucket may be in.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spile_core::{Bucket, Charge, MicroTokens, Micros, NamedLimit};
+use spile_core::{Bucket, Charge, Cost, MicroTokens, Micros, NamedLimit};
 
 use super::demand::Demand;
 use crate::bucket_note::BucketNote;
@@ -31,9 +31,11 @@ pub(super) struct Lease {
     pub(super) limit: NamedLimit,
     /// The oldest first, at most [`MOST_LOTS`].
     lots: Vec<Lot>,
-    /// Counts when what is set aside became worth nothing.
+    /// The version of the limits in which a question last named this limit.
+    confirmed: u32,
+    /// Incremented when tokens set aside become void.
     generation: u32,
-    /// Counts when what is under way became worth nothing.
+    /// Incremented when a portion in flight becomes void.
     resets: u32,
     /// When the tokens go back.
     ends: Micros,
@@ -106,6 +108,7 @@ impl Lease {
             key: charge.key().as_str().into(),
             limit: charge.limit().clone(),
             lots: Vec::new(),
+            confirmed: 0,
             generation: 0,
             resets: 0,
             ends: Micros::default(),
@@ -142,25 +145,38 @@ impl Lease {
 
     /// Spends from it, as far as it goes, and says how many tokens are to be taken from the store meanwhile. A denial is only
     /// given to a charge that is alone in its chain: of the others the store has to be asked anyway.
-    pub(super) fn spend(&mut self, cost: u32, is_alone: bool, now: Micros) -> (LeaseAnswer, Option<u32>) {
-        self.demand.add(cost, now, self.lease_us());
+    pub(super) fn spend(&mut self, cost: Cost, is_alone: bool, now: Micros) -> (LeaseAnswer, Option<u32>) {
+        self.demand.add(cost.get(), now, self.lease_us());
         self.drop_overflow(now);
         // What waits for the store must still have room in the bucket when the answer comes.
         let refill = (self.limit.limit().rate() * self.waits_us as f64).ceil() as u64;
-        let usable = self.usable(if is_alone { 0 } else { refill }, now);
-        if let Some(note) = self.note.filter(|_| usable >= cost) {
-            let aside = self.set_aside(cost, if is_alone { 0 } else { refill }, now);
+        let more = if is_alone { 0 } else { refill };
+        if let Some(note) = self.note.filter(|note| self.covers(cost, note, more, now)) {
+            let aside = self.set_aside(cost.get(), more, now);
             return (LeaseAnswer::Covers(self.standing(&note), aside), self.portion(now));
         }
         let is_due = !self.is_ahead(self.next_take, now);
         let portion = self.portion(now);
-        if let Some(note) =
-            self.note.filter(|note| is_alone && self.is_hot() && self.is_nearly_empty(note, now))
-            && (!is_due || portion.is_some_and(|portion| portion >= cost))
+        if let Some(note) = self.note.filter(|note| is_alone && self.is_handed_out(note, now))
+            && (!is_due || portion.is_some_and(|portion| portion >= cost.asked_tokens()))
         {
             return (LeaseAnswer::Denies(self.until_next_take(&note, cost, now)), portion);
         }
-        (LeaseAnswer::Asks(self.set_aside(cost, refill, now)), portion)
+        (LeaseAnswer::Asks(self.set_aside(cost.get(), refill, now)), portion)
+    }
+
+    /// True if the usable tokens cover the cost, and so does the bucket as a whole: late charges may have taken it into debt since the
+    /// tokens were leased.
+    fn covers(&self, cost: Cost, note: &BucketNote, more: u64, now: Micros) -> bool {
+        let here = MicroTokens::from_tokens(self.usable(more, now));
+        cost.is_covered_by(here)
+            && cost.is_covered_by(self.standing(note).at_least(self.limit.limit(), now))
+    }
+
+    /// True if a hot bucket is handed out in portions only. One in debt is not: the store reports how long that takes to repay.
+    fn is_handed_out(&self, note: &BucketNote, now: Micros) -> bool {
+        let is_in_debt = || note.at_least(self.limit.limit(), now) < MicroTokens::default();
+        self.is_hot() && self.is_nearly_empty(note, now) && !is_in_debt()
     }
 
     /// The tokens that may be spent, also if the bucket gets so many micro-tokens more until then.
@@ -295,7 +311,7 @@ impl Lease {
         }
     }
 
-    /// The bucket is full again: what is here of it, set aside or under way is worth nothing.
+    /// Drops the tokens that are here, set aside or in flight: the bucket was reset, or its limit has changed.
     pub(super) fn forget(&mut self) {
         self.lots.clear();
         (self.note, self.ends) = (None, Micros::default());
@@ -303,16 +319,26 @@ impl Lease {
         self.resets = self.resets.wrapping_add(1);
     }
 
-    /// Takes the charge's limit in place of the one that the tokens were taken under. Returns the tokens of the old one that go
-    /// back.
-    pub(super) fn change_limit(&mut self, limit: &NamedLimit, now: Micros) -> u32 {
+    /// Notes that a question named this limit in this version of the limits. Tokens of another limit are dropped: other instances
+    /// may have drained the bucket under the new limit, and what was taken under the old one must not fill it again.
+    pub(super) fn confirm(&mut self, limit: &NamedLimit, version: u32) {
+        self.confirmed = version;
         if self.limit.limit() == limit.limit() {
-            return 0;
+            return;
         }
-        let returned =
-            if self.limit.limit().fills_like(limit.limit()) { 0 } else { self.take_returnable(now) };
+        if !self.limit.limit().fills_like(limit.limit()) {
+            self.forget();
+            // Limits that take turns would drop one portion after the other, so the bucket has to become hot again.
+            self.demand = Demand::default();
+            (self.portion, self.pause_us) = (0, 0);
+            (self.taking_until, self.next_take) = (Micros::default(), Micros::default());
+        }
         self.limit = limit.clone();
-        returned.min(limit.limit().capacity())
+    }
+
+    /// True if a question has named the limit of the tokens in this version of the limits.
+    pub(super) const fn is_confirmed(&self, version: u32) -> bool {
+        self.confirmed == version
     }
 
     /// Ends it if its time is over.
@@ -427,8 +453,8 @@ impl Lease {
     }
 
     /// An empty bucket that covers the cost when the next portion is due.
-    fn until_next_take(&self, note: &BucketNote, cost: u32, now: Micros) -> BucketNote {
-        let refill_us = (f64::from(cost) / self.limit.limit().rate() * 1e6) as u64;
+    fn until_next_take(&self, note: &BucketNote, cost: Cost, now: Micros) -> BucketNote {
+        let refill_us = (f64::from(cost.asked_tokens()) / self.limit.limit().rate() * 1e6) as u64;
         let due_us = self.next_take.since_us(now);
         let written_at = note.store_time(now).plus_us(due_us.saturating_sub(refill_us));
         BucketNote { bucket: Bucket::new(MicroTokens::default(), written_at), ..*note }

@@ -8,7 +8,7 @@ mod lease;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -42,6 +42,8 @@ pub(crate) struct Leases {
     share: f64,
     /// The longest that a question waits for the store.
     waits_us: u64,
+    /// Incremented when limits may have changed.
+    limits_version: AtomicU32,
     counts: LeaseCounts,
 }
 
@@ -106,6 +108,7 @@ impl Leases {
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
             share,
             waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
+            limits_version: AtomicU32::new(0),
             counts: LeaseCounts::default(),
         }
     }
@@ -132,9 +135,10 @@ impl Leases {
             tokens,
             resets: lease.resets(),
         };
-        let returned = lease.take_ended(now) + lease.change_limit(charge.limit(), now);
+        lease.confirm(charge.limit(), self.limits_version());
+        let returned = lease.take_ended(now);
         let give_back = (returned > 0).then(|| portion(lease, returned));
-        let (answer, take) = lease.spend(charge.cost().get(), is_alone, now);
+        let (answer, take) = lease.spend(charge.cost(), is_alone, now);
         let take = take.map(|tokens| portion(lease, tokens));
         Some(Leased { answer, take, give_back })
     }
@@ -175,23 +179,37 @@ impl Leases {
         self.with(charge, |lease| lease.failed(now));
     }
 
-    /// Ends a lease whose time is over. Returns the tokens that go back to the store, or how long to wait.
-    pub(crate) fn end(&self, charge: &Charge<'_>, now: Micros) -> Result<u32, u64> {
-        match self.with(charge, |lease| lease.end(now)) {
-            Some(LeaseEnd::Wait(us)) => Err(us),
-            Some(LeaseEnd::Return(tokens)) => Ok(tokens),
-            None => Ok(0),
-        }
+    /// Notes that limits may have changed. Tokens that were taken before are spent by questions that name the same limit, but do not
+    /// go back to the store before one has.
+    pub(crate) fn limits_changed(&self) {
+        self.limits_version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends all leases, and says what goes back.
+    fn limits_version(&self) -> u32 {
+        self.limits_version.load(Ordering::Acquire)
+    }
+
+    /// Ends a lease whose time is over. Returns what goes back to the store, or how long to wait.
+    pub(crate) fn end(&self, charge: &Charge<'_>, now: Micros) -> Result<Option<Portion>, u64> {
+        let ended = |lease: &mut Lease| match lease.end(now) {
+            LeaseEnd::Wait(us) => Err(us),
+            LeaseEnd::Return(tokens) => Ok(self.returned(lease, tokens)),
+        };
+        self.with(charge, ended).unwrap_or(Ok(None))
+    }
+
+    /// What goes back of the tokens that an ended lease had left, under the limit that they were taken under.
+    fn returned(&self, lease: &Lease, tokens: u32) -> Option<Portion> {
+        let (key, limit, resets) = (Arc::clone(&lease.key), lease.limit.clone(), lease.resets());
+        let returns = tokens > 0 && lease.is_confirmed(self.limits_version());
+        returns.then_some(Portion { key, limit, tokens, resets })
+    }
+
+    /// Ends all leases, and returns what goes back to the store.
     pub(crate) fn end_all(&self, now: Micros) -> Vec<Portion> {
         let ended = |lease: &mut Lease| match lease.end_now(now) {
-            LeaseEnd::Return(tokens) if tokens > 0 => {
-                let (key, limit, resets) = (Arc::clone(&lease.key), lease.limit.clone(), lease.resets());
-                Some(Portion { key, limit, tokens, resets })
-            }
-            _ => None,
+            LeaseEnd::Return(tokens) => self.returned(lease, tokens),
+            LeaseEnd::Wait(_) => None,
         };
         self.shards
             .iter()

@@ -371,7 +371,7 @@ impl<S: Store + 'static> LimiterInner<S> {
 /// True if a concurrency had no place left. A release may just be under way.
 fn lacks_place(charges: &Charges<'_>, outcome: &Outcome) -> bool {
     let is_full = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-        charge.needs_permit() && bucket.held() < charge.cost().asked()
+        charge.needs_permit() && !charge.cost().is_covered_by(bucket.held())
     };
     !outcome.allowed && charges.iter().zip(outcome.buckets.iter()).any(is_full)
 }

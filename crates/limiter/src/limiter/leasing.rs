@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, OneOrMany, Outcome,
-    Store,
+    Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, NamedLimit, OneOrMany,
+    Outcome, Store,
 };
 
 use super::RateLimiter;
@@ -40,7 +40,8 @@ impl<S: Store> RateLimiter<S> {
     /// that are still here then are lost to the other instances. It takes a second at most.
     pub async fn return_leases(&self) {
         let Some(leases) = &self.inner.leases else { return };
-        let portions = leases.end_all(self.inner.fallback.clock.now());
+        let mut portions = leases.end_all(self.inner.fallback.clock.now());
+        portions.retain(|portion| self.inner.is_in_force(&portion.limit));
         let returning = async {
             for some in portions.chunks(Charges::MAX) {
                 self.inner.give_back(some).await;
@@ -53,6 +54,16 @@ impl<S: Store> RateLimiter<S> {
     /// What leases hold and have done.
     pub fn lease_stats(&self) -> LeaseStats {
         self.inner.leases.as_ref().map(Leases::stats).unwrap_or_default()
+    }
+}
+
+impl<S> RateLimiter<S> {
+    /// To be called after limits that do not come from the limiter's registry have changed. Tokens that were leased under a limit
+    /// are then not returned to the store unless a question confirms that the limit is still in force.
+    pub fn limits_changed(&self) {
+        if let Some(leases) = &self.inner.leases {
+            leases.limits_changed();
+        }
     }
 }
 
@@ -114,7 +125,7 @@ impl<S: Store> LimiterInner<S> {
             })
             .collect();
         let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-            bucket.available(charge.limit().limit(), shown.at) >= charge.cost().micro()
+            charge.cost().is_covered_by(bucket.available(charge.limit().limit(), shown.at))
         };
         let allowed = charges.iter().zip(buckets.iter()).all(covers);
         Outcome { allowed, at: shown.at, buckets }
@@ -159,6 +170,19 @@ impl<S: Store> LimiterInner<S> {
         }
     }
 
+    /// False if the registry has another limit of this name by now: returning tokens under the former one would refill the bucket at
+    /// the former rate.
+    fn is_in_force(&self, limit: &NamedLimit) -> bool {
+        let name = limit.name().as_str();
+        let plan = name.split_once('/').map_or(name, |(plan, _)| plan);
+        let mut is_same = true;
+        self.plans.visit(plan, &mut |plan| {
+            let same = |own: &NamedLimit| own.name() == limit.name() && own.limit().fills_like(limit.limit());
+            is_same = plan.limits().iter().any(same);
+        });
+        is_same
+    }
+
     /// Gives tokens back to the store. If it cannot be reached, they are lost.
     pub(super) async fn give_back(&self, portions: &[Portion]) {
         let Some(charges) = Portion::charges_of(portions) else { return };
@@ -178,8 +202,10 @@ async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>, portion: Porti
             let Some(limiter) = limiter.upgrade() else { return };
             let (Some(leases), Some(charges)) = (&limiter.leases, portion.charges()) else { return };
             match leases.end(&charges[0], limiter.fallback.clock.now()) {
-                Ok(0) => return,
-                Ok(tokens) => return limiter.give_back(&[Portion { tokens, ..portion.clone() }]).await,
+                Ok(returned) => match returned.filter(|returned| limiter.is_in_force(&returned.limit)) {
+                    Some(returned) => return limiter.give_back(&[returned]).await,
+                    None => return,
+                },
                 Err(wait_us) => wait_us,
             }
         };

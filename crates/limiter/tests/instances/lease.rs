@@ -239,18 +239,143 @@ async fn a_reset_leaves_nothing_here() {
 }
 
 #[tokio::test]
-async fn a_changed_plan_gives_the_tokens_of_the_old_one_back() {
+async fn a_leased_bucket_that_is_drained_or_in_debt_denies_a_cost_of_zero() {
+    for used_later in [0, 500] {
+        let mut fleet = Fleet::new(1, leased(1, 1_000));
+        fleet.warm_up().await;
+        let all = fleet.here(0) + fleet.left().await;
+        assert!(fleet.ask(0, all).await.allowed());
+        fleet.instances[0].charge("ann", ["hot"], used_later).await.unwrap();
+        for _ in 0..20 {
+            let denied = fleet.ask(0, 0).await;
+            assert_eq!((denied.allowed(), denied.limited_by().is_some()), (false, true));
+            assert_eq!(denied.retry_after(), Duration::from_secs(used_later + 1), "until there is one token");
+            assert!(!fleet.instances[0].peek("ann", ["hot"], 0).await.unwrap().allowed());
+        }
+    }
+}
+
+#[tokio::test]
+async fn leased_tokens_cover_nothing_while_the_bucket_owes_more_than_they_are() {
     let mut fleet = Fleet::new(1, leased(1, 1_000));
-    let registry = Arc::new(InMemoryPlans::new([Plan::new("hot", leased(1, 1_000)).unwrap()]));
+    fleet.warm_up().await;
+    let all = fleet.here(0) + fleet.left().await;
+    assert!(fleet.here(0) > 0);
+    fleet.instances[0].charge("ann", ["hot"], all + 5).await.unwrap();
+    for cost in [0, 1] {
+        let denied = fleet.ask(0, cost).await;
+        assert!(!denied.allowed() && denied.retry_after() >= Duration::from_secs(6), "{cost}");
+        assert!(!fleet.instances[0].peek("ann", ["hot"], cost).await.unwrap().allowed());
+    }
+}
+
+#[tokio::test]
+async fn questions_of_cost_zero_whose_use_is_charged_later_are_limited_by_a_lease_too() {
+    let mut fleet = Fleet::new(1, leased(1, 60));
+    fleet.warm_up().await;
+    let left = fleet.here(0) + fleet.left().await;
+    let mut passed = 0;
+    for _ in 0..40 {
+        if fleet.ask(0, 0).await.allowed() {
+            passed += 1;
+            fleet.instances[0].charge("ann", ["hot"], 3).await.unwrap();
+        }
+    }
+    assert_eq!(passed, left.div_ceil(3));
+}
+
+#[tokio::test]
+async fn a_peek_and_a_question_of_cost_zero_agree_at_every_level_of_a_leased_bucket() {
+    let mut fleet = Fleet::new(1, leased(1, 200));
+    let mut denied = 0;
+    for _ in 0..230 {
+        let shown = fleet.instances[0].peek("ann", ["hot"], 0).await.unwrap();
+        let asked = fleet.ask(0, 0).await;
+        assert_eq!(asked.allowed(), shown.allowed(), "{} are left", shown.remaining());
+        denied += u32::from(!asked.allowed());
+        let _ = fleet.ask(0, 1).await;
+    }
+    assert_eq!(denied, 30);
+}
+
+/// An instance whose plan can be changed, with a lease under 1000 tokens a second.
+async fn changing() -> (Fleet, Arc<InMemoryPlans>) {
+    let mut fleet = Fleet::new(2, leased(1_000, 1_000));
+    let registry = Arc::new(InMemoryPlans::new([Plan::new("hot", leased(1_000, 1_000)).unwrap()]));
     let builder = RateLimiter::builder().store(fleet.store.clone()).registry(Arc::clone(&registry));
     fleet.instances[0] = builder.clock(fleet.clocks.of(1)).build();
+    // Of a bucket that is nearly full nothing would go back.
+    assert!(fleet.ask(1, 600).await.allowed());
     fleet.warm_up().await;
-    let (here, left) = (fleet.here(0), fleet.left().await);
-    registry.put(&Plan::new("hot", leased(2, 2_000)).unwrap());
-    assert!(fleet.ask(0, 1).await.allowed());
-    assert_eq!(fleet.here(0) + fleet.left().await, here + left - 1);
-    registry.put(&Plan::new("hot", Limit::per_second(2).burst(2_000)).unwrap());
-    assert_eq!(fleet.ask(0, 1).await.source(), DecisionSource::Store, "it has no lease any more");
+    assert!(fleet.here(0) > 0);
+    (fleet, registry)
+}
+
+/// Takes everything that the store has under this limit.
+async fn drain(fleet: &Fleet, limit: LimitBuilder) {
+    let plan = Plan::new("hot", limit).unwrap();
+    let other = RateLimiter::builder().store(fleet.store.clone()).plans([plan]).build();
+    assert!(other.spend_up_to("ann", ["hot"], 1_000).await.unwrap().tokens > 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_leased_under_a_limit_that_has_changed_since_are_dropped() {
+    let per_hour = Limit::per_hour(1_000);
+    for (tightened, asks_again) in [(per_hour.lease(LEASE), false), (per_hour.lease(LEASE), true), (per_hour, false)] {
+        let (mut fleet, registry) = changing().await;
+        registry.put(&Plan::new("hot", tightened).unwrap());
+        drain(&fleet, tightened).await;
+        if asks_again {
+            assert!(!fleet.ask(0, 1).await.allowed(), "what is here is of another limit");
+            assert_eq!(fleet.here(0), 0);
+        }
+        fleet.pass(LEASE).await;
+        fleet.pass(LEASE).await;
+        assert_eq!((fleet.here(0), fleet.left().await), (0, 0), "a fifth of a second brings no token");
+        assert_eq!(fleet.instances[0].lease_stats().returned, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_ends_returns_no_tokens_of_a_former_limit() {
+    let (fleet, registry) = changing().await;
+    registry.put(&Plan::new("hot", Limit::per_hour(1_000).lease(LEASE)).unwrap());
+    drain(&fleet, Limit::per_hour(1_000)).await;
+    fleet.instances[0].return_leases().await;
+    assert_eq!((fleet.here(0), fleet.left().await), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_limits_outside_the_registry_go_back_only_while_they_are_known_to_be_in_force() {
+    let (per_second, per_hour) = (leased(1, 1_000), Limit::per_hour(1_000).lease(LEASE));
+    for (limit, is_confirmed) in [(per_second, true), (per_second, false), (per_hour, false)] {
+        let mut fleet = Fleet::new(1, per_second);
+        let plans = RateLimiter::builder().store(fleet.store.clone()).clock(fleet.clocks.of(1)).build();
+        let charges = |limiter: &RateLimiter<_>| limiter.charges("ann", ["hot"], 1).unwrap();
+        let charged = charges(&fleet.instances[0]);
+        while plans.lease_stats().tokens == 0 {
+            let _ = plans.allow_charges(charged.clone().into()).await;
+            tokio::task::yield_now().await;
+        }
+        plans.limits_changed();
+        if is_confirmed {
+            assert_eq!(plans.allow_charges(charged.clone().into()).await.source(), DecisionSource::Lease);
+        } else {
+            drain(&fleet, limit).await;
+        }
+        let here = plans.lease_stats().tokens;
+        fleet.pass(LEASE).await;
+        let stats = plans.lease_stats();
+        assert_eq!((stats.tokens, stats.returned), (0, if is_confirmed { here } else { 0 }));
+        fleet.instances.clear();
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_loses_its_lease_asks_the_store() {
+    let (mut fleet, registry) = changing().await;
+    registry.put(&Plan::new("hot", Limit::per_second(1_000)).unwrap());
+    assert_eq!(fleet.ask(0, 1).await.source(), DecisionSource::Store);
 }
 
 fn user_and_all() -> Plan {

@@ -415,7 +415,8 @@ impl BucketCharge {
 
     #[cold]
     fn scaled_down(&self, factor: f64) -> NamedLimit {
-        let whole = self.limit.limit();
+        // Without a lease: each change of the factor would drop the tokens that were leased under the former limit.
+        let whole = &self.limit.limit().without_lease();
         let capacity = (f64::from(whole.capacity()) * factor) as u64;
         let capacity = capacity.max(self.cost).max(1).min(whole.capacity().into());
         // The same tokens in a longer period. If the bucket would take too long to fill, only the burst is reduced.
