@@ -31,6 +31,18 @@ impl BucketNote {
         Bucket::new(self.bucket.held(), Micros::new(written))
     }
 
+    /// True if the store answered this one later than `other`. If both were in flight at once, its own time decides, and then the bucket
+    /// itself: within one microsecond it is only spent from.
+    pub(crate) fn is_later_than(&self, other: &Self) -> bool {
+        if other.sent >= self.heard {
+            return false;
+        }
+        let by_store = |note: &Self| {
+            (note.store_heard, note.bucket.written_at(), std::cmp::Reverse(note.bucket.held()))
+        };
+        self.sent >= other.heard || by_store(self) > by_store(other)
+    }
+
     /// Microseconds since the question was sent, by the faster of the two clocks.
     pub(crate) const fn age_us(&self, now: Micros) -> u64 {
         let age_us = now.since_us(self.sent);

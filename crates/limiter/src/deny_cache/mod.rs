@@ -1,5 +1,8 @@
-//! Denials without the store. A denial tells how the bucket stands, and without refunds a bucket fills no faster than its
+//! Denials without the store. A denial reports the level of the bucket, and without refunds a bucket fills no faster than its
 //! rate: until it could cover the cost, the store would deny again.
+//!
+//! Every later answer about the bucket, allowed ones included, replaces or removes the note. So the wait that a cached denial reports
+//! is never shorter than the store's own would be, except for what other instances have spent since.
 
 mod slot;
 
@@ -17,29 +20,28 @@ use crate::bucket_note::BucketNote;
 const SLOTS: usize = 1 << 14;
 /// How many of them a bucket may be in. A flood of denied keys replaces the oldest of these.
 const WAYS: usize = 4;
-/// Refunds and resets are counted in this many groups of buckets: a power of two.
-const GROUPS: usize = 1 << 10;
+/// Changes are counted in this many groups of buckets: a power of two.
+const GROUPS: usize = 1 << 12;
 /// The longest time for which a denial is trusted.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Remembers denials of the store for a short time.
 ///
-/// Questions read it without a lock and never wait for each other. A refund or a reset through the same limiter removes what
-/// it makes untrue.
+/// Questions read it without a lock and never wait for each other. What changes a bucket through the same limiter removes its note.
 pub(crate) struct DenyCache {
     interval_us: u64,
     hasher: BucketHasher,
     /// Made by the first denial.
     slots: OnceLock<Box<[NoteSlot]>>,
-    /// Counts the refunds and resets of each group, so that an answer from before one is not remembered after it.
-    refunds: Box<[AtomicU32]>,
+    /// Counts the changes of each group, so that an answer from before one is not remembered after it.
+    changes: Box<[AtomicU32]>,
 }
 
-/// When a question was sent, and how many refunds there had been of its buckets.
+/// When a question was sent, and how many changes there had been of its buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentQuestion {
     pub(crate) at: Micros,
-    pub(crate) refunds: u32,
+    pub(crate) changes: u32,
 }
 
 impl DenyCache {
@@ -50,7 +52,7 @@ impl DenyCache {
             interval_us,
             hasher: BucketHasher::default(),
             slots: OnceLock::new(),
-            refunds: std::iter::repeat_with(AtomicU32::default).take(GROUPS).collect(),
+            changes: std::iter::repeat_with(AtomicU32::default).take(GROUPS).collect(),
         })
     }
 
@@ -96,8 +98,7 @@ impl DenyCache {
         Some(Outcome { allowed: false, at, buckets })
     }
 
-    /// Remembers how the buckets of a question stand, unless one of them was refunded since it was sent. To be called for
-    /// denials.
+    /// Remembers the levels of the buckets of a denied question, unless one of them has changed since it was sent.
     pub(crate) fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
         // A clock that has been stepped, or an answer that is too old to be of use.
         if heard < sent.at || heard.since_us(sent.at) >= self.interval_us {
@@ -110,19 +111,23 @@ impl DenyCache {
             let hash = self.hasher.hash(charge);
             let slot = place_for(slots, hash);
             slot.write(hash, &BucketNote { bucket, store_heard: outcome.at, sent: sent.at, heard });
+            // Another thread may have chosen another slot at the same time.
+            for other in ways(slots, hash).iter().filter(|other| !std::ptr::eq(*other, slot)) {
+                other.remove(hash);
+            }
             written.push((slot, hash));
         }
-        // Looked at after writing: a refund that ends in between has found nothing to remove. With the fence in `forget`, one of
+        // Looked at after writing: a change that is noted in between has found nothing to remove. With the fence in `forget`, one of
         // the two sees what the other did.
         fence(Ordering::SeqCst);
-        if self.refunds_of(charges) != sent.refunds {
+        if self.changes_of(charges) != sent.changes {
             for (slot, hash) in written {
                 slot.remove(hash);
             }
         }
     }
 
-    /// Forgets these buckets, whose tokens may have come back by other means than time.
+    /// Forgets these buckets: something was spent, charged or given back, so their levels are others by now.
     pub(crate) fn forget(&self, charges: &Charges<'_>) {
         for charge in charges.iter() {
             let hash = self.hasher.hash(charge);
@@ -167,14 +172,14 @@ impl DenyCache {
         }
     }
 
-    /// How many refunds and resets there have been of the groups of these buckets.
-    pub(crate) fn refunds_of(&self, charges: &Charges<'_>) -> u32 {
+    /// How many changes there have been of the groups of these buckets.
+    pub(crate) fn changes_of(&self, charges: &Charges<'_>) -> u32 {
         let of = |charge: &Charge<'_>| self.group(self.hasher.hash(charge)).load(Ordering::Acquire);
         charges.iter().map(of).fold(0, u32::wrapping_add)
     }
 
     fn group(&self, hash: BucketHash) -> &AtomicU32 {
-        &self.refunds[hash.group(GROUPS)]
+        &self.changes[hash.group(GROUPS)]
     }
 }
 

@@ -30,22 +30,30 @@ impl NoteSlot {
         if !version.is_multiple_of(2) || !self.holds(hash) {
             return None;
         }
+        let note = self.note();
+        // Orders the loads above before the one below: if the version is still the same, they belong together.
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == version).then_some(note)
+    }
+
+    fn note(&self) -> BucketNote {
         let [held, written_at, store_heard, sent, heard] =
             [&self.held, &self.written_at, &self.store_heard, &self.sent, &self.heard]
                 .map(|field| field.load(Ordering::Relaxed));
-        // Orders the loads above before the one below: if the version is still the same, they belong together.
-        fence(Ordering::Acquire);
-        (self.version.load(Ordering::Relaxed) == version).then(|| BucketNote {
+        BucketNote {
             bucket: Bucket::new(MicroTokens::new(held.cast_signed()), Micros::new(written_at)),
             store_heard: Micros::new(store_heard),
             sent: Micros::new(sent),
             heard: Micros::new(heard),
-        })
+        }
     }
 
-    /// Writes a note, unless another thread is writing one.
+    /// Writes a note, unless the slot has a later one of this bucket. Waits for a thread that is writing.
     pub(super) fn write(&self, hash: BucketHash, note: &BucketNote) {
-        let Some(version) = self.lock() else { return };
+        let version = self.wait_for_lock();
+        if self.holds(hash) && self.note().is_later_than(note) {
+            return self.unlock(version);
+        }
         let fields = [
             (&self.hash, hash.get()),
             (&self.held, note.bucket.held().get().cast_unsigned()),
@@ -60,14 +68,13 @@ impl NoteSlot {
         self.unlock(version);
     }
 
-    /// Removes the note if it is of this bucket. Waits for a thread that is writing.
+    /// Removes the note if it is of this bucket. Waits for a thread that is writing one of it.
     pub(super) fn remove(&self, hash: BucketHash) {
-        let version = loop {
-            match self.lock() {
-                Some(version) => break version,
-                None => std::thread::yield_now(),
-            }
-        };
+        // Most slots have no such note, and are not written to: they stay in the caches of all threads.
+        if !self.holds(hash) {
+            return;
+        }
+        let version = self.wait_for_lock();
         if self.holds(hash) {
             self.hash.store(0, Ordering::Relaxed);
         }
@@ -87,6 +94,15 @@ impl NoteSlot {
 
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    fn wait_for_lock(&self) -> u64 {
+        loop {
+            match self.lock() {
+                Some(version) => return version,
+                None => std::thread::yield_now(),
+            }
+        }
     }
 
     fn lock(&self) -> Option<u64> {

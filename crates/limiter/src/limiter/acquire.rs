@@ -275,7 +275,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
         let places = Arc::new(HeldPlaces::new(id, charges, now));
         let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
-        let question = rest.as_ref().and_then(|rest| self.question(rest));
+        let question = rest.as_ref().map(|rest| self.question(rest));
         let deadline = options.deadline(self.deadline);
         let asked = || self.store.permit(charges, places.id(), PermitStep::Acquire);
         let mut answer = in_time(deadline, asked()).await;
@@ -295,13 +295,14 @@ impl<S: Store + 'static> LimiterInner<S> {
                 return (denial, None);
             }
         }
+        if let Some(question) = question {
+            let rates = answer.as_ref().map(|outcome| part_of(charges, outcome));
+            question.answered(rates.as_ref().map_err(|why| *why));
+        }
         let is_taken;
         let decision = match answer {
             Ok(outcome) => {
                 is_taken = outcome.allowed;
-                if let Some(rest) = &rest {
-                    self.learn(rest, &part_of(charges, &outcome), question);
-                }
                 self.conclude(charges, options, Ok(outcome), DecisionSource::Store, Some(heard_at))
             }
             Err(why) => {

@@ -78,7 +78,5 @@ async fn renew_note<S: Store>(limiter: Arc<LimiterInner<S>>, bucket: Portion) {
     let Some(charges) = bucket.charges() else { return };
     let question = limiter.question(&charges);
     let answer = in_time(limiter.deadline, limiter.store.peek(&charges)).await;
-    if let (Some(cache), Some(question), Ok(shown)) = (&limiter.deny_cache, question, answer) {
-        cache.learn(&charges, &shown, question, limiter.fallback.clock.now());
-    }
+    question.peeked(answer.as_ref());
 }

@@ -17,7 +17,7 @@ use super::background::BackgroundWork;
 use super::fallback::Fallback;
 use super::leasing::LeaseShare;
 use crate::ask::{Ask, AskOptions};
-use crate::deny_cache::{DenyCache, SentQuestion};
+use crate::deny_cache::DenyCache;
 use crate::lease::{Leases, Portion};
 use crate::observer::{DecisionCounts, Observed, Observer};
 use crate::permit::PermitKeeper;
@@ -83,9 +83,9 @@ impl<S: Store> LimiterInner<S> {
     ) -> Result<Outcome, StoreError> {
         let question = self.question(charges);
         let deadline = options.deadline(self.deadline);
-        let outcome = in_time(deadline, self.store.spend(charges)).await?;
-        self.learn(charges, &outcome, question);
-        Ok(outcome)
+        let answer = in_time(deadline, self.store.spend(charges)).await;
+        question.answered(answer.as_ref());
+        answer
     }
 
     /// The decision of a store that needs no waiting.
@@ -207,31 +207,6 @@ impl<S> LimiterInner<S> {
         self.count_or_tell(&charges, &AskOptions::default(), decision, one.spent.at);
     }
 
-    /// Forgets what is known of these buckets, when the call that changes them ends, however it ends.
-    pub(super) const fn forgets<'a>(&'a self, charges: &'a Charges<'a>) -> ForgetsBuckets<'a> {
-        ForgetsBuckets { cache: self.deny_cache.as_ref(), charges }
-    }
-
-    /// To be called before the store is asked. `None` if nothing is remembered of its answers.
-    pub(super) fn question(&self, charges: &Charges<'_>) -> Option<SentQuestion> {
-        let cache = self.deny_cache.as_ref().map(|cache| cache.refunds_of(charges));
-        let is_remembered = cache.is_some() || self.leases.as_ref().is_some_and(|_| Leases::concern(charges));
-        is_remembered
-            .then(|| SentQuestion { at: self.fallback.clock.now(), refunds: cache.unwrap_or_default() })
-    }
-
-    /// Remembers what the store said of these buckets.
-    pub(super) fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, question: Option<SentQuestion>) {
-        let Some(question) = question else { return };
-        let heard = self.fallback.clock.now();
-        if let Some(cache) = self.deny_cache.as_ref().filter(|_| !outcome.allowed) {
-            cache.learn(charges, outcome, question, heard);
-        }
-        if let Some(leases) = &self.leases {
-            leases.learn(charges, outcome, question.at, heard);
-        }
-    }
-
     /// Counts a decision of the store on behalf of the observer, or calls the observer if it has to hear of this one.
     #[inline]
     fn count_or_tell(
@@ -262,20 +237,6 @@ impl<S> LimiterInner<S> {
         if let Some(observer) = &self.observer {
             let (rule, tenant) = (options.rule, options.tenant);
             observer.decided(&Observed { rule, tenant, charges, decision, heard_at });
-        }
-    }
-}
-
-/// Makes the deny cache forget buckets when it is dropped: also if a refund fails or its caller goes away, it may have run.
-pub(super) struct ForgetsBuckets<'a> {
-    cache: Option<&'a DenyCache>,
-    charges: &'a Charges<'a>,
-}
-
-impl Drop for ForgetsBuckets<'_> {
-    fn drop(&mut self) {
-        if let Some(cache) = self.cache {
-            cache.forget(self.charges);
         }
     }
 }

@@ -154,8 +154,9 @@ impl<S: Store> LimiterInner<S> {
         S: 'static,
     {
         let (Some(leases), Some(charges)) = (&self.leases, portion.charges()) else { return };
-        let sent = self.fallback.clock.now();
+        let (question, sent) = (self.question(&charges), self.fallback.clock.now());
         let answer = in_time(self.deadline, self.store.spend_up_to(&charges)).await;
+        question.answered(answer.as_ref().map(|granted| &granted.outcome));
         let heard = self.fallback.clock.now();
         match (answer, &charges[..]) {
             (Ok(answer), [charge]) => {
@@ -186,10 +187,10 @@ impl<S: Store> LimiterInner<S> {
     /// Gives tokens back to the store. If it cannot be reached, they are lost.
     pub(super) async fn give_back(&self, portions: &[Portion]) {
         let Some(charges) = Portion::charges_of(portions) else { return };
-        let _known = self.forgets(&charges);
-        if let (Ok(_), Some(leases)) =
-            (in_time(self.deadline, self.store.refund(&charges)).await, &self.leases)
-        {
+        let question = self.question(&charges);
+        let answer = in_time(self.deadline, self.store.refund(&charges)).await;
+        question.changed(answer.as_ref());
+        if let (Ok(_), Some(leases)) = (answer, &self.leases) {
             leases.gave_back(portions.iter().map(|portion| u64::from(portion.tokens)).sum());
         }
     }

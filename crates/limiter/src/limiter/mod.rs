@@ -9,6 +9,7 @@ mod keyed;
 mod leasing;
 mod partial;
 mod plan_list;
+mod question;
 mod reservation;
 mod settle;
 mod wait;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Outcome,
-    Plan, RefundId, RefundOutcome, Store, StoreError,
+    Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Plan,
+    RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -209,8 +210,10 @@ impl<S: Store> RateLimiter<S> {
     /// Answers as [`allow_charges`](Self::allow_charges) would, and spends nothing. The observer is not called.
     pub async fn peek_charges(&self, ask: impl Into<Ask<'_>>) -> Decision {
         let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
-        let deadline = options.deadline(inner.deadline);
-        let decision = match in_time(deadline, inner.store.peek(&charges)).await {
+        let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
+        let answer = in_time(deadline, inner.store.peek(&charges)).await;
+        question.peeked(answer.as_ref());
+        let decision = match answer {
             Ok(outcome) => {
                 let outcome = inner.with_leases(&charges, outcome);
                 Decision::from_outcome(&charges, &outcome, DecisionSource::Store)
@@ -230,8 +233,10 @@ impl<S: Store> RateLimiter<S> {
                 decision: self.peek_charges(Ask { charges, options }).await,
             };
         }
-        let deadline = options.deadline(inner.deadline);
-        let granted = match in_time(deadline, inner.store.spend_up_to(&charges)).await {
+        let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
+        let answer = in_time(deadline, inner.store.spend_up_to(&charges)).await;
+        question.answered(answer.as_ref().map(|grant| &grant.outcome));
+        let granted = match answer {
             Ok(grant) => PartialDecision::of(&charges, grant, DecisionSource::Store),
             Err(why) => inner.fallback.spend_up_to(&charges, asked, options.policy(&inner.fallback), &why),
         };
@@ -242,11 +247,10 @@ impl<S: Store> RateLimiter<S> {
     /// Takes charges for what has been used already, as [`charge`](Self::charge) does.
     pub async fn charge_late(&self, ask: impl Into<Ask<'_>>) -> Result<ChargeDecision, StoreError> {
         let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
-        // A denial from before would tell too short a wait.
-        let (_known, question) = (inner.forgets(&charges), inner.question(&charges));
-        let deadline = options.deadline(inner.deadline);
-        let ChargeOutcome { uncovered, outcome } = in_time(deadline, inner.store.charge(&charges)).await?;
-        inner.learn(&charges, &outcome, question);
+        let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
+        let answer = in_time(deadline, inner.store.charge(&charges)).await;
+        question.changed(answer.as_ref().map(|charged| &charged.outcome));
+        let ChargeOutcome { uncovered, outcome } = answer?;
         let decision = Decision::from_outcome(&charges, &outcome, DecisionSource::Store);
         inner.tell(&charges, &options, &decision, inner.fallback.clock.now());
         Ok(ChargeDecision { uncovered, decision })
@@ -255,10 +259,10 @@ impl<S: Store> RateLimiter<S> {
     /// Gives back charges that the caller made.
     pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let inner = &self.inner;
-        let (_known, question) = (inner.forgets(&charges), inner.question(&charges));
-        let outcome: Outcome = in_time(inner.deadline, inner.store.refund(&charges)).await?;
-        inner.learn(&charges, &outcome, question);
-        Ok(Decision::from_outcome(&charges, &outcome, DecisionSource::Store))
+        let question = inner.question(&charges);
+        let answer = in_time(inner.deadline, inner.store.refund(&charges)).await;
+        question.changed(answer.as_ref());
+        Ok(Decision::from_outcome(&charges, &answer?, DecisionSource::Store))
     }
 
     /// Gives back charges that the caller made, once for each id.
@@ -268,10 +272,10 @@ impl<S: Store> RateLimiter<S> {
         id: RefundId<'_>,
     ) -> Result<RefundDecision, StoreError> {
         let inner = &self.inner;
-        let (_known, question) = (inner.forgets(&charges), inner.question(&charges));
-        let RefundOutcome { given, outcome } =
-            in_time(inner.deadline, inner.store.refund_once(&charges, id)).await?;
-        inner.learn(&charges, &outcome, question);
+        let question = inner.question(&charges);
+        let answer = in_time(inner.deadline, inner.store.refund_once(&charges, id)).await;
+        question.changed(answer.as_ref().map(|refunded| &refunded.outcome));
+        let RefundOutcome { given, outcome } = answer?;
         Ok(RefundDecision {
             given,
             decision: Decision::from_outcome(&charges, &outcome, DecisionSource::Store),
@@ -280,7 +284,8 @@ impl<S: Store> RateLimiter<S> {
 
     /// Makes the buckets of these charges full again.
     pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
-        let _known = self.inner.forgets(&charges);
+        // A reset has no outcome to learn from, so the buckets are forgotten however it ends.
+        let _unanswered = self.inner.question(&charges);
         let done = in_time(self.inner.deadline, self.inner.store.reset(&charges)).await;
         // If it did not happen, what is here is still worth something.
         if let Some(leases) = &self.inner.leases

@@ -66,10 +66,11 @@ impl<S: Store> RateLimiter<S> {
         let question = inner.question(&charges);
         let deadline = options.deadline(inner.deadline);
         let answer = in_time(deadline, inner.store.spend(&marker.reserve(&charges))).await;
+        // The charges come first, so that the buckets of the markers are left out.
+        question.answered(answer.as_ref());
         let (shown, answer) = match answer {
             Ok(outcome) => {
                 let (shown, outcome) = marker.without_markers(&charges, &outcome);
-                inner.learn(&shown, &outcome, question);
                 (shown, Ok(outcome))
             }
             Err(why) => (charges.clone(), Err(why)),
@@ -118,10 +119,10 @@ impl<S: Store> RateLimiter<S> {
         actual: Cost,
     ) -> Result<SettleOutcome, StoreError> {
         let inner = &self.inner;
-        let (_known, question) = (inner.forgets(charges), inner.question(charges));
-        let done = in_time(inner.deadline, inner.store.settle(charges, marker, actual)).await?;
-        inner.learn(charges, &done.outcome, question);
-        Ok(done)
+        let question = inner.question(charges);
+        let answer = in_time(inner.deadline, inner.store.settle(charges, marker, actual)).await;
+        question.changed(answer.as_ref().map(|done| &done.outcome));
+        answer
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use spile_core::{Decision, DecisionSource, InMemoryPlans, Limit, Plan, Store};
+use spile_core::{Decision, DecisionSource, FakeClock, InMemoryPlans, Limit, Plan, Store, StoreError};
 use spile_limiter::{RateLimiter, Wait};
+use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 use crate::network::{Clocks, RemoteStore, Trip, now};
 
@@ -310,4 +311,147 @@ fn the_property_is_about_something() {
         .map(|_| runtime.block_on(play(acts().new_tree(&mut runner).unwrap().current())).unwrap())
         .sum();
     assert!(repeated > 100, "only {repeated} denials were repeated");
+}
+
+/// Takes tokens of `ann` in one of the ways that there are.
+async fn take(how: &str, limiter: &RateLimiter<RemoteStore>, tokens: u64) {
+    match how {
+        "allow" => assert!(ask(limiter, "wide", tokens).await.allowed()),
+        "chain" => assert!(limiter.allow("ann", ["wide", "slow"], tokens.min(1)).await.unwrap().allowed()),
+        "spend_up_to" => {
+            assert!(limiter.spend_up_to("ann", ["wide"], tokens).await.unwrap().decision.allowed());
+        }
+        "charge" => drop(limiter.charge("ann", ["wide"], tokens).await.unwrap()),
+        "reserve" => {
+            let reserved = limiter.reserve("ann", "wide", tokens, Duration::from_secs(60)).await.unwrap();
+            assert!(reserved.decision().allowed());
+        }
+        "settle" => {
+            let mut reserved = limiter.reserve("bob", "wide", 1, Duration::from_secs(60)).await.unwrap();
+            drop(reserved.settle(1).await.unwrap());
+            let mut reserved = limiter.reserve("ann", "wide", 1, Duration::from_secs(60)).await.unwrap();
+            // Denied once more at the reserved level, and charged beyond it.
+            assert!(!ask(limiter, "wide", 90).await.allowed());
+            drop(reserved.settle(tokens).await.unwrap());
+        }
+        "permit" => drop(limiter.acquire("ann", ["wide", "one"]).await.unwrap()),
+        other => unreachable!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_denied_caller_who_waits_retry_after_is_let_in_whatever_was_taken_since() {
+    for how in ["allow", "chain", "spend_up_to", "charge", "reserve", "settle", "permit"] {
+        let clocks = Clocks::apart(2);
+        let store = RemoteStore::new(&clocks);
+        let wide = Plan::new("wide", Limit::per_second(100)).unwrap();
+        let one = Plan::new("one", Limit::concurrent(1)).unwrap();
+        let builder = RateLimiter::builder().store(store.clone()).clock(clocks.of(1));
+        let limiter = builder.plans(plans().into_iter().chain([wide, one])).build();
+        assert!(ask(&limiter, "wide", 50).await.allowed());
+        assert!(!ask(&limiter, "wide", 90).await.allowed());
+        take(how, &limiter, 45).await;
+        let denied = ask(&limiter, "wide", 90).await;
+        let charges = limiter.charges("ann", ["wide"], 90).unwrap();
+        let shown = store.model.peek(&charges).await.unwrap();
+        let truth = Decision::from_outcome(&charges, &shown, DecisionSource::Store).retry_after();
+        assert_eq!((denied.allowed(), denied.retry_after()), (false, truth), "{how}");
+        // The same by what the deny cache has of it now.
+        let again = ask(&limiter, "wide", 90).await;
+        assert_eq!((again.source(), again.retry_after()), (DecisionSource::DenyCache, truth), "{how}");
+        clocks.advance(truth);
+        assert!(ask(&limiter, "wide", 90).await.allowed(), "{how}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spend_whose_answer_is_lost_or_not_waited_for_leaves_no_wait_that_is_too_short() {
+    let clock = FakeClock::default();
+    let faults = [
+        CallFault::LoseAnswer(StoreError::TimedOut(INTERVAL)),
+        CallFault::LoseAnswer(StoreError::Unavailable { message: "reset".into(), may_have_run: true }),
+    ];
+    for fault in faults {
+        let store = FaultyStore::new(ModelStore::new(clock.clone()), |_| CallFault::None);
+        let wide = Plan::new("wide", Limit::per_second(100)).unwrap();
+        let limiter = RateLimiter::builder().store(store).plans([wide]).clock(clock.clone()).build();
+        assert!(limiter.allow("ann", "wide", 50).await.unwrap().allowed());
+        assert!(!limiter.allow("ann", "wide", 90).await.unwrap().allowed());
+        limiter.store().set_fault(fault);
+        assert!(limiter.allow("ann", "wide", 45).await.unwrap().degraded());
+        limiter.store().set_fault(CallFault::None);
+        let denied = limiter.allow("ann", "wide", 90).await.unwrap();
+        assert_eq!((denied.allowed(), denied.retry_after()), (false, Duration::from_millis(850)));
+        limiter.reset("ann", "wide").await.unwrap();
+    }
+    // A caller that has gone: the call is under way, and may still run.
+    let store = FaultyStore::new(ModelStore::new(clock.clone()), |_| CallFault::None);
+    let wide = Plan::new("wide", Limit::per_second(100)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([wide]).clock(clock.clone()).build();
+    assert!(limiter.allow("ann", "wide", 50).await.unwrap().allowed());
+    assert!(!limiter.allow("ann", "wide", 90).await.unwrap().allowed());
+    limiter.store().set_fault(CallFault::Hang);
+    let gone = tokio::time::timeout(Duration::from_millis(1), limiter.allow("ann", "wide", 45)).await;
+    assert!(gone.is_err());
+    limiter.store().set_fault(CallFault::None);
+    assert_eq!(limiter.allow("ann", "wide", 90).await.unwrap().source(), DecisionSource::Store);
+}
+
+#[tokio::test]
+async fn a_portion_that_a_lease_takes_leaves_no_wait_that_is_too_short() {
+    let clocks = Clocks::apart(2);
+    let store = RemoteStore::new(&clocks);
+    let leased = Plan::new("leased", Limit::per_second(10).burst(1_000).lease(INTERVAL)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([leased]).clock(clocks.of(1)).build();
+    assert!(ask(&limiter, "leased", 100).await.allowed());
+    while limiter.lease_stats().portions == 0 {
+        assert!(!ask(&limiter, "leased", 1_000).await.allowed());
+        assert!(ask(&limiter, "leased", 1).await.allowed());
+        tokio::task::yield_now().await;
+    }
+    let denied = ask(&limiter, "leased", 1_000).await;
+    limiter.return_leases().await;
+    assert!(!denied.allowed());
+    clocks.advance(denied.retry_after());
+    assert!(ask(&limiter, "leased", 1_000).await.allowed());
+}
+
+/// What the only instance does, and by how much.
+fn alone_acts() -> impl Strategy<Value = Vec<(u8, u64, u64, u64)>> {
+    prop::collection::vec((0..10_u8, 1..60_u64, 0..3_000_u64, 0..3_000_u64), 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_cached_denial_reports_a_shorter_wait_than_the_store_would(acts in alone_acts()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let clocks = Clocks::apart(2);
+            let store = RemoteStore::new(&clocks);
+            let wide = Plan::new("wide", Limit::per_second(100)).unwrap();
+            let limiter = RateLimiter::builder().store(store.clone()).plans([wide]).clock(clocks.of(1)).build();
+            for (act, tokens, there, back) in acts {
+                store.takes(Trip { there: Duration::from_micros(there), back: Duration::from_micros(back) });
+                match act {
+                    0 => drop(limiter.refund("ann", ["wide"], tokens).await.unwrap()),
+                    1 => drop(limiter.charge("ann", ["wide"], tokens).await.unwrap()),
+                    2 => drop(limiter.spend_up_to("ann", ["wide"], tokens).await.unwrap()),
+                    3 => drop(limiter.peek("ann", ["wide"], tokens).await.unwrap()),
+                    4 | 5 => clocks.advance(Duration::from_millis(tokens / 4)),
+                    _ => {
+                        let decision = limiter.allow("ann", ["wide"], tokens).await.unwrap();
+                        if decision.source() == DecisionSource::DenyCache {
+                            let charges = limiter.charges("ann", ["wide"], tokens).unwrap();
+                            let shown = store.model.peek(&charges).await.unwrap();
+                            let truth = Decision::from_outcome(&charges, &shown, DecisionSource::Store);
+                            prop_assert!(decision.retry_after() >= truth.retry_after());
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
 }
