@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, CostError, InMemoryPlans, Key, KeyError, Limit, LimitError,
-    LimitName, LimitTextError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry,
+    LimitName, LimitTextError, Micros, NamedLimit, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows, Window,
+    Windows,
 };
 
 #[test]
@@ -433,4 +434,52 @@ fn a_permit_is_one_whatever_the_request_costs() {
         assert_eq!(Charge::late(key, jobs.clone(), cost).cost(), Cost::ONE);
         assert_eq!(Charges::one(key, &jobs, cost).unwrap()[0].cost(), Cost::ONE);
     }
+}
+
+/// Windows of a day.
+#[derive(Debug)]
+struct Days;
+
+impl std::fmt::Display for Days {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("day")
+    }
+}
+
+impl Windows for Days {
+    fn window_at(&self, now: Micros) -> Window {
+        let start = now.get() - now.get() % 86_400_000_000;
+        Window { start: Micros::new(start), end: Micros::new(start + 86_400_000_000) }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(86_400)
+    }
+
+    fn longest(&self) -> Duration {
+        self.period()
+    }
+}
+
+#[test]
+fn what_belongs_to_another_shape_of_limit_is_refused_when_the_limit_is_built() {
+    let hold = Duration::from_secs(9);
+    let held = "a hold time of 9s is for a concurrency: write `Limit::concurrent(n).hold(…)`";
+    let bursts = "a burst of 3 is for a rate: a concurrency or a quota has none";
+    for (mixed, why) in [
+        (Limit::per_second(1).burst(3).hold(hold), held),
+        (Limit::per_second(1).hold(hold).burst(3), held),
+        (Limit::per_day(1).hold(hold), held),
+        (Limit::concurrent(5).burst(3), bursts),
+        (Limit::concurrent(5).burst(3).hold(hold), bursts),
+        (Limit::concurrent(5).hold(hold).burst(3), bursts),
+        (Limit::per_window(5, QuotaWindows::new(Days)).burst(3), bursts),
+        (Limit::per_window(5, QuotaWindows::new(Days)).hold(hold), held),
+    ] {
+        assert_eq!(mixed.build().unwrap_err().to_string(), why);
+        assert!(Plan::new("free", mixed).unwrap_err().to_string().contains(why));
+    }
+    let rate = Limit::per_second(1).burst(3).build().unwrap();
+    assert!(!rate.is_concurrency());
+    assert_eq!(Limit::concurrent(5).hold(hold).build().unwrap().hold(), Some(hold));
 }

@@ -87,6 +87,8 @@ impl Limit {
             lease: None,
             debt: None,
             windows: None,
+            bursts: false,
+            hold: None,
             concurrency: false,
         }
     }
@@ -94,7 +96,7 @@ impl Limit {
     /// A concurrency: at most `permits` are held at once. Each is held until it is released, or until its
     /// [hold time](LimitBuilder::hold) has passed since it was last renewed.
     pub const fn concurrent(permits: u64) -> LimitBuilder {
-        LimitBuilder { concurrency: true, ..Self::per(permits, Self::DEFAULT_HOLD) }
+        LimitBuilder { concurrency: true, ..Self::per_second(permits) }
     }
 
     /// A quota: `tokens` in each of these windows, whenever they are spent.
@@ -325,13 +327,18 @@ pub struct LimitBuilder {
     lease: Option<Duration>,
     debt: Option<u64>,
     windows: Option<QuotaWindows>,
+    /// True if a burst was set, which only a rate has.
+    bursts: bool,
+    /// The hold time that was set, which only a concurrency has.
+    hold: Option<Duration>,
     concurrency: bool,
 }
 
 impl LimitBuilder {
-    /// Up to `tokens` may be spent at once.
+    /// Up to `tokens` may be spent at once. For a rate: a concurrency or a quota with a burst is not built.
     pub const fn burst(mut self, tokens: u64) -> Self {
         self.capacity = tokens;
+        self.bursts = true;
         self
     }
 
@@ -343,10 +350,9 @@ impl LimitBuilder {
     }
 
     /// Holds a permit of a [concurrency](Limit::concurrent) for this long unless it is renewed or released: 1 second to 1 day, in
-    /// whole milliseconds.
+    /// whole milliseconds. A rate or a quota with a hold time is not built.
     pub const fn hold(mut self, time: Duration) -> Self {
-        self.period = time;
-        self.concurrency = true;
+        self.hold = Some(time);
         self
     }
 
@@ -356,12 +362,16 @@ impl LimitBuilder {
         self
     }
 
-    /// Sets the lease, the windows or the hold time of another limit, and its debt if that is not just its capacity.
+    /// Makes it a limit of the shape of another one, of the capacity that it has: with the lease, the windows or the hold time of that one,
+    /// and its debt if that is not just its capacity.
     pub const fn like(mut self, other: &Limit) -> Self {
         self.lease = other.lease();
         self.windows = other.windows;
-        if let Some(hold) = other.hold() {
-            return self.hold(hold);
+        self.hold = other.hold();
+        self.concurrency = other.is_concurrency();
+        self.bursts = false;
+        if self.concurrency {
+            return self;
         }
         if other.debt != other.capacity {
             self.debt = Some(other.debt as u64);
@@ -371,8 +381,14 @@ impl LimitBuilder {
 
     /// The limit, if it lies within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
+        if self.bursts && (self.concurrency || self.windows.is_some()) {
+            return Err(LimitError::Burst(self.capacity));
+        }
         if self.concurrency {
             return self.build_concurrency();
+        }
+        if let Some(hold) = self.hold {
+            return Err(LimitError::HoldOutsideConcurrency(hold));
         }
         let capacity = bounded(self.capacity).ok_or(LimitError::Capacity(self.capacity))?;
         let mut limit = match self.windows {
@@ -392,11 +408,11 @@ impl LimitBuilder {
         if self.lease.is_some() || self.debt.is_some() {
             return Err(LimitError::ConcurrencyOption);
         }
-        let is_whole = self.period.subsec_nanos().is_multiple_of(1_000_000);
-        if !(is_whole && Limit::HOLDS.contains(&self.period)) {
-            return Err(LimitError::Hold(self.period));
+        let hold = self.hold.unwrap_or(Limit::DEFAULT_HOLD);
+        if !(hold.subsec_nanos().is_multiple_of(1_000_000) && Limit::HOLDS.contains(&hold)) {
+            return Err(LimitError::Hold(hold));
         }
-        Ok(Limit::held_for(permits, self.period.as_micros() as u64))
+        Ok(Limit::held_for(permits, hold.as_micros() as u64))
     }
 
     fn build_rate(self, capacity: u32) -> Result<Limit, LimitError> {
@@ -460,6 +476,12 @@ pub enum LimitError {
     /// The hold time is too short to be renewed in time, or so long that a lost permit would block others for days.
     #[error("a hold time of {0:?} is outside 1 s to 1 day in whole milliseconds")]
     Hold(Duration),
+    /// The limit is not a concurrency, so that there are no permits to hold.
+    #[error("a hold time of {0:?} is for a concurrency: write `Limit::concurrent(n).hold(…)`")]
+    HoldOutsideConcurrency(Duration),
+    /// The limit is not a rate, so that nothing beside its number of permits or tokens can be spent at once.
+    #[error("a burst of {0} is for a rate: a concurrency or a quota has none")]
+    Burst(u64),
     /// Permits are neither taken in advance nor owed.
     #[error("a concurrency has neither a lease nor a debt")]
     ConcurrencyOption,
