@@ -18,6 +18,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Jitter keeps workers that wait together from waking together.
         let wait = Wait::forever().with_jitter(Duration::from_millis(10));
         let turn = limiter.until_ready("worker:mail", "mail", 1, wait).await?;
+        // A store over the network may fail: then it is a denial at once, and not a turn.
+        assert!(turn.allowed(), "{:?}", turn.failure());
         println!("{:>4} ms: job {job}, {} left", started.elapsed().as_millis(), turn.remaining());
     }
 

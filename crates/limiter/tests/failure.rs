@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spile_core::{DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Plan, Reason, StoreError};
-use spile_limiter::{Ask, RateLimiter, StoreCallError, Wait};
+use spile_limiter::{Ask, RateLimiter, StoreCallError, TokioClock, Wait};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 type TestStore = FaultyStore<ModelStore<FakeClock>>;
@@ -240,21 +240,81 @@ async fn a_caller_who_waits_is_never_charged_twice_for_an_answer_that_was_lost()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_waits_is_let_in_once_a_store_that_did_not_run_is_back() {
-    let limiter = refusing(losing(2, reset_by_peer(false)), FailurePolicy::Deny, Duration::from_secs(1));
-    let started = tokio::time::Instant::now();
-    let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
-    assert!(decision.allowed() && !decision.may_have_run());
-    assert_eq!((decision.remaining(), started.elapsed().as_secs()), (27, 2));
+async fn a_caller_who_waits_is_denied_at_once_while_the_store_fails() {
+    let errors =
+        [reset_by_peer(false), reset_by_peer(true), StoreError::BreakerOpen, StoreError::Overloaded(9)];
+    for (policy, why) in [FailurePolicy::Allow, FailurePolicy::Deny]
+        .into_iter()
+        .flat_map(|policy| errors.iter().map(move |why| (policy, why.clone())))
+    {
+        let limiter = refusing(failing(why.clone()), policy, Duration::from_secs(1));
+        let started = tokio::time::Instant::now();
+        let decision = limiter.until_ready("ann", ["free"], 3, Wait::forever()).await.unwrap();
+        assert_eq!((decision.allowed(), decision.reason()), (false, Reason::FailClosed), "{policy}, {why}");
+        assert_eq!(decision.failure(), Some(why.reason()));
+        assert_eq!((limiter.store().calls(), started.elapsed()), (1, Duration::ZERO));
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_waits_gives_up_when_no_time_is_left_whatever_the_denial_says() {
-    let limiter = refusing(losing(u32::MAX, reset_by_peer(false)), FailurePolicy::Deny, Duration::ZERO);
-    let (started, at_most) = (tokio::time::Instant::now(), Duration::from_millis(20));
-    let decision = limiter.until_ready("ann", ["free"], 1, Wait::at_most(at_most)).await.unwrap();
-    assert_eq!(decision.reason(), Reason::FailClosed);
-    assert!(started.elapsed() >= at_most);
+async fn a_caller_who_waits_passes_while_the_store_fails_only_if_it_and_the_policy_say_so() {
+    for (policy, reason) in [
+        (FailurePolicy::Allow, Reason::FailOpen),
+        (FailurePolicy::Deny, Reason::FailClosed),
+        (FailurePolicy::Local, Reason::Local),
+    ] {
+        let limiter = refusing(down(), policy, Duration::from_secs(1));
+        let wait = Wait::forever().fail_open();
+        let decision = limiter.until_ready("ann", ["free"], 1, wait).await.unwrap();
+        assert_eq!((decision.reason(), decision.allowed()), (reason, policy != FailurePolicy::Deny));
+    }
+}
+
+/// How often a worker that waits its turn under five a second is let in during a second of an outage.
+async fn let_in_during_an_outage(policy: FailurePolicy) -> u32 {
+    let plans = [Plan::new("work", Limit::per_second(5)).unwrap()];
+    let builder = RateLimiter::builder().store(down()).plans(plans).on_failure(policy);
+    let limiter = builder.clock(TokioClock::new()).build();
+    let until = tokio::time::Instant::now() + Duration::from_secs(1);
+    let mut let_in = 0;
+    while tokio::time::Instant::now() < until {
+        let turn = limiter.until_ready("worker", "work", 1, Wait::forever()).await.unwrap();
+        let_in += u32::from(turn.allowed());
+        if !turn.allowed() {
+            tokio::time::sleep(turn.retry_after()).await;
+        }
+    }
+    let_in
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_its_turn_makes_no_more_calls_than_allowed_while_the_store_is_down() {
+    assert_eq!(let_in_during_an_outage(FailurePolicy::Allow).await, 0);
+    assert_eq!(let_in_during_an_outage(FailurePolicy::Deny).await, 0);
+    let alone = let_in_during_an_outage(FailurePolicy::Local).await;
+    assert!((5..=10).contains(&alone), "its share is a burst of five, and five a second: {alone}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_waits_for_a_permit_is_denied_at_once_while_the_store_fails() {
+    let limiter = |policy| {
+        let builder =
+            RateLimiter::builder().store(down()).plans([Plan::new("jobs", Limit::concurrent(1)).unwrap()]);
+        builder.on_failure(policy).build()
+    };
+    for policy in [FailurePolicy::Allow, FailurePolicy::Deny] {
+        let started = tokio::time::Instant::now();
+        let refused = limiter(policy).acquire_when_ready("ann", "jobs", Wait::forever()).await.unwrap_err();
+        assert_eq!(refused.decision().map(spile_core::Decision::reason), Some(Reason::FailClosed));
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+    let open = limiter(FailurePolicy::Allow);
+    assert!(open.acquire_when_ready("ann", "jobs", Wait::forever().fail_open()).await.is_ok());
+    let local = limiter(FailurePolicy::Local);
+    let _held = local.acquire_when_ready("ann", "jobs", Wait::forever()).await.unwrap();
+    let wait = Wait::at_most(Duration::from_millis(20));
+    let denied = local.acquire_when_ready("ann", "jobs", wait).await.unwrap_err();
+    assert_eq!(denied.decision().map(spile_core::Decision::reason), Some(Reason::Local));
 }
 
 /// Asks a store that is too busy for the first `busy` calls. Returns the decision, the calls and how long it took.

@@ -11,7 +11,7 @@ use spile_policy::Chain;
 use tokio::time::Instant;
 
 use super::inner::{LimiterInner, in_time};
-use super::{PlanList, RateLimiter, Wait};
+use super::{PlanList, RateLimiter, Wait, is_refused};
 use crate::ask::{Ask, AskOptions};
 use crate::error::{AcquireError, LimiterError};
 use crate::permit::{HeldPlaces, Permit, PermitStats, PlacesIn, ReleaseWork, SOON};
@@ -56,7 +56,8 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// Acquires as [`acquire`](Self::acquire) does, and waits for a place if there is none. Those that wait for one key in this
     /// process are served in the order in which they came, and only the first of them asks the store.
     ///
-    /// It cannot be known when a permit is released, so the denial is returned only when the time is over.
+    /// It cannot be known when a permit is released, so the denial is returned only when the time is over, or at once while the store
+    /// fails, unless the failure policy is `Local` or `wait` [fails open](Wait::fail_open).
     pub async fn acquire_when_ready(
         &self,
         key: &str,
@@ -64,16 +65,20 @@ impl<S: Store + 'static> RateLimiter<S> {
         wait: Wait,
     ) -> Result<Permit, AcquireError> {
         let charges = self.permit_charges(key, plans)?;
+        let policy = wait.policy(self.inner.fallback.policy);
+        let ask = || Ask::from(charges.clone()).on_failure(policy);
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         let permits = &self.inner.permits;
         let waiting = permits.turns.wait(&charges, async |mut turn| {
             let mut has_waited = false;
             loop {
-                let Acquired { decision, permit } = self.acquire_charges(Ask::from(charges.clone())).await;
+                let Acquired { decision, permit } = self.acquire_charges(ask()).await;
                 let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
                 match permit {
                     Some(permit) => return Ok(permit),
-                    None if decision.may_have_run() || left.is_zero() => return Err(decision),
+                    None if decision.may_have_run() || is_refused(&decision) || left.is_zero() => {
+                        return Err(decision);
+                    }
                     None => {}
                 }
                 let for_place = decision.binding().limit().is_concurrency();
@@ -103,7 +108,7 @@ impl<S: Store + 'static> RateLimiter<S> {
             return answer.map_err(AcquireError::denied);
         }
         // Those in front may wait for other limits than this one needs.
-        let Acquired { decision, permit } = self.acquire_charges(Ask::from(charges.clone())).await;
+        let Acquired { decision, permit } = self.acquire_charges(ask()).await;
         permit.ok_or_else(|| AcquireError::denied(decision))
     }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use spile_core::{
     Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Plan,
-    RefundId, RefundOutcome, Store, StoreError,
+    Reason, RefundId, RefundOutcome, Store, StoreError,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -159,8 +159,9 @@ impl<S: Store> RateLimiter<S> {
 
     /// Waits until `tokens` can be spent, and spends them. Returns the denial if that would take longer than `wait` allows.
     ///
-    /// A denial by the failure policy is also returned at once if the store [may have charged](Decision::may_have_run):
-    /// asking again could charge twice.
+    /// While the store fails, the denial is returned at once, with its [reason](Decision::failure), unless the failure policy is
+    /// `Local` or `wait` [fails open](Wait::fail_open). A denial by `Local` is returned at once if the store
+    /// [may have charged](Decision::may_have_run): asking again could charge twice.
     ///
     /// Dropping the future while it waits costs nothing: tokens are spent in the step that ends the wait.
     pub async fn until_ready(
@@ -170,13 +171,15 @@ impl<S: Store> RateLimiter<S> {
         tokens: u64,
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
-        let ask = Ask::from(without_permit(self.charges(key, plans, tokens)?)?);
+        let policy = wait.policy(self.inner.fallback.policy);
+        let ask = Ask::from(without_permit(self.charges(key, plans, tokens)?)?).on_failure(policy);
         let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
         loop {
             let decision = self.allow_charges(ask.clone()).await;
             let ready = decision.retry_after();
             let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
-            if decision.allowed() || decision.may_have_run() || left.is_zero() || ready > left {
+            let is_final = decision.allowed() || decision.may_have_run() || is_refused(&decision);
+            if is_final || left.is_zero() || ready > left {
                 return Ok(decision);
             }
             // Jitter must not make a caller wait longer than it allowed.
@@ -435,6 +438,11 @@ fn without_permit(charges: Charges<'_>) -> Result<Charges<'_>, LimiterError> {
         None => Ok(charges),
         Some(charge) => Err(LimiterError::NeedsPermit(charge.limit().name().clone())),
     }
+}
+
+/// True if the failure policy refused it: waiting is no use before the store is back, which cannot be known.
+fn is_refused(decision: &Decision) -> bool {
+    decision.reason() == Reason::FailClosed
 }
 
 /// Adds a charge for each limit of the plan.
